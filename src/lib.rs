@@ -5,6 +5,21 @@
 
 pub mod error;
 
+pub mod api;
+pub mod constraint;
 pub mod gguf;
 pub mod output;
 pub mod template;
+pub mod verdict;
+
+mod panic;
+mod template_request;
+
+#[cfg(feature = "engine")]
+pub mod chat;
+#[cfg(feature = "engine")]
+pub mod engine;
+#[cfg(feature = "engine")]
+pub mod ffi;
+#[cfg(feature = "engine")]
+pub mod llama;

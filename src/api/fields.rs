@@ -1,0 +1,155 @@
+//! Reads the members of a JSON object and says by JSON path what is wrong with one.
+//!
+//! A member that is `null` counts as absent, as OpenAI clients send it. What was never asked for ends in `ignored_keys`.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// One JSON object while it is read.
+pub(crate) struct Fields<'a> {
+    path: String,
+    object: &'a Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    /// The object at `path`; the empty path is the whole argument.
+    pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<Self> {
+        let path = path.into();
+        match value {
+            Value::Object(object) => Ok(Fields { path, object, known: Vec::new() }),
+            other => Err(Error::invalid(if path.is_empty() { "request" } else { &path }, expected("an object", other))),
+        }
+    }
+
+    /// The JSON path of a member.
+    pub(crate) fn path(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// `INVALID_REQUEST` at a member.
+    pub(crate) fn invalid(&self, key: &str, problem: impl Display) -> Error {
+        Error::invalid(self.path(key), problem)
+    }
+
+    /// The member as it is; `null` is absent.
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Value> {
+        self.known.push(key);
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn string(&mut self, key: &'static str) -> Result<Option<&'a str>> {
+        self.typed(key, "a string", Value::as_str)
+    }
+
+    pub(crate) fn boolean(&mut self, key: &'static str) -> Result<Option<bool>> {
+        self.typed(key, "true or false", Value::as_bool)
+    }
+
+    pub(crate) fn array(&mut self, key: &'static str) -> Result<Option<&'a Vec<Value>>> {
+        self.typed(key, "an array", Value::as_array)
+    }
+
+    pub(crate) fn object(&mut self, key: &'static str) -> Result<Option<&'a Map<String, Value>>> {
+        self.typed(key, "an object", Value::as_object)
+    }
+
+    /// A whole number; `7.0` is one too.
+    pub(crate) fn integer(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+        let whole = |value: &Value| {
+            value.as_i64().or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64))
+        };
+        let number = self.typed(key, "a whole number", whole)?;
+        self.in_range(key, number, range)
+    }
+
+    pub(crate) fn number(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Result<Option<f64>> {
+        let number = self.typed(key, "a number", Value::as_f64)?;
+        self.in_range(key, number, range)
+    }
+
+    /// One of a closed list of strings.
+    pub(crate) fn one_of<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(text) = self.string(key)? else { return Ok(None) };
+        match choices.iter().find(|(name, _)| *name == text) {
+            Some((_, choice)) => Ok(Some(*choice)),
+            None => {
+                let names: Vec<String> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+                Err(self.invalid(key, format!("unknown value {text:?}; it is one of {}", names.join(", "))))
+            }
+        }
+    }
+
+    /// Refuses members that the ABI names and this version does not carry out, rather than ignoring a switch silently.
+    pub(crate) fn refuse_unsupported(&mut self, keys: &[&'static str]) -> Result<()> {
+        for key in keys {
+            if self.get(key).is_some() {
+                return Err(self.invalid(key, "not supported by this version of llb"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The members nobody asked for, by path.
+    pub(crate) fn ignored(&self) -> Vec<String> {
+        self.object.keys().filter(|key| !self.known.contains(&key.as_str())).map(|key| self.path(key)).collect()
+    }
+
+    fn typed<T>(&mut self, key: &'static str, what: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.invalid(key, expected(what, value)))
+    }
+
+    fn in_range<T: PartialOrd + Display>(&self, key: &str, number: Option<T>, range: RangeInclusive<T>) -> Result<Option<T>> {
+        match number {
+            Some(n) if !range.contains(&n) => {
+                Err(self.invalid(key, format!("must be from {} to {}, got {n}", range.start(), range.end())))
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+/// `expected a string, got 42`: long values are cut.
+pub(crate) fn expected(what: &str, got: &Value) -> String {
+    let text = got.to_string();
+    let shown: String = text.chars().take(40).collect();
+    let dots = if shown.len() < text.len() { "..." } else { "" };
+    format!("expected {what}, got {shown}{dots}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(value: Value, read: impl Fn(&mut Fields) -> Result<()>, message: &str) {
+        let mut fields = Fields::new("", &value).expect("an object");
+        let error = read(&mut fields).expect_err("refused");
+        assert_eq!(error.message(), message);
+    }
+
+    #[test]
+    fn every_error_names_path_and_value() {
+        check(json!({"n": "ten"}), |f| f.integer("n", 1..=9).map(drop), r#"n: expected a whole number, got "ten""#);
+        check(json!({"n": 10}), |f| f.integer("n", 1..=9).map(drop), "n: must be from 1 to 9, got 10");
+        check(json!({"n": 1.5}), |f| f.integer("n", 1..=9).map(drop), "n: expected a whole number, got 1.5");
+        check(json!({"n": -1}), |f| f.number("n", 0.0..=2.0).map(drop), "n: must be from 0 to 2, got -1");
+        check(json!({"s": 1}), |f| f.string("s").map(drop), "s: expected a string, got 1");
+        check(json!({"s": "x"}), |f| f.one_of("s", &[("a", 1), ("b", 2)]).map(drop), r#"s: unknown value "x"; it is one of "a", "b""#);
+        check(json!({"s": "x"}), |f| f.refuse_unsupported(&["s"]), "s: not supported by this version of llb");
+    }
+
+    #[test]
+    fn null_is_absent_and_unknown_keys_are_listed() {
+        let value = json!({"n": null, "strange": 1});
+        let mut fields = Fields::new("options", &value).expect("an object");
+        assert_eq!(fields.integer("n", 0..=1).expect("absent"), None);
+        assert_eq!(fields.ignored(), ["options.strange"]);
+    }
+}

@@ -1,0 +1,43 @@
+//! Random ids, in OpenAI's spelling.
+
+use std::hash::{BuildHasher, RandomState};
+
+const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// `call_` and 24 alphanumerics.
+pub fn new_call_id() -> String {
+    format!("call_{}", random_alphanumerics(24))
+}
+
+/// `chatcmpl-` and 24 alphanumerics.
+pub fn new_completion_id() -> String {
+    format!("chatcmpl-{}", random_alphanumerics(24))
+}
+
+/// Unique, not secret: the standard library seeds its hash maps from the system's random source.
+fn random_alphanumerics(n: usize) -> String {
+    let mut text = String::with_capacity(n);
+    let mut bits = 0u64;
+    for index in 0..n {
+        // Ten letters use 60 of the 64 bits.
+        if index % 10 == 0 {
+            bits = RandomState::new().hash_one(index);
+        }
+        text.push(char::from(LETTERS[(bits % 62) as usize]));
+        bits /= 62;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_their_shape_and_differ() {
+        let (a, b) = (new_call_id(), new_call_id());
+        assert_ne!(a, b);
+        assert_eq!(a.len(), 29);
+        assert!(a.strip_prefix("call_").is_some_and(|id| id.chars().all(|c| c.is_ascii_alphanumeric())));
+    }
+}

@@ -1,0 +1,31 @@
+//! The JSON of the ABI as types: what a caller sends, read with JSON paths in every error, and what goes back.
+//!
+//! Shapes and ranges are settled here; what depends on a model (its template, its tool-call format) is settled in `chat`.
+
+mod fields;
+mod id;
+mod message;
+mod options;
+mod request;
+pub mod response;
+mod sampling;
+mod tool;
+
+pub use id::{new_call_id, new_completion_id};
+pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
+pub use request::{ChatRequest, ResponseFormat, StreamFormat};
+pub use sampling::Sampling;
+pub use tool::{ToolChoice, function_name, function_parameters};
+
+pub(crate) use fields::Fields;
+pub(crate) use message::check_messages;
+pub(crate) use tool::{check_tools, read_tool_choice};
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// Parses the JSON text of an argument; `name` is the argument's name in the C header.
+pub fn parse(text: &str, name: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| Error::invalid(name, format!("not valid JSON: {error}")).caused_by(error))
+}

@@ -1,0 +1,210 @@
+//! What `llb_chat_create_with` takes.
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use crate::error::Result;
+
+/// Which models may be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolPolicy {
+    /// The gate: the chat template must carry tools and tool calls.
+    Native,
+    /// Every model; tools then work as far as the template goes.
+    Any,
+}
+
+/// Least severe message of the engine that goes to the event callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Everything.
+    Debug,
+    /// And above.
+    Info,
+    /// And above.
+    Warn,
+    /// Only errors.
+    Error,
+    /// Nothing.
+    Off,
+}
+
+impl LogLevel {
+    /// As options and `log:<level>:` events spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Warn => "warn",
+            LogLevel::Error => "error",
+            LogLevel::Off => "off",
+        }
+    }
+}
+
+/// `flash_attn`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FlashAttention {
+    /// llama.cpp decides.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Element type of the KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are ggml's")]
+pub enum CacheType {
+    F32,
+    F16,
+    Bf16,
+    Q8_0,
+    Q5_1,
+    Q5_0,
+    Q4_1,
+    Q4_0,
+}
+
+impl CacheType {
+    /// Bytes an element takes, block scales included.
+    pub fn bytes(self) -> f64 {
+        match self {
+            CacheType::F32 => 4.0,
+            CacheType::F16 | CacheType::Bf16 => 2.0,
+            CacheType::Q8_0 => 34.0 / 32.0,
+            CacheType::Q5_1 => 24.0 / 32.0,
+            CacheType::Q5_0 => 22.0 / 32.0,
+            CacheType::Q4_1 => 20.0 / 32.0,
+            CacheType::Q4_0 => 18.0 / 32.0,
+        }
+    }
+}
+
+/// Options with their shapes checked; None is what the model or the machine decides.
+#[derive(Debug, Clone)]
+pub struct CreateOptions {
+    /// Path of the GGUF file; None was NULL.
+    pub model: Option<String>,
+    /// Tokens of context; None is the smaller of the model's and 8192.
+    pub n_ctx: Option<u32>,
+    /// Chats that are decoded together.
+    pub n_parallel: u32,
+    /// Most tokens of one decode call.
+    pub n_batch: u32,
+    /// Threads; None is one per physical core.
+    pub n_threads: Option<u32>,
+    /// Layers on a GPU; None is as many as fit.
+    pub n_gpu_layers: Option<u32>,
+    /// Flash attention.
+    pub flash_attn: FlashAttention,
+    /// Keys of the KV cache.
+    pub cache_type_k: CacheType,
+    /// Values of the KV cache.
+    pub cache_type_v: CacheType,
+    /// Map the file instead of reading it.
+    pub use_mmap: bool,
+    /// Keep the weights in RAM.
+    pub use_mlock: bool,
+    /// Jinja text in place of the file's.
+    pub chat_template: Option<String>,
+    /// Which models may be opened.
+    pub tool_policy: ToolPolicy,
+    /// Least severe message that goes to the event callback.
+    pub log: LogLevel,
+}
+
+impl CreateOptions {
+    /// `llb_chat_create(path)` is `llb_chat_create_with({"model": path})`.
+    pub fn for_model(path: Option<&str>) -> CreateOptions {
+        CreateOptions {
+            model: path.map(str::to_owned),
+            n_ctx: None,
+            n_parallel: 4,
+            n_batch: 512,
+            n_threads: None,
+            n_gpu_layers: None,
+            flash_attn: FlashAttention::Auto,
+            cache_type_k: CacheType::F16,
+            cache_type_v: CacheType::F16,
+            use_mmap: true,
+            use_mlock: false,
+            chat_template: None,
+            tool_policy: ToolPolicy::Native,
+            log: LogLevel::Off,
+        }
+    }
+
+    /// Reads options; an unknown name is an error, since a mistyped switch must not be ignored.
+    pub fn read(options: &Value) -> Result<CreateOptions> {
+        let fields = &mut Fields::new("", options)?;
+        let base = CreateOptions::for_model(fields.string("model")?);
+        let unsupported = ["lora", "draft_model", "components", "polyfills", "template_limits", "engine", "state_file"];
+        fields.refuse_unsupported(&unsupported)?;
+        fields.one_of("context_overflow", &[("error", ())])?;
+        let cache_types = [
+            ("f32", CacheType::F32),
+            ("f16", CacheType::F16),
+            ("bf16", CacheType::Bf16),
+            ("q8_0", CacheType::Q8_0),
+            ("q5_1", CacheType::Q5_1),
+            ("q5_0", CacheType::Q5_0),
+            ("q4_1", CacheType::Q4_1),
+            ("q4_0", CacheType::Q4_0),
+        ];
+        let flash = [("auto", FlashAttention::Auto), ("on", FlashAttention::On), ("off", FlashAttention::Off)];
+        let policies = [("native", ToolPolicy::Native), ("any", ToolPolicy::Any)];
+        let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
+        let levels = levels.map(|level| (level.as_str(), level));
+        let read = CreateOptions {
+            n_ctx: fields.integer("n_ctx", 1..=i64::from(i32::MAX))?.map(|n| n as u32),
+            n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
+            n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),
+            n_threads: fields.integer("n_threads", 1..=512)?.map(|n| n as u32),
+            n_gpu_layers: match fields.get("n_gpu_layers") {
+                Some(Value::String(text)) if text == "auto" => None,
+                _ => fields.integer("n_gpu_layers", 0..=i64::from(i32::MAX))?.map(|n| n as u32),
+            },
+            flash_attn: fields.one_of("flash_attn", &flash)?.unwrap_or(base.flash_attn),
+            cache_type_k: fields.one_of("cache_type_k", &cache_types)?.unwrap_or(base.cache_type_k),
+            cache_type_v: fields.one_of("cache_type_v", &cache_types)?.unwrap_or(base.cache_type_v),
+            use_mmap: fields.boolean("use_mmap")?.unwrap_or(base.use_mmap),
+            use_mlock: fields.boolean("use_mlock")?.unwrap_or(base.use_mlock),
+            chat_template: fields.string("chat_template")?.map(str::to_owned),
+            tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
+            log: fields.one_of("log", &levels)?.unwrap_or(base.log),
+            model: base.model,
+        };
+        match fields.ignored().first() {
+            Some(key) => Err(fields.invalid(key, "unknown option")),
+            None => Ok(read),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn refused(options: Value, message: &str) {
+        assert_eq!(CreateOptions::read(&options).expect_err("refused").message(), message);
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        refused(json!({"modle": "x"}), "modle: unknown option");
+        refused(json!({"n_ctx": -1}), "n_ctx: must be from 1 to 2147483647, got -1");
+        refused(json!({"lora": []}), "lora: not supported by this version of llb");
+        refused(json!({"tool_policy": "maybe"}), r#"tool_policy: unknown value "maybe"; it is one of "native", "any""#);
+        refused(json!([]), "request: expected an object, got []");
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options = CreateOptions::read(&json!({"model": "m.gguf", "n_ctx": 512, "n_gpu_layers": "auto", "log": "warn"})).expect("valid");
+        assert_eq!((options.model.as_deref(), options.n_ctx, options.n_gpu_layers, options.log), (Some("m.gguf"), Some(512), None, LogLevel::Warn));
+    }
+}

@@ -1,0 +1,214 @@
+//! A chat request, as infer, infer_stream and explain take it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::fields::{Fields, expected};
+use super::sampling::{Sampling, read_stop};
+use super::tool::{ToolChoice, read_tool_choice};
+use super::{check_messages, check_tools};
+use crate::error::Result;
+
+/// What the callback of a streamed request gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamFormat {
+    /// Pieces of visible content.
+    Text,
+    /// `chat.completion.chunk` objects.
+    Chunks,
+}
+
+/// `response_format`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ResponseFormat {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that obeys this schema.
+    JsonSchema(Value),
+}
+
+/// A request with its shapes checked, its defaults filled in and its ranges kept.
+#[derive(Debug)]
+pub struct ChatRequest {
+    /// At least one, canonical.
+    pub messages: Vec<Value>,
+    /// OpenAI tool objects.
+    pub tools: Vec<Value>,
+    /// Which of them may or must be called.
+    pub tool_choice: ToolChoice,
+    /// Whether one reply may hold several calls.
+    pub parallel_tool_calls: bool,
+    /// What the text must look like.
+    pub response_format: Option<ResponseFormat>,
+    /// A Lark grammar the text must obey.
+    pub grammar: Option<String>,
+    /// Most tokens to generate, 1 or more.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the reply; they are not part of it.
+    pub stop: Vec<String>,
+    /// Further variables of the chat template.
+    pub template_kwargs: Map<String, Value>,
+    /// `2026-01-31T09:30:00`; None is the clock.
+    pub now: Option<String>,
+    /// Whether the prompt ends with the template's opening of an assistant turn.
+    pub add_generation_prompt: bool,
+    /// Whether a prefix left in the KV cache may be used again.
+    pub cache_prompt: bool,
+    /// What the callback gets.
+    pub stream_format: StreamFormat,
+    /// Whether a stream of chunks ends with one that carries the usage.
+    pub include_usage: bool,
+    /// Ends the request as `cancelled` when it has passed.
+    pub timeout: Option<Duration>,
+    /// Members that nobody reads, by path.
+    pub ignored_keys: Vec<String>,
+}
+
+impl ChatRequest {
+    /// Reads a request; errors name the member by JSON path.
+    pub fn read(request: &Value) -> Result<ChatRequest> {
+        let fields = &mut Fields::new("", request)?;
+        let messages = check_messages(fields)?.to_vec();
+        let tools = check_tools(fields)?.to_vec();
+        let tool_choice = read_tool_choice(fields, &tools)?;
+        fields.refuse_unsupported(&["continue_final_message", "reasoning_budget", "top_logprobs", "polyfills"])?;
+        if fields.boolean("logprobs")? == Some(true) {
+            return Err(fields.invalid("logprobs", "not supported by this version of llb"));
+        }
+        let response_format = read_response_format(fields)?;
+        let grammar = fields.string("grammar")?.map(str::to_owned);
+        if grammar.is_some() && response_format.is_some() {
+            return Err(fields.invalid("grammar", "give either this or `response_format`"));
+        }
+        if tool_choice.forces_call() && (grammar.is_some() || response_format.is_some()) {
+            return Err(fields.invalid("tool_choice", "a forced call leaves no text for `response_format` or `grammar`"));
+        }
+        let most = i64::from(i32::MAX);
+        let max_tokens = match fields.integer("max_completion_tokens", 1..=most)? {
+            Some(n) => {
+                fields.integer("max_tokens", 1..=most)?;
+                n
+            }
+            None => fields.integer("max_tokens", 1..=most)?.unwrap_or(256),
+        };
+        let include_usage = match fields.get("stream_options") {
+            Some(options) => Fields::new("stream_options", options)?.boolean("include_usage")?.unwrap_or(false),
+            None => false,
+        };
+        let read = ChatRequest {
+            parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
+            max_tokens: max_tokens as usize,
+            sampling: Sampling::read(fields)?,
+            stop: read_stop(fields)?,
+            template_kwargs: read_template_kwargs(fields)?,
+            now: fields.string("now")?.map(str::to_owned),
+            add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
+            cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
+            stream_format: fields
+                .one_of("stream_format", &[("text", StreamFormat::Text), ("chunks", StreamFormat::Chunks)])?
+                .unwrap_or(StreamFormat::Text),
+            include_usage,
+            timeout: fields.integer("timeout_ms", 1..=i64::from(i32::MAX))?.map(|ms| Duration::from_millis(ms as u64)),
+            // OpenAI's own names that mean nothing in process: accepted, and reported as ignored below.
+            ignored_keys: fields.ignored(),
+            messages,
+            tools,
+            tool_choice,
+            response_format,
+            grammar,
+        };
+        Ok(read)
+    }
+}
+
+fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
+    let Some(value) = fields.get("response_format") else { return Ok(None) };
+    let mut format = Fields::new("response_format", value)?;
+    let kinds = [("text", 0), ("json_object", 1), ("json_schema", 2)];
+    match format.one_of("type", &kinds)?.ok_or_else(|| format.invalid("type", "missing"))? {
+        0 => Ok(None),
+        1 => Ok(Some(ResponseFormat::JsonObject)),
+        _ => {
+            let value = format.get("json_schema").ok_or_else(|| format.invalid("json_schema", "missing"))?;
+            let mut json_schema = Fields::new(format.path("json_schema"), value)?;
+            match json_schema.get("schema") {
+                Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(Some(ResponseFormat::JsonSchema(schema.clone()))),
+                Some(other) => Err(json_schema.invalid("schema", expected("a JSON Schema", other))),
+                None => Err(json_schema.invalid("schema", "missing")),
+            }
+        }
+    }
+}
+
+/// `chat_template_kwargs`, with the members that are short for one of them.
+fn read_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
+    let mut kwargs = Map::new();
+    if let Some(on) = fields.boolean("enable_thinking")? {
+        kwargs.insert("enable_thinking".into(), on.into());
+    }
+    if let Some(effort) = fields.string("reasoning_effort")? {
+        kwargs.insert("reasoning_effort".into(), effort.into());
+    }
+    if let Some(given) = fields.object("chat_template_kwargs")? {
+        for name in ["messages", "tools", "add_generation_prompt"] {
+            if given.contains_key(name) {
+                return Err(fields.invalid(&format!("chat_template_kwargs.{name}"), format!("set `{name}` of the request instead")));
+            }
+        }
+        kwargs.extend(given.clone());
+    }
+    Ok(kwargs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn with(members: Value) -> Value {
+        let mut request = json!({"messages": [{"role": "user", "content": "hi"}]});
+        request.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
+        request
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let request = ChatRequest::read(&with(json!({}))).expect("valid");
+        assert_eq!(request.max_tokens, 256);
+        assert_eq!(request.tool_choice, ToolChoice::Auto);
+        let s = &request.sampling;
+        assert_eq!((s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed), (0.7, 40, 0.95, 0.05, 1.0, None));
+        assert!(request.add_generation_prompt && request.cache_prompt && request.parallel_tool_calls);
+        assert!(request.ignored_keys.is_empty());
+    }
+
+    #[track_caller]
+    fn refused(members: Value, message: &str) {
+        let error = ChatRequest::read(&with(members)).expect_err("refused");
+        assert_eq!(error.message(), message);
+    }
+
+    #[test]
+    fn wrong_members_are_named() {
+        refused(json!({"max_tokens": 0}), "max_tokens: must be from 1 to 2147483647, got 0");
+        refused(json!({"temperature": "hot"}), r#"temperature: expected a number, got "hot""#);
+        refused(json!({"stop": ["a", 1]}), "stop[1]: expected a string, got 1");
+        refused(json!({"stop": ""}), "stop: a stop string is empty");
+        refused(json!({"logprobs": true}), "logprobs: not supported by this version of llb");
+        refused(json!({"logit_bias": {"x": 1}}), "logit_bias.x: the key is not a token id");
+        refused(json!({"response_format": {"type": "xml"}}), r#"response_format.type: unknown value "xml"; it is one of "text", "json_object", "json_schema""#);
+        refused(json!({"chat_template_kwargs": {"tools": []}}), "chat_template_kwargs.tools: set `tools` of the request instead");
+        refused(json!({"stream_format": 1}), "stream_format: expected a string, got 1");
+        refused(json!({"timeout_ms": -5}), "timeout_ms: must be from 1 to 2147483647, got -5");
+    }
+
+    #[test]
+    fn unknown_members_are_reported_and_negative_seeds_are_random() {
+        let request = ChatRequest::read(&with(json!({"n": 1, "seed": -1, "user": "u"}))).expect("valid");
+        assert_eq!(request.ignored_keys, ["n", "user"]);
+        assert_eq!(request.sampling.seed, None);
+    }
+}

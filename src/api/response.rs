@@ -1,0 +1,146 @@
+//! What goes back for a chat request.
+
+use serde_json::{Value, json};
+
+/// Why a reply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended its turn, or a stop string was met.
+    Stop,
+    /// `max_tokens` or the context was used up.
+    Length,
+    /// The model called tools.
+    ToolCalls,
+    /// By `llb_chat_cancel`, a destroy or a time-out.
+    Cancelled,
+}
+
+impl FinishReason {
+    /// OpenAI's spelling, and `cancelled`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::ToolCalls => "tool_calls",
+            FinishReason::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Token counts of one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens generated, the end-of-generation token left out.
+    pub completion_tokens: usize,
+    /// Tokens of the prompt that were still in the KV cache.
+    pub cached_tokens: usize,
+}
+
+impl Usage {
+    /// OpenAI's shape.
+    pub fn to_json(self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": { "cached_tokens": self.cached_tokens },
+        })
+    }
+}
+
+/// How long prefill and decode took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Timings {
+    /// Milliseconds from the first prefill to the first token.
+    pub prompt_ms: f64,
+    /// Milliseconds from the first token to the last.
+    pub predicted_ms: f64,
+}
+
+impl Timings {
+    /// With the rates that follow from the counts; a rate of nothing is 0.
+    pub fn to_json(self, usage: Usage) -> Value {
+        let rate = |tokens: usize, ms: f64| if ms > 0.0 { tokens as f64 * 1000.0 / ms } else { 0.0 };
+        // The first token comes out of the prefill, so decoding made one fewer.
+        let decoded = usage.completion_tokens.saturating_sub(1);
+        json!({
+            "prompt_ms": self.prompt_ms,
+            "predicted_ms": self.predicted_ms,
+            "prompt_per_second": rate(usage.prompt_tokens - usage.cached_tokens, self.prompt_ms),
+            "predicted_per_second": rate(decoded, self.predicted_ms),
+        })
+    }
+}
+
+/// One tool call of a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Unique within the conversation.
+    pub id: String,
+    /// The function.
+    pub name: String,
+    /// JSON text of an object.
+    pub arguments: String,
+}
+
+/// A finished reply.
+#[derive(Debug)]
+pub struct ChatResponse {
+    /// Visible content.
+    pub text: String,
+    /// The model's reasoning, where there was any.
+    pub reasoning: Option<String>,
+    /// Calls in order.
+    pub tool_calls: Vec<Call>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Token counts.
+    pub usage: Usage,
+    /// Times.
+    pub timings: Timings,
+    /// `{code, message}` objects: what was relaxed, repaired or guessed.
+    pub diagnostics: Vec<Value>,
+    /// Members of the request that nobody reads.
+    pub ignored_keys: Vec<String>,
+}
+
+impl ChatResponse {
+    /// The reply object of the ABI.
+    pub fn to_json(&self) -> Value {
+        let calls = |shape: &dyn Fn(&Call) -> Value| self.tool_calls.iter().map(shape).collect::<Vec<Value>>();
+        let has_calls = !self.tool_calls.is_empty();
+        let mut message = json!({ "role": "assistant", "content": self.text });
+        if has_calls && self.text.is_empty() {
+            message["content"] = Value::Null;
+        }
+        if let Some(reasoning) = &self.reasoning {
+            message["reasoning_content"] = json!(reasoning);
+        }
+        if has_calls {
+            message["tool_calls"] = Value::Array(calls(&openai_call));
+        }
+        let mut reply = json!({
+            "type": if has_calls { "tool_call" } else { "assistant_text" },
+            "text": self.text,
+            "reasoning_content": self.reasoning,
+            "tool_calls": calls(&|call| json!({ "id": call.id, "name": call.name, "arguments": call.arguments })),
+            "finish_reason": self.finish_reason.as_str(),
+            "message": message,
+            "usage": self.usage.to_json(),
+            "timings": self.timings.to_json(self.usage),
+            "logprobs": null,
+            "polyfills_applied": [],
+            "diagnostics": self.diagnostics,
+        });
+        if !self.ignored_keys.is_empty() {
+            reply["ignored_keys"] = json!(self.ignored_keys);
+        }
+        reply
+    }
+}
+
+fn openai_call(call: &Call) -> Value {
+    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
+}

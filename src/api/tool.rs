@@ -1,0 +1,146 @@
+//! Tools and the choice among them.
+
+use serde_json::Value;
+
+use super::fields::{Fields, expected};
+use crate::error::{Error, Result};
+
+/// `tool_choice`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model decides.
+    Auto,
+    /// No call, even where tools are given.
+    None,
+    /// At least one call.
+    Required,
+    /// A call of this function.
+    Function(String),
+}
+
+impl ToolChoice {
+    /// Whether the reply must be a call.
+    pub fn forces_call(&self) -> bool {
+        matches!(self, ToolChoice::Required | ToolChoice::Function(_))
+    }
+}
+
+/// The name of a checked tool.
+pub fn function_name(tool: &Value) -> &str {
+    tool["function"]["name"].as_str().unwrap_or_default()
+}
+
+/// The JSON Schema of a checked tool's arguments; a tool without one takes no arguments.
+pub fn function_parameters(tool: &Value) -> Option<&Value> {
+    tool["function"].get("parameters").filter(|schema| !schema.is_null())
+}
+
+/// Checks `tools` and returns them; absent is empty.
+pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
+    let Some(tools) = fields.array("tools")? else { return Ok(&[]) };
+    let mut names = Vec::with_capacity(tools.len());
+    for (index, tool) in tools.iter().enumerate() {
+        let path = fields.path(&format!("tools[{index}]"));
+        let name = check_tool(&path, tool)?;
+        if names.contains(&name) {
+            return Err(Error::invalid(format!("{path}.function.name"), format!("{name:?} is there twice")));
+        }
+        names.push(name);
+    }
+    Ok(tools)
+}
+
+fn check_tool<'a>(path: &str, tool: &'a Value) -> Result<&'a str> {
+    let mut fields = Fields::new(path, tool)?;
+    fields.one_of("type", &[("function", ())])?;
+    let function = fields.get("function").ok_or_else(|| fields.invalid("function", "missing"))?;
+    let mut function = Fields::new(fields.path("function"), function)?;
+    function.string("description")?;
+    function.object("parameters")?;
+    match function.string("name")? {
+        Some("") => Err(function.invalid("name", "is empty")),
+        Some(name) => Ok(name),
+        None => Err(function.invalid("name", "missing")),
+    }
+}
+
+/// Reads `tool_choice` against the checked tools.
+pub(crate) fn read_tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice> {
+    let choice = match fields.get("tool_choice") {
+        None => return Ok(ToolChoice::Auto),
+        Some(Value::String(text)) => match text.as_str() {
+            "auto" => ToolChoice::Auto,
+            "none" => ToolChoice::None,
+            "required" => ToolChoice::Required,
+            _ => {
+                let problem = format!(r#"unknown value {text:?}; it is "auto", "none", "required" or a function"#);
+                return Err(fields.invalid("tool_choice", problem));
+            }
+        },
+        Some(value @ Value::Object(_)) => {
+            let mut choice = Fields::new(fields.path("tool_choice"), value)?;
+            choice.one_of("type", &[("function", ())])?;
+            let function = choice.get("function").ok_or_else(|| choice.invalid("function", "missing"))?;
+            let mut function = Fields::new(choice.path("function"), function)?;
+            let name = function.string("name")?.ok_or_else(|| function.invalid("name", "missing"))?;
+            if !tools.iter().any(|tool| function_name(tool) == name) {
+                return Err(function.invalid("name", format!("no tool is called {name:?}")));
+            }
+            ToolChoice::Function(name.to_owned())
+        }
+        Some(other) => return Err(fields.invalid("tool_choice", expected("a string or an object", other))),
+    };
+    if choice.forces_call() && tools.is_empty() {
+        return Err(fields.invalid("tool_choice", "asks for a call, but `tools` is empty"));
+    }
+    Ok(choice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(request: Value, expected: Result<ToolChoice, &str>) {
+        let mut fields = Fields::new("", &request).expect("an object");
+        let got = check_tools(&mut fields).and_then(|tools| read_tool_choice(&mut fields, tools));
+        assert_eq!(got.as_ref().map_err(|e| e.message()), expected.as_ref().map_err(|e| *e));
+    }
+
+    #[test]
+    fn choices() {
+        let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+        check(json!({}), Ok(ToolChoice::Auto));
+        check(json!({"tools": tools, "tool_choice": "none"}), Ok(ToolChoice::None));
+        check(json!({"tools": tools, "tool_choice": "required"}), Ok(ToolChoice::Required));
+        check(
+            json!({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+            Ok(ToolChoice::Function("f".into())),
+        );
+        check(
+            json!({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "g"}}}),
+            Err(r#"tool_choice.function.name: no tool is called "g""#),
+        );
+        check(json!({"tool_choice": "required"}), Err("tool_choice: asks for a call, but `tools` is empty"));
+        check(
+            json!({"tools": tools, "tool_choice": "any"}),
+            Err(r#"tool_choice: unknown value "any"; it is "auto", "none", "required" or a function"#),
+        );
+    }
+
+    #[test]
+    fn wrong_tools_are_named() {
+        check(json!({"tools": {}}), Err("tools: expected an array, got {}"));
+        check(json!({"tools": [{"type": "retrieval"}]}), Err(r#"tools[0].type: unknown value "retrieval"; it is one of "function""#));
+        check(json!({"tools": [{"function": {}}]}), Err("tools[0].function.name: missing"));
+        check(
+            json!({"tools": [{"function": {"name": "f", "parameters": "x"}}]}),
+            Err(r#"tools[0].function.parameters: expected an object, got "x""#),
+        );
+        check(
+            json!({"tools": [{"function": {"name": "f"}}, {"function": {"name": "f"}}]}),
+            Err(r#"tools[1].function.name: "f" is there twice"#),
+        );
+    }
+}

@@ -1,0 +1,394 @@
+//! A chat: one model, one chat template, requests in order. One function per step, in the order data takes.
+//!
+//! ```text
+//! ChatRequest -> prompt -> tokens + grammar -> engine job -> pieces -> recogniser -> ChatResponse
+//! ```
+
+mod stream;
+mod turns;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
+use crate::api::{self, ChatRequest, CreateOptions, LogLevel, ResponseFormat, ToolChoice, ToolPolicy};
+use crate::constraint::{self, Constraint};
+use crate::engine::{Finish, Job, Outcome, Token, Update};
+use crate::error::{Code, Error, Result};
+use crate::gguf::ModelHeader;
+use crate::llama::{self, LoadedModel};
+use crate::output::{Recogniser, RecogniserInput};
+use crate::template::{LocalTime, RenderInput};
+use crate::verdict::Verdict;
+
+use stream::Stream;
+use turns::Turns;
+
+/// Receives events of a chat, on the thread of the call they belong to.
+pub type EventSink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Receives a streamed reply, on the thread of the call.
+pub type PieceSink<'a> = &'a mut dyn FnMut(&str);
+
+/// Why a chat was not created.
+#[derive(Debug)]
+pub struct CreateFailure {
+    /// The event: what follows `create_failure:`.
+    pub event: &'static str,
+    /// The error behind it.
+    pub error: Error,
+}
+
+impl CreateFailure {
+    /// The failure that an event names.
+    pub fn new(event: &'static str, error: Error) -> Self {
+        CreateFailure { event, error }
+    }
+}
+
+/// An open chat. Every method may be called from any thread.
+pub struct Chat {
+    model: Arc<LoadedModel>,
+    verdict: Verdict,
+    has_template: bool,
+    events: EventSink,
+    log: LogLevel,
+    turns: Turns,
+}
+
+impl Chat {
+    /// Opens a chat: header, gate, weights. Emits `create_start`, `load_progress:*`, and `create_success` or one
+    /// `create_failure:*`.
+    pub fn create(options: Result<CreateOptions>, events: EventSink) -> Result<Chat, CreateFailure> {
+        events("create_start");
+        let opened = options
+            .map_err(|error| CreateFailure::new("invalid_options", error))
+            .and_then(|options| open(&options, events.as_ref()));
+        match opened {
+            Ok((model, verdict, has_template, log)) => {
+                let chat = Chat { model, verdict, has_template, events, log, turns: Turns::default() };
+                chat.emit_log();
+                (chat.events)("create_success");
+                Ok(chat)
+            }
+            Err(failure) => {
+                events(&format!("create_failure:{}", failure.event));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Runs a request. `pieces` receives the stream; without it the reply comes whole.
+    pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
+        (self.events)("infer_start");
+        let reply = self.run(request, pieces);
+        self.emit_log();
+        (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
+        reply
+    }
+
+    /// What a request would do, without generating a token.
+    pub fn explain(&self, request: &str) -> Result<Value> {
+        let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
+        let prompt = self.render(&request)?;
+        let tokens = self.tokenise(&prompt)?;
+        let grammar = self.grammar(&request)?;
+        let shared = self.verdict.to_json();
+        let mut explanation = json!({
+            "type": "explanation",
+            "prompt": prompt,
+            "prompt_tokens": tokens.len(),
+            "polyfills_applied": [],
+            "caps_used": shared["caps"],
+            "grammar": grammar,
+            "output_format": shared["output_format"],
+            "stop": request.stop,
+            "tokens_left": self.model.n_ctx.saturating_sub(tokens.len()),
+        });
+        if !request.ignored_keys.is_empty() {
+            explanation["ignored_keys"] = json!(request.ignored_keys);
+        }
+        Ok(explanation)
+    }
+
+    /// Ends the running request and those that wait; what was generated so far is their reply.
+    pub fn cancel(&self) {
+        self.turns.cancel_all();
+    }
+
+    /// Refuses further requests, cancels what runs, waits for it, emits `destroy`.
+    pub fn close(&self) {
+        self.turns.close();
+        (self.events)("destroy");
+    }
+
+    /// As [`Chat::close`], without waiting: the call that runs on this very thread cannot end before this returns.
+    pub fn close_soon(&self) {
+        self.turns.refuse();
+    }
+
+    fn run(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
+        let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
+        let deadline = request.timeout.map(|timeout| Instant::now() + timeout);
+        let cancel = Arc::new(AtomicBool::new(false));
+        let Some(_turn) = self.turns.enter(&cancel, deadline)? else {
+            return Ok(cancelled_in_the_queue(request.ignored_keys).to_json());
+        };
+        let prompt = self.render(&request)?;
+        let tokens = self.tokenise(&prompt)?;
+        let constraint = match self.grammar(&request)? {
+            Some(grammar) => Some(self.compile(&grammar, &request)?),
+            None => None,
+        };
+        let prompt_tokens = tokens.len();
+        let updates = self.submit(&request, tokens, constraint, cancel, deadline)?;
+        let recogniser = Recogniser::new(RecogniserInput {
+            format: self.verdict.format.as_ref(),
+            tools: &request.tools,
+            calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
+            reasoning_open: self.opens_reasoning(&prompt),
+            parallel: request.parallel_tool_calls,
+            new_id: Box::new(api::new_call_id),
+        });
+        let response = self.receive(updates, recogniser, &request, prompt_tokens, pieces)?;
+        Ok(response.to_json())
+    }
+
+    /// Messages to prompt, with the model's own template.
+    fn render(&self, request: &ChatRequest) -> Result<String> {
+        let now = match &request.now {
+            Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
+            None => LocalTime::now(),
+        };
+        let tools: Option<&[Value]> = match request.tool_choice {
+            // The model is not shown what it must not call.
+            ToolChoice::None => None,
+            _ => Some(&request.tools).filter(|tools| !tools.is_empty()).map(Vec::as_slice),
+        };
+        self.verdict.templates.render(&RenderInput {
+            messages: &request.messages,
+            tools,
+            documents: None,
+            add_generation_prompt: request.add_generation_prompt,
+            kwargs: Some(&request.template_kwargs).filter(|kwargs| !kwargs.is_empty()),
+            now,
+            raw: false,
+        })
+    }
+
+    /// Prompt to tokens: special tokens parsed, BOS prepended where the vocabulary wants one and the text has none.
+    fn tokenise(&self, prompt: &str) -> Result<Vec<Token>> {
+        let vocab = self.model.engine.vocab();
+        let mut tokens = vocab.tokenize(prompt, true)?;
+        if let Some(bos) = vocab.required_bos()
+            && tokens.first() != Some(&bos)
+        {
+            tokens.insert(0, bos);
+        }
+        let n_ctx = self.model.n_ctx;
+        if tokens.is_empty() {
+            return Err(Error::invalid("messages", "the prompt they make has no tokens"));
+        }
+        if tokens.len() >= n_ctx {
+            let message = format!("the prompt has {} tokens, the context {n_ctx}; shorten the messages or raise n_ctx", tokens.len());
+            return Err(Error::new(Code::ContextOverflow, message).with("prompt_tokens", tokens.len()).with("n_ctx", n_ctx));
+        }
+        Ok(tokens)
+    }
+
+    /// The Lark grammar a request asks for.
+    fn grammar(&self, request: &ChatRequest) -> Result<Option<String>> {
+        if request.tool_choice.forces_call() {
+            let format = self.verdict.format.as_ref().ok_or_else(|| {
+                let message = "tool_choice: a call cannot be forced, since how this model writes calls is not known";
+                Error::new(Code::SchemaUnsupported, message)
+            })?;
+            let vocab = self.model.engine.vocab();
+            let marker_token = |marker: &str| match vocab.tokenize(marker, true).as_deref() {
+                Ok([token]) => Some(*token),
+                _ => None,
+            };
+            let choice = &request.tool_choice;
+            return constraint::forced_calls(format, &request.tools, choice, request.parallel_tool_calls, &marker_token).map(Some);
+        }
+        Ok(match &request.response_format {
+            Some(ResponseFormat::JsonObject) => Some(constraint::json_object()),
+            Some(ResponseFormat::JsonSchema(schema)) => Some(constraint::json_schema(schema)),
+            None => request.grammar.clone(),
+        })
+    }
+
+    /// Compiles a grammar, and says whose fault it is if that fails.
+    fn compile(&self, grammar: &str, request: &ChatRequest) -> Result<Constraint> {
+        let grammars = &self.model.grammars;
+        let error = match grammars.compile(grammar) {
+            Ok(constraint) => return Ok(constraint),
+            Err(error) => error,
+        };
+        if request.tool_choice.forces_call() {
+            for (index, tool) in request.tools.iter().enumerate() {
+                let Some(schema) = api::function_parameters(tool) else { continue };
+                if let Err(error) = grammars.compile(&constraint::json_schema(schema)) {
+                    let name = api::function_name(tool);
+                    let message = format!("tools[{index}].function.parameters ({name}): {}", error.message());
+                    return Err(Error::new(error.code(), message));
+                }
+            }
+        }
+        let path = if request.response_format.is_some() { "response_format.json_schema.schema" } else { "grammar" };
+        Err(Error::new(error.code(), format!("{path}: {}", error.message())))
+    }
+
+    fn submit(
+        &self,
+        request: &ChatRequest,
+        prompt: Vec<Token>,
+        constraint: Option<Constraint>,
+        cancel: Arc<AtomicBool>,
+        deadline: Option<Instant>,
+    ) -> Result<Receiver<Update>> {
+        let vocab = self.model.engine.vocab();
+        let markers = self.verdict.format.iter().flat_map(|format| format.markers());
+        let marker_tokens = markers.filter_map(|marker| match vocab.tokenize(marker, true).as_deref() {
+            Ok([token]) => Some(*token),
+            _ => None,
+        });
+        let (updates, received) = channel();
+        self.model.engine.submit(Job {
+            prompt,
+            max_tokens: request.max_tokens,
+            sampling: request.sampling.clone(),
+            stop: request.stop.clone(),
+            constraint,
+            visible: marker_tokens.collect(),
+            reuse_prefix: request.cache_prompt,
+            cancel,
+            deadline,
+            updates,
+        })?;
+        Ok(received)
+    }
+
+    /// Whether the generation prompt ends inside an open reasoning block.
+    fn opens_reasoning(&self, prompt: &str) -> bool {
+        let reasoning = self.verdict.format.as_ref().and_then(|format| format.reasoning.as_ref());
+        reasoning.is_some_and(|markers| prompt.trim_end().ends_with(&*markers.open))
+    }
+
+    /// Pieces to message, streamed as they come.
+    fn receive(
+        &self,
+        updates: Receiver<Update>,
+        mut recogniser: Recogniser,
+        request: &ChatRequest,
+        prompt_tokens: usize,
+        pieces: Option<PieceSink>,
+    ) -> Result<ChatResponse> {
+        let mut stream = Stream::new(request.stream_format, pieces);
+        let outcome = loop {
+            match updates.recv() {
+                Ok(Update::Piece(text)) => stream.send(recogniser.push(&text)),
+                Ok(Update::Done(outcome)) => break outcome,
+                Ok(Update::Failed(error)) => return Err(error),
+                Err(_) => return Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
+            }
+        };
+        let (rest, parsed) = recogniser.finish();
+        stream.send(rest);
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens: outcome.completion_tokens,
+            cached_tokens: outcome.cached_tokens,
+        };
+        let calls = parsed.tool_calls.into_iter();
+        let response = ChatResponse {
+            text: parsed.content,
+            reasoning: parsed.reasoning,
+            tool_calls: calls.map(|call| Call { id: call.id, name: call.name, arguments: call.arguments }).collect(),
+            finish_reason: FinishReason::Stop,
+            usage,
+            timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
+            diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
+            ignored_keys: request.ignored_keys.clone(),
+        };
+        let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };
+        stream.finish(&response, request.include_usage);
+        Ok(response)
+    }
+
+    fn emit_log(&self) {
+        if self.log == LogLevel::Off {
+            return;
+        }
+        for (level, text) in self.model.log.take(self.log) {
+            (self.events)(&format!("log:{}:{text}", level.as_str()));
+        }
+    }
+}
+
+type Opened = (Arc<LoadedModel>, Verdict, bool, LogLevel);
+
+fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
+    let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
+    let path = options.model.as_deref().ok_or_else(null_path)?;
+    let header = ModelHeader::read_file(std::path::Path::new(path)).map_err(|error| match error.code() {
+        Code::ModelNotFound => CreateFailure::new("model_not_found", error),
+        _ => CreateFailure::new("load_model", error),
+    })?;
+    let sources = Verdict::sources(&header, options.chat_template.as_deref());
+    let has_template = sources.default.is_some() || sources.tool_use.is_some();
+    let verdict = Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
+    if options.tool_policy == ToolPolicy::Native && !verdict.is_tool_capable() {
+        return Err(CreateFailure::new("tools_unsupported", verdict.refusal(&header)));
+    }
+    if header.tensor_data_end() > header.file_size() {
+        let message = format!(
+            "{path}: the file is cut short: its tensors need {} bytes, it has {}; download it again",
+            header.tensor_data_end(),
+            header.file_size()
+        );
+        return Err(CreateFailure::new("load_model", Error::new(Code::ModelInvalid, message)));
+    }
+    let mut last = -1;
+    let mut on_progress = |done: f32| {
+        // One event per hundredth, not per tensor.
+        let hundredth = (done.clamp(0.0, 1.0) * 100.0) as i32;
+        if hundredth > last {
+            last = hundredth;
+            events(&format!("load_progress:{:.2}", f64::from(hundredth) / 100.0));
+        }
+    };
+    let model = llama::open(options, path, &header, &mut on_progress).map_err(|error| match error.code() {
+        Code::OutOfMemory => CreateFailure::new("oom", error),
+        Code::ModelNotFound => CreateFailure::new("model_not_found", error),
+        Code::ModelInvalid => CreateFailure::new("load_model", error),
+        _ => CreateFailure::new("init_context", error),
+    })?;
+    Ok((model, verdict, has_template, options.log))
+}
+
+fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {
+    match outcome.finish {
+        Finish::Stop if response.tool_calls.is_empty() => FinishReason::Stop,
+        Finish::Stop => FinishReason::ToolCalls,
+        Finish::Length => FinishReason::Length,
+        Finish::Cancelled => FinishReason::Cancelled,
+    }
+}
+
+fn cancelled_in_the_queue(ignored_keys: Vec<String>) -> ChatResponse {
+    ChatResponse {
+        text: String::new(),
+        reasoning: None,
+        tool_calls: Vec::new(),
+        finish_reason: FinishReason::Cancelled,
+        usage: Usage::default(),
+        timings: Timings::default(),
+        diagnostics: Vec::new(),
+        ignored_keys,
+    }
+}

@@ -1,0 +1,106 @@
+//! Lark grammars, in llguidance's dialect, for forced tool calls and JSON replies.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::{ToolChoice, function_name, function_parameters};
+use crate::error::{Code, Error, Result};
+use crate::output::Format;
+
+/// One or more calls in the model's own format and nothing else. `marker_token` gives the id of a marker that is one token
+/// of the vocabulary; other markers are plain text.
+pub fn forced_calls(
+    format: &Format,
+    tools: &[Value],
+    choice: &ToolChoice,
+    parallel: bool,
+    marker_token: &dyn Fn(&str) -> Option<i32>,
+) -> Result<String> {
+    let allowed = |tool: &&Value| match choice {
+        ToolChoice::Function(name) => function_name(tool) == name,
+        _ => true,
+    };
+    let mut grammar = String::new();
+    let mut alternatives = Vec::new();
+    for (index, tool) in tools.iter().enumerate().filter(|(_, tool)| allowed(tool)) {
+        let name = function_name(tool);
+        let path = format!("tools[{index}].function.parameters");
+        let schema = arguments_schema(function_parameters(tool), &path)?;
+        let head = format!(
+            "{}{{{}: {}, {}: ",
+            format.call_text_before,
+            Value::from(format.name_key.as_str()),
+            Value::from(name),
+            Value::from(format.arguments_key.as_str())
+        );
+        let tail = format!("}}{}", format.call_text_after);
+        line(&mut grammar, format_args!("call_{index}: {} args_{index} {}", literal(&head), literal(&tail)));
+        line(&mut grammar, format_args!("args_{index}: %json {schema}"));
+        alternatives.push(format!("call_{index}"));
+    }
+    let marker = |text: &str| match marker_token(text) {
+        Some(token) => format!("<[{token}]>"),
+        None => literal(text),
+    };
+    let repeat = if parallel { format!(" ({} call)*", literal(&format.call_separator)) } else { String::new() };
+    let mut whole = String::new();
+    line(&mut whole, format_args!("start: call{repeat}"));
+    line(
+        &mut whole,
+        format_args!("call: {} ({}) {}", marker(&format.call_open), alternatives.join(" | "), marker(&format.call_close)),
+    );
+    Ok(whole + &grammar)
+}
+
+/// Any JSON object.
+pub fn json_object() -> String {
+    r#"start: %json {"type": "object"}"#.to_owned()
+}
+
+/// JSON that obeys a schema.
+pub fn json_schema(schema: &Value) -> String {
+    format!("start: %json {schema}")
+}
+
+/// The schema of a tool's arguments: always an object, printed compactly as chat templates print it, so that a small model
+/// cannot fill its reply with white space.
+fn arguments_schema(parameters: Option<&Value>, path: &str) -> Result<Value> {
+    let mut schema = match parameters {
+        None => no_arguments(),
+        Some(Value::Object(schema)) if schema.is_empty() => no_arguments(),
+        Some(Value::Object(schema)) => schema.clone(),
+        Some(other) => return Err(Error::invalid(path, format!("expected an object, got {other}"))),
+    };
+    match schema.get("type") {
+        None => {
+            schema.insert("type".into(), "object".into());
+        }
+        Some(kind) if kind == "object" => {}
+        Some(kind) => {
+            return Err(Error::new(Code::SchemaUnsupported, format!("{path}.type: arguments are an object, not {kind}")));
+        }
+    }
+    schema.insert(
+        "x-guidance".into(),
+        json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " }),
+    );
+    Ok(Value::Object(schema))
+}
+
+fn no_arguments() -> Map<String, Value> {
+    let mut schema = Map::new();
+    schema.insert("type".into(), "object".into());
+    schema.insert("properties".into(), json!({}));
+    schema.insert("additionalProperties".into(), false.into());
+    schema
+}
+
+/// A Lark string; its escapes are JSON's.
+fn literal(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments) {
+    let _ = writeln!(text, "{arguments}");
+}

@@ -1,0 +1,110 @@
+//! Runs a grammar over the tokens of one vocabulary.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
+use llguidance::{Matcher, ParserFactory};
+use once_cell::sync::OnceCell;
+
+use crate::error::{Code, Error, Result};
+
+/// A vocabulary as grammars see it.
+pub struct Words {
+    /// The bytes of each token; 0xFF and the token's text where the token prints nothing.
+    pub words: Vec<Vec<u8>>,
+    /// Tokens that end a generation; at least one.
+    pub ends: Vec<u32>,
+    /// Text to tokens, without special ones.
+    pub tokenize: Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
+}
+
+/// Compiles grammars for one vocabulary. The tables it needs (tenths of a second for a large vocabulary) are built when the
+/// first grammar is asked for.
+pub struct Grammars {
+    factory: OnceCell<ParserFactory>,
+    words: Box<dyn Fn() -> Words + Send + Sync>,
+}
+
+impl Grammars {
+    /// `words` is called once, with the first grammar.
+    pub fn new(words: impl Fn() -> Words + Send + Sync + 'static) -> Self {
+        Grammars { factory: OnceCell::new(), words: Box::new(words) }
+    }
+
+    /// Compiles a Lark grammar; one that cannot be enforced is `SCHEMA_UNSUPPORTED` with llguidance's reason.
+    pub fn compile(&self, lark: &str) -> Result<Constraint> {
+        let factory = self.factory.get_or_try_init(|| build((self.words)()))?;
+        let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
+        let matcher = Matcher::new(parser);
+        match matcher.get_error() {
+            Some(reason) => Err(Error::new(Code::SchemaUnsupported, format!("the grammar cannot be enforced: {reason}"))),
+            None => Ok(Constraint { matcher }),
+        }
+    }
+}
+
+fn build(words: Words) -> Result<ParserFactory> {
+    let end = words.ends.first().copied().ok_or_else(|| unusable("it has no end-of-generation token"))?;
+    let info = TokRxInfo::new(words.words.len() as u32, end);
+    let trie = TokTrie::from(&info, &words.words).with_eos_tokens(&words.ends);
+    let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: words.tokenize });
+    let slices = SlicedBiasComputer::general_slices();
+    let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(unusable)?;
+    factory.quiet();
+    Ok(factory)
+}
+
+fn unusable(reason: impl Display) -> Error {
+    Error::new(Code::InternalBridgeError, format!("the vocabulary cannot be constrained: {reason}"))
+}
+
+struct Tokenizer {
+    trie: TokTrie,
+    tokenize: Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
+}
+
+impl TokenizerEnv for Tokenizer {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.trie.tokenize_with_greedy_fallback(bytes, |text| (self.tokenize)(text))
+    }
+
+    /// Vocabularies that put a blank before the first word do not tokenise a part of a text as they do the whole.
+    fn tokenize_is_canonical(&self) -> bool {
+        false
+    }
+}
+
+/// A grammar being followed.
+pub struct Constraint {
+    matcher: Matcher,
+}
+
+impl Constraint {
+    /// The tokens that may come next.
+    pub fn mask(&mut self) -> Result<SimpleVob> {
+        self.matcher.compute_mask_or_eos().map_err(broken)
+    }
+
+    /// Takes a token the mask allowed.
+    pub fn accept(&mut self, token: i32) -> Result<()> {
+        let token = TokenId::try_from(token).map_err(|error| broken(error))?;
+        self.matcher.consume_token(token).map_err(broken)
+    }
+
+    /// Whether nothing more can follow.
+    pub fn is_finished(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+}
+
+/// Generation stops: a text that the grammar does not allow is never let through.
+fn broken(error: impl Display) -> Error {
+    Error::new(Code::InferenceFailed, format!("the grammar failed while sampling: {error}"))
+}

@@ -1,0 +1,87 @@
+//! What the scheduler needs of something that computes logits.
+
+use crate::api::Sampling;
+use crate::error::Result;
+
+/// A token id of the model's vocabulary.
+pub type Token = i32;
+
+/// Tokens a grammar allows next, one bit each.
+pub type Mask = llguidance::toktrie::SimpleVob;
+
+/// One token of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The token.
+    pub token: Token,
+    /// Its position in the sequence.
+    pub position: usize,
+    /// Its sequence, below [`Backend::n_sequences`].
+    pub sequence: usize,
+    /// Whether its logits are wanted.
+    pub logits: bool,
+}
+
+/// How a decode ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decoded {
+    /// Logits are there.
+    Done,
+    /// `abort` said so; the KV cache of the batch's sequences may hold a part of it.
+    Aborted,
+}
+
+/// Computes logits. Lives on the engine thread and is used by no other.
+pub trait Backend {
+    /// Cells of the KV cache, shared by all sequences.
+    fn n_ctx(&self) -> usize;
+
+    /// Most entries of one batch.
+    fn n_batch(&self) -> usize;
+
+    /// Number of sequences.
+    fn n_sequences(&self) -> usize;
+
+    /// Computes a batch. `abort` is asked now and then while it runs.
+    fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded>;
+
+    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a part only; then the
+    /// sequence is as it was.
+    fn truncate(&mut self, sequence: usize, length: usize) -> bool;
+
+    /// A sampler whose penalties have seen `recent`.
+    fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>>;
+
+    /// Samples from the logits of the `row`-th entry of the last batch (an entry that asked for them), among the tokens
+    /// `mask` allows.
+    fn sample(&mut self, row: usize, sampler: &mut dyn Sampler, mask: Option<&Mask>) -> Result<Token>;
+}
+
+/// Chooses one token.
+pub trait Sampler {
+    /// Chooses from logits, one per token of the vocabulary, and remembers the choice.
+    fn choose(&mut self, logits: &[f32], mask: Option<&Mask>) -> Token;
+}
+
+/// The vocabulary. Immutable: any thread may ask.
+pub trait Vocab: Send + Sync {
+    /// Number of tokens.
+    fn len(&self) -> usize;
+
+    /// Whether there is no token at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Text to tokens, without adding BOS or EOS. With `parse_special`, text that spells a special token becomes it.
+    fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<Token>>;
+
+    /// The bytes of a token; control tokens have none unless `special`.
+    fn piece(&self, token: Token, special: bool) -> Vec<u8>;
+
+    /// Whether the token ends a generation.
+    fn is_end_of_generation(&self, token: Token) -> bool;
+
+    /// The token that begins a text, where prompts must have it.
+    fn required_bos(&self) -> Option<Token>;
+}

@@ -1,0 +1,76 @@
+//! Bytes of tokens to text cut on UTF-8 boundaries.
+
+/// Holds back the bytes of a character that is not complete yet.
+#[derive(Debug, Default)]
+pub(crate) struct Utf8Assembler {
+    held: Vec<u8>,
+}
+
+impl Utf8Assembler {
+    /// The text that is complete now. Bytes that can never become a character are U+FFFD, as in `String::from_utf8_lossy`.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
+        self.held.extend_from_slice(bytes);
+        let mut text = String::new();
+        loop {
+            match std::str::from_utf8(&self.held) {
+                Ok(rest) => {
+                    text.push_str(rest);
+                    self.held.clear();
+                    return text;
+                }
+                Err(error) => {
+                    let (valid, rest) = self.held.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(valid));
+                    let Some(bad) = error.error_len() else {
+                        self.held = rest.to_vec();
+                        return text;
+                    };
+                    text.push(char::REPLACEMENT_CHARACTER);
+                    self.held = rest[bad..].to_vec();
+                }
+            }
+        }
+    }
+
+    /// What is left when no more bytes come: an incomplete character is one U+FFFD.
+    pub(crate) fn finish(&mut self) -> &'static str {
+        let incomplete = !self.held.is_empty();
+        self.held.clear();
+        if incomplete { "\u{FFFD}" } else { "" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(bytes: &[u8], expected: &str) {
+        for split in 0..=bytes.len() {
+            let mut assembler = Utf8Assembler::default();
+            let mut text = assembler.push(&bytes[..split]);
+            text += &assembler.push(&bytes[split..]);
+            text += assembler.finish();
+            assert_eq!(text, expected, "split at {split}");
+        }
+        let mut assembler = Utf8Assembler::default();
+        let mut text: String = bytes.iter().map(|b| assembler.push(&[*b])).collect();
+        text += assembler.finish();
+        assert_eq!(text, expected, "byte by byte");
+    }
+
+    #[test]
+    fn every_split_gives_the_same_text() {
+        check("plain".as_bytes(), "plain");
+        check("gr\u{fc}n \u{1F600} \u{4f60}\u{597d}".as_bytes(), "gr\u{fc}n \u{1F600} \u{4f60}\u{597d}");
+        check(b"", "");
+    }
+
+    #[test]
+    fn broken_bytes_become_replacement_characters() {
+        check(b"a\xFFb", "a\u{FFFD}b");
+        check(b"a\xE4\xBD", "a\u{FFFD}");
+        check(b"\x80\x80", "\u{FFFD}\u{FFFD}");
+        check(b"\xF0\x9F\x98x", "\u{FFFD}x");
+    }
+}

@@ -1,0 +1,15 @@
+//! Tokens in, pieces of text out. Knows no llama.cpp: that is a [`Backend`].
+//!
+//! One thread per loaded model owns the backend and decodes all its chats in one batch (`scheduler`). Callers post a [`Job`]
+//! and receive [`Update`]s; nothing here calls a caller's code.
+
+mod backend;
+mod detokenize;
+mod prefix_cache;
+mod scheduler;
+mod stop;
+mod thread;
+
+pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
+pub use scheduler::{Finish, Job, Outcome, Update};
+pub use thread::{Engine, Progress};

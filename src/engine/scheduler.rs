@@ -1,0 +1,401 @@
+//! One batch for many chats: who is admitted, what goes into the next decode, what comes out of it.
+//!
+//! Each turn of the loop: admit waiting jobs in order of arrival while a sequence and room are free; fill a batch with the
+//! next token of every decoding job, then with prefill in order of admission up to the batch size; decode; sample. Nothing
+//! here blocks and nothing here knows threads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use super::backend::{Backend, Decoded, Entry, Sampler, Token, Vocab};
+use super::detokenize::Utf8Assembler;
+use super::prefix_cache::PrefixCache;
+use super::stop::StopMatcher;
+use crate::api::Sampling;
+use crate::constraint::Constraint;
+use crate::error::{Error, Result};
+
+/// How many tokens penalties look back, as llama.cpp's default.
+pub(crate) const PENALTY_WINDOW: usize = 64;
+
+/// One request for the engine.
+pub struct Job {
+    /// The prompt; at least one token, fewer than `n_ctx`.
+    pub prompt: Vec<Token>,
+    /// Most tokens to generate.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Texts that end the reply.
+    pub stop: Vec<String>,
+    /// A grammar the tokens must obey.
+    pub constraint: Option<Constraint>,
+    /// Control tokens whose text must be visible, since the tool-call format is written with them.
+    pub visible: Vec<Token>,
+    /// Whether a prefix in the KV cache may be used.
+    pub reuse_prefix: bool,
+    /// Set by anyone to end the job.
+    pub cancel: Arc<AtomicBool>,
+    /// When the job ends by itself as cancelled.
+    pub deadline: Option<Instant>,
+    /// Where updates go; a receiver that is gone cancels the job.
+    pub updates: Sender<Update>,
+}
+
+impl Job {
+    fn is_cancelled(&self) -> bool {
+        is_over(&self.cancel, self.deadline)
+    }
+}
+
+fn is_over(cancel: &AtomicBool, deadline: Option<Instant>) -> bool {
+    cancel.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// What a job's caller receives: any number of pieces, then one outcome or error.
+pub enum Update {
+    /// Text, cut on UTF-8 boundaries, stop strings excluded.
+    Piece(String),
+    /// The end.
+    Done(Outcome),
+    /// The other end.
+    Failed(Error),
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// End of generation, a stop string, or the end of the grammar.
+    Stop,
+    /// `max_tokens` or the context is used up.
+    Length,
+    /// Cancelled.
+    Cancelled,
+}
+
+/// Figures of a finished job.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens of the prompt that were in the KV cache.
+    pub cached_tokens: usize,
+    /// Tokens generated, without the end-of-generation token.
+    pub completion_tokens: usize,
+    /// From admission to the first token.
+    pub prompt_ms: f64,
+    /// From the first token to the end.
+    pub predicted_ms: f64,
+}
+
+/// A job on a sequence.
+struct Active {
+    job: Job,
+    sequence: usize,
+    sampler: Box<dyn Sampler>,
+    utf8: Utf8Assembler,
+    stop: StopMatcher,
+    cached_tokens: usize,
+    /// Sampled, not decoded yet; None while the prompt is not in the cache.
+    next: Option<Token>,
+    completion_tokens: usize,
+    admitted: Instant,
+    first_token: Option<Instant>,
+}
+
+/// Owns the backend and all jobs.
+pub(crate) struct Scheduler {
+    backend: Box<dyn Backend>,
+    vocab: Arc<dyn Vocab>,
+    cache: PrefixCache,
+    waiting: VecDeque<Job>,
+    active: Vec<Active>,
+}
+
+/// Entries of one job in a batch.
+struct Share {
+    active: usize,
+    /// Length of its sequence before the batch.
+    before: usize,
+    /// The row whose logits are wanted.
+    row: Option<usize>,
+}
+
+impl Scheduler {
+    pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>) -> Self {
+        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx());
+        Scheduler { backend, vocab, cache, waiting: VecDeque::new(), active: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, job: Job) {
+        self.waiting.push_back(job);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.active.is_empty()
+    }
+
+    /// Ends every job with an error: the engine cannot go on.
+    pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
+        for job in self.waiting.drain(..).chain(self.active.drain(..).map(|active| active.job)) {
+            let _ = job.updates.send(Update::Failed(error()));
+        }
+    }
+
+    /// One decode of all that runs.
+    pub(crate) fn step(&mut self) {
+        self.drop_cancelled();
+        self.admit();
+        let (batch, shares) = self.fill_batch();
+        if batch.is_empty() {
+            return;
+        }
+        let watched = shares.iter().map(|share| &self.active[share.active].job);
+        let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
+            watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
+        let abort = move || {
+            flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline))
+        };
+        match self.backend.decode(&batch, &abort) {
+            Ok(Decoded::Done) => self.advance(&batch, shares),
+            Ok(Decoded::Aborted) => self.roll_back(&shares),
+            Err(error) => self.fail_batch(&shares, &error),
+        }
+    }
+
+    fn drop_cancelled(&mut self) {
+        let (cancelled, waiting) = self.waiting.drain(..).partition(Job::is_cancelled);
+        self.waiting = waiting;
+        let cancelled: Vec<Job> = cancelled;
+        for job in cancelled {
+            let outcome =
+                Outcome { finish: Finish::Cancelled, cached_tokens: 0, completion_tokens: 0, prompt_ms: 0.0, predicted_ms: 0.0 };
+            let _ = job.updates.send(Update::Done(outcome));
+        }
+        for index in (0..self.active.len()).rev() {
+            if self.active[index].job.is_cancelled() {
+                self.finish(index, Finish::Cancelled);
+            }
+        }
+    }
+
+    fn admit(&mut self) {
+        while let Some(job) = self.waiting.front() {
+            let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
+            let known: &[Token] = if job.reuse_prefix { &job.prompt } else { &[] };
+            let Some((sequence, shared)) = self.cache.claim(known, reserve) else { return };
+            let Some(job) = self.waiting.pop_front() else { return };
+            // The last token is always decoded: its logits are not kept.
+            let shared = shared.min(job.prompt.len() - 1);
+            self.forget_from(sequence, shared);
+            for idle in self.cache.evictions() {
+                self.forget_from(idle, 0);
+            }
+            let recent = if job.sampling.has_penalties() {
+                &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..]
+            } else {
+                &[]
+            };
+            match self.backend.sampler(&job.sampling, recent) {
+                Ok(sampler) => self.active.push(Active {
+                    sequence,
+                    sampler,
+                    utf8: Utf8Assembler::default(),
+                    stop: StopMatcher::new(job.stop.clone()),
+                    cached_tokens: self.cache.len(sequence),
+                    next: None,
+                    completion_tokens: 0,
+                    admitted: Instant::now(),
+                    first_token: None,
+                    job,
+                }),
+                Err(error) => {
+                    self.cache.release(sequence);
+                    let _ = job.updates.send(Update::Failed(error));
+                }
+            }
+        }
+    }
+
+    /// Forgets a sequence from `length` on, or the whole of it where the model cannot forget a part.
+    fn forget_from(&mut self, sequence: usize, length: usize) {
+        if self.cache.len(sequence) <= length {
+            return;
+        }
+        let kept = if self.backend.truncate(sequence, length) {
+            length
+        } else {
+            self.backend.truncate(sequence, 0);
+            0
+        };
+        self.cache.truncate(sequence, kept);
+    }
+
+    fn fill_batch(&self) -> (Vec<Entry>, Vec<Share>) {
+        let n_batch = self.backend.n_batch();
+        let mut batch = Vec::new();
+        let mut shares = Vec::new();
+        for (index, active) in self.active.iter().enumerate() {
+            if let Some(token) = active.next {
+                let position = self.cache.len(active.sequence);
+                shares.push(Share { active: index, before: position, row: Some(batch.len()) });
+                batch.push(Entry { token, position, sequence: active.sequence, logits: true });
+            }
+        }
+        for (index, active) in self.active.iter().enumerate().filter(|(_, active)| active.next.is_none()) {
+            let before = self.cache.len(active.sequence);
+            let room = n_batch - batch.len();
+            let rest = &active.job.prompt[before..];
+            let chunk = &rest[..rest.len().min(room)];
+            if chunk.is_empty() {
+                break;
+            }
+            let whole = chunk.len() == rest.len();
+            for (offset, &token) in chunk.iter().enumerate() {
+                let logits = whole && offset + 1 == chunk.len();
+                batch.push(Entry { token, position: before + offset, sequence: active.sequence, logits });
+            }
+            shares.push(Share { active: index, before, row: whole.then(|| batch.len() - 1) });
+        }
+        (batch, shares)
+    }
+
+    /// Takes what a decode computed: the cache has grown, and a token can be sampled where logits were asked for.
+    fn advance(&mut self, batch: &[Entry], shares: Vec<Share>) {
+        for entry in batch {
+            self.cache.push(entry.sequence, &[entry.token]);
+        }
+        let mut ended = Vec::new();
+        for share in shares {
+            let Some(row) = share.row else { continue };
+            let active = &mut self.active[share.active];
+            match next_token(self.backend.as_mut(), active, row) {
+                Ok(token) => {
+                    let full = self.cache.len(active.sequence) >= self.backend.n_ctx();
+                    if let Some(finish) = active.take(token, self.vocab.as_ref(), full) {
+                        ended.push((share.active, Ok(finish)));
+                    }
+                }
+                Err(error) => ended.push((share.active, Err(error))),
+            }
+        }
+        ended.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
+        for (index, end) in ended {
+            match end {
+                Ok(finish) => self.finish(index, finish),
+                Err(error) => self.fail(index, error),
+            }
+        }
+    }
+
+    /// A decode was aborted: the batch is undone, and the cancelled job leaves on the next step.
+    fn roll_back(&mut self, shares: &[Share]) {
+        for share in shares {
+            let sequence = self.active[share.active].sequence;
+            if !self.backend.truncate(sequence, share.before) {
+                // Cannot forget a part: compute the prompt, and what was generated, once more.
+                self.backend.truncate(sequence, 0);
+                self.restart(share.active);
+            }
+        }
+    }
+
+    /// Prefills a sequence again from nothing, generated tokens included.
+    fn restart(&mut self, index: usize) {
+        let active = &mut self.active[index];
+        let generated = self.cache.tokens(active.sequence).get(active.job.prompt.len()..).unwrap_or_default().to_vec();
+        active.job.prompt.extend(generated);
+        active.job.prompt.extend(active.next.take());
+        self.cache.truncate(active.sequence, 0);
+    }
+
+    /// A decode failed: its jobs end with the error, and their sequences are empty.
+    fn fail_batch(&mut self, shares: &[Share], error: &Error) {
+        let mut indices: Vec<usize> = shares.iter().map(|share| share.active).collect();
+        indices.sort_unstable_by(|a, b| b.cmp(a));
+        for index in indices {
+            let sequence = self.active[index].sequence;
+            self.backend.truncate(sequence, 0);
+            self.cache.truncate(sequence, 0);
+            self.fail(index, Error::new(error.code(), error.message()));
+        }
+    }
+
+    fn fail(&mut self, index: usize, error: Error) {
+        let active = self.active.remove(index);
+        self.cache.release(active.sequence);
+        let _ = active.job.updates.send(Update::Failed(error));
+    }
+
+    fn finish(&mut self, index: usize, finish: Finish) {
+        let mut active = self.active.remove(index);
+        self.cache.release(active.sequence);
+        active.flush();
+        let since = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
+        let now = Instant::now();
+        let first = active.first_token.unwrap_or(now);
+        let outcome = Outcome {
+            finish,
+            cached_tokens: active.cached_tokens,
+            completion_tokens: active.completion_tokens,
+            prompt_ms: since(active.admitted, first),
+            predicted_ms: since(first, now),
+        };
+        let _ = active.job.updates.send(Update::Done(outcome));
+    }
+}
+
+fn next_token(backend: &mut dyn Backend, active: &mut Active, row: usize) -> Result<Token> {
+    let Some(constraint) = &mut active.job.constraint else {
+        return backend.sample(row, active.sampler.as_mut(), None);
+    };
+    let mask = constraint.mask()?;
+    let token = backend.sample(row, active.sampler.as_mut(), Some(&mask))?;
+    constraint.accept(token)?;
+    Ok(token)
+}
+
+impl Active {
+    /// Takes a sampled token; says why the job ends, if it does.
+    fn take(&mut self, token: Token, vocab: &dyn Vocab, context_full: bool) -> Option<Finish> {
+        self.first_token.get_or_insert_with(Instant::now);
+        if vocab.is_end_of_generation(token) {
+            return Some(Finish::Stop);
+        }
+        self.completion_tokens += 1;
+        let bytes = vocab.piece(token, self.job.visible.contains(&token));
+        let text = self.utf8.push(&bytes);
+        let (shown, stopped) = self.stop.push(&text);
+        let heard = self.send(shown);
+        self.next = Some(token);
+        if stopped {
+            // What is held belongs to the stop string.
+            self.utf8 = Utf8Assembler::default();
+            Some(Finish::Stop)
+        } else if !heard {
+            Some(Finish::Cancelled)
+        } else if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
+            Some(Finish::Stop)
+        } else if self.completion_tokens >= self.job.max_tokens || context_full {
+            Some(Finish::Length)
+        } else {
+            None
+        }
+    }
+
+    /// Sends what was held back.
+    fn flush(&mut self) {
+        let rest = self.utf8.finish();
+        let (shown, stopped) = self.stop.push(rest);
+        let held = if stopped { String::new() } else { self.stop.finish() };
+        self.send(shown + &held);
+    }
+
+    /// False when the receiver is gone.
+    fn send(&self, text: String) -> bool {
+        text.is_empty() || self.job.updates.send(Update::Piece(text)).is_ok()
+    }
+}

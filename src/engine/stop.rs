@@ -1,0 +1,76 @@
+//! Ends a text at the first stop string and never lets a part of one through.
+
+/// Looks for stop strings in text that arrives in pieces.
+#[derive(Debug)]
+pub(crate) struct StopMatcher {
+    stops: Vec<String>,
+    held: String,
+}
+
+impl StopMatcher {
+    /// Stop strings are not empty (the request reader checks).
+    pub(crate) fn new(stops: Vec<String>) -> Self {
+        StopMatcher { stops, held: String::new() }
+    }
+
+    /// The text that can be shown now, and whether a stop string was met. After one, nothing more may be pushed.
+    pub(crate) fn push(&mut self, piece: &str) -> (String, bool) {
+        if self.stops.is_empty() {
+            return (piece.to_owned(), false);
+        }
+        self.held.push_str(piece);
+        // The one that is complete first, so that the cut does not depend on how the text was cut into pieces.
+        let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str()).map(|at| (at + stop.len(), at)));
+        if let Some((_, at)) = found.min() {
+            self.held.truncate(at);
+            return (std::mem::take(&mut self.held), true);
+        }
+        let keep = self.stops.iter().map(|stop| longest_overlap(&self.held, stop)).max().unwrap_or(0);
+        let rest = self.held.split_off(self.held.len() - keep);
+        (std::mem::replace(&mut self.held, rest), false)
+    }
+
+    /// What was held back, when no more text comes.
+    pub(crate) fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+/// Length of the longest end of `text` that begins `stop`.
+fn longest_overlap(text: &str, stop: &str) -> usize {
+    let most = text.len().min(stop.len() - 1);
+    (1..=most).rev().find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(stops: &[&str], text: &str, expected: &str, stopped: bool) {
+        for split in (0..=text.len()).filter(|n| text.is_char_boundary(*n)) {
+            let mut matcher = StopMatcher::new(stops.iter().map(|s| s.to_string()).collect());
+            let (mut shown, mut hit) = matcher.push(&text[..split]);
+            if !hit {
+                let (more, now) = matcher.push(&text[split..]);
+                shown += &more;
+                hit = now;
+            }
+            if !hit {
+                shown += &matcher.finish();
+            }
+            assert_eq!((shown.as_str(), hit), (expected, stopped), "split at {split}");
+        }
+    }
+
+    #[test]
+    fn stops_are_found_wherever_pieces_are_cut() {
+        check(&[], "all of it", "all of it", false);
+        check(&["END"], "one END two", "one ", true);
+        check(&["END"], "one EN", "one EN", false);
+        check(&["\n\n", "###"], "a\n b### c", "a\n b", true);
+        check(&["aab"], "aaab", "a", true);
+        check(&["\u{fc}x"], "gr\u{fc}n \u{fc}x", "gr\u{fc}n ", true);
+        check(&["bc", "abcd"], "xabcd", "xa", true);
+    }
+}

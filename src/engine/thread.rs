@@ -1,0 +1,135 @@
+//! The engine thread: loads the model, runs the scheduler, ends when its last owner is gone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use super::backend::{Backend, Vocab};
+use super::scheduler::{Job, Scheduler, Update};
+use crate::error::{Code, Error, Result};
+
+/// What a load reports while it runs: the share of the work that is done, 0 to 1.
+pub type Progress = f32;
+
+type Loaded = (Box<dyn Backend>, Arc<dyn Vocab>);
+
+enum Loading {
+    Progress(Progress),
+    Finished(Result<Arc<dyn Vocab>>),
+}
+
+/// A loaded model with its thread. Dropping it ends the thread and frees the model.
+pub struct Engine {
+    jobs: Option<Sender<Job>>,
+    vocab: Arc<dyn Vocab>,
+    thread: Option<JoinHandle<()>>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Engine {
+    /// Starts a thread, loads on it, and returns when the model is ready. `on_progress` is called on this thread.
+    pub fn start<L>(load: L, on_progress: &mut dyn FnMut(Progress)) -> Result<Engine>
+    where
+        L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded> + Send + 'static,
+    {
+        let (jobs, inbox) = channel();
+        let (report, loading) = channel();
+        let broken = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new()
+            .name("llb-engine".into())
+            .spawn({
+                let broken = Arc::clone(&broken);
+                move || run(load, &report, &inbox, &broken)
+            })
+            .map_err(|error| Error::new(Code::OutOfMemory, "cannot start the engine thread").caused_by(error))?;
+        loop {
+            match loading.recv() {
+                Ok(Loading::Progress(done)) => on_progress(done),
+                Ok(Loading::Finished(Ok(vocab))) => {
+                    return Ok(Engine { jobs: Some(jobs), vocab, thread: Some(thread), broken });
+                }
+                Ok(Loading::Finished(Err(error))) => {
+                    let _ = thread.join();
+                    return Err(error);
+                }
+                Err(_) => {
+                    let _ = thread.join();
+                    return Err(engine_panicked());
+                }
+            }
+        }
+    }
+
+    /// Hands a job to the engine; its updates come through the job's channel.
+    pub fn submit(&self, job: Job) -> Result<()> {
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
+        match sent {
+            Some(Ok(())) if !self.broken.load(Ordering::Acquire) => Ok(()),
+            _ => Err(engine_panicked()),
+        }
+    }
+
+    /// The model's vocabulary.
+    pub fn vocab(&self) -> &Arc<dyn Vocab> {
+        &self.vocab
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Job>, broken: &AtomicBool)
+where
+    L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded>,
+{
+    let _quiet = crate::panic::Quiet::enter();
+    let mut progress = |done: Progress| {
+        let _ = report.send(Loading::Progress(done));
+    };
+    let loaded = catch_unwind(AssertUnwindSafe(|| load(&mut progress)));
+    let (backend, vocab) = match loaded {
+        Ok(Ok(loaded)) => loaded,
+        Ok(Err(error)) => return drop(report.send(Loading::Finished(Err(error)))),
+        Err(payload) => return drop(report.send(Loading::Finished(Err(crate::panic::error(&*payload))))),
+    };
+    let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab));
+    let _ = report.send(Loading::Finished(Ok(vocab)));
+    let served = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, inbox)));
+    if let Err(payload) = served {
+        broken.store(true, Ordering::Release);
+        let error = crate::panic::error(&*payload);
+        let again = || Error::new(error.code(), error.message());
+        scheduler.fail_all(again);
+        // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
+        for job in inbox.iter() {
+            let _ = job.updates.send(Update::Failed(again()));
+        }
+    }
+}
+
+fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Job>) {
+    loop {
+        if scheduler.is_idle() {
+            match inbox.recv() {
+                Ok(job) => scheduler.add(job),
+                Err(_) => return,
+            }
+        }
+        for job in inbox.try_iter() {
+            scheduler.add(job);
+        }
+        scheduler.step();
+    }
+}
+
+fn engine_panicked() -> Error {
+    Error::new(Code::EngineClosed, "the engine of this model has stopped after a fault; create the chat again")
+}

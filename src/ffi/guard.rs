@@ -1,0 +1,68 @@
+//! What stands around the body of every C function: panics caught, errors turned into replies, the last one remembered.
+
+use std::cell::RefCell;
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::{Value, json};
+
+use super::string;
+use crate::error::{Error, Result};
+use crate::panic;
+
+thread_local! {
+    static LAST_ERROR: RefCell<Option<Value>> = const { RefCell::new(None) };
+}
+
+/// Runs a body; a panic is `INTERNAL_BRIDGE_ERROR`.
+pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _quiet = panic::Quiet::enter();
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(panic::error(&*payload)))
+}
+
+/// Runs a body that returns JSON, and returns it or the error as an owned C string.
+pub(super) fn json(body: impl FnOnce() -> Result<Value>) -> *const c_char {
+    let reply = match catch(body) {
+        Ok(reply) => reply,
+        Err(error) => remember(&error),
+    };
+    string::give(&reply.to_string())
+}
+
+/// Runs a body whose result nobody sees.
+pub(super) fn quietly(body: impl FnOnce()) {
+    let _ = catch(|| {
+        body();
+        Ok(())
+    });
+}
+
+/// Makes an error this thread's last one; returns its JSON.
+pub(super) fn remember(error: &Error) -> Value {
+    let json = error.to_json();
+    LAST_ERROR.with(|last| *last.borrow_mut() = Some(json.clone()));
+    json
+}
+
+/// Returns the last error of this thread as JSON: `{"type":"error","error":{"code","message","details"?}}`, or
+/// `{"type":"error","error":null}` if there was none.
+///
+/// Set by every function that fails, kept until the next failure. Free the result with `llb_string_free`.
+#[unsafe(no_mangle)]
+pub extern "C" fn llb_last_error() -> *const c_char {
+    let last = LAST_ERROR.with(|last| last.borrow().clone());
+    string::give(&last.unwrap_or_else(|| json!({ "type": "error", "error": null })).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        let error = catch::<()>(|| panic!("on purpose {}", 7)).expect_err("caught");
+        assert_eq!(error.code(), Code::InternalBridgeError);
+        assert!(error.message().ends_with("on purpose 7"), "{}", error.message());
+    }
+}

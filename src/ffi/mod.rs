@@ -1,0 +1,29 @@
+//! The C ABI: the only module C calls. Small functions that guard, check, convert, call, convert.
+//!
+//! The contract of every function: strings are UTF-8 and NUL-terminated; inputs are copied; every returned string but
+//! `llb_version`'s is the caller's, to be freed by `llb_string_free`, and never NULL; no input ends the process; nothing is
+//! printed; any thread may call.
+#![allow(unsafe_code, reason = "the one module that C calls")]
+
+mod callback;
+mod chat;
+mod fetch;
+mod guard;
+mod handle;
+mod model;
+mod string;
+mod template;
+mod version;
+
+pub use callback::{llb_event_cb, llb_token_cb};
+pub use chat::{
+    llb_chat_cancel, llb_chat_create, llb_chat_create_with, llb_chat_destroy, llb_chat_explain, llb_chat_infer,
+    llb_chat_infer_stream,
+};
+pub use fetch::{llb_model_fetch, llb_model_fetch_cancel};
+pub use guard::llb_last_error;
+pub use handle::llb_chat;
+pub use model::llb_model_info;
+pub use string::llb_string_free;
+pub use template::{llb_template_compose, llb_template_info, llb_template_parse, llb_template_render};
+pub use version::{LLB_ABI_VERSION, llb_abi_version, llb_version};

@@ -1,0 +1,255 @@
+//! A llama.cpp context as a [`Backend`]: the KV cache, the threads, and decode.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use llama_cpp_sys_2 as sys;
+
+use super::model::Model;
+use super::sampler::LlamaSampler;
+use crate::api::{CacheType, FlashAttention, Sampling};
+use crate::engine::{Backend, Decoded, Entry, Mask, Sampler, Token};
+use crate::error::{Code, Error, Result};
+
+/// How a context is made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ContextOptions {
+    pub(crate) n_ctx: u32,
+    pub(crate) n_batch: u32,
+    pub(crate) n_parallel: u32,
+    pub(crate) n_threads: u32,
+    pub(crate) flash_attn: FlashAttention,
+    pub(crate) cache_type_k: CacheType,
+    pub(crate) cache_type_v: CacheType,
+}
+
+/// Whether a decode should stop, asked by llama.cpp while it computes.
+type AbortCheck<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Owns a context, its thread pool and its batch. Used on the engine thread only.
+pub(crate) struct LlamaContext {
+    context: NonNull<sys::llama_context>,
+    threads: Threads,
+    batch: Batch,
+    /// The check of the decode that runs; llama.cpp holds a pointer to this box.
+    abort: Box<Option<AbortCheck<'static>>>,
+    n_ctx: usize,
+    n_batch: usize,
+    n_parallel: usize,
+    n_vocab: i32,
+    // Freed after the context.
+    _model: Arc<Model>,
+}
+
+impl LlamaContext {
+    pub(crate) fn new(model: Arc<Model>, options: &ContextOptions) -> Result<Self> {
+        let mut abort: Box<Option<AbortCheck<'static>>> = Box::new(None);
+        // SAFETY: takes nothing, returns a plain struct.
+        let mut params = unsafe { sys::llama_context_default_params() };
+        params.n_ctx = options.n_ctx;
+        params.n_batch = options.n_batch;
+        params.n_ubatch = options.n_batch;
+        params.n_seq_max = options.n_parallel;
+        params.n_threads = options.n_threads as i32;
+        params.n_threads_batch = options.n_threads as i32;
+        params.flash_attn_type = match options.flash_attn {
+            FlashAttention::Auto => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+            FlashAttention::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        };
+        params.type_k = ggml_type(options.cache_type_k);
+        params.type_v = ggml_type(options.cache_type_v);
+        params.kv_unified = true;
+        params.no_perf = true;
+        params.abort_callback = Some(should_abort);
+        params.abort_callback_data = (&raw mut *abort).cast::<c_void>();
+        // SAFETY: the model is alive and kept alive by this struct; the abort box is on the heap and lives as long.
+        let context = unsafe { sys::llama_init_from_model(model.as_ptr(), params) };
+        let context = NonNull::new(context)
+            .ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp could not make a context with these options"))?;
+        // SAFETY: the model is alive.
+        let n_vocab = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
+        // SAFETY: the context is alive.
+        let n_ctx = unsafe { sys::llama_n_ctx(context.as_ptr()) } as usize;
+        // SAFETY: the context is alive.
+        let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
+        let made = LlamaContext {
+            context,
+            threads: Threads::new(options.n_threads),
+            batch: Batch::new(n_batch),
+            abort,
+            n_ctx,
+            n_batch,
+            n_parallel: options.n_parallel as usize,
+            n_vocab,
+            _model: model,
+        };
+        made.threads.attach(made.context);
+        Ok(made)
+    }
+
+    fn logits(&self, row: usize) -> Option<&[f32]> {
+        // SAFETY: the context is alive; the scheduler asks only for rows of the last batch that have logits.
+        let logits = unsafe { sys::llama_get_logits_ith(self.context.as_ptr(), row as i32) };
+        if logits.is_null() {
+            return None;
+        }
+        // SAFETY: a row holds one logit per token and lives until the next decode, which needs `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts(logits, self.n_vocab as usize) })
+    }
+}
+
+impl Backend for LlamaContext {
+    fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    fn n_batch(&self) -> usize {
+        self.n_batch
+    }
+
+    fn n_sequences(&self) -> usize {
+        self.n_parallel
+    }
+
+    fn decode(&mut self, batch: &[Entry], abort: AbortCheck) -> Result<Decoded> {
+        // More tokens than n_batch is an assertion in llama.cpp, an end of the process.
+        if batch.len() > self.n_batch || batch.is_empty() {
+            return Err(Error::new(Code::InternalBridgeError, format!("a batch of {} tokens", batch.len())));
+        }
+        let raw = self.batch.fill(batch);
+        // SAFETY: only the lifetime changes; the box is emptied below, before the check goes out of scope.
+        *self.abort = Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
+        // SAFETY: the context is alive and the batch holds valid pointers for its number of tokens.
+        let status = unsafe { sys::llama_decode(self.context.as_ptr(), raw) };
+        *self.abort = None;
+        match status {
+            0 => Ok(Decoded::Done),
+            2 => Ok(Decoded::Aborted),
+            1 => Err(Error::new(Code::ContextOverflow, "the KV cache has no room for the batch")),
+            other => Err(Error::new(Code::InferenceFailed, format!("llama.cpp could not decode (status {other})"))),
+        }
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) -> bool {
+        // SAFETY: the context is alive.
+        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
+        if memory.is_null() {
+            return true;
+        }
+        // SAFETY: the memory belongs to the context; a sequence or position that is not there is answered, not asserted.
+        unsafe { sys::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1) }
+    }
+
+    fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent)?))
+    }
+
+    fn sample(&mut self, row: usize, sampler: &mut dyn Sampler, mask: Option<&Mask>) -> Result<Token> {
+        let logits = self.logits(row).ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp computed no logits"))?;
+        Ok(sampler.choose(logits, mask))
+    }
+}
+
+impl Drop for LlamaContext {
+    fn drop(&mut self) {
+        // SAFETY: made by llama_init_from_model, freed once; thread pool and model go after it.
+        unsafe { sys::llama_free(self.context.as_ptr()) };
+    }
+}
+
+fn ggml_type(cache: CacheType) -> sys::ggml_type {
+    match cache {
+        CacheType::F32 => sys::GGML_TYPE_F32,
+        CacheType::F16 => sys::GGML_TYPE_F16,
+        CacheType::Bf16 => sys::GGML_TYPE_BF16,
+        CacheType::Q8_0 => sys::GGML_TYPE_Q8_0,
+        CacheType::Q5_1 => sys::GGML_TYPE_Q5_1,
+        CacheType::Q5_0 => sys::GGML_TYPE_Q5_0,
+        CacheType::Q4_1 => sys::GGML_TYPE_Q4_1,
+        CacheType::Q4_0 => sys::GGML_TYPE_Q4_0,
+    }
+}
+
+unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
+    // SAFETY: `data` is the context's abort box, which outlives the context and is not changed while a decode runs.
+    let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
+    check.is_some_and(|check| check())
+}
+
+/// Threads that live as long as the context; without them llama.cpp starts new ones for every graph.
+struct Threads {
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+}
+
+impl Threads {
+    fn new(n_threads: u32) -> Self {
+        // SAFETY: takes and returns plain data.
+        let mut params = unsafe { sys::ggml_threadpool_params_default(n_threads as i32) };
+        // SAFETY: the parameters are read during the call only.
+        let pool = NonNull::new(unsafe { sys::ggml_threadpool_new(&raw mut params) });
+        Threads { pool }
+    }
+
+    fn attach(&self, context: NonNull<sys::llama_context>) {
+        if let Some(pool) = self.pool {
+            // SAFETY: context and pool are alive, and the pool is freed after the context.
+            unsafe { sys::llama_attach_threadpool(context.as_ptr(), pool.as_ptr(), pool.as_ptr()) };
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool {
+            // SAFETY: made by ggml_threadpool_new, freed once, after the context that used it.
+            unsafe { sys::ggml_threadpool_free(pool.as_ptr()) };
+        }
+    }
+}
+
+/// The arrays of a `llama_batch`, filled again for every decode.
+struct Batch {
+    tokens: Vec<sys::llama_token>,
+    positions: Vec<sys::llama_pos>,
+    n_sequences: Vec<i32>,
+    sequences: Vec<sys::llama_seq_id>,
+    sequence_pointers: Vec<*mut sys::llama_seq_id>,
+    logits: Vec<i8>,
+}
+
+impl Batch {
+    fn new(n_batch: usize) -> Self {
+        let mut sequences = vec![0; n_batch];
+        let sequence_pointers = sequences.iter_mut().map(|sequence| &raw mut *sequence).collect();
+        Batch {
+            tokens: vec![0; n_batch],
+            positions: vec![0; n_batch],
+            n_sequences: vec![1; n_batch],
+            sequences,
+            sequence_pointers,
+            logits: vec![0; n_batch],
+        }
+    }
+
+    /// At most as many entries as `new` was told.
+    fn fill(&mut self, entries: &[Entry]) -> sys::llama_batch {
+        for (index, entry) in entries.iter().enumerate() {
+            self.tokens[index] = entry.token;
+            self.positions[index] = entry.position as sys::llama_pos;
+            self.sequences[index] = entry.sequence as sys::llama_seq_id;
+            self.sequence_pointers[index] = &raw mut self.sequences[index];
+            self.logits[index] = i8::from(entry.logits);
+        }
+        sys::llama_batch {
+            n_tokens: entries.len() as i32,
+            token: self.tokens.as_mut_ptr(),
+            embd: std::ptr::null_mut(),
+            pos: self.positions.as_mut_ptr(),
+            n_seq_id: self.n_sequences.as_mut_ptr(),
+            seq_id: self.sequence_pointers.as_mut_ptr(),
+            logits: self.logits.as_mut_ptr(),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Whether this processor can run this build.
+//!
+//! ggml's kernels are compiled for one instruction set. The default is AVX2 with FMA and F16C; `LLB_CPU=baseline` at build
+//! time (see `make baseline`) compiles for any x86-64. On a processor without them the first kernel would be a SIGILL.
+
+use crate::error::{Code, Error, Result};
+
+/// Fails on a processor that lacks what this build needs.
+pub(crate) fn check() -> Result<()> {
+    let missing = missing_features();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(", ");
+    Err(Error::new(
+        Code::InferenceFailed,
+        format!("this processor lacks {list}, which this build of llb needs; use the baseline build (`make baseline`)"),
+    )
+    .with("missing_cpu_features", missing))
+}
+
+#[cfg(all(target_arch = "x86_64", not(llb_cpu_baseline)))]
+fn missing_features() -> Vec<&'static str> {
+    let needed = [
+        ("sse4.2", std::arch::is_x86_feature_detected!("sse4.2")),
+        ("avx", std::arch::is_x86_feature_detected!("avx")),
+        ("avx2", std::arch::is_x86_feature_detected!("avx2")),
+        ("bmi2", std::arch::is_x86_feature_detected!("bmi2")),
+        ("fma", std::arch::is_x86_feature_detected!("fma")),
+        ("f16c", std::arch::is_x86_feature_detected!("f16c")),
+    ];
+    needed.into_iter().filter(|(_, there)| !there).map(|(name, _)| name).collect()
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(llb_cpu_baseline))))]
+fn missing_features() -> Vec<&'static str> {
+    Vec::new()
+}

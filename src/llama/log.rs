@@ -1,0 +1,87 @@
+//! llama.cpp's log, which is one callback for the whole process, sorted to the engine thread it came from.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use llama_cpp_sys_2 as sys;
+
+use crate::api::LogLevel;
+
+/// Lines kept for callers that do not fetch them; older ones go.
+const MOST_LINES: usize = 256;
+
+/// Log lines of one engine until a caller takes them.
+#[derive(Default)]
+pub struct LogQueue {
+    lines: Mutex<VecDeque<(LogLevel, String)>>,
+}
+
+thread_local! {
+    static QUEUE: RefCell<Option<Arc<LogQueue>>> = const { RefCell::new(None) };
+    static LEVEL: RefCell<LogLevel> = const { RefCell::new(LogLevel::Info) };
+}
+
+impl LogQueue {
+    /// Takes the lines of at least this level; the others are dropped.
+    pub fn take(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.drain(..).filter(|(level, _)| *level >= least).collect()
+    }
+
+    /// What the last error lines said, for an error message.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().rev().find(|(level, _)| *level == LogLevel::Error).map(|(_, text)| text.clone())
+    }
+
+    fn push(&self, level: LogLevel, text: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == MOST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back((level, text));
+    }
+}
+
+/// Silences llama.cpp on stderr, once per process.
+pub(crate) fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: `on_log` has the type asked for, lives forever and uses no user data.
+        unsafe { sys::llama_log_set(Some(on_log), std::ptr::null_mut()) };
+    });
+}
+
+/// Sends what llama.cpp logs on this thread from now on to `queue`.
+pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
+    QUEUE.with(|slot| *slot.borrow_mut() = Some(queue));
+}
+
+unsafe extern "C" fn on_log(level: sys::ggml_log_level, text: *const c_char, _user_data: *mut c_void) {
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: llama.cpp passes a NUL-terminated string that lives during the call.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let text = text.trim_end();
+    if text.is_empty() {
+        return;
+    }
+    let level = match level {
+        sys::GGML_LOG_LEVEL_DEBUG => Some(LogLevel::Debug),
+        sys::GGML_LOG_LEVEL_INFO => Some(LogLevel::Info),
+        sys::GGML_LOG_LEVEL_WARN => Some(LogLevel::Warn),
+        sys::GGML_LOG_LEVEL_ERROR => Some(LogLevel::Error),
+        // A continuation has the level of the line before it.
+        _ => None,
+    };
+    let _ = QUEUE.try_with(|queue| {
+        let Ok(queue) = queue.try_borrow() else { return };
+        let Some(queue) = queue.as_ref() else { return };
+        let level = level.unwrap_or_else(|| LEVEL.with(|last| *last.borrow()));
+        LEVEL.with(|last| *last.borrow_mut() = level);
+        queue.push(level, text.to_owned());
+    });
+}

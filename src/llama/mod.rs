@@ -1,0 +1,24 @@
+//! llama.cpp behind [`crate::engine::Backend`]; the only caller of llama-cpp-sys-2.
+//!
+//! Every raw call is wrapped once here, behind a safe signature. Facts about what aborts the process, and must therefore be
+//! checked before the call, are in docs/engine.md.
+#![allow(unsafe_code, reason = "the one module that calls C")]
+
+mod context;
+mod cpu;
+mod log;
+mod memory;
+mod model;
+mod sampler;
+mod shared;
+mod vocab;
+
+pub use log::LogQueue;
+pub use shared::{LoadedModel, open};
+
+/// llama.cpp's own version text, as `llb_version` shows it.
+pub fn version() -> String {
+    // SAFETY: returns a static, NUL-terminated string.
+    let text = unsafe { std::ffi::CStr::from_ptr(llama_cpp_sys_2::llama_version()) };
+    text.to_string_lossy().into_owned()
+}

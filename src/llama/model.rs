@@ -1,0 +1,92 @@
+//! A loaded model file.
+
+use std::ffi::{CString, c_void};
+use std::ptr::NonNull;
+use std::sync::Once;
+
+use llama_cpp_sys_2 as sys;
+
+use super::log;
+use crate::error::{Code, Error, Result};
+
+/// How a model file is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ModelOptions {
+    pub(crate) path: String,
+    pub(crate) n_gpu_layers: Option<u32>,
+    pub(crate) use_mmap: bool,
+    pub(crate) use_mlock: bool,
+}
+
+/// Owns a `llama_model`.
+pub(crate) struct Model {
+    raw: NonNull<sys::llama_model>,
+}
+
+// SAFETY: a loaded model is not changed by llama.cpp any more; contexts and vocabulary functions only read it.
+unsafe impl Send for Model {}
+// SAFETY: as above.
+unsafe impl Sync for Model {}
+
+impl Model {
+    /// Loads weights. `on_progress` gets shares from 0 to 1 on this thread.
+    pub(crate) fn load(options: &ModelOptions, on_progress: &mut dyn FnMut(f32)) -> Result<Model> {
+        start_backend();
+        let path = CString::new(options.path.as_str())
+            .map_err(|error| Error::new(Code::ModelNotFound, "the model path holds a NUL character").caused_by(error))?;
+        let mut on_progress: &mut dyn FnMut(f32) = on_progress;
+        // SAFETY: takes nothing, returns a plain struct.
+        let mut params = unsafe { sys::llama_model_default_params() };
+        params.n_gpu_layers = options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
+        params.load_mode = match (options.use_mmap, options.use_mlock) {
+            (true, true) => sys::LLAMA_LOAD_MODE_MMAP_MLOCK,
+            (true, false) => sys::LLAMA_LOAD_MODE_MMAP,
+            (false, true) => sys::LLAMA_LOAD_MODE_MLOCK,
+            (false, false) => sys::LLAMA_LOAD_MODE_NONE,
+        };
+        params.progress_callback = Some(report_progress);
+        params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
+        // SAFETY: the path is NUL-terminated; the closure outlives the call, and only the call uses it.
+        let raw = unsafe { sys::llama_model_load_from_file(path.as_ptr(), params) };
+        let raw = NonNull::new(raw).ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))?;
+        Ok(Model { raw })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::llama_model {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn vocab(&self) -> *const sys::llama_vocab {
+        // SAFETY: the model is alive; its vocabulary lives as long.
+        unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
+    }
+
+    /// Whether the model can only encode (no chat).
+    pub(crate) fn has_decoder(&self) -> bool {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_has_decoder(self.raw.as_ptr()) }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold an Arc of this.
+        unsafe { sys::llama_model_free(self.raw.as_ptr()) };
+    }
+}
+
+fn start_backend() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        log::install();
+        // SAFETY: once per process, before any other call.
+        unsafe { sys::llama_backend_init() };
+    });
+}
+
+unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool {
+    // SAFETY: `load` passes a pointer to its closure, which lives until the load returns.
+    let on_progress = unsafe { &mut *user_data.cast::<&mut dyn FnMut(f32)>() };
+    on_progress(done);
+    true
+}

@@ -1,0 +1,122 @@
+//! The vocabulary of a loaded model.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use llama_cpp_sys_2 as sys;
+
+use super::model::Model;
+use crate::constraint::Words;
+use crate::engine::{Token, Vocab};
+use crate::error::{Code, Error, Result};
+
+/// llama.cpp's vocabulary is immutable once loaded; its functions may be called from any thread.
+pub(crate) struct LlamaVocab {
+    model: Arc<Model>,
+    n_tokens: i32,
+}
+
+impl LlamaVocab {
+    pub(crate) fn new(model: Arc<Model>) -> Self {
+        // SAFETY: the model is alive, and so is its vocabulary.
+        let n_tokens = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
+        LlamaVocab { model, n_tokens }
+    }
+
+    /// Whether the id may be handed to llama.cpp: one outside the vocabulary throws through C.
+    fn contains(&self, token: Token) -> bool {
+        (0..self.n_tokens).contains(&token)
+    }
+}
+
+/// The vocabulary as grammars see it.
+pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Words {
+    let tokens = 0..vocab.len() as Token;
+    let words = tokens.clone().map(|token| {
+        let plain = vocab.piece(token, false);
+        if plain.is_empty() { [&[0xFF], vocab.piece(token, true).as_slice()].concat() } else { plain }
+    });
+    let ends = tokens.filter(|token| vocab.is_end_of_generation(*token)).map(|token| token as u32);
+    Words {
+        words: words.collect(),
+        ends: ends.collect(),
+        tokenize: Box::new({
+            let vocab = Arc::clone(vocab);
+            move |text| {
+                let tokens = vocab.tokenize(text, false).unwrap_or_default();
+                tokens.into_iter().map(|token| token as u32).collect()
+            }
+        }),
+    }
+}
+
+impl Vocab for LlamaVocab {
+    fn len(&self) -> usize {
+        self.n_tokens as usize
+    }
+
+    fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<Token>> {
+        let too_long = || Error::new(Code::ContextOverflow, format!("a text of {} bytes is too long to tokenise", text.len()));
+        let length = i32::try_from(text.len()).map_err(|_| too_long())?;
+        // Mostly one token for several bytes; a second call is made where that is not enough.
+        let mut tokens: Vec<Token> = vec![0; text.len() / 2 + 16];
+        for _ in 0..2 {
+            // SAFETY: text and tokens are valid for the lengths passed with them, and the model is alive.
+            let count = unsafe {
+                sys::llama_tokenize(
+                    self.model.vocab(),
+                    text.as_ptr().cast::<c_char>(),
+                    length,
+                    tokens.as_mut_ptr(),
+                    tokens.len() as i32,
+                    false,
+                    parse_special,
+                )
+            };
+            match usize::try_from(count) {
+                Ok(count) => {
+                    tokens.truncate(count);
+                    return Ok(tokens);
+                }
+                Err(_) if count == i32::MIN => return Err(too_long()),
+                Err(_) => tokens.resize(count.unsigned_abs() as usize, 0),
+            }
+        }
+        Err(Error::new(Code::InferenceFailed, "llama.cpp could not tokenise the prompt"))
+    }
+
+    fn piece(&self, token: Token, special: bool) -> Vec<u8> {
+        if !self.contains(token) {
+            return Vec::new();
+        }
+        let mut bytes = vec![0u8; 64];
+        for _ in 0..2 {
+            // SAFETY: the buffer is valid for its length, the id is inside the vocabulary, and the model is alive.
+            let count = unsafe {
+                let buffer = bytes.as_mut_ptr().cast::<c_char>();
+                sys::llama_token_to_piece(self.model.vocab(), token, buffer, bytes.len() as i32, 0, special)
+            };
+            match usize::try_from(count) {
+                Ok(count) => {
+                    bytes.truncate(count);
+                    return bytes;
+                }
+                Err(_) => bytes.resize(count.unsigned_abs() as usize, 0),
+            }
+        }
+        Vec::new()
+    }
+
+    fn is_end_of_generation(&self, token: Token) -> bool {
+        // SAFETY: the id is inside the vocabulary, and the model is alive.
+        self.contains(token) && unsafe { sys::llama_vocab_is_eog(self.model.vocab(), token) }
+    }
+
+    fn required_bos(&self) -> Option<Token> {
+        // SAFETY: the model is alive.
+        let wanted = unsafe { sys::llama_vocab_get_add_bos(self.model.vocab()) };
+        // SAFETY: the model is alive.
+        let bos = unsafe { sys::llama_vocab_bos(self.model.vocab()) };
+        (wanted && self.contains(bos)).then_some(bos)
+    }
+}

@@ -1,0 +1,45 @@
+//! Panics as errors, without a word on stderr.
+//!
+//! The library catches every panic at its edges (`ffi::guard`, the engine thread, template renders). The default panic hook
+//! would still print; [`Quiet`] keeps it silent on threads that are inside the library, and leaves it to others elsewhere.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::sync::Once;
+
+use crate::error::{Code, Error};
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// While one lives, panics of this thread print nothing.
+pub(crate) struct Quiet(());
+
+impl Quiet {
+    pub(crate) fn enter() -> Quiet {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let previous = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |info| {
+                if DEPTH.with(Cell::get) == 0 {
+                    previous(info);
+                }
+            }));
+        });
+        DEPTH.with(|depth| depth.set(depth.get() + 1));
+        Quiet(())
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
+/// `INTERNAL_BRIDGE_ERROR` with the panic's message.
+pub(crate) fn error(payload: &(dyn Any + Send)) -> Error {
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    Error::new(Code::InternalBridgeError, format!("a fault inside llb: {}", text.unwrap_or("panic without a message")))
+}

@@ -1,0 +1,145 @@
+//! `llb_template_*` requests: a chat template without a model.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::api::{self, Fields, ToolChoice};
+use crate::error::{Error, Result};
+use crate::gguf::ModelHeader;
+use crate::output::{Recogniser, RecogniserInput};
+use crate::template::{LocalTime, RenderInput, Sources};
+use crate::verdict::Verdict;
+
+/// `llb_template_info`.
+pub fn info(request: &str) -> Result<Value> {
+    let request = api::parse(request, "request_json")?;
+    let mut fields = Fields::new("", &request)?;
+    let verdict = Verdict::of(&read_sources(&mut fields)?)?;
+    let mut reply = json!({ "type": "template_info" });
+    if let Value::Object(reply) = &mut reply {
+        reply.extend(verdict.to_json());
+    }
+    Ok(with_ignored_keys(reply, &fields))
+}
+
+/// `llb_template_render`.
+pub fn render(request: &str) -> Result<Value> {
+    let request = api::parse(request, "request_json")?;
+    let mut fields = Fields::new("", &request)?;
+    fields.refuse_unsupported(&["continue_final_message", "template_limits"])?;
+    if fields.boolean("spans")? == Some(true) {
+        return Err(fields.invalid("spans", "not supported by this version of llb"));
+    }
+    // There are no polyfills in this version: every value of this asks for what is done anyway.
+    fields.object("polyfills")?;
+    let verdict = Verdict::of(&read_sources(&mut fields)?)?;
+    let messages = api::check_messages(&mut fields)?;
+    let tools = api::check_tools(&mut fields)?;
+    let now = match fields.string("now")? {
+        Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
+        None => LocalTime::now(),
+    };
+    let prompt = verdict.templates.render(&RenderInput {
+        messages,
+        tools: Some(tools),
+        documents: fields.array("documents")?.map(Vec::as_slice),
+        add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
+        kwargs: fields.object("chat_template_kwargs")?,
+        now,
+        raw: fields.boolean("raw")?.unwrap_or(false),
+    })?;
+    Ok(with_ignored_keys(json!({ "type": "rendered", "prompt": prompt, "polyfills_applied": [] }), &fields))
+}
+
+/// `llb_template_parse`.
+pub fn parse(request: &str) -> Result<Value> {
+    let request = api::parse(request, "request_json")?;
+    let mut fields = Fields::new("", &request)?;
+    fields.refuse_unsupported(&["reasoning_format", "enable_thinking"])?;
+    let verdict = Verdict::of(&read_sources(&mut fields)?)?;
+    let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
+    let tools = api::check_tools(&mut fields)?;
+    let tool_choice = api::read_tool_choice(&mut fields, tools)?;
+    let prompt = fields.string("prompt")?.unwrap_or_default();
+    let partial = fields.boolean("partial")?.unwrap_or(false);
+    let format = verdict.format.as_ref();
+    let mut recogniser = Recogniser::new(RecogniserInput {
+        format,
+        tools,
+        calls_allowed: !tools.is_empty() && tool_choice != ToolChoice::None,
+        reasoning_open: format.is_some_and(|format| format.opens_reasoning(prompt)),
+        parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
+        new_id: Box::new(api::new_call_id),
+    });
+    recogniser.push(output);
+    let (_, parsed) = recogniser.finish();
+    let calls: Vec<Value> = parsed
+        .tool_calls
+        .iter()
+        .map(|call| json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } }))
+        .collect();
+    let mut message = json!({ "role": "assistant", "content": parsed.content });
+    if let Some(reasoning) = &parsed.reasoning {
+        message["reasoning_content"] = json!(reasoning);
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    let diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    let reply = json!({
+        "type": "message",
+        "message": message,
+        "complete": parsed.complete && !partial,
+        "diagnostics": diagnostics,
+    });
+    Ok(with_ignored_keys(reply, &fields))
+}
+
+/// The template a request names by `chat_template` or `gguf`.
+fn read_sources(fields: &mut Fields) -> Result<Sources> {
+    fields.refuse_unsupported(&["components"])?;
+    let gguf = fields.string("gguf")?;
+    let given = fields.get("chat_template");
+    let mut sources = match (gguf, given) {
+        (Some(_), Some(_)) => return Err(fields.invalid("gguf", "give either this or `chat_template`")),
+        (None, None) => return Err(fields.invalid("chat_template", "missing (or give `gguf`)")),
+        (Some(path), None) => Verdict::sources(&ModelHeader::read_file(Path::new(path))?, None),
+        (None, Some(Value::String(text))) => {
+            Sources { default: Some(text.clone()), tool_use: None, bos_token: String::new(), eos_token: String::new() }
+        }
+        (None, Some(Value::Array(named))) => read_named(fields, named)?,
+        (None, Some(_)) => return Err(fields.invalid("chat_template", "expected a string or an array of {name, template}")),
+    };
+    if let Some(token) = fields.string("bos_token")? {
+        token.clone_into(&mut sources.bos_token);
+    }
+    if let Some(token) = fields.string("eos_token")? {
+        token.clone_into(&mut sources.eos_token);
+    }
+    Ok(sources)
+}
+
+fn read_named(fields: &Fields, named: &[Value]) -> Result<Sources> {
+    let mut sources = Sources { default: None, tool_use: None, bos_token: String::new(), eos_token: String::new() };
+    for (index, entry) in named.iter().enumerate() {
+        let mut entry = Fields::new(fields.path(&format!("chat_template[{index}]")), entry)?;
+        let name = entry.string("name")?.ok_or_else(|| entry.invalid("name", "missing"))?;
+        let template = entry.string("template")?.ok_or_else(|| entry.invalid("template", "missing"))?;
+        match name {
+            "default" => sources.default = Some(template.to_owned()),
+            "tool_use" => sources.tool_use = Some(template.to_owned()),
+            // Other variants (rag, …) are never chosen by a request.
+            _ => {}
+        }
+    }
+    Ok(sources)
+}
+
+fn with_ignored_keys(mut reply: Value, fields: &Fields) -> Value {
+    let ignored = fields.ignored();
+    if !ignored.is_empty() {
+        reply["ignored_keys"] = json!(ignored);
+    }
+    reply
+}

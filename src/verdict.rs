@@ -1,0 +1,158 @@
+//! From a header to what the model can do: the one path for `llb_model_info`, the create gate and template requests.
+//!
+//! No weight is read to answer a question about a template.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{Code, Error, Result};
+use crate::gguf::ModelHeader;
+use crate::output::Format;
+use crate::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+
+/// The instant probes render with, so that a template's date never changes a verdict.
+const PROBE_TIME: &str = "2024-07-26T00:00:00";
+
+/// A template with what was found out about it.
+pub struct Verdict {
+    /// The compiled template or templates.
+    pub templates: Templates,
+    /// How it writes tool calls, when that is known and a round trip has proved it.
+    pub format: Option<Format>,
+}
+
+impl Verdict {
+    /// The template sources of a model file; `chat_template` takes the place of the file's default.
+    pub fn sources(header: &ModelHeader, chat_template: Option<&str>) -> Sources {
+        let own = |text: &str| text.to_owned();
+        Sources {
+            default: chat_template.or(header.chat_template()).map(own),
+            tool_use: if chat_template.is_some() { None } else { header.tool_use_template().map(own) },
+            bos_token: header.bos_token().unwrap_or_default().to_owned(),
+            eos_token: header.eos_token().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Compiles and probes.
+    pub fn of(sources: &Sources) -> Result<Verdict> {
+        let templates = Templates::compile(sources, &Limits::default())?;
+        let now = LocalTime::parse(PROBE_TIME)?;
+        let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
+            templates.render(&RenderInput {
+                messages,
+                tools: Some(tools),
+                documents: None,
+                add_generation_prompt,
+                kwargs: None,
+                now: now.clone(),
+                raw: false,
+            })
+        };
+        let format = if templates.caps().caps.supports_tool_calls { Format::detect(&render) } else { None };
+        Ok(Verdict { templates, format })
+    }
+
+    /// Whether the gate lets the model through.
+    pub fn is_tool_capable(&self) -> bool {
+        self.templates.caps().caps.tool_capable()
+    }
+
+    /// The members that `llb_model_info` and `llb_template_info` share.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let caps = self.templates.caps();
+        let evidence: Map<String, Value> =
+            caps.evidence.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
+        let format = match &self.format {
+            Some(format) => json!({
+                "family": format.family,
+                "tool_calls": "verified",
+                "reasoning": if format.reasoning_open.is_empty() { "none" } else { "tags" },
+            }),
+            None => json!({ "family": null, "tool_calls": "none", "reasoning": "none" }),
+        };
+        let findings: Vec<Value> =
+            self.templates.findings().iter().map(|f| json!({ "code": f.code, "message": f.message })).collect();
+        let mut members = Map::new();
+        members.insert("caps".into(), caps.caps.to_json());
+        members.insert("tool_support".into(), if self.is_tool_capable() { "native" } else { "none" }.into());
+        members.insert("evidence".into(), evidence.into());
+        members.insert("output_format".into(), format);
+        members.insert("findings".into(), findings.into());
+        members
+    }
+
+    /// The refusal of the gate, with what was tried, what was seen, and what to do next.
+    pub fn refusal(&self, header: &ModelHeader) -> Error {
+        let variant = self.templates.variant(true);
+        let caps = &self.templates.caps().caps;
+        let lacking = match (header.chat_template().is_some() || header.tool_use_template().is_some(), caps.supports_tools) {
+            (false, _) => "the model file has no chat template, and ChatML, which stands in for it, carries no tools".to_owned(),
+            (true, false) => format!("the {variant} chat template does not show tools to the model"),
+            (true, true) => format!("the {variant} chat template does not show tool calls of earlier turns"),
+        };
+        let shared = self.to_json();
+        Error::new(Code::ModelNotToolCapable, format!("{lacking}; the model was refused before its weights were read"))
+            .with("caps", shared["caps"].clone())
+            .with("evidence", shared["evidence"].clone())
+            .with("template_variant", variant)
+            .with("next", "use a model whose chat template supports tools, pass one as `chat_template`, or open it without tools by `tool_policy`: \"any\"")
+    }
+}
+
+/// The reply of `llb_model_info`: never an error of its own, since callers expect `error` and `message` as flat members.
+pub fn model_info(path: &str) -> Value {
+    match try_model_info(path) {
+        Ok(info) => info,
+        Err((kind, error)) => failed_info(kind, error.message()),
+    }
+}
+
+/// `llb_model_info` when the file could not be judged.
+pub fn failed_info(kind: &str, message: &str) -> Value {
+    json!({
+        "type": "model_info",
+        "error": kind,
+        "message": message,
+        "supports_tools": false,
+        "supports_tool_calls": false,
+        "has_tool_use_template": false,
+    })
+}
+
+fn try_model_info(path: &str) -> Result<Value, (&'static str, Error)> {
+    let header = ModelHeader::read_file(Path::new(path)).map_err(|error| match error.code() {
+        Code::ModelNotFound => ("model_not_found", error),
+        _ => ("load_model", error),
+    })?;
+    let verdict = Verdict::of(&Verdict::sources(&header, None)).map_err(|error| ("chat_template", error))?;
+    let mut info = json!({
+        "type": "model_info",
+        "error": null,
+        "message": null,
+        "supports_tools": verdict.is_tool_capable(),
+        "supports_tool_calls": verdict.templates.caps().caps.supports_tool_calls,
+        "has_tool_use_template": verdict.templates.has_tool_use(),
+        "architecture": header.architecture(),
+        "n_params": header.n_params(),
+        "context_length": header.context_length(),
+        "embedding_length": header.embedding_length(),
+        "block_count": header.block_count(),
+        "quantization": header.quantization(),
+        "file_size": header.file_size(),
+        "name": header.name(),
+        "license": header.license(),
+        "bos_token": header.bos_token(),
+        "eos_token": header.eos_token(),
+        "templates": header.template_names(),
+        "template_sha256": verdict.templates.sha256(),
+    });
+    let mut shared = verdict.to_json();
+    if let Some(Value::Array(findings)) = shared.get_mut("findings") {
+        findings.extend(header.findings().iter().map(|f| json!({ "code": f.code, "message": f.message })));
+    }
+    if let Value::Object(info) = &mut info {
+        info.extend(shared);
+    }
+    Ok(info)
+}

@@ -20,7 +20,7 @@ const MAX_OTHER_STRING_BYTES: u64 = 64 * 1024;
 /// Longer arrays are not per-layer figures.
 const MAX_KEPT_ARRAY: u64 = 1_024;
 /// String arrays must be walked element by element; vocabulary and merges of the largest models take 12 MB.
-const MAX_WALKED_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_WALKED_BYTES: u64 = 64 * 1024 * 1024;
 /// One remembered offset for this many token texts.
 const CHECKPOINT_EVERY: u64 = 256;
 

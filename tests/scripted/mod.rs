@@ -75,9 +75,9 @@ fn long_pieces() -> Vec<String> {
 pub const N_CTX: u32 = 2048;
 
 /// ChatML with tools in the manner of Hermes.
-pub const TOOLS_TEMPLATE: &str = include_str!("tools.jinja");
+pub const TOOLS_TEMPLATE: &str = include_str!("tools.jinja").trim_ascii_end();
 /// ChatML without tools.
-pub const PLAIN_TEMPLATE: &str = include_str!("plain.jinja");
+pub const PLAIN_TEMPLATE: &str = include_str!("plain.jinja").trim_ascii_end();
 /// A template Jinja refuses.
 pub const BAD_TEMPLATE: &str = "{% for message in messages %}{{ message.content }";
 

@@ -1,0 +1,26 @@
+//! Writes the scripted test models (tests/scripted) into the directory given as the first argument, and prints their file
+//! names, one a line: how tests in other languages get them.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+#[path = "../tests/scripted/mod.rs"]
+mod scripted;
+
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for a shell")]
+fn main() -> ExitCode {
+    let Some(dir) = std::env::args_os().nth(1) else {
+        eprintln!("usage: scripted_models DIRECTORY");
+        return ExitCode::from(2);
+    };
+    match scripted::write_all(Path::new(&dir)) {
+        Ok(paths) => {
+            paths.iter().filter_map(|path| path.file_name()).for_each(|name| println!("{}", name.display()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{}: {error}", Path::new(&dir).display());
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Models split over several files: their names and what the parts say of each other.
+//!
+//! The first part carries the metadata; every part has its own tensor table and the keys `split.no` (from 0),
+//! `split.count` and `split.tensors.count`. llama.cpp finds the others by name alone, `NAME-00002-of-00003.gguf`.
+
+use super::metadata::Metadata;
+
+/// What a file says about being a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Split {
+    /// From 0.
+    pub(crate) no: u64,
+    pub(crate) count: u64,
+    /// Tensors in all parts.
+    pub(crate) tensors: Option<u64>,
+}
+
+impl Split {
+    /// `None` for a model in one file.
+    pub(crate) fn of(metadata: &Metadata) -> Option<Split> {
+        let count = metadata.u64("split.count").filter(|count| *count > 1)?;
+        let no = metadata.u64("split.no").unwrap_or(0);
+        Some(Split { no, count, tensors: metadata.u64("split.tensors.count") })
+    }
+}
+
+/// A file name in the form `NAME-00002-of-00003.gguf`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PartName<'a> {
+    stem: &'a str,
+    /// From 1.
+    pub(crate) number: u64,
+    pub(crate) count: u64,
+}
+
+impl<'a> PartName<'a> {
+    /// `None` for a name of another form.
+    pub(crate) fn parse(file_name: &'a str) -> Option<PartName<'a>> {
+        let (rest, count) = file_name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        let (stem, number) = rest.rsplit_once('-')?;
+        Some(PartName { stem, number: five_digits(number)?, count: five_digits(count)? })
+    }
+
+    /// The name of another part, from 1.
+    pub(crate) fn of_part(&self, number: u64) -> String {
+        format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count)
+    }
+}
+
+fn five_digits(text: &str) -> Option<u64> {
+    let all_digits = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    all_digits.then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let name = PartName::parse("a-of-b-00002-of-00012.gguf");
+        assert_eq!(name, Some(PartName { stem: "a-of-b", number: 2, count: 12 }));
+        assert_eq!(name.map(|name| name.of_part(1)).as_deref(), Some("a-of-b-00001-of-00012.gguf"));
+        for other in ["a.gguf", "a-1-of-2.gguf", "a-00001-of-00002.bin", "a-0000x-of-00002.gguf", "00001-of-00002.gguf"] {
+            assert_eq!(PartName::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The tensor table of a GGUF file, summed up.
+//!
+//! In: a cursor behind the metadata. Out: how many tensors and elements there are, of which types, and how far their data
+//! reaches. Never: the data.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{Read, Seek};
+
+use super::header::Finding;
+use super::quantization::tensor_type;
+use super::reader::{Cursor, invalid};
+use crate::error::Result;
+
+/// The largest models known have a few thousand tensors in a file.
+const MAX_TENSORS: u64 = 65_536;
+/// ggml's limit, 64 bytes with the terminating NUL.
+const MAX_NAME_BYTES: u64 = 63;
+const MAX_DIMENSIONS: u32 = 4;
+
+#[derive(Default)]
+pub(crate) struct TensorTable {
+    pub(crate) count: u64,
+    pub(crate) elements: u64,
+    pub(crate) elements_by_type: BTreeMap<u32, u64>,
+    /// Bytes from the start of the data section to the end of the last tensor; `None` if a type is unknown.
+    pub(crate) data_bytes: Option<u64>,
+}
+
+impl TensorTable {
+    /// Reads `count` entries.
+    pub(crate) fn read<R: Read + Seek>(
+        cursor: &mut Cursor<R>,
+        count: u64,
+        alignment: u64,
+        findings: &mut Vec<Finding>,
+    ) -> Result<TensorTable> {
+        if count > MAX_TENSORS {
+            return Err(invalid(
+                cursor.offset(),
+                format_args!("the file claims {count} tensors, more than the {MAX_TENSORS} allowed,"),
+            ));
+        }
+        let mut table = TensorTable { count, data_bytes: Some(0), ..TensorTable::default() };
+        let mut names = HashSet::new();
+        let mut notes = Notes::default();
+        for _ in 0..count {
+            let at = cursor.offset();
+            let length = cursor.length(MAX_NAME_BYTES, "a tensor name")?;
+            let name = cursor.text(length, "a tensor name")?;
+            table.tensor(cursor, &name, alignment, &mut notes)?;
+            if let Some(name) = names.replace(name) {
+                return Err(invalid(at, format_args!("tensor name {name:?} occurs twice, again")));
+            }
+        }
+        findings.extend(notes.into_findings());
+        Ok(table)
+    }
+
+    fn tensor<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, name: &str, alignment: u64, notes: &mut Notes) -> Result<()> {
+        let at = cursor.offset();
+        let n_dims = cursor.u32(name)?;
+        if n_dims > MAX_DIMENSIONS {
+            return Err(invalid(at, format_args!("tensor {name:?} has {n_dims} dimensions, more than {MAX_DIMENSIONS},")));
+        }
+        let mut shape = [1_u64; MAX_DIMENSIONS as usize];
+        for extent in shape.iter_mut().take(n_dims as usize) {
+            *extent = cursor.u64(name)?;
+        }
+        // A zero hides no overflow: ggml multiplies in order and in i64.
+        let too_large = || invalid(at, format_args!("tensor {name:?} of shape {shape:?} is too large"));
+        let product = shape.iter().try_fold(1_u64, |product, extent| product.checked_mul((*extent).max(1)));
+        product.filter(|product| *product <= i64::MAX as u64).ok_or_else(too_large)?;
+        let elements: u64 = shape.iter().product();
+        let type_number = cursor.u32(name)?;
+        let offset = cursor.u64(name)?;
+
+        self.elements = self.elements.checked_add(elements).ok_or_else(too_large)?;
+        *self.elements_by_type.entry(type_number).or_default() += elements;
+        let Some(tensor_type) = tensor_type(type_number) else {
+            notes.unknown_type.note(|| format!("tensor {name:?} has the type {type_number}, which the engine does not know"));
+            self.data_bytes = None;
+            return Ok(());
+        };
+        if !shape[0].is_multiple_of(tensor_type.block_elements) {
+            notes.shape.note(|| {
+                format!(
+                    "tensor {name:?} has rows of {} elements, not a multiple of {} as {} needs",
+                    shape[0], tensor_type.block_elements, tensor_type.name
+                )
+            });
+        }
+        if !offset.is_multiple_of(alignment) {
+            notes.layout.note(|| format!("data of tensor {name:?} starts at {offset}, not a multiple of {alignment}"));
+        }
+        let bytes = elements.div_ceil(tensor_type.block_elements).checked_mul(tensor_type.block_bytes);
+        let end = bytes.and_then(|bytes| bytes.checked_add(offset)).ok_or_else(too_large)?;
+        self.data_bytes = self.data_bytes.map(|furthest| furthest.max(end));
+        Ok(())
+    }
+
+    /// Adds the sums of another part of a split model.
+    pub(crate) fn add(&mut self, other: &TensorTable) {
+        self.count = self.count.saturating_add(other.count);
+        self.elements = self.elements.saturating_add(other.elements);
+        for (type_number, elements) in &other.elements_by_type {
+            let sum = self.elements_by_type.entry(*type_number).or_default();
+            *sum = sum.saturating_add(*elements);
+        }
+    }
+}
+
+/// The first case of a finding in full, the others as a number: a hostile file cannot make a long list.
+#[derive(Default)]
+struct Note {
+    first: Option<String>,
+    more: u64,
+}
+
+impl Note {
+    fn note(&mut self, message: impl FnOnce() -> String) {
+        if self.first.is_none() {
+            self.first = Some(message());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_finding(self, code: &'static str) -> Option<Finding> {
+        let first = self.first?;
+        let message = if self.more == 0 { first } else { format!("{first}, and {} more", self.more) };
+        Some(Finding { code, message })
+    }
+}
+
+#[derive(Default)]
+struct Notes {
+    unknown_type: Note,
+    shape: Note,
+    layout: Note,
+}
+
+impl Notes {
+    fn into_findings(self) -> impl Iterator<Item = Finding> {
+        [
+            self.unknown_type.into_finding("unknown_tensor_type"),
+            self.shape.into_finding("tensor_shape"),
+            self.layout.into_finding("tensor_layout"),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::io::Cursor as Bytes;
+
+    use super::*;
+
+    fn entry(name: &str, shape: &[u64], type_number: u32, offset: u64) -> Vec<u8> {
+        let mut bytes = (name.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(&(shape.len() as u32).to_le_bytes());
+        shape.iter().for_each(|extent| bytes.extend_from_slice(&extent.to_le_bytes()));
+        bytes.extend_from_slice(&type_number.to_le_bytes());
+        bytes.extend_from_slice(&offset.to_le_bytes());
+        bytes
+    }
+
+    fn read(bytes: &[u8], count: u64) -> Result<(TensorTable, Vec<Finding>)> {
+        let mut findings = Vec::new();
+        let mut cursor = Cursor::new(Bytes::new(bytes), bytes.len() as u64);
+        TensorTable::read(&mut cursor, count, 32, &mut findings).map(|table| (table, findings))
+    }
+
+    #[track_caller]
+    fn check_refused(bytes: &[u8], count: u64, message: &str) {
+        let error = read(bytes, count).err().unwrap();
+        assert!(error.message().contains(message), "{error}");
+    }
+
+    #[test]
+    fn sums_blocks_and_reach() {
+        let bytes = [entry("a", &[256, 2], 12, 0), entry("b", &[3], 0, 288), entry("c", &[], 0, 320)].concat();
+        let (table, findings) = read(&bytes, 3).unwrap();
+        assert_eq!((table.count, table.elements, table.data_bytes), (3, 516, Some(324)));
+        assert!(findings.is_empty());
+    }
+
+    #[test]
+    fn oddities_are_findings() {
+        let bytes = [entry("a", &[8], 99, 0), entry("b", &[8], 31, 0), entry("c", &[8], 8, 7)].concat();
+        let (table, findings) = read(&bytes, 3).unwrap();
+        assert_eq!(table.data_bytes, None);
+        let codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, ["unknown_tensor_type", "tensor_shape", "tensor_layout"]);
+        assert!(findings[0].message.ends_with("and 1 more"), "{}", findings[0].message);
+    }
+
+    #[test]
+    fn refusals() {
+        check_refused(&[], u64::MAX, "claims 18446744073709551615 tensors");
+        check_refused(&entry("a", &[1; 5], 0, 0), 1, "5 dimensions");
+        check_refused(&entry("a", &[1 << 32, 1 << 32], 0, 0), 1, "too large");
+        check_refused(&entry("a", &[1 << 32, 0, 1 << 32], 0, 0), 1, "too large");
+        check_refused(&entry("a", &[1 << 62], 0, 0), 1, "too large");
+        check_refused(&entry("a", &[1], 0, u64::MAX), 1, "too large");
+        check_refused(&entry(&"n".repeat(64), &[1], 0, 0), 1, "64 bytes long");
+        check_refused(&[entry("a", &[1], 0, 0), entry("a", &[1], 0, 0)].concat(), 2, "occurs twice");
+    }
+}

@@ -1,0 +1,404 @@
+//! Test models that are made, not downloaded: tiny GGUF files whose greedy answer is a known text.
+//!
+//! In: a script, cut into pieces, and chat templates. Out: a file llama.cpp loads, tokenises with, and decodes. Its one
+//! block has zero weights, so the state behind a token is that token's embedding alone:
+//!
+//! - dimension 0 is 1 for every token; the output reads from it a small liking for tokens that end things (`"`, `}`, `]`,
+//!   the end of turn), so that constrained generation ends by itself, and a dislike of white space;
+//! - one dimension stands for each scripted piece and lifts the next piece, the last one the end of turn, far above all;
+//! - one dimension stands for all other tokens, whatever ends a prompt, and lifts the first piece.
+//!
+//! The vocabulary is byte-level BPE without merges, so a prompt is one token a byte, markers aside, and never contains a
+//! scripted piece. Pieces are at least two bytes long and all different, which `Model::to_bytes` asserts: duplicate
+//! token texts make llama.cpp end the process. A marker (`<tool_call>`) may be a piece: it is that special token then.
+
+#![allow(dead_code, unreachable_pub, reason = "each user of this module uses a part of it")]
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use llb::gguf::GgufWriter;
+
+/// What `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and `bad_template.gguf` answer.
+pub const TEXT: &str = "Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.";
+/// How it is cut: inside ü, ß, ï, 京 and the emoji.
+const TEXT_PIECES: &[&[u8]] = &[
+    b"Gr\xC3",
+    b"\xBC\xC3",
+    b"\x9Fe aus",
+    b" K\xC3\xB6ln:",
+    b" na\xC3",
+    b"\xAFve",
+    b" \xE6\x9D\xB1\xE4",
+    b"\xBA\xAC,",
+    b" and an",
+    b" emoji \xF0\x9F",
+    b"\x98\x80 cut",
+    b" in two.",
+];
+
+/// What `tool_call.gguf` answers.
+pub const TOOL_CALL: &str = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+const TOOL_CALL_PIECES: &[&[u8]] = &[
+    b"<tool_call>",
+    b"\n{\"",
+    b"name",
+    b"\": \"",
+    b"get_",
+    b"weather\",",
+    b" \"arg",
+    b"uments\":",
+    b" {\"city",
+    b"\": \"Par",
+    b"is\"",
+    b"}}\n",
+    b"</tool_call>",
+];
+
+/// Numbers `long.gguf` counts up to.
+pub const LONG_COUNT: usize = 300;
+/// Tokens of the answer of `long.gguf`, without the end of turn.
+pub const LONG_TOKENS: usize = LONG_COUNT + 2;
+
+/// What `long.gguf` answers: `Counting: 1 2 3 … 300 done.`
+pub fn long_text() -> String {
+    long_pieces().concat()
+}
+
+fn long_pieces() -> Vec<String> {
+    let numbers = (1..=LONG_COUNT).map(|number| format!(" {number}"));
+    std::iter::once("Counting:".to_owned()).chain(numbers).chain(std::iter::once(" done.".to_owned())).collect()
+}
+
+/// Tokens of context the models say they were trained for.
+pub const N_CTX: u32 = 2048;
+
+/// ChatML with tools in the manner of Hermes.
+pub const TOOLS_TEMPLATE: &str = include_str!("tools.jinja").trim_ascii_end();
+/// ChatML without tools.
+pub const PLAIN_TEMPLATE: &str = include_str!("plain.jinja").trim_ascii_end();
+/// A template Jinja refuses.
+pub const BAD_TEMPLATE: &str = "{% for message in messages %}{{ message.content }";
+
+const BOS: &str = "<|endoftext|>";
+const TURN_START: &str = "<|im_start|>";
+const TURN_END: &str = "<|im_end|>";
+/// Special tokens and their types: 3 is control, 4 is user-defined.
+const MARKERS: [(&str, i32); 5] = [(BOS, 3), (TURN_START, 3), (TURN_END, 3), ("<tool_call>", 4), ("</tool_call>", 4)];
+
+/// Logit of the scripted token; all others are below by at least `SCRIPT_LOGIT - END_LOGIT`.
+const SCRIPT_LOGIT: f32 = 60.0;
+const END_LOGIT: f32 = 24.0;
+/// Byte tokens that are liked or disliked everywhere. In a JSON string `}` is text: `"` must win over it.
+const BYTE_LOGITS: [(u8, f32); 9] = [
+    (b'"', 20.0),
+    (b'}', 16.0),
+    (b']', 16.0),
+    (b',', 8.0),
+    (b':', 8.0),
+    (b' ', -20.0),
+    (b'\n', -20.0),
+    (b'\t', -20.0),
+    (b'\r', -20.0),
+];
+
+/// Head size: rotations need it even, a quantised cache a multiple of 32.
+const HEAD_LENGTH: u64 = 32;
+const N_FF: u64 = 32;
+
+/// A model to be made.
+pub struct Model {
+    /// `general.name`.
+    pub name: String,
+    /// The script.
+    pub pieces: Vec<Vec<u8>>,
+    /// `tokenizer.chat_template`.
+    pub chat_template: Option<String>,
+    /// `tokenizer.chat_template.tool_use`.
+    pub tool_use_template: Option<String>,
+    /// `llama.context_length`.
+    pub n_ctx: u32,
+}
+
+impl Model {
+    /// A model that answers these pieces and has one chat template.
+    pub fn new(name: &str, pieces: impl IntoIterator<Item = impl AsRef<[u8]>>, chat_template: Option<&str>) -> Model {
+        Model {
+            name: name.to_owned(),
+            pieces: pieces.into_iter().map(|piece| piece.as_ref().to_vec()).collect(),
+            chat_template: chat_template.map(str::to_owned),
+            tool_use_template: None,
+            n_ctx: N_CTX,
+        }
+    }
+
+    /// The file.
+    ///
+    /// # Panics
+    /// When a piece is shorter than two bytes or occurs twice, or there is none.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let vocabulary = Vocabulary::of(&self.pieces);
+        let (n_script, n_vocab) = (self.pieces.len(), vocabulary.texts.len());
+        // Dimension 0: everything; 1..=n_script: the pieces; n_script + 1: all other tokens.
+        let n_embd = (n_script + 2).next_multiple_of(32);
+        let other = n_script + 1;
+        let mut embedding = vec![0.0_f32; n_vocab * n_embd];
+        for row in embedding.chunks_exact_mut(n_embd) {
+            row[0] = 1.0;
+            row[other] = 1.0;
+        }
+        for (position, token) in vocabulary.script.iter().enumerate() {
+            embedding[token * n_embd + other] = 0.0;
+            embedding[token * n_embd + position + 1] = 1.0;
+        }
+        // Two ones among n_embd numbers: the norm in front of the output scales each to this.
+        let scale = (n_embd as f32 / 2.0).sqrt();
+        let mut output = vec![0.0_f32; n_vocab * n_embd];
+        let mut put = |token: usize, dimension: usize, logit: f32| output[token * n_embd + dimension] = logit / scale;
+        for (byte, logit) in BYTE_LOGITS {
+            put(usize::from(byte), 0, logit);
+        }
+        put(vocabulary.turn_end, 0, END_LOGIT);
+        let states = std::iter::once(other).chain(1..=n_script);
+        let lifted = vocabulary.script.iter().copied().chain(std::iter::once(vocabulary.turn_end));
+        for (state, token) in states.zip(lifted) {
+            put(token, state, SCRIPT_LOGIT);
+        }
+        self.file(&vocabulary, n_embd as u64, &embedding, &output)
+    }
+
+    fn file(&self, vocabulary: &Vocabulary, n_embd: u64, embedding: &[f32], output: &[f32]) -> Vec<u8> {
+        let n_vocab = vocabulary.texts.len() as u64;
+        let zeros = vec![0.0_f32; (n_embd * HEAD_LENGTH.max(N_FF)) as usize];
+        let ones = vec![1.0_f32; n_embd as usize];
+        let matrix = |rows: u64| &zeros[..(n_embd * rows) as usize];
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", "llama")
+            .metadata("general.name", self.name.as_str())
+            .metadata("general.license", "mit")
+            .metadata("general.file_type", 0_u32)
+            .metadata("llama.vocab_size", n_vocab as u32)
+            .metadata("llama.context_length", self.n_ctx)
+            .metadata("llama.embedding_length", n_embd as u32)
+            .metadata("llama.block_count", 1_u32)
+            .metadata("llama.feed_forward_length", N_FF as u32)
+            .metadata("llama.attention.head_count", 1_u32)
+            .metadata("llama.attention.head_count_kv", 1_u32)
+            .metadata("llama.attention.key_length", HEAD_LENGTH as u32)
+            .metadata("llama.attention.value_length", HEAD_LENGTH as u32)
+            .metadata("llama.rope.dimension_count", HEAD_LENGTH as u32)
+            .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32)
+            .metadata("tokenizer.ggml.model", "gpt2")
+            .metadata("tokenizer.ggml.pre", "gpt-2")
+            .metadata("tokenizer.ggml.tokens", vocabulary.texts.clone())
+            .metadata("tokenizer.ggml.token_type", vocabulary.types.clone())
+            .metadata("tokenizer.ggml.merges", Vec::<String>::new())
+            .metadata("tokenizer.ggml.bos_token_id", vocabulary.bos as u32)
+            .metadata("tokenizer.ggml.eos_token_id", vocabulary.turn_end as u32)
+            .metadata("tokenizer.ggml.padding_token_id", vocabulary.bos as u32)
+            .metadata("tokenizer.ggml.add_bos_token", false);
+        if let Some(template) = &self.chat_template {
+            writer = writer.metadata("tokenizer.chat_template", template.as_str());
+        }
+        if let Some(template) = &self.tool_use_template {
+            writer = writer.metadata("tokenizer.chat_template.tool_use", template.as_str());
+        }
+        writer
+            .tensor("token_embd.weight", &[n_embd, n_vocab], embedding)
+            .tensor("blk.0.attn_norm.weight", &[n_embd], &ones)
+            .tensor("blk.0.attn_q.weight", &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
+            .tensor("blk.0.attn_k.weight", &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
+            .tensor("blk.0.attn_v.weight", &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
+            .tensor("blk.0.attn_output.weight", &[HEAD_LENGTH, n_embd], matrix(HEAD_LENGTH))
+            .tensor("blk.0.ffn_norm.weight", &[n_embd], &ones)
+            .tensor("blk.0.ffn_gate.weight", &[n_embd, N_FF], matrix(N_FF))
+            .tensor("blk.0.ffn_up.weight", &[n_embd, N_FF], matrix(N_FF))
+            .tensor("blk.0.ffn_down.weight", &[N_FF, n_embd], matrix(N_FF))
+            .tensor("output_norm.weight", &[n_embd], &ones)
+            .tensor("output.weight", &[n_embd, n_vocab], output)
+            .to_bytes()
+    }
+}
+
+/// Token texts as a byte-level tokenizer stores them: 256 bytes (token id = byte), the markers, the pieces.
+struct Vocabulary {
+    texts: Vec<String>,
+    types: Vec<i32>,
+    bos: usize,
+    turn_end: usize,
+    /// Token ids of the script.
+    script: Vec<usize>,
+}
+
+impl Vocabulary {
+    fn of(pieces: &[Vec<u8>]) -> Vocabulary {
+        assert!(!pieces.is_empty(), "a script needs a piece");
+        let mut texts: Vec<String> = (0..=255).map(|byte| letter(byte).to_string()).collect();
+        let mut types = vec![1; texts.len()];
+        for (text, token_type) in MARKERS {
+            texts.push(text.to_owned());
+            types.push(token_type);
+        }
+        let marker = |text: &str| MARKERS.iter().position(|(marker, _)| *marker == text).map(|index| 256 + index);
+        let mut script = Vec::new();
+        for piece in pieces {
+            assert!(piece.len() >= 2, "piece {:?} is shorter than two bytes", piece.escape_ascii().to_string());
+            let text: String = piece.iter().map(|byte| letter(*byte)).collect();
+            let token = marker(&text).unwrap_or(texts.len());
+            let used = script.contains(&token) || token == texts.len() && texts.contains(&text);
+            assert!(!used, "piece {:?} occurs twice", piece.escape_ascii().to_string());
+            if token == texts.len() {
+                texts.push(text);
+                types.push(1);
+            }
+            script.push(token);
+        }
+        let known = |text| marker(text).expect("the marker is in the table");
+        Vocabulary { bos: known(BOS), turn_end: known(TURN_END), texts, types, script }
+    }
+}
+
+/// The letter that stands for a byte in GPT-2's vocabulary: printable Latin-1 for itself, the rest from U+0100 on in order.
+fn letter(byte: u8) -> char {
+    let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    if printable(&byte) {
+        return char::from(byte);
+    }
+    let before = (0..byte).filter(|other| !printable(other)).count() as u32;
+    char::from_u32(0x100 + before).expect("68 letters from U+0100 exist")
+}
+
+/// Answers `TEXT`; its template takes tools.
+pub fn text() -> Vec<u8> {
+    Model::new("Scripted text", TEXT_PIECES, Some(TOOLS_TEMPLATE)).to_bytes()
+}
+
+/// Answers `TOOL_CALL`; its template takes tools.
+pub fn tool_call() -> Vec<u8> {
+    Model::new("Scripted tool call", TOOL_CALL_PIECES, Some(TOOLS_TEMPLATE)).to_bytes()
+}
+
+/// Answers `long_text()`; its template takes tools.
+pub fn long() -> Vec<u8> {
+    Model::new("Scripted long text", long_pieces(), Some(TOOLS_TEMPLATE)).to_bytes()
+}
+
+/// Answers `TEXT`; its template ignores tools.
+pub fn no_tools() -> Vec<u8> {
+    Model::new("Scripted without tools", TEXT_PIECES, Some(PLAIN_TEMPLATE)).to_bytes()
+}
+
+/// Answers `TEXT`; only its second template, `tool_use`, takes tools.
+pub fn tool_use() -> Vec<u8> {
+    let mut model = Model::new("Scripted tool use", TEXT_PIECES, Some(PLAIN_TEMPLATE));
+    model.tool_use_template = Some(TOOLS_TEMPLATE.to_owned());
+    model.to_bytes()
+}
+
+/// Answers `TEXT`; has no template.
+pub fn no_template() -> Vec<u8> {
+    Model::new("Scripted without template", TEXT_PIECES, None).to_bytes()
+}
+
+/// Answers `TEXT`; its template is not Jinja.
+pub fn bad_template() -> Vec<u8> {
+    Model::new("Scripted bad template", TEXT_PIECES, Some(BAD_TEMPLATE)).to_bytes()
+}
+
+/// `text()` cut off in the middle of its tensor data.
+pub fn truncated() -> Vec<u8> {
+    let mut bytes = text();
+    bytes.truncate(bytes.len() / 2);
+    bytes
+}
+
+/// A file name and what makes the file.
+type Made = (&'static str, fn() -> Vec<u8>);
+
+/// All models by file name.
+pub const MODELS: [Made; 8] = [
+    ("text.gguf", text),
+    ("tool_call.gguf", tool_call),
+    ("long.gguf", long),
+    ("no_tools.gguf", no_tools),
+    ("tool_use.gguf", tool_use),
+    ("no_template.gguf", no_template),
+    ("bad_template.gguf", bad_template),
+    ("truncated.gguf", truncated),
+];
+
+/// Writes all models into a directory, which is made if need be.
+///
+/// # Errors
+/// What the file system answers.
+pub fn write_all(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::create_dir_all(dir)?;
+    let write = |(name, bytes): &Made| {
+        let path = dir.join(name);
+        fs::write(&path, bytes())?;
+        Ok(path)
+    };
+    MODELS.iter().map(write).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use llb::gguf::ModelHeader;
+
+    use super::*;
+
+    #[test]
+    fn pieces_spell_the_texts() {
+        assert_eq!(String::from_utf8(TEXT_PIECES.concat()).unwrap(), TEXT);
+        assert_eq!(String::from_utf8(TOOL_CALL_PIECES.concat()).unwrap(), TOOL_CALL);
+        assert!(TEXT_PIECES.iter().any(|piece| str::from_utf8(piece).is_err()));
+        assert_eq!(long_pieces().len(), LONG_TOKENS);
+        assert!(long_text().starts_with("Counting: 1 2 3 ") && long_text().ends_with(" 300 done."));
+    }
+
+    #[test]
+    fn letters_are_those_of_gpt2() {
+        let pairs = [(b' ', 'Ġ'), (b'\n', 'Ċ'), (b'a', 'a'), (0, 'Ā'), (0x7F, 'ġ'), (0xAD, 'Ń'), (0xC3, 'Ã')];
+        pairs.iter().for_each(|(byte, expected)| assert_eq!(letter(*byte), *expected));
+    }
+
+    #[test]
+    #[should_panic(expected = "occurs twice")]
+    fn a_piece_cannot_occur_twice() {
+        Model::new("x", ["ab", "cd", "ab"], None).to_bytes();
+    }
+
+    #[test]
+    #[should_panic(expected = "shorter than two bytes")]
+    fn a_piece_cannot_be_a_byte() {
+        Model::new("x", ["a"], None).to_bytes();
+    }
+
+    #[test]
+    fn every_model_reads_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = write_all(dir.path()).unwrap();
+        assert_eq!(paths.len(), MODELS.len());
+        for path in paths {
+            let file_name = path.file_name().unwrap().to_str().unwrap();
+            let header = ModelHeader::read_file(&path).unwrap();
+            assert!(header.file_size() < 2_000_000, "{file_name}: {}", header.file_size());
+            assert_eq!((header.architecture(), header.version()), ("llama", 3), "{file_name}");
+            assert_eq!((header.bos_token(), header.eos_token()), (Some(BOS), Some(TURN_END)), "{file_name}");
+            assert_eq!((header.add_bos_token(), header.context_length()), (Some(false), Some(2048)), "{file_name}");
+            assert_eq!((header.quantization().as_str(), header.n_tensors()), ("F32", 12), "{file_name}");
+            assert_eq!(header.kv_bytes_per_token(2.0, 2.0), Some(128), "{file_name}");
+            let findings: Vec<_> = header.findings().iter().map(|finding| finding.code).collect();
+            let (templates, expected): (&[&str], &[&str]) = match file_name {
+                "no_template.gguf" => (&[], &[]),
+                "tool_use.gguf" => (&["default", "tool_use"], &[]),
+                "truncated.gguf" => (&["default"], &["file_truncated"]),
+                _ => (&["default"], &[]),
+            };
+            assert_eq!((header.template_names(), findings.as_slice()), (templates.to_vec(), expected), "{file_name}");
+        }
+    }
+}

@@ -1,1 +1,19 @@
-//! model text -> message.
+//! Model text -> message: content, reasoning and tool calls, whole or as it is generated.
+//!
+//! In: pieces of text as the detokeniser gives them, with the format's markers visible. Out: append-only deltas, and at
+//! the end the message they add up to. Never an error: what is not well-formed markup stays text, and what was relaxed,
+//! repaired or guessed is listed as a diagnostic. Enforcing schemas is the sampler's business, not this module's.
+
+mod call;
+mod families;
+mod format;
+mod partial_json;
+mod recogniser;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod tests;
+mod verify;
+
+pub use format::{Format, ReasoningMarkers, Render};
+pub use recogniser::{Delta, Diagnostic, Parsed, Recogniser, RecogniserInput, ToolCall};
+pub use verify::{Report, Row, Verdict};

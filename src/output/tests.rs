@@ -1,0 +1,631 @@
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::error::Result;
+
+/// What the recogniser is told besides the text.
+#[derive(Clone, Copy)]
+struct Setting {
+    calls_allowed: bool,
+    reasoning_open: bool,
+    parallel: bool,
+}
+
+const PLAIN: Setting = Setting { calls_allowed: true, reasoning_open: false, parallel: true };
+const THINKING: Setting = Setting { reasoning_open: true, ..PLAIN };
+const NO_CALLS: Setting = Setting { calls_allowed: false, ..PLAIN };
+
+fn tools() -> Vec<Value> {
+    ["f", "g"].map(|name| json!({ "type": "function", "function": { "name": name, "parameters": {} } })).to_vec()
+}
+
+/// Feeds the pieces, and checks what must hold for every text: the deltas are the message.
+#[track_caller]
+fn feed<'a>(format: &Format, tools: &[Value], setting: Setting, pieces: impl IntoIterator<Item = &'a str>) -> Parsed {
+    let mut ids = 0;
+    let mut recogniser = Recogniser::new(RecogniserInput {
+        format: Some(format),
+        tools,
+        calls_allowed: setting.calls_allowed,
+        reasoning_open: setting.reasoning_open,
+        parallel: setting.parallel,
+        new_id: Box::new(move || {
+            ids += 1;
+            format!("id{ids}")
+        }),
+    });
+    let mut deltas = Vec::new();
+    for piece in pieces {
+        deltas.extend(recogniser.push(piece));
+    }
+    let (last, parsed) = recogniser.finish();
+    deltas.extend(last);
+
+    let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::<ToolCall>::new());
+    for delta in deltas {
+        match delta {
+            Delta::Content(text) => content += &text,
+            Delta::Reasoning(text) => reasoning += &text,
+            Delta::ToolCall { index, id, name } => {
+                assert_eq!(index, calls.len(), "calls come in order");
+                calls.push(ToolCall { id, name, arguments: String::new() });
+            }
+            Delta::Arguments { index, fragment } => {
+                assert!(!fragment.is_empty());
+                calls[index].arguments += &fragment;
+            }
+        }
+    }
+    assert_eq!(content, parsed.content);
+    assert_eq!(reasoning, parsed.reasoning.clone().unwrap_or_default());
+    assert_eq!(calls, parsed.tool_calls);
+    parsed
+}
+
+/// Parses a text whole, one character at a time and at every two-part split; all must agree.
+#[track_caller]
+fn parse(format: &Format, tools: &[Value], setting: Setting, text: &str) -> Parsed {
+    let whole = feed(format, tools, setting, [text]);
+    let single: Vec<String> = text.chars().map(String::from).collect();
+    assert_eq!(whole, feed(format, tools, setting, single.iter().map(String::as_str)), "one at a time: {text:?}");
+    if text.len() < 2000 {
+        for (at, _) in text.char_indices() {
+            let (head, tail) = text.split_at(at);
+            assert_eq!(whole, feed(format, tools, setting, [head, tail]), "split at {at}: {text:?}");
+        }
+    }
+    whole
+}
+
+/// One text and the message it must become. Calls are `(name, arguments)`.
+#[track_caller]
+fn check(
+    setting: Setting,
+    text: &str,
+    content: &str,
+    reasoning: Option<&str>,
+    calls: &[(&str, &str)],
+    diagnostics: &[&str],
+) -> Parsed {
+    let parsed = parse(&Format::hermes(), &tools(), setting, text);
+    assert_eq!(parsed.content, content, "content of {text:?}");
+    assert_eq!(parsed.reasoning.as_deref(), reasoning, "reasoning of {text:?}");
+    let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+    assert_eq!(got, calls, "calls of {text:?}");
+    let got: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+    assert_eq!(got, diagnostics, "diagnostics of {text:?}");
+    parsed
+}
+
+/// A case without reasoning.
+#[track_caller]
+fn text_case(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) {
+    check(PLAIN, text, content, None, calls, diagnostics);
+}
+
+const C: &str = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+const C2: &str = "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": 2}}\n</tool_call>";
+const F1: (&str, &str) = ("f", "{\"a\": 1}");
+const G2: (&str, &str) = ("g", "{\"a\": 2}");
+
+#[test]
+fn plain_text_is_content() {
+    for text in [
+        "",
+        " ",
+        "Hello, world!\nWhat's up?\n",
+        "Use a set like {1,2}. a < b && c <= d",
+        "Here is JSON: {\"a\": 1} done",
+        "{\"a\": 1}",
+        "tail <thi",
+        "tail <tool_cal",
+        "naïve 🦙 <\u{FF5C}x",
+        "```python\nprint({'name': 'f'})\n```",
+        "```json\n{\"location\": \"Paris\"}\n```\n",
+        "```json\n{\"name\": \"other\", \"arguments\": {}}\n```\n",
+        "```json\n{\"name\": \"f\", \"arguments\": 3}\n```",
+        "```json\n{\"name\": \"f\"}\n```",
+        "```json\n[{\"name\": \"f\", \"arguments\": {}}]\n```",
+        "```json\n{\"name\": \"f\", \"arg",
+        "```\n\n  ",
+        "say ```json\n{\"name\": \"f\", \"arguments\": {}}\n```",
+        "``",
+    ] {
+        text_case(text, text, &[], &[]);
+    }
+}
+
+#[test]
+fn calls_as_the_templates_write_them() {
+    text_case(C, "", &[F1], &[]);
+    text_case(&format!("{C}\n{C2}"), "", &[F1, G2], &[]);
+    text_case(&format!("{C}{C2}"), "", &[F1, G2], &[]);
+    text_case(&format!("Let me see.\n{C}"), "Let me see.", &[F1], &[]);
+    text_case(&format!("T\n\n{C}\n"), "T", &[F1], &[]);
+    text_case(&format!("{C}\nThat was it.\n"), "That was it.\n", &[F1], &[]);
+    text_case(&C.replace('\n', ""), "", &[F1], &[]);
+    text_case(&C.replace('\n', "\r\n"), "", &[F1], &[]);
+    text_case(&C.replace("{\"a\": 1}", "{}"), "", &[("f", "{}")], &[]);
+    let odd = "{\"a\":[1.5e10,  {\"b\":\"</tool_call> \\\"\\u00e9\\ud83e\\udd99\\\\\"}],\"n\":1234567890123456789012345}";
+    text_case(&C.replace("{\"a\": 1}", odd), "", &[("f", odd)], &[]);
+    check(Setting { parallel: false, ..PLAIN }, &format!("{C}{C2}"), "", None, &[F1, G2], &["parallel_not_requested"]);
+}
+
+#[test]
+fn calls_as_models_write_them() {
+    let unknown = C.replace("\"f\"", "\"zz\"");
+    text_case(&unknown, "", &[("zz", F1.1)], &["unknown_tool"]);
+    text_case("<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>", "", &[F1], &[]);
+    text_case("<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>", "", &[F1], &[]);
+    text_case("<tool_call>{\"id\": 7, \"name\": \"f\", \"arguments\": {\"a\": 1}, \"x\": [1]}</tool_call>", "", &[F1], &[]);
+    text_case(
+        "<tool_call>{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}</tool_call>",
+        "",
+        &[F1],
+        &[],
+    );
+    text_case("<tool_call>{\"name\": \"f\"}</tool_call>", "", &[("f", "{}")], &["arguments_missing"]);
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>", "", &[("f", "{}")], &["arguments_null"]);
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+        "",
+        &[F1],
+        &["arguments_string_unwrapped"],
+    );
+    text_case(
+        "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\"}</tool_call>",
+        "",
+        &[F1],
+        &["arguments_string_unwrapped"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": \"\"}</tool_call>",
+        "",
+        &[("f", "{}")],
+        &["arguments_string_unwrapped"],
+    );
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>", "", &[("f", "[1]")], &["arguments_invalid_json"]);
+    text_case(
+        "<tool_call>\n{'name': 'f', 'arguments': {'a': True, 'b': [None, False], 'c': 'say \"hi\"', 'd': 'it\\'s'}}\n</tool_call>",
+        "",
+        &[("f", "{\"a\": true, \"b\": [null, false], \"c\": \"say \\\"hi\\\"\", \"d\": \"it's\"}")],
+        &[],
+    );
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>", "", &[F1], &["unbalanced_wrapper"]);
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}}\n</tool_call> x", "x", &[F1], &["unbalanced_wrapper"]);
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}\nDone.", "Done.", &[F1], &["unbalanced_wrapper"]);
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1,}}</tool_call>",
+        "",
+        &[("f", "{\"a\": 1,}")],
+        &["arguments_invalid_json"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}</tool_call>",
+        "",
+        &[("f", "{\"a\": \"x\ny\"}")],
+        &["arguments_invalid_json"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": oops}}</tool_call>.",
+        ".",
+        &[("f", "{\"a\": oops}")],
+        &["arguments_invalid_json"],
+    );
+    let two = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {\"a\": 2}}";
+    text_case(&format!("<tool_call>[{two}]</tool_call>"), "", &[F1, G2], &[]);
+    text_case(&format!("<tool_call>\n{}\n</tool_call>", two.replace(", {\"n", "\n{\"n")), "", &[F1, G2], &[]);
+}
+
+#[test]
+fn tags_that_are_missing_or_too_many() {
+    text_case(C.trim_end_matches("</tool_call>"), "", &[F1], &["missing_end_marker"]);
+    let open = C.trim_end_matches("\n</tool_call>");
+    text_case(&format!("{open} And {{1,2}} is a set."), "And {1,2} is a set.", &[F1], &["missing_end_marker"]);
+    text_case(&format!("{open}\n{C2}"), "", &[F1, G2], &["missing_end_marker"]);
+    text_case(&format!("{open} x </tool_call> y"), "xy", &[F1], &["missing_end_marker"]);
+    text_case(&format!("{C}\n<tool_call>\n"), "", &[F1], &["dangling_marker"]);
+    text_case(&format!("<tool_call>\n{C}"), "", &[F1], &["dangling_marker"]);
+    text_case("<tool_call>\n\n</tool_call>", "", &[], &["empty_section"]);
+    for text in ["<tool_call>\nlook it up\n</tool_call>", "<tool_call>{\"a\": 1}</tool_call>", "<tool_call>{nope}</tool_call>"]
+    {
+        text_case(text, text, &[], &["malformed_call"]);
+    }
+    for text in ["The tag <tool_call> is used…", "a <tool_call> <tool_call> b", "x <tool_call>\n\n[link](y)"] {
+        text_case(text, text, &[], &[]);
+    }
+    for text in ["Text </tool_call> more", "no thinking </think> stray close"] {
+        text_case(text, text, &[], &["stray_end_marker"]);
+    }
+    let text = format!("<tool_call>{{<think>r</think>{C}");
+    check(PLAIN, &text, "<tool_call>{", Some("r"), &[F1], &["malformed_call", "reasoning_reopened"]);
+}
+
+#[test]
+fn calls_that_were_cut_off() {
+    let cut = |text: &str, calls: &[(&str, &str)], leftover: &[&str]| {
+        let parsed = check(PLAIN, text, "", None, calls, &["truncated_call"]);
+        assert!(!parsed.complete);
+        assert_eq!(parsed.leftover, leftover);
+    };
+    cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"arg1\": ", &[("f", "{\"arg1\": ")], &[]);
+    cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"arg", &[("f", "{\"arg")], &[]);
+    cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\\ud83e\\u", &[("f", "{\"a\": \"x\\ud83e\\u")], &[]);
+    cut("<tool_call>\n{\"name\": \"f\", \"argum", &[], &["<tool_call>\n{\"name\": \"f\", \"argum"]);
+    cut("<tool_call>\n{", &[], &["<tool_call>\n{"]);
+    check(PLAIN, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}", "", None, &[F1], &["unbalanced_wrapper"]);
+}
+
+#[test]
+fn fenced_calls() {
+    let object = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}";
+    for text in [
+        format!("```json\n{object}\n```"),
+        format!("```\n{object}```\n"),
+        format!("```json{object}\n\n```"),
+        "```json\n{\"arguments\": {\"a\": 1}, \"name\": \"f\"}\n```".to_owned(),
+    ] {
+        text_case(&text, "", &[F1], &["fenced_call"]);
+    }
+    text_case(&format!("Sure.\n\n```json\n{object}\n```\nOk"), "Sure.Ok", &[F1], &["fenced_call"]);
+    text_case(&format!("```json\n{object}\n"), "", &[F1], &["missing_end_marker", "fenced_call"]);
+    let more = format!("```json\n{object}\n{object}\n```");
+    text_case(&more, &more, &[], &["call_like_content"]);
+    text_case(object, object, &[], &["call_like_content"]);
+    let fenced = format!("```json\n{object}\n```");
+    check(NO_CALLS, &fenced, &fenced, None, &[], &[]);
+    text_case(&format!("```xml\n{C}\n```"), "```xml```", &[F1], &[]);
+}
+
+#[test]
+fn calls_that_were_not_asked_for_are_text() {
+    check(NO_CALLS, C, C, None, &[], &["call_without_tools"]);
+    check(NO_CALLS, "The tag <tool_call> is", "The tag <tool_call> is", None, &[], &[]);
+}
+
+#[test]
+fn reasoning() {
+    check(PLAIN, "<think>\nR\n</think>\n\nT", "T", Some("R"), &[], &[]);
+    check(PLAIN, &format!("<think>\nR\n</think>\n\n{C}"), "", Some("R"), &[F1], &[]);
+    check(PLAIN, "<think>\n\n</think>\n\nT", "T", None, &[], &[]);
+    check(THINKING, "R\n</think>\n\nT", "T", Some("R"), &[], &[]);
+    check(THINKING, "</think>T", "T", None, &[], &[]);
+    check(THINKING, "<think>\nR</think>T", "T", Some("R"), &[], &[]);
+    check(THINKING, "R </thin", "", Some("R </thin"), &[], &["reasoning_unclosed"]);
+    check(PLAIN, "<think>\nx</think", "", Some("x</think"), &[], &["reasoning_unclosed"]);
+    check(PLAIN, "Hello<think>", "Hello", None, &[], &["reasoning_reopened", "dangling_marker"]);
+    check(PLAIN, "<think>a</think>b<think>c</think>d", "bd", Some("a\nc"), &[], &["reasoning_reopened"]);
+    check(NO_CALLS, &format!("<think>{C}</think>x"), "x", Some(C), &[], &["call_without_tools"]);
+}
+
+#[test]
+fn calls_inside_reasoning() {
+    let inside = format!("Think of {C} hmm");
+    check(THINKING, &format!("{inside}\n</think>\n\n{C2}"), "", Some(&inside), &[G2], &[]);
+    check(THINKING, &format!("Think.\n{C}"), "", Some("Think."), &[F1], &["call_in_reasoning"]);
+    check(THINKING, &format!("Think.\n{C}\n{C2}"), "", Some("Think."), &[F1, G2], &["call_in_reasoning"]);
+    let mention = "the <tool_call> tag";
+    check(THINKING, mention, "", Some(mention), &[], &["reasoning_unclosed"]);
+    check(THINKING, &format!("{mention}</think>{C}"), "", Some(mention), &[F1], &[]);
+}
+
+#[test]
+fn hostile_texts_take_linear_time() {
+    let deep = format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": {}", "[".repeat(100_000));
+    let parsed = feed(&Format::hermes(), &tools(), PLAIN, [deep.as_str()]);
+    assert_eq!(parsed.diagnostics[0].code, "truncated_call");
+    let deep = format!("{deep}{}}}}}</tool_call>", "]".repeat(100_000));
+    let parsed = feed(&Format::hermes(), &tools(), PLAIN, [deep.as_str()]);
+    assert_eq!(parsed.diagnostics[0].code, "arguments_too_deep");
+    assert_eq!(parsed.tool_calls[0].arguments.len(), 200_000 + "{\"a\": }".len());
+    for unit in [
+        "<tool_call",
+        "<tool_call>",
+        "<tool_call>{",
+        "<tool_call>{\"name\":\"",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {}, \"<tool_call>{'name': 'f', 'arguments': {}, '",
+        "<think>",
+        "</think>",
+        "```json\n{\"name\": \"f\"\n",
+        "```json ",
+        " \n",
+        "{\"name\":",
+        "</tool_call>,",
+    ] {
+        let text = unit.repeat(300_000 / unit.len());
+        let start = std::time::Instant::now();
+        feed(&Format::hermes(), &tools(), PLAIN, [text.as_str()]);
+        // Linear is well under two seconds unoptimised; quadratic would be hours.
+        assert!(start.elapsed().as_secs() < 30, "{unit:?} takes {:?}", start.elapsed());
+    }
+}
+
+/// Marsaglia's xorshift: the same texts in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % n as u64).unwrap()
+    }
+}
+
+#[test]
+fn random_mixes_lose_nothing() {
+    const PIECES: [&str; 38] = [
+        "<tool_call>",
+        "</tool_call>",
+        "<think>",
+        "</think>",
+        "```",
+        "```json\n",
+        "\n",
+        " ",
+        "\n\n",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "'",
+        "\\",
+        "<",
+        "</",
+        "<tool",
+        "{\"name\": \"f\", \"arguments\": {",
+        "{\"name\": \"g\", ",
+        "\"name\": \"f\"",
+        "\"arguments\": ",
+        "\"arguments\": \"{}\"",
+        "null",
+        "True",
+        "1.5",
+        "\\ud83e",
+        "\\udd99",
+        "é",
+        "🦙",
+        C,
+        "}}\n</tool_call>",
+        "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+        "\"x\"",
+        "\"function\": {",
+    ];
+    let (format, tools) = (Format::hermes(), tools());
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    for round in 0..4000 {
+        let (mut text, mut words) = (String::new(), Vec::new());
+        for _ in 0..random.below(24) {
+            if random.below(3) == 0 {
+                let word = format!("w{}q", words.len());
+                text += &word;
+                words.push(word);
+            } else {
+                text += PIECES[random.below(PIECES.len())];
+            }
+        }
+        let setting = Setting {
+            calls_allowed: random.below(4) != 0,
+            reasoning_open: random.below(4) == 0,
+            parallel: random.below(2) == 0,
+        };
+        let parsed = if round % 20 == 0 {
+            parse(&format, &tools, setting, &text)
+        } else {
+            let whole = feed(&format, &tools, setting, [text.as_str()]);
+            let mut pieces = Vec::new();
+            let mut rest = text.as_str();
+            while !rest.is_empty() {
+                let mut at = 1 + random.below(rest.len().min(9));
+                while !rest.is_char_boundary(at) {
+                    at += 1;
+                }
+                let (head, tail) = rest.split_at(at);
+                pieces.push(head);
+                rest = tail;
+            }
+            assert_eq!(whole, feed(&format, &tools, setting, pieces), "cut at random: {text:?}");
+            whole
+        };
+        let mut shown = parsed.content.clone() + "\n" + parsed.reasoning.as_deref().unwrap_or_default();
+        for call in &parsed.tool_calls {
+            shown += &format!("\n{}\n{}", call.name, call.arguments);
+        }
+        shown += &parsed.leftover.concat();
+        for word in &words {
+            // Other members of a call's object are part of its markup.
+            let lost = !shown.contains(word.as_str());
+            assert!(!lost || !parsed.tool_calls.is_empty(), "{word} is lost: {text:?}\n{parsed:?}");
+        }
+        if !setting.calls_allowed {
+            let inked = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
+            let tags = text.matches("<think>").count() * 7 + text.matches("</think>").count() * 8;
+            assert!(parsed.tool_calls.is_empty());
+            assert!(inked(&parsed.content) + inked(parsed.reasoning.as_deref().unwrap_or_default()) + tags >= inked(&text));
+        }
+    }
+}
+
+// Detection.
+
+fn qwen_like(messages: &[Value], tools: &[Value], prompt: bool, close: &str) -> String {
+    let mut text = format!(
+        "<|im_start|>system\n<tools>{}</tools> like <tool_call>{{\"name\": <n>}}</tool_call><|im_end|>\n",
+        json!(tools)
+    );
+    for message in messages {
+        text += &format!("<|im_start|>{}", message["role"].as_str().unwrap());
+        if let Some(reasoning) = message["reasoning_content"].as_str() {
+            text += &format!("\n<think>\n{reasoning}\n</think>\n");
+        }
+        if let Some(content) = message["content"].as_str().filter(|content| !content.is_empty()) {
+            text += &format!("\n{content}");
+        }
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            let call = &call["function"];
+            text += &format!("\n<tool_call>\n{{\"name\": {}, \"arguments\": {}}}\n{close}", call["name"], call["arguments"]);
+        }
+        text += "<|im_end|>\n";
+    }
+    if prompt { text + "<|im_start|>assistant\n" } else { text }
+}
+
+#[test]
+fn a_template_that_writes_the_format_is_detected() {
+    let render = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</tool_call>"));
+    let format = Format::detect(&render).unwrap();
+    assert_eq!(format, Format { verified: true, ..Format::hermes() });
+    let report = format.round_trip(&render);
+    assert_eq!(report.failed().count(), 0, "{report:?}");
+    assert!(!report.text_arguments);
+}
+
+#[test]
+fn a_template_that_opens_reasoning_is_detected() {
+    let render = |messages: &[Value], tools: &[Value], prompt| {
+        let text = qwen_like(messages, tools, prompt, "</tool_call>");
+        Ok(if prompt { text + "<think>\n" } else { text })
+    };
+    assert!(Format::detect(&render).is_some());
+}
+
+#[test]
+fn a_template_that_writes_something_else_is_not() {
+    let wrong_close = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</call>"));
+    assert_eq!(Format::detect(&wrong_close), None);
+    let no_calls = |messages: &[Value], tools: &[Value], prompt| {
+        let plain: Vec<Value> = messages.iter().map(|m| json!({ "role": m["role"], "content": m["content"] })).collect();
+        Ok(qwen_like(&plain, tools, prompt, ""))
+    };
+    assert_eq!(Format::detect(&no_calls), None);
+    let refuses = |_: &[Value], _: &[Value], _| Err(crate::error::Error::new(crate::error::Code::TemplateError, "no"));
+    assert_eq!(Format::detect(&refuses), None);
+    assert!(Format::hermes().round_trip(&refuses).failed().all(|row| row.because.contains("no")));
+}
+
+// The shared conformance set.
+
+fn conformance(file: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("LLB_CONFORMANCE")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
+    let path = root.join(file);
+    if path.exists() {
+        return Some(path);
+    }
+    report(&format!("skipped: no {} (set LLB_CONFORMANCE)", path.display()));
+    None
+}
+
+fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A template as transformers would run it, as far as these need.
+fn render(source: &str, context: Value) -> Result<String> {
+    let refused = |error: minijinja::Error| crate::error::Error::new(crate::error::Code::TemplateError, error.to_string());
+    let mut env = minijinja::Environment::new();
+    env.set_syntax(minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(refused)?);
+    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    env.add_filter("tojson", |value: minijinja::Value, _: minijinja::value::Kwargs| {
+        serde_json::to_string(&value).map_err(|e| minijinja::Error::new(minijinja::ErrorKind::BadSerialization, e.to_string()))
+    });
+    env.add_function("raise_exception", |message: String| -> Result<String, minijinja::Error> {
+        Err(minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, message))
+    });
+    env.template_from_str(source).and_then(|template| template.render(minijinja::value::Serde(&context))).map_err(refused)
+}
+
+#[test]
+fn real_templates_of_the_family_are_detected() {
+    let names = [
+        "gguf.qwen2.5-coder-0.5b-instruct",
+        "lcp.Qwen-Qwen3-0.6B",
+        "lcp.Qwen-QwQ-32B",
+        "lcp.NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
+        "lcp.MiMo-VL",
+        "lcp.Reka-Edge",
+    ];
+    let others = ["lcp.Qwen3-Coder", "lcp.GLM-4.6", "lcp.google-gemma-2-2b-it", "lcp.meta-llama-Llama-3.1-8B-Instruct"];
+    let Some(templates) = conformance("templates") else { return };
+    for name in names.iter().chain(&others) {
+        let source = std::fs::read_to_string(templates.join(format!("{name}.jinja"))).unwrap();
+        let render = |messages: &[Value], tools: &[Value], prompt: bool| {
+            render(&source, json!({ "messages": messages, "tools": tools, "add_generation_prompt": prompt, "bos_token": "" }))
+        };
+        let expected = names.contains(name);
+        let report = Format::hermes().round_trip(&render);
+        assert_eq!(Format::detect(&render).is_some(), expected, "{name}: {:#?}", report.failed().collect::<Vec<_>>());
+    }
+}
+
+/// Cases of `outputs/parse-cases.jsonl` whose template writes this format.
+#[test]
+fn conformance_cases_of_the_family() {
+    const TEMPLATES: [&str; 5] = [
+        "lcp.Qwen-QwQ-32B",
+        "lcp.Reka-Edge",
+        "lcp.MiMo-VL",
+        "gguf.qwen2.5-coder-0.5b-instruct",
+        "lcp.NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
+    ];
+    let Some(path) = conformance("outputs/parse-cases.jsonl") else { return };
+    let text = std::fs::read_to_string(path).unwrap();
+    let cases: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ours: Vec<&Value> = cases.iter().filter(|case| TEMPLATES.contains(&case["template"].as_str().unwrap())).collect();
+    let passed = ours.iter().filter(|case| passes(case)).count();
+    report(&format!("hermes: {passed} of {} conformance cases pass", ours.len()));
+    assert_eq!((passed, ours.len()), (37, 37));
+}
+
+fn passes(case: &Value) -> bool {
+    let params = &case["params"];
+    let prompt = case["generation_prompt"].as_str().unwrap();
+    let expected = &case["expected"];
+    let mut format = Format::hermes();
+    if params["reasoning_format"] == "none" {
+        format.reasoning = None;
+    }
+    let continued = params["continue_final_message"] != "none";
+    let last = params["messages"].as_array().unwrap().last().unwrap();
+    // What the prompt already holds of the reply is read like the rest of it.
+    let (reasoning_open, begun) = match (prompt.rfind("<think>"), last["content"].as_str()) {
+        (Some(open), _) if format.reasoning.is_some() => (true, &prompt[open + "<think>".len()..]),
+        (_, Some(content)) if continued => (false, content),
+        _ => (false, ""),
+    };
+    let tools = case["tools"].as_array().unwrap();
+    let setting = Setting {
+        calls_allowed: !tools.is_empty() && params["tool_choice"] != "none",
+        reasoning_open,
+        parallel: params["parallel_tool_calls"] == true,
+    };
+    let text = format!("{begun}{}", case["output_text"].as_str().unwrap());
+    let parsed = parse(&format, tools, setting, &text);
+    let content = &parsed.content;
+    let reasoning = parsed.reasoning.as_deref().unwrap_or_default();
+    let calls = expected["tool_calls"].as_array().unwrap();
+    let same_arguments = |got: &str, expected: &str| {
+        if case["is_partial"] == true {
+            return got.trim() == expected.trim();
+        }
+        let json = |text: &str| serde_json::from_str::<Value>(text).ok();
+        json(got).is_some() && json(got) == json(expected)
+    };
+    let passed = *content == expected["content"].as_str().unwrap()
+        && reasoning == expected["reasoning_content"].as_str().unwrap()
+        && parsed.tool_calls.len() == calls.len()
+        && parsed.tool_calls.iter().zip(calls).all(|(got, expected)| {
+            got.name == expected["name"].as_str().unwrap()
+                && same_arguments(&got.arguments, expected["arguments"].as_str().unwrap())
+        });
+    if !passed {
+        report(&format!("fails: {} {}: {content:?} {reasoning:?} {:?}", case["template"], case["note"], parsed.tool_calls));
+    }
+    passed
+}

@@ -1,0 +1,161 @@
+# Building, testing and installing llb. `make help` lists the targets.
+#
+# CPU=baseline or CPU=native choose for which processors llama.cpp is compiled; each has a target folder of its own,
+# because any change of those settings compiles llama.cpp again. All else shares target/, and every build with the
+# engine is a release build, so that llama.cpp is compiled once.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+# The number after .so, which programs ask for; it changes only with an incompatible ABI.
+SOVERSION := 1
+
+# --- variables for the command line ---
+
+# Which processors: empty (AVX2, FMA, F16C, BMI2), baseline (any x86-64) or native (this machine).
+CPU ?=
+# Where the models are, and the one the demo talks to.
+LLB_MODELS ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/llb/models
+MODEL ?= $(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+# `make test REAL_MODELS=no` neither fetches nor asks for them.
+REAL_MODELS ?= yes
+# The shared conformance set, for the tests that compare with it.
+LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+DESTDIR ?=
+
+# --- derived ---
+
+ifeq ($(CPU),)
+TARGET := $(CURDIR)/target
+else ifeq ($(CPU),baseline)
+TARGET := $(CURDIR)/target-baseline
+export LLB_CPU := baseline
+export GGML_AVX := OFF
+export GGML_AVX2 := OFF
+export GGML_BMI2 := OFF
+export GGML_FMA := OFF
+export GGML_F16C := OFF
+export GGML_SSE42 := OFF
+else ifeq ($(CPU),native)
+TARGET := $(CURDIR)/target-native
+export RUSTFLAGS := $(RUSTFLAGS) -Ctarget-cpu=native
+else
+$(error CPU=$(CPU): should be empty, baseline or native)
+endif
+
+RELEASE := $(TARGET)/release
+VENV := $(CURDIR)/target/venv
+JAVA_BINDING := bindings/java
+
+export CARGO_TARGET_DIR := $(TARGET)
+# Variables given to this make (DESTDIR above all) would reach the make and cmake that compile llama.cpp.
+CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU cargo
+
+STEP := scripts/step.sh
+ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
+
+# What every test may use. Tests say in a line what they skip because one of these is empty or leads nowhere.
+TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) $(if $(LLB_CONFORMANCE),,-u LLB_CONFORMANCE) \
+	LLB_LIBRARY="$(RELEASE)/libllb.so" LLB_TEST_MODELS="$(TARGET)/scripted-models" LLB_INCLUDE="$(CURDIR)/include" \
+	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
+	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
+
+.PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust test-c test-python \
+	test-java lint header header-check bench install baseline native clean
+
+help: ## list the targets
+	@echo "make demo    build llb, fetch the models once, and talk to one"
+	@echo "make test    everything that is tested: Rust, C, Python, Java"
+	@echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  %-16s %s\n", $$1, $$2 }'
+	@echo
+	@echo "Variables: MODEL=file.gguf (demo)  CPU=baseline|native  LLB_MODELS=folder  PREFIX=  DESTDIR=  REAL_MODELS=no (test)"
+
+setup: ## look for what the build and the tests need; get what is missing where that is allowed
+	@scripts/setup.sh --for test
+
+# Quick: says what is missing instead of letting cargo fail in the middle.
+ready:
+	@scripts/setup.sh --check
+
+lib: ready ## build the shared and the static library (target/release/libllb.so, libllb.a)
+	@$(ENGINE_STEP) "library" $(CARGO) build --release
+	@ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)"
+
+models: ## fetch the three small models of the demo and the tests (840 MB, once)
+	@LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
+
+scripted-models: ready ## write the tiny models with known output that the tests use
+	@$(ENGINE_STEP) "scripted models" $(CARGO) run --release --quiet --example scripted_models -- "$(TARGET)/scripted-models"
+
+demo: ## set up, build, fetch the models and run the demo
+	@$(STEP) "set-up" scripts/setup.sh --for demo
+	@$(MAKE) lib
+	@$(STEP) "models" env LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
+	@$(ENGINE_STEP) "demo" $(CARGO) run --release --quiet --example demo -- "$(MODEL)"
+
+test: ## set up, build and run every test
+	@$(STEP) "set-up" scripts/setup.sh --for test
+	@$(MAKE) test-models test-layers lib scripted-models test-rust test-c test-python test-java
+	@echo "==> all tests passed"
+
+# Without network the tests with real models are skipped, each saying so.
+test-models:
+ifeq ($(REAL_MODELS),yes)
+	@$(STEP) "models" env LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py || \
+		scripts/skip.sh "tests with real models" "the models could not be fetched"
+endif
+
+test-layers: ## test what needs no engine: header, templates, output (seconds)
+	@$(STEP) "tests without the engine" $(TEST_ENV) $(CARGO) test --no-default-features
+
+test-rust: scripted-models ## all Rust tests, with the engine
+	@$(ENGINE_STEP) "Rust tests" $(TEST_ENV) $(CARGO) test --release
+
+test-c: lib scripted-models ## the C ABI, from C
+	@$(STEP) "C tests and examples" $(TEST_ENV) tests/c/run.sh
+
+test-python: lib scripted-models ## the Python package
+	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
+	@$(STEP) "Python package" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check ./bindings/python pytest
+	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
+
+# find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.
+test-java: lib scripted-models ## the Java module
+	@if ! command -v mvn >/dev/null; then scripts/skip.sh "Java tests" "no Maven"; \
+	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then scripts/skip.sh "Java tests" "no JDK, 22 or later"; \
+	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
+
+lint: ready ## formatting and clippy
+	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
+		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
+	@$(STEP) "formatting" $(CARGO) fmt --check
+	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --all-targets -- -D warnings
+
+header: ## write include/llb.h anew from the code
+	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"
+
+header-check: ## compare include/llb.h with the code
+	@rm -f target/header/llb.h
+	@$(STEP) "header" scripts/header.sh "$(CURDIR)/target/header/llb.h"
+	@diff -u include/llb.h target/header/llb.h || \
+		{ echo "include/llb.h is not what the code says; run: make header" >&2; exit 1; }
+
+bench: ready ## run the benchmarks
+	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
+
+install: lib ## install library, header, pkg-config and CMake files: make install PREFIX=/usr [DESTDIR=...]
+	@scripts/install.sh "$(RELEASE)" "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" "$(SOVERSION)" "$(VERSION)"
+
+baseline: ## the library for any x86-64 processor, in target-baseline (slow to run)
+	@$(MAKE) lib CPU=baseline
+
+native: ## the library for exactly this machine, in target-native
+	@$(MAKE) lib CPU=native
+
+clean: ## remove all that was built here; models stay
+	rm -rf target target-baseline target-native $(JAVA_BINDING)/target bindings/python/build bindings/python/*.egg-info

@@ -54,7 +54,6 @@ impl CreateFailure {
 pub struct Chat {
     model: Arc<LoadedModel>,
     verdict: Verdict,
-    has_template: bool,
     events: EventSink,
     log: LogLevel,
     turns: Turns,
@@ -69,8 +68,8 @@ impl Chat {
             .map_err(|error| CreateFailure::new("invalid_options", error))
             .and_then(|options| open(&options, events.as_ref()));
         match opened {
-            Ok((model, verdict, has_template, log)) => {
-                let chat = Chat { model, verdict, has_template, events, log, turns: Turns::default() };
+            Ok((model, verdict, log)) => {
+                let chat = Chat { model, verdict, events, log, turns: Turns::default() };
                 chat.emit_log();
                 (chat.events)("create_success");
                 Ok(chat)
@@ -150,7 +149,7 @@ impl Chat {
             format: self.verdict.format.as_ref(),
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
-            reasoning_open: self.opens_reasoning(&prompt),
+            reasoning_open: self.verdict.format.as_ref().is_some_and(|format| format.opens_reasoning(&prompt)),
             parallel: request.parallel_tool_calls,
             new_id: Box::new(api::new_call_id),
         });
@@ -273,12 +272,6 @@ impl Chat {
         Ok(received)
     }
 
-    /// Whether the generation prompt ends inside an open reasoning block.
-    fn opens_reasoning(&self, prompt: &str) -> bool {
-        let reasoning = self.verdict.format.as_ref().and_then(|format| format.reasoning.as_ref());
-        reasoning.is_some_and(|markers| prompt.trim_end().ends_with(&*markers.open))
-    }
-
     /// Pieces to message, streamed as they come.
     fn receive(
         &self,
@@ -330,7 +323,7 @@ impl Chat {
     }
 }
 
-type Opened = (Arc<LoadedModel>, Verdict, bool, LogLevel);
+type Opened = (Arc<LoadedModel>, Verdict, LogLevel);
 
 fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
     let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
@@ -340,7 +333,6 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         _ => CreateFailure::new("load_model", error),
     })?;
     let sources = Verdict::sources(&header, options.chat_template.as_deref());
-    let has_template = sources.default.is_some() || sources.tool_use.is_some();
     let verdict = Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
     if options.tool_policy == ToolPolicy::Native && !verdict.is_tool_capable() {
         return Err(CreateFailure::new("tools_unsupported", verdict.refusal(&header)));
@@ -368,7 +360,7 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::ModelInvalid => CreateFailure::new("load_model", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok((model, verdict, has_template, options.log))
+    Ok((model, verdict, options.log))
 }
 
 fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {

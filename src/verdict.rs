@@ -20,6 +20,8 @@ pub struct Verdict {
     pub templates: Templates,
     /// How it writes tool calls, when that is known and a round trip has proved it.
     pub format: Option<Format>,
+    /// Whether it writes a turn's reasoning between the format's tags.
+    shows_reasoning: bool,
 }
 
 impl Verdict {
@@ -45,12 +47,20 @@ impl Verdict {
                 documents: None,
                 add_generation_prompt,
                 kwargs: None,
-                now: now.clone(),
+                now,
                 raw: false,
             })
         };
         let format = if templates.caps().caps.supports_tool_calls { Format::detect(&render) } else { None };
-        Ok(Verdict { templates, format })
+        let reasoning = format.as_ref().and_then(|format| format.reasoning.as_ref());
+        let shows_reasoning = reasoning.is_some_and(|markers| {
+            let needle = "the needle of the reasoning probe";
+            let user = json!({ "role": "user", "content": "question" });
+            let assistant = json!({ "role": "assistant", "content": "answer", "reasoning_content": needle });
+            let rendered = render(&[user, assistant], &[], false).unwrap_or_default();
+            rendered.split_once(&*markers.open).is_some_and(|(_, rest)| rest.trim_start().starts_with(needle))
+        });
+        Ok(Verdict { templates, format, shows_reasoning })
     }
 
     /// Whether the gate lets the model through.
@@ -67,7 +77,7 @@ impl Verdict {
             Some(format) => json!({
                 "family": format.family,
                 "tool_calls": "verified",
-                "reasoning": if format.reasoning_open.is_empty() { "none" } else { "tags" },
+                "reasoning": if self.shows_reasoning { "tags" } else { "none" },
             }),
             None => json!({ "family": null, "tool_calls": "none", "reasoning": "none" }),
         };
@@ -133,6 +143,8 @@ fn try_model_info(path: &str) -> Result<Value, (&'static str, Error)> {
         "supports_tools": verdict.is_tool_capable(),
         "supports_tool_calls": verdict.templates.caps().caps.supports_tool_calls,
         "has_tool_use_template": verdict.templates.has_tool_use(),
+        // llama.cpp's name for its generic template parser; a diagnostic, never the gate.
+        "chat_format": "peg-native",
         "architecture": header.architecture(),
         "n_params": header.n_params(),
         "context_length": header.context_length(),

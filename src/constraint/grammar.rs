@@ -29,12 +29,12 @@ pub fn forced_calls(
         let schema = arguments_schema(function_parameters(tool), &path)?;
         let head = format!(
             "{}{{{}: {}, {}: ",
-            format.call_text_before,
-            Value::from(format.name_key.as_str()),
+            format.call_padding,
+            Value::from(&*format.name_key),
             Value::from(name),
-            Value::from(format.arguments_key.as_str())
+            Value::from(&*format.arguments_key)
         );
-        let tail = format!("}}{}", format.call_text_after);
+        let tail = format!("}}{}", format.call_padding);
         line(&mut grammar, format_args!("call_{index}: {} args_{index} {}", literal(&head), literal(&tail)));
         line(&mut grammar, format_args!("args_{index}: %json {schema}"));
         alternatives.push(format!("call_{index}"));

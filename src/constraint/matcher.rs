@@ -40,7 +40,7 @@ impl Grammars {
         let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let matcher = Matcher::new(parser);
         match matcher.get_error() {
-            Some(reason) => Err(Error::new(Code::SchemaUnsupported, format!("the grammar cannot be enforced: {reason}"))),
+            Some(error) => Err(Error::new(Code::SchemaUnsupported, format!("the grammar cannot be enforced: {}", reason(&error)))),
             None => Ok(Constraint { matcher }),
         }
     }
@@ -106,5 +106,10 @@ impl Constraint {
 
 /// Generation stops: a text that the grammar does not allow is never let through.
 fn broken(error: impl Display) -> Error {
-    Error::new(Code::InferenceFailed, format!("the grammar failed while sampling: {error}"))
+    Error::new(Code::InferenceFailed, format!("the grammar failed while sampling: {}", reason(&error)))
+}
+
+/// The first line; llguidance goes on with the state of its parser, which holds generated text.
+fn reason(error: &impl Display) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }

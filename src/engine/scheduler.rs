@@ -167,9 +167,8 @@ impl Scheduler {
     }
 
     fn drop_cancelled(&mut self) {
-        let (cancelled, waiting) = self.waiting.drain(..).partition(Job::is_cancelled);
-        self.waiting = waiting;
-        let cancelled: Vec<Job> = cancelled;
+        let (cancelled, waiting): (Vec<Job>, Vec<Job>) = self.waiting.drain(..).partition(Job::is_cancelled);
+        self.waiting = waiting.into();
         for job in cancelled {
             let outcome =
                 Outcome { finish: Finish::Cancelled, cached_tokens: 0, completion_tokens: 0, prompt_ms: 0.0, predicted_ms: 0.0 };

@@ -34,7 +34,9 @@ pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Words {
     let tokens = 0..vocab.len() as Token;
     let words = tokens.clone().map(|token| {
         let plain = vocab.piece(token, false);
-        if plain.is_empty() { [&[0xFF], vocab.piece(token, true).as_slice()].concat() } else { plain }
+        let special = if plain.is_empty() { vocab.piece(token, true) } else { Vec::new() };
+        // A vocabulary padded to a round size has tokens without any text; an empty word is never allowed.
+        if special.is_empty() { plain } else { [&[0xFF], special.as_slice()].concat() }
     });
     let ends = tokens.filter(|token| vocab.is_end_of_generation(*token)).map(|token| token as u32);
     Words {

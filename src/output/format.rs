@@ -31,6 +31,10 @@ pub struct Format {
     pub call_open: Cow<'static, str>,
     /// Stands after a call.
     pub call_close: Cow<'static, str>,
+    /// What the template writes between a marker and the call's JSON.
+    pub call_padding: Cow<'static, str>,
+    /// What the template writes between two calls.
+    pub call_separator: Cow<'static, str>,
     /// The key that holds the function's name.
     pub name_key: Cow<'static, str>,
     /// The key that holds the arguments, as the template writes it.
@@ -61,6 +65,11 @@ impl Format {
             markers.extend([&*reasoning.open, &*reasoning.close]);
         }
         markers
+    }
+
+    /// Whether a prompt ends inside a reasoning block that its generation prompt opened.
+    pub fn opens_reasoning(&self, prompt: &str) -> bool {
+        self.reasoning.as_ref().is_some_and(|markers| prompt.trim_end().ends_with(&*markers.open))
     }
 
     /// Finds the format a template writes by rendering.

@@ -17,6 +17,8 @@ pub(in crate::output) fn format() -> Format {
         family: "hermes",
         call_open: Cow::Borrowed("<tool_call>"),
         call_close: Cow::Borrowed("</tool_call>"),
+        call_padding: Cow::Borrowed("\n"),
+        call_separator: Cow::Borrowed("\n"),
         name_key: Cow::Borrowed("name"),
         arguments_key: Cow::Borrowed("arguments"),
         arguments_aliases: &["parameters"],

@@ -104,8 +104,9 @@ impl CallObject {
     }
 
     /// Diagnostic codes of what was relaxed.
-    pub(super) fn notes(&self) -> &[&'static str] {
-        &self.notes
+    pub(super) fn notes(&self) -> impl Iterator<Item = &'static str> {
+        let python = self.scanner.faults().python.then_some("python_literals");
+        self.notes.iter().copied().chain(python)
     }
 
     pub(super) fn step(&mut self, c: char, format: &Format) -> Progress {

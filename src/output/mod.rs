@@ -7,6 +7,7 @@
 mod call;
 mod families;
 mod format;
+mod message;
 mod partial_json;
 mod recogniser;
 #[cfg(test)]
@@ -15,5 +16,6 @@ mod tests;
 mod verify;
 
 pub use format::{Format, ReasoningMarkers, Render};
-pub use recogniser::{Delta, Diagnostic, Parsed, Recogniser, RecogniserInput, ToolCall};
+pub use message::{Delta, Diagnostic, Parsed, ToolCall};
+pub use recogniser::{Recogniser, RecogniserInput};
 pub use verify::{Report, Row, Verdict};

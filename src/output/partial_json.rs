@@ -55,6 +55,8 @@ pub(super) struct Faults {
     pub(super) syntax: bool,
     /// More levels than [`NESTING_CAP`].
     pub(super) too_deep: bool,
+    /// Python's spelling, which was rewritten: no fault of the text given out.
+    pub(super) python: bool,
 }
 
 impl Faults {
@@ -147,8 +149,10 @@ impl Scanner {
             other => {
                 self.faults.syntax = true;
                 out.push_str(other);
+                return;
             }
         }
+        self.faults.python = true;
     }
 
     /// Gives out what is held, because the text ends here.
@@ -264,6 +268,7 @@ impl Scanner {
     fn open_string(&mut self, quote: char, out: &mut String) -> Event {
         out.push('"');
         self.text.clear();
+        self.faults.python |= quote == '\'';
         let key = matches!(self.expect, Expect::Key | Expect::KeyOrEnd);
         self.quoted = Some(Quoted { quote, key });
         if key {
@@ -393,16 +398,15 @@ impl Scanner {
 pub(super) fn check_object(text: &str) -> Faults {
     let mut scanner = Scanner::new();
     let mut out = String::new();
-    let mut python = !text.trim_start().starts_with('{');
     for c in text.chars() {
-        python |= !scanner.in_string() && matches!(c, '\'' | 'T' | 'F' | 'N');
         if scanner.ends_word(c) {
             scanner.close_word(&mut out);
         }
         scanner.step(c, &mut out);
         out.clear();
     }
-    scanner.faults.syntax |= python || scanner.expect != Expect::Done;
+    let object = text.trim_start().starts_with('{');
+    scanner.faults.syntax |= scanner.faults.python || !object || scanner.expect != Expect::Done;
     scanner.faults
 }
 

@@ -1,0 +1,72 @@
+//! What the recogniser gives out: deltas on the way, the message at the end.
+
+use serde_json::{Value, json};
+
+/// A piece of the message. All pieces of one kind, joined, are that part of the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delta {
+    /// Visible text.
+    Content(String),
+    /// Reasoning text.
+    Reasoning(String),
+    /// A call begins; its id and name never change.
+    ToolCall {
+        /// Position among the message's calls.
+        index: usize,
+        /// The call's id.
+        id: String,
+        /// The function's name.
+        name: String,
+    },
+    /// More of a call's arguments.
+    Arguments {
+        /// Position among the message's calls.
+        index: usize,
+        /// JSON text, never cut inside an escape.
+        fragment: String,
+    },
+}
+
+/// A tool call of the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The call's id.
+    pub id: String,
+    /// The function's name.
+    pub name: String,
+    /// JSON text, the model's own bytes.
+    pub arguments: String,
+}
+
+/// Something that was relaxed, repaired or guessed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// A stable code, for example `unknown_tool`.
+    pub code: &'static str,
+    /// The same for people.
+    pub message: String,
+}
+
+impl Diagnostic {
+    /// `{"code","message"}`.
+    pub fn to_json(&self) -> Value {
+        json!({ "code": self.code, "message": self.message })
+    }
+}
+
+/// The whole message.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Parsed {
+    /// Visible text.
+    pub content: String,
+    /// Reasoning, None when there was none or only blanks.
+    pub reasoning: Option<String>,
+    /// The calls, in order.
+    pub tool_calls: Vec<ToolCall>,
+    /// False when the text broke off inside a call or inside reasoning.
+    pub complete: bool,
+    /// Pieces of calls that the end of the text cut off before they could be told to be calls.
+    pub leftover: Vec<String>,
+    /// What was relaxed, repaired or guessed.
+    pub diagnostics: Vec<Diagnostic>,
+}

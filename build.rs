@@ -27,7 +27,7 @@ fn main() {
     header();
 }
 
-/// Writes the header to `LLB_HEADER`, or to include/llb.h.
+/// Writes the header to `LLB_HEADER`, or to include/llb.h. Only src/ffi is parsed, in the order a reader wants it.
 #[cfg(feature = "header")]
 fn header() {
     println!("cargo:rerun-if-changed=src/ffi");
@@ -35,6 +35,14 @@ fn header() {
     println!("cargo:rerun-if-env-changed=LLB_HEADER");
     let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     let config = cbindgen::Config::from_file(format!("{root}/cbindgen.toml")).expect("cbindgen.toml is valid");
-    let bindings = cbindgen::Builder::new().with_crate(&root).with_config(config).generate().expect("src/ffi has C types");
-    bindings.write_to_file(env::var("LLB_HEADER").unwrap_or_else(|_| format!("{root}/include/llb.h")));
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for file in ["callback", "version", "model", "chat", "template", "fetch", "guard", "string"] {
+        builder = builder.with_src(format!("{root}/src/ffi/{file}.rs"));
+    }
+    let mut text = Vec::new();
+    builder.generate().expect("src/ffi has C types").write(&mut text);
+    // Rust's heading for what an unsafe function asks of its caller; in C all of it is the contract.
+    let text = String::from_utf8(text).expect("the header is UTF-8").replace(" * # Safety\n", "");
+    let path = env::var("LLB_HEADER").unwrap_or_else(|_| format!("{root}/include/llb.h"));
+    std::fs::write(&path, text).unwrap_or_else(|error| panic!("{path}: {error}"));
 }

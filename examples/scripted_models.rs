@@ -1,11 +1,22 @@
 //! Writes the scripted test models (tests/scripted) into the directory given as the first argument, and prints their file
-//! names, one a line: how tests in other languages get them.
+//! names, one a line: how tests in other languages get them. `expected.json` beside them holds what each answers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[path = "../tests/scripted/mod.rs"]
 mod scripted;
+
+fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let paths = scripted::write_all(dir)?;
+    let expected = serde_json::json!({
+        "text": scripted::TEXT,
+        "tool_call": scripted::TOOL_CALL,
+        "long": scripted::long_text(),
+    });
+    std::fs::write(dir.join("expected.json"), expected.to_string())?;
+    Ok(paths)
+}
 
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for a shell")]
 fn main() -> ExitCode {
@@ -13,7 +24,7 @@ fn main() -> ExitCode {
         eprintln!("usage: scripted_models DIRECTORY");
         return ExitCode::from(2);
     };
-    match scripted::write_all(Path::new(&dir)) {
+    match write(Path::new(&dir)) {
         Ok(paths) => {
             paths.iter().filter_map(|path| path.file_name()).for_each(|name| println!("{}", name.display()));
             ExitCode::SUCCESS

@@ -12,9 +12,6 @@ pub mod output;
 pub mod template;
 pub mod verdict;
 
-mod panic;
-mod template_request;
-
 #[cfg(feature = "engine")]
 pub mod chat;
 #[cfg(feature = "engine")]
@@ -23,3 +20,7 @@ pub mod engine;
 pub mod ffi;
 #[cfg(feature = "engine")]
 pub mod llama;
+#[cfg(feature = "engine")]
+mod panic;
+#[cfg(feature = "engine")]
+mod template_request;

@@ -63,7 +63,7 @@ fn create(options: Result<CreateOptions>, events: Callback) -> *mut llb_chat {
 /// # Safety
 /// `request_json` is NULL or NUL-terminated.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llb_chat_infer(chat: *const llb_chat, request_json: *const c_char) -> *const c_char {
+pub unsafe extern "C" fn llb_chat_infer(chat: *mut llb_chat, request_json: *const c_char) -> *const c_char {
     guard::json(|| {
         // SAFETY: passed on to the caller.
         let request = unsafe { string::borrow(request_json, "request_json") };
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn llb_chat_infer(chat: *const llb_chat, request_json: *co
 /// `request_json` is NULL or NUL-terminated; `on_token`, if not NULL, may be called with `user_data` until this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_chat_infer_stream(
-    chat: *const llb_chat,
+    chat: *mut llb_chat,
     request_json: *const c_char,
     on_token: llb_token_cb,
     user_data: *mut c_void,
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn llb_chat_infer_stream(
 /// # Safety
 /// `request_json` is NULL or NUL-terminated.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llb_chat_explain(chat: *const llb_chat, request_json: *const c_char) -> *const c_char {
+pub unsafe extern "C" fn llb_chat_explain(chat: *mut llb_chat, request_json: *const c_char) -> *const c_char {
     guard::json(|| {
         // SAFETY: passed on to the caller.
         let request = unsafe { string::borrow(request_json, "request_json") };
@@ -140,7 +140,7 @@ pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
 }
 
 /// Runs `body` on the chat of a handle. A panic in it closes the handle.
-fn call(handle: *const llb_chat, body: impl FnOnce(&Chat) -> Result<Value>) -> Result<Value> {
+fn call(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<Value>) -> Result<Value> {
     let key = handle::key(handle);
     let chat = handle::get(handle)?;
     if callback::is_running_here(key) {

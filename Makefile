@@ -121,7 +121,7 @@ test-c: lib scripted-models ## the C ABI, from C
 
 test-python: lib scripted-models ## the Python package
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
-	@$(STEP) "Python package" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check ./bindings/python pytest
+	@$(STEP) "Python package" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check "./bindings/python[test]"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.
@@ -130,11 +130,12 @@ test-java: lib scripted-models ## the Java module
 	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then scripts/skip.sh "Java tests" "no JDK, 22 or later"; \
 	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
 
-lint: ready ## formatting and clippy
+lint: ready ## formatting, clippy, and whether NOTICE names every crate
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --check
 	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --all-targets -- -D warnings
+	@$(STEP) "notice" scripts/notice-check.sh
 
 header: ## write include/llb.h anew from the code
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"

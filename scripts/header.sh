@@ -6,6 +6,7 @@
 set -eu
 
 cd "$(dirname "$0")/.."
+unset MAKEFLAGS MFLAGS
 CARGO_TARGET_DIR=$PWD/target/header
 LLB_HEADER=$1
 export CARGO_TARGET_DIR LLB_HEADER

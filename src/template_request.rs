@@ -77,7 +77,9 @@ pub(crate) fn parse(request: &str) -> Result<Value> {
     let calls: Vec<Value> = parsed
         .tool_calls
         .iter()
-        .map(|call| json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } }))
+        .map(
+            |call| json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } }),
+        )
         .collect();
     let mut message = json!({ "role": "assistant", "content": parsed.content });
     if let Some(reasoning) = &parsed.reasoning {

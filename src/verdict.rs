@@ -97,7 +97,9 @@ impl Verdict {
         let variant = self.templates.variant(true);
         let caps = &self.templates.caps().caps;
         let lacking = match (header.chat_template().is_some() || header.tool_use_template().is_some(), caps.supports_tools) {
-            (false, _) => "the model file has no chat template, and ChatML, which stands in for it, carries no tools".to_owned(),
+            (false, _) => {
+                "the model file has no chat template, and ChatML, which stands in for it, carries no tools".to_owned()
+            }
             (true, false) => format!("the {variant} chat template does not show tools to the model"),
             (true, true) => format!("the {variant} chat template does not show tool calls of earlier turns"),
         };

@@ -141,7 +141,11 @@ mod tests {
         check(json!({"n": 1.5}), |f| f.integer("n", 1..=9).map(drop), "n: expected a whole number, got 1.5");
         check(json!({"n": -1}), |f| f.number("n", 0.0..=2.0).map(drop), "n: must be from 0 to 2, got -1");
         check(json!({"s": 1}), |f| f.string("s").map(drop), "s: expected a string, got 1");
-        check(json!({"s": "x"}), |f| f.one_of("s", &[("a", 1), ("b", 2)]).map(drop), r#"s: unknown value "x"; it is one of "a", "b""#);
+        check(
+            json!({"s": "x"}),
+            |f| f.one_of("s", &[("a", 1), ("b", 2)]).map(drop),
+            r#"s: unknown value "x"; it is one of "a", "b""#,
+        );
         check(json!({"s": "x"}), |f| f.refuse_unsupported(&["s"]), "s: not supported by this version of llb");
     }
 

@@ -118,7 +118,10 @@ mod tests {
             Some(r#"messages[1].role: unknown role "assistent"; it is one of system, developer, user, assistant, tool"#),
         );
         check(json!([{"role": "user"}]), Some("messages[0].content: missing"));
-        check(json!([{"role": "user", "content": 5}]), Some("messages[0].content: expected a string or an array of parts, got 5"));
+        check(
+            json!([{"role": "user", "content": 5}]),
+            Some("messages[0].content: expected a string or an array of parts, got 5"),
+        );
         check(json!([{"role": "user", "content": [{"text": "x"}]}]), Some("messages[0].content[0].type: missing"));
         check(
             json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 3}}]}]),

@@ -204,7 +204,11 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let options = CreateOptions::read(&json!({"model": "m.gguf", "n_ctx": 512, "n_gpu_layers": "auto", "log": "warn"})).expect("valid");
-        assert_eq!((options.model.as_deref(), options.n_ctx, options.n_gpu_layers, options.log), (Some("m.gguf"), Some(512), None, LogLevel::Warn));
+        let options = CreateOptions::read(&json!({"model": "m.gguf", "n_ctx": 512, "n_gpu_layers": "auto", "log": "warn"}))
+            .expect("valid");
+        assert_eq!(
+            (options.model.as_deref(), options.n_ctx, options.n_gpu_layers, options.log),
+            (Some("m.gguf"), Some(512), None, LogLevel::Warn)
+        );
     }
 }

@@ -155,7 +155,9 @@ fn read_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
     if let Some(given) = fields.object("chat_template_kwargs")? {
         for name in ["messages", "tools", "add_generation_prompt"] {
             if given.contains_key(name) {
-                return Err(fields.invalid(&format!("chat_template_kwargs.{name}"), format!("set `{name}` of the request instead")));
+                return Err(
+                    fields.invalid(&format!("chat_template_kwargs.{name}"), format!("set `{name}` of the request instead"))
+                );
             }
         }
         kwargs.extend(given.clone());
@@ -199,8 +201,14 @@ mod tests {
         refused(json!({"stop": ""}), "stop: a stop string is empty");
         refused(json!({"logprobs": true}), "logprobs: not supported by this version of llb");
         refused(json!({"logit_bias": {"x": 1}}), "logit_bias.x: the key is not a token id");
-        refused(json!({"response_format": {"type": "xml"}}), r#"response_format.type: unknown value "xml"; it is one of "text", "json_object", "json_schema""#);
-        refused(json!({"chat_template_kwargs": {"tools": []}}), "chat_template_kwargs.tools: set `tools` of the request instead");
+        refused(
+            json!({"response_format": {"type": "xml"}}),
+            r#"response_format.type: unknown value "xml"; it is one of "text", "json_object", "json_schema""#,
+        );
+        refused(
+            json!({"chat_template_kwargs": {"tools": []}}),
+            "chat_template_kwargs.tools: set `tools` of the request instead",
+        );
         refused(json!({"stream_format": 1}), "stream_format: expected a string, got 1");
         refused(json!({"timeout_ms": -5}), "timeout_ms: must be from 1 to 2147483647, got -5");
     }

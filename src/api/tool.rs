@@ -132,7 +132,10 @@ mod tests {
     #[test]
     fn wrong_tools_are_named() {
         check(json!({"tools": {}}), Err("tools: expected an array, got {}"));
-        check(json!({"tools": [{"type": "retrieval"}]}), Err(r#"tools[0].type: unknown value "retrieval"; it is one of "function""#));
+        check(
+            json!({"tools": [{"type": "retrieval"}]}),
+            Err(r#"tools[0].type: unknown value "retrieval"; it is one of "function""#),
+        );
         check(json!({"tools": [{"function": {}}]}), Err("tools[0].function.name: missing"));
         check(
             json!({"tools": [{"function": {"name": "f", "parameters": "x"}}]}),

@@ -47,9 +47,7 @@ impl Turns {
             }
             state = match deadline {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    self.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0
-                }
+                Some(deadline) => self.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0,
             };
         }
     }

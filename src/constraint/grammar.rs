@@ -81,10 +81,7 @@ fn arguments_schema(parameters: Option<&Value>, path: &str) -> Result<Value> {
             return Err(Error::new(Code::SchemaUnsupported, format!("{path}.type: arguments are an object, not {kind}")));
         }
     }
-    schema.insert(
-        "x-guidance".into(),
-        json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " }),
-    );
+    schema.insert("x-guidance".into(), json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " }));
     Ok(Value::Object(schema))
 }
 

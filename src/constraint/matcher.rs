@@ -40,7 +40,9 @@ impl Grammars {
         let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let matcher = Matcher::new(parser);
         match matcher.get_error() {
-            Some(error) => Err(Error::new(Code::SchemaUnsupported, format!("the grammar cannot be enforced: {}", reason(&error)))),
+            Some(error) => {
+                Err(Error::new(Code::SchemaUnsupported, format!("the grammar cannot be enforced: {}", reason(&error))))
+            }
             None => Ok(Constraint { matcher }),
         }
     }

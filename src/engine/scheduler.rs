@@ -156,9 +156,7 @@ impl Scheduler {
         let watched = shares.iter().map(|share| &self.active[share.active].job);
         let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
             watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
-        let abort = move || {
-            flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline))
-        };
+        let abort = move || flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline));
         match self.backend.decode(&batch, &abort) {
             Ok(Decoded::Done) => self.advance(&batch, shares),
             Ok(Decoded::Aborted) => self.roll_back(&shares),
@@ -170,8 +168,13 @@ impl Scheduler {
         let (cancelled, waiting): (Vec<Job>, Vec<Job>) = self.waiting.drain(..).partition(Job::is_cancelled);
         self.waiting = waiting.into();
         for job in cancelled {
-            let outcome =
-                Outcome { finish: Finish::Cancelled, cached_tokens: 0, completion_tokens: 0, prompt_ms: 0.0, predicted_ms: 0.0 };
+            let outcome = Outcome {
+                finish: Finish::Cancelled,
+                cached_tokens: 0,
+                completion_tokens: 0,
+                prompt_ms: 0.0,
+                predicted_ms: 0.0,
+            };
             let _ = job.updates.send(Update::Done(outcome));
         }
         for index in (0..self.active.len()).rev() {
@@ -193,11 +196,8 @@ impl Scheduler {
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);
             }
-            let recent = if job.sampling.has_penalties() {
-                &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..]
-            } else {
-                &[]
-            };
+            let recent =
+                if job.sampling.has_penalties() { &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..] } else { &[] };
             match self.backend.sampler(&job.sampling, recent) {
                 Ok(sampler) => self.active.push(Active {
                     sequence,

@@ -28,7 +28,10 @@ unsafe impl Sync for Callback {}
 impl Callback {
     /// # Safety
     /// `function` may be called with `user_data` for as long as this lives.
-    pub(super) unsafe fn new(function: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>, user_data: *mut c_void) -> Self {
+    pub(super) unsafe fn new(
+        function: Option<unsafe extern "C" fn(*const c_char, *mut c_void)>,
+        user_data: *mut c_void,
+    ) -> Self {
         Callback { function, user_data }
     }
 

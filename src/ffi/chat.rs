@@ -17,7 +17,11 @@ use crate::error::{Code, Error, Result};
 /// `gguf_path` is NULL or NUL-terminated. `on_event`, if not NULL, may be called with `user_data` until the chat is
 /// destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llb_chat_create(gguf_path: *const c_char, on_event: llb_event_cb, user_data: *mut c_void) -> *mut llb_chat {
+pub unsafe extern "C" fn llb_chat_create(
+    gguf_path: *const c_char,
+    on_event: llb_event_cb,
+    user_data: *mut c_void,
+) -> *mut llb_chat {
     // SAFETY: passed on to the caller.
     let path = unsafe { string::borrow_nullable(gguf_path, "gguf_path") };
     // SAFETY: passed on to the caller.
@@ -35,7 +39,11 @@ pub unsafe extern "C" fn llb_chat_create(gguf_path: *const c_char, on_event: llb
 /// `options_json` is NULL or NUL-terminated. `on_event`, if not NULL, may be called with `user_data` until the chat is
 /// destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llb_chat_create_with(options_json: *const c_char, on_event: llb_event_cb, user_data: *mut c_void) -> *mut llb_chat {
+pub unsafe extern "C" fn llb_chat_create_with(
+    options_json: *const c_char,
+    on_event: llb_event_cb,
+    user_data: *mut c_void,
+) -> *mut llb_chat {
     // SAFETY: passed on to the caller.
     let options = unsafe { string::borrow(options_json, "options_json") };
     // SAFETY: passed on to the caller.

@@ -13,9 +13,18 @@ use crate::error::{Code, Error};
 /// # Safety
 /// `request_json` is NULL or NUL-terminated.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llb_model_fetch(request_json: *const c_char, on_event: llb_event_cb, user_data: *mut c_void) -> *const c_char {
+pub unsafe extern "C" fn llb_model_fetch(
+    request_json: *const c_char,
+    on_event: llb_event_cb,
+    user_data: *mut c_void,
+) -> *const c_char {
     let _ = (request_json, on_event, user_data);
-    guard::json(|| Err(Error::new(Code::InvalidRequest, "llb_model_fetch: not supported by this version of llb; pass the path of a local file")))
+    guard::json(|| {
+        Err(Error::new(
+            Code::InvalidRequest,
+            "llb_model_fetch: not supported by this version of llb; pass the path of a local file",
+        ))
+    })
 }
 
 /// Will cancel a fetch by its model id. There is none in this version: does nothing.

@@ -54,7 +54,12 @@ static LOADED: Mutex<Option<HashMap<Key, Entry>>> = Mutex::new(None);
 
 /// The loaded model for these options: one that is in memory already, or a new one. `OUT_OF_MEMORY` where it cannot fit,
 /// `MODEL_INVALID` where llama.cpp refuses the file, `INFERENCE_FAILED` where it refuses the options.
-pub fn open(options: &CreateOptions, path: &str, header: &ModelHeader, on_progress: &mut dyn FnMut(Progress)) -> Result<Arc<LoadedModel>> {
+pub fn open(
+    options: &CreateOptions,
+    path: &str,
+    header: &ModelHeader,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<Arc<LoadedModel>> {
     cpu::check()?;
     let context = context_options(options, header);
     check_memory(options, &context, header)?;
@@ -153,9 +158,8 @@ fn check_memory(options: &CreateOptions, context: &ContextOptions, header: &Mode
 }
 
 fn identify(path: &Path) -> Result<FileIdentity> {
-    let metadata = std::fs::metadata(path).map_err(|error| {
-        Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
-    })?;
+    let metadata = std::fs::metadata(path)
+        .map_err(|error| Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error))?;
     #[cfg(unix)]
     let device_and_inode = {
         use std::os::unix::fs::MetadataExt;

@@ -10,6 +10,7 @@ pub mod constraint;
 pub mod gguf;
 pub mod output;
 pub mod template;
+pub mod template_request;
 pub mod verdict;
 
 #[cfg(feature = "engine")]
@@ -22,5 +23,3 @@ pub mod ffi;
 pub mod llama;
 #[cfg(feature = "engine")]
 mod panic;
-#[cfg(feature = "engine")]
-mod template_request;

@@ -12,7 +12,7 @@ use crate::template::{LocalTime, RenderInput, Sources};
 use crate::verdict::Verdict;
 
 /// `llb_template_info`.
-pub(crate) fn info(request: &str) -> Result<Value> {
+pub fn info(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
     let verdict = Verdict::of(&read_sources(&mut fields)?)?;
@@ -24,7 +24,7 @@ pub(crate) fn info(request: &str) -> Result<Value> {
 }
 
 /// `llb_template_render`.
-pub(crate) fn render(request: &str) -> Result<Value> {
+pub fn render(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
     fields.refuse_unsupported(&["continue_final_message", "template_limits"])?;
@@ -53,7 +53,7 @@ pub(crate) fn render(request: &str) -> Result<Value> {
 }
 
 /// `llb_template_parse`.
-pub(crate) fn parse(request: &str) -> Result<Value> {
+pub fn parse(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
     fields.refuse_unsupported(&["reasoning_format", "enable_thinking"])?;

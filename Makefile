@@ -96,7 +96,7 @@ demo: ## set up, build, fetch the models and run the demo
 	@$(STEP) "set-up" scripts/setup.sh --for demo
 	@$(MAKE) lib
 	@$(STEP) "models" env LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
-	@$(ENGINE_STEP) "demo" $(CARGO) run --release --quiet --example demo -- "$(MODEL)"
+	@$(ENGINE_STEP) "demo" env LLB_MODELS="$(LLB_MODELS)" $(CARGO) run --release --quiet --example demo -- "$(MODEL)"
 
 test: ## set up, build and run every test
 	@$(STEP) "set-up" scripts/setup.sh --for test

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use llama_cpp_sys_2 as sys;
 
+use super::abort;
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use crate::api::{CacheType, FlashAttention, Sampling};
@@ -33,18 +34,20 @@ pub(crate) struct LlamaContext {
     threads: Threads,
     batch: Batch,
     /// The check of the decode that runs; llama.cpp holds a pointer to this box.
-    abort: Box<Option<AbortCheck<'static>>>,
+    check: Box<Option<AbortCheck<'static>>>,
     n_ctx: usize,
     n_batch: usize,
     n_parallel: usize,
     n_vocab: i32,
+    /// An assertion failed in a call on the context: it is not touched again, not even freed.
+    broken: bool,
     // Freed after the context.
-    _model: Arc<Model>,
+    model: Arc<Model>,
 }
 
 impl LlamaContext {
     pub(crate) fn new(model: Arc<Model>, options: &ContextOptions) -> Result<Self> {
-        let mut abort: Box<Option<AbortCheck<'static>>> = Box::new(None);
+        let mut check: Box<Option<AbortCheck<'static>>> = Box::new(None);
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = options.n_ctx;
@@ -63,11 +66,18 @@ impl LlamaContext {
         params.kv_unified = true;
         params.no_perf = true;
         params.abort_callback = Some(should_abort);
-        params.abort_callback_data = (&raw mut *abort).cast::<c_void>();
+        params.abort_callback_data = (&raw mut *check).cast::<c_void>();
         // SAFETY: the model is alive and kept alive by this struct; the abort box is on the heap and lives as long.
-        let context = unsafe { sys::llama_init_from_model(model.as_ptr(), params) };
-        let context = NonNull::new(context)
-            .ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp could not make a context with these options"))?;
+        let context = abort::guard(|| unsafe { abort::calls::llama_init_from_model(model.as_ptr(), params) });
+        let failed = |reason: &str| {
+            Error::new(Code::InferenceFailed, format!("llama.cpp could not make a context with these options{reason}"))
+        };
+        let context = context.map_err(|aborted| {
+            // Whatever was half made refers to both.
+            std::mem::forget((Arc::clone(&model), std::mem::take(&mut check)));
+            failed(&format!(": {}", aborted.0))
+        })?;
+        let context = NonNull::new(context).ok_or_else(|| failed(""))?;
         // SAFETY: the model is alive.
         let n_vocab = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         // SAFETY: the context is alive.
@@ -78,12 +88,13 @@ impl LlamaContext {
             context,
             threads: Threads::new(options.n_threads),
             batch: Batch::new(n_batch),
-            abort,
+            check,
             n_ctx,
             n_batch,
             n_parallel: options.n_parallel as usize,
             n_vocab,
-            _model: model,
+            broken: false,
+            model,
         };
         made.threads.attach(made.context);
         Ok(made)
@@ -118,12 +129,22 @@ impl Backend for LlamaContext {
         if batch.len() > self.n_batch || batch.is_empty() {
             return Err(Error::new(Code::InternalBridgeError, format!("a batch of {} tokens", batch.len())));
         }
+        if self.broken {
+            return Err(Error::new(
+                Code::EngineClosed,
+                "the engine of this model has stopped after a fault; create the chat again",
+            ));
+        }
         let raw = self.batch.fill(batch);
         // SAFETY: only the lifetime changes; the box is emptied below, before the check goes out of scope.
-        *self.abort = Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
+        *self.check = Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
         // SAFETY: the context is alive and the batch holds valid pointers for its number of tokens.
-        let status = unsafe { sys::llama_decode(self.context.as_ptr(), raw) };
-        *self.abort = None;
+        let status = abort::guard(|| unsafe { abort::calls::llama_decode(self.context.as_ptr(), raw) });
+        *self.check = None;
+        let status = status.map_err(|aborted| {
+            self.broken = true;
+            Error::new(Code::InferenceFailed, format!("llama.cpp could not decode: {}", aborted.0))
+        })?;
         match status {
             0 => Ok(Decoded::Done),
             2 => Ok(Decoded::Aborted),
@@ -133,13 +154,20 @@ impl Backend for LlamaContext {
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
+        if self.broken {
+            return true;
+        }
         // SAFETY: the context is alive.
         let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
         if memory.is_null() {
             return true;
         }
         // SAFETY: the memory belongs to the context; a sequence or position that is not there is answered, not asserted.
-        unsafe { sys::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1) }
+        let removed = abort::guard(|| unsafe { abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1) });
+        removed.unwrap_or_else(|_| {
+            self.broken = true;
+            true
+        })
     }
 
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>> {
@@ -154,6 +182,11 @@ impl Backend for LlamaContext {
 
 impl Drop for LlamaContext {
     fn drop(&mut self) {
+        if self.broken {
+            // Leaked, with all it refers to.
+            std::mem::forget((self.threads.pool.take(), std::mem::take(&mut self.check), Arc::clone(&self.model)));
+            return;
+        }
         // SAFETY: made by llama_init_from_model, freed once; thread pool and model go after it.
         unsafe { sys::llama_free(self.context.as_ptr()) };
     }
@@ -173,7 +206,7 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 }
 
 unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the context's abort box, which outlives the context and is not changed while a decode runs.
+    // SAFETY: `data` is the context's check box, which outlives the context and is not changed while a decode runs.
     let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
     check.is_some_and(|check| check())
 }

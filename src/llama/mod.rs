@@ -4,6 +4,7 @@
 //! checked before the call, are in docs/engine.md.
 #![allow(unsafe_code, reason = "the one module that calls C")]
 
+mod abort;
 mod context;
 mod cpu;
 mod log;

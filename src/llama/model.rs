@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
 
-use super::log;
+use super::{abort, log};
 use crate::error::{Code, Error, Result};
 
 /// How a model file is loaded.
@@ -47,7 +47,9 @@ impl Model {
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
         // SAFETY: the path is NUL-terminated; the closure outlives the call, and only the call uses it.
-        let raw = unsafe { sys::llama_model_load_from_file(path.as_ptr(), params) };
+        let raw = abort::guard(|| unsafe { abort::calls::llama_model_load_from_file(path.as_ptr(), params) });
+        let raw = raw
+            .map_err(|aborted| Error::new(Code::ModelInvalid, format!("llama.cpp could not load the model: {}", aborted.0)))?;
         let raw = NonNull::new(raw).ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))?;
         Ok(Model { raw })
     }
@@ -61,7 +63,15 @@ impl Model {
         unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
     }
 
-    /// Whether the model can only encode (no chat).
+    /// Whether there are tokens: without, llama.cpp asserts in most functions that take a vocabulary.
+    pub(crate) fn has_vocabulary(&self) -> bool {
+        // SAFETY: the model is alive.
+        let kind = unsafe { sys::llama_vocab_type(self.vocab()) };
+        // SAFETY: the model is alive.
+        kind != sys::LLAMA_VOCAB_TYPE_NONE && unsafe { sys::llama_vocab_n_tokens(self.vocab()) } > 0
+    }
+
+    /// Whether the model generates (an encoder alone does not).
     pub(crate) fn has_decoder(&self) -> bool {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_has_decoder(self.raw.as_ptr()) }

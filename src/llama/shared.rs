@@ -103,10 +103,10 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
             if !model.has_decoder() {
                 return Err(Error::new(Code::ModelInvalid, "the model only encodes; it cannot chat"));
             }
-            let vocab: Arc<dyn Vocab> = Arc::new(LlamaVocab::new(Arc::clone(&model)));
-            if vocab.is_empty() {
+            if !model.has_vocabulary() {
                 return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
             }
+            let vocab: Arc<dyn Vocab> = Arc::new(LlamaVocab::new(Arc::clone(&model)));
             let context = LlamaContext::new(model, &key.context).map_err(with_reason)?;
             let backend: Box<dyn crate::engine::Backend> = Box::new(context);
             Ok((backend, vocab))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use llama_cpp_sys_2 as sys;
 
+use super::abort::{self, Aborted};
 use super::model::Model;
 use crate::constraint::Words;
 use crate::engine::{Token, Vocab};
@@ -64,8 +65,8 @@ impl Vocab for LlamaVocab {
         let mut tokens: Vec<Token> = vec![0; text.len() / 2 + 16];
         for _ in 0..2 {
             // SAFETY: text and tokens are valid for the lengths passed with them, and the model is alive.
-            let count = unsafe {
-                sys::llama_tokenize(
+            let count = abort::guard(|| unsafe {
+                abort::calls::llama_tokenize(
                     self.model.vocab(),
                     text.as_ptr().cast::<c_char>(),
                     length,
@@ -74,7 +75,10 @@ impl Vocab for LlamaVocab {
                     false,
                     parse_special,
                 )
-            };
+            });
+            let failed =
+                |aborted: Aborted| Error::new(Code::InferenceFailed, format!("llama.cpp could not tokenise: {}", aborted.0));
+            let count = count.map_err(failed)?;
             match usize::try_from(count) {
                 Ok(count) => {
                     tokens.truncate(count);
@@ -94,10 +98,11 @@ impl Vocab for LlamaVocab {
         let mut bytes = vec![0u8; 64];
         for _ in 0..2 {
             // SAFETY: the buffer is valid for its length, the id is inside the vocabulary, and the model is alive.
-            let count = unsafe {
+            let count = abort::guard(|| unsafe {
                 let buffer = bytes.as_mut_ptr().cast::<c_char>();
-                sys::llama_token_to_piece(self.model.vocab(), token, buffer, bytes.len() as i32, 0, special)
-            };
+                abort::calls::llama_token_to_piece(self.model.vocab(), token, buffer, bytes.len() as i32, 0, special)
+            });
+            let Ok(count) = count else { return Vec::new() };
             match usize::try_from(count) {
                 Ok(count) => {
                     bytes.truncate(count);

@@ -1,0 +1,103 @@
+//! llama.cpp's assertions as errors.
+//!
+//! A failed `GGML_ASSERT` ends the process, unless the callback that ggml calls first does not return. Ours unwinds: through
+//! llama.cpp's C and C++ frames, whose destructors run, back to the [`guard`] that made the call. What the call was working
+//! on is then in an unknown state and must not be touched again, not even freed.
+//!
+//! Only the thread that is inside a guard can be saved. An assertion on one of ggml's own threads still ends the process;
+//! the assertions that files and requests can provoke are all on the calling thread.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Once;
+
+use llama_cpp_sys_2 as sys;
+
+/// The functions that may unwind, declared so.
+pub(super) mod calls {
+    use super::*;
+
+    unsafe extern "C-unwind" {
+        pub(in crate::llama) fn llama_model_load_from_file(
+            path: *const c_char,
+            params: sys::llama_model_params,
+        ) -> *mut sys::llama_model;
+        pub(in crate::llama) fn llama_init_from_model(
+            model: *mut sys::llama_model,
+            params: sys::llama_context_params,
+        ) -> *mut sys::llama_context;
+        pub(in crate::llama) fn llama_decode(context: *mut sys::llama_context, batch: sys::llama_batch) -> i32;
+        pub(in crate::llama) fn llama_tokenize(
+            vocab: *const sys::llama_vocab,
+            text: *const c_char,
+            text_len: i32,
+            tokens: *mut sys::llama_token,
+            n_tokens_max: i32,
+            add_special: bool,
+            parse_special: bool,
+        ) -> i32;
+        pub(in crate::llama) fn llama_token_to_piece(
+            vocab: *const sys::llama_vocab,
+            token: sys::llama_token,
+            buffer: *mut c_char,
+            length: i32,
+            lstrip: i32,
+            special: bool,
+        ) -> i32;
+        pub(in crate::llama) fn llama_memory_seq_rm(
+            memory: sys::llama_memory_t,
+            sequence: sys::llama_seq_id,
+            p0: sys::llama_pos,
+            p1: sys::llama_pos,
+        ) -> bool;
+    }
+}
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What [`guard`] caught: the assertion's file, line and text.
+#[derive(Debug)]
+pub(super) struct Aborted(pub(super) String);
+
+/// Runs calls into llama.cpp; an assertion that fails in one of them comes back as an error.
+pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, Aborted> {
+    install();
+    let outer = GUARDED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(call));
+    GUARDED.set(outer);
+    result.or_else(|payload| match payload.downcast::<Aborted>() {
+        Ok(aborted) => Err(*aborted),
+        Err(other) => resume_unwind(other),
+    })
+}
+
+fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let callback: unsafe extern "C-unwind" fn(*const c_char) = on_abort;
+        // SAFETY: only the declared unwinding differs. The callback is called by `ggml_abort`, C code with unwind tables
+        // (the default of every ABI built for), which has nothing of its own to clean up.
+        let callback = unsafe {
+            std::mem::transmute::<unsafe extern "C-unwind" fn(*const c_char), unsafe extern "C" fn(*const c_char)>(callback)
+        };
+        // SAFETY: the callback lives forever.
+        unsafe { sys::ggml_set_abort_callback(Some(callback)) };
+    });
+}
+
+unsafe extern "C-unwind" fn on_abort(message: *const c_char) {
+    if !GUARDED.get() {
+        return;
+    }
+    // SAFETY: ggml passes a NUL-terminated string that lives during the call.
+    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    // "/path/of/the/build/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" -> without the path of the build.
+    let (path, rest) = message.split_once(':').unwrap_or(("", &message));
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let message = format!("{file}:{rest}");
+    // Without the panic hook: nothing is printed.
+    resume_unwind(Box::new(Aborted(message)));
+}

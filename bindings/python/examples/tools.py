@@ -14,19 +14,19 @@ TOOLS = [
         "type": "function",
         "function": {
             "name": "get_weather",
-            "description": "The current weather at a place.",
+            "description": "The current weather in a city.",
             "parameters": {
                 "type": "object",
-                "properties": {"location": {"type": "string", "description": "A city."}},
-                "required": ["location"],
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
             },
         },
     }
 ]
 
 
-def get_weather(location: str) -> Dict[str, Any]:
-    return {"location": location, "celsius": 18, "sky": "clear"}
+def get_weather(city: str) -> Dict[str, Any]:
+    return {"city": city, "celsius": 18, "sky": "clear"}
 
 
 FUNCTIONS = {"get_weather": get_weather}

@@ -36,11 +36,15 @@ def test_pieces_are_the_text(real_chat):
 
 def test_a_required_tool_is_called(real_chat):
     reply = real_chat.create(
-        messages=ask("What is the weather in Paris?"), tools=[WEATHER], tool_choice="required", temperature=0
+        messages=ask("What is the weather in Paris?"),
+        tools=[WEATHER],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        temperature=0,
     )
     assert reply["type"] == "tool_call"
     assert reply["tool_calls"][0]["name"] == "get_weather"
-    assert isinstance(json.loads(reply["tool_calls"][0]["arguments"])["location"], str)
+    assert isinstance(json.loads(reply["tool_calls"][0]["arguments"])["city"], str)
 
 
 def test_json_schema_is_obeyed(real_chat):
@@ -51,6 +55,16 @@ def test_json_schema_is_obeyed(real_chat):
         temperature=0,
     )
     assert list(json.loads(reply["text"])) == ["city"]
+
+
+def test_a_cancel_ends_a_generation(real_chat):
+    stream = real_chat.create(messages=ask("Write a very long story."), stream=True, max_tokens=1500)
+    for _ in range(3):
+        next(stream)
+    real_chat.cancel()
+    list(stream)
+    assert stream.reply["finish_reason"] == "cancelled"
+    assert stream.reply["usage"]["completion_tokens"] < 1500
 
 
 def test_an_interrupt_ends_a_generation(real_chat):

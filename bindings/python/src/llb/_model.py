@@ -18,7 +18,7 @@ _CODES = {
 
 
 def version() -> str:
-    """The version of the library, such as `0.1.0`."""
+    """The version of the library and of the engine in it: `llb 0.1.0 (llama.cpp b9371)`."""
     return str(load().c.llb_version().decode("utf-8"))
 
 
@@ -34,8 +34,8 @@ def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> Dict[str, Any]:
     `caps`, `template_caps`, `output_format`, `templates`, `findings`, and of the model `architecture`,
     `n_params`, `context_length`, `quantization`, `file_size`, `name`, `license` among others.
 
-    Raises LlbError: `MODEL_NOT_FOUND`, `MODEL_INVALID` (not a readable GGUF file), `TEMPLATE_ERROR` (no chat
-    template, or one that does not parse). Its `info` is the whole dict, whose `error` is the library's word.
+    Raises LlbError: `MODEL_NOT_FOUND`, `MODEL_INVALID` (not a readable GGUF file), `TEMPLATE_ERROR` (a chat
+    template that does not parse). Its `info` is the whole dict, whose `error` is the library's word.
     """
     name = os.fsencode(path)
     if b"\0" in name:

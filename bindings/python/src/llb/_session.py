@@ -189,6 +189,9 @@ class Session:
         try:
             if handle is not None:
                 self.library.c.llb_chat_destroy(handle)
+            # A call's last event may come after its turn in the library has ended, and with it the destroy.
+            with self.turn:
+                self.turn.wait_for(lambda: not self.calls)
         finally:
             self.callback = None
             _closing.discard(self)

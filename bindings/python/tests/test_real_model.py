@@ -48,7 +48,8 @@ def test_a_required_tool_is_called(real_chat):
 
 
 def test_json_schema_is_obeyed(real_chat):
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+    properties = {"city": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["city"], "additionalProperties": False}
     reply = real_chat.create(
         messages=ask("Name the capital of France as JSON."),
         response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}},

@@ -41,9 +41,10 @@ def test_a_tool_call_is_a_chunk(chat):
     stream = chat("tool_call").create(messages=HELLO, tools=[WEATHER], stream=True, temperature=0)
     chunks = list(stream)
     (call,) = stream.reply["tool_calls"]
-    deltas = [chunk["choices"][0]["delta"]["tool_calls"] for chunk in chunks if "tool_calls" in chunk["choices"][0]["delta"]]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     function = {"name": "get_weather", "arguments": call["arguments"]}
-    assert deltas == [[{"index": 0, "id": call["id"], "type": "function", "function": function}]]
+    calls = [delta["tool_calls"] for delta in deltas if "tool_calls" in delta]
+    assert calls == [[{"index": 0, "id": call["id"], "type": "function", "function": function}]]
     assert content(chunks) == stream.reply["text"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert json.loads(call["arguments"])

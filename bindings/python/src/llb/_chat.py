@@ -20,13 +20,14 @@ class Chat:
     """A model, loaded to chat with. Use it as a context manager, or `close` it; a dropped chat closes itself.
 
     `path` is a GGUF file. Its header must say that it carries tools and tool calls, unless `tool_policy` is
-    `"polyfill"` (also what polyfills can carry) or `"any"`; that is decided before a weight is read. Other `options`:
-    `n_ctx`, `n_parallel`, `n_threads`, `n_gpu_layers`, `chat_template`, `lora`, `draft_model`, `polyfills`,
-    `template_limits`, `context_overflow`, `log` and the rest of the library's create options; an unknown one is an error.
+    `"polyfill"` (also what polyfills can carry) or `"any"`; that is decided before a weight is read. Other
+    `options`: `n_ctx`, `n_parallel`, `n_threads`, `n_gpu_layers`, `chat_template`, `lora`, `draft_model`, `polyfills`,
+    `template_limits`, `context_overflow`, `log` and the rest of the library's create options; an unknown one is an
+    error.
 
-    `on_event` is called with each event, `create_start`, `load_progress:0.50`, ..., `destroy`, on another thread. What it
-    raises ends the call that is under way and is raised by that call. In it only `cancel`, `version`, `abi_version` and
-    the `template_*` functions may be called; the rest is `BUSY`.
+    `on_event` is called with each event, `create_start`, `load_progress:0.50`, ..., `destroy`, on another thread. What
+    it raises ends the call that is under way and is raised by that call. In it only `cancel`, `version`, `abi_version`
+    and the `template_*` functions may be called; the rest is `BUSY`.
 
     Raises ToolsUnsupported for a model the gate refuses; LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`,
     `TEMPLATE_ERROR`, `INVALID_REQUEST`, `OUT_OF_MEMORY` and others. The error's `events` are those seen so far.
@@ -105,8 +106,8 @@ class Chat:
     def explain(self, messages: Messages, tools: Optional[Tools] = None, **request: Any) -> Dict[str, Any]:
         """What `create` would do with this request; no token is generated.
 
-        `{"type": "explanation", "prompt", "prompt_tokens", "polyfills_applied", "caps_used", "grammar", "output_format",
-        "cached_tokens", "cache_break", "stop", "tokens_left", "spans"}`. Raises what `create` raises.
+        `{"type": "explanation", "prompt", "prompt_tokens", "polyfills_applied", "caps_used", "grammar",
+        "output_format", "cached_tokens", "cache_break", "stop", "tokens_left", "spans"}`. Raises what `create` raises.
         """
         refuse_in_callback("Chat.explain")
         call = Call(self._session, "llb_chat_explain", {"messages": messages, "tools": tools, **request})

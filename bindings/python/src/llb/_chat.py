@@ -19,11 +19,10 @@ Tools = Sequence[Mapping[str, Any]]
 class Chat:
     """A model, loaded to chat with. Use it as a context manager, or `close` it; a dropped chat closes itself.
 
-    `path` is a GGUF file. Its header must say that it carries tools and tool calls, unless `tool_policy` is
-    `"polyfill"` (also what polyfills can carry) or `"any"`; that is decided before a weight is read. Other
-    `options`: `n_ctx`, `n_parallel`, `n_threads`, `n_gpu_layers`, `chat_template`, `lora`, `draft_model`, `polyfills`,
-    `template_limits`, `context_overflow`, `log` and the rest of the library's create options; an unknown one is an
-    error.
+    `path` is a GGUF file. Its header must say that it carries tools and tool calls, unless `tool_policy` is `"any"`;
+    that is decided before a weight is read. The `options` are the library's: `n_ctx`, `n_parallel`, `n_batch`, `n_threads`,
+    `n_gpu_layers`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`, `chat_template`, `log` and
+    whatever else its version knows; another is an error.
 
     `on_event` is called with each event, `create_start`, `load_progress:0.50`, ..., `destroy`, on another thread. What
     it raises ends the call that is under way and is raised by that call. In it only `cancel`, `version`, `abi_version`
@@ -81,8 +80,8 @@ class Chat:
         """Answers `messages`, in the shape of OpenAI's chat completions.
 
         The `request` has OpenAI's names too: `tool_choice`, `response_format`, `max_tokens`, `temperature`, `top_p`,
-        `seed`, `stop`, ..., and the library's `grammar`, `enable_thinking`, `chat_template_kwargs`, `timeout_ms` and
-        others. None means "not given". Unknown names are ignored and listed in the reply's `ignored_keys`.
+        `seed`, `stop`, ..., and the library's `grammar`, `chat_template_kwargs`, `timeout_ms` and others. None means "not
+        given". Unknown names are ignored and listed in the reply's `ignored_keys`.
 
         Without `stream`, the reply: `{"type": "assistant_text" or "tool_call", "text", "reasoning_content",
         "tool_calls": [{"id", "name", "arguments"}], "finish_reason", "message", "usage", "timings", "logprobs",
@@ -107,7 +106,7 @@ class Chat:
         """What `create` would do with this request; no token is generated.
 
         `{"type": "explanation", "prompt", "prompt_tokens", "polyfills_applied", "caps_used", "grammar",
-        "output_format", "cached_tokens", "cache_break", "stop", "tokens_left", "spans"}`. Raises what `create` raises.
+        "output_format", "stop", "tokens_left"}`. Raises what `create` raises.
         """
         refuse_in_callback("Chat.explain")
         call = Call(self._session, "llb_chat_explain", {"messages": messages, "tools": tools, **request})

@@ -31,7 +31,7 @@ def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> Dict[str, Any]:
     """What the header of a GGUF file says; milliseconds, since no weight is read.
 
     The dict has `supports_tools` (whether `Chat` takes the model by default), `tool_support` with `evidence`,
-    `caps`, `template_caps`, `output_format`, `templates`, `findings`, and of the model `architecture`,
+    `caps`, `output_format`, `templates`, `findings`, and of the model `architecture`,
     `n_params`, `context_length`, `quantization`, `file_size`, `name`, `license` among others.
 
     Raises LlbError: `MODEL_NOT_FOUND`, `MODEL_INVALID` (not a readable GGUF file), `TEMPLATE_ERROR` (a chat

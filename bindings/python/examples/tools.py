@@ -1,0 +1,62 @@
+"""A question that needs a tool: `python tools.py MODEL.gguf [QUESTION]`.
+
+The model asks for calls, this program makes them and hands the results back, until there is an answer.
+"""
+
+import json
+import sys
+from typing import Any, Dict, List
+
+import llb
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "The current weather in a city.",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+            },
+        },
+    }
+]
+
+
+def get_weather(city: str) -> Dict[str, Any]:
+    return {"city": city, "celsius": 18, "sky": "clear"}
+
+
+FUNCTIONS = {"get_weather": get_weather}
+
+
+def run(path: str, question: str) -> None:
+    messages: List[Dict[str, Any]] = [{"role": "user", "content": question}]
+    with llb.Chat(path) as chat:
+        # A small model may ask for ever.
+        for _ in range(4):
+            stream = chat.create(messages=messages, tools=TOOLS, temperature=0, stream=True)
+            for chunk in stream:
+                print(chunk["choices"][0]["delta"].get("content") or "", end="", flush=True)
+            print()
+            reply = stream.reply
+            assert reply is not None
+            messages.append(reply["message"])
+            if not reply["tool_calls"]:
+                return
+            for call in reply["tool_calls"]:
+                print(f"[{call['name']} {call['arguments']}]")
+                function = FUNCTIONS.get(call["name"])
+                result = function(**json.loads(call["arguments"])) if function else {"error": "no such tool"}
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    try:
+        run(sys.argv[1], " ".join(sys.argv[2:]) or "What is the weather in Paris?")
+    except llb.LlbError as error:
+        sys.exit(str(error))

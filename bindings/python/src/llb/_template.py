@@ -1,0 +1,37 @@
+"""Chat templates without a model: what one can do, the prompt it makes, the message in a model's text.
+
+Each request names its template by `chat_template` (the Jinja text, or a list of `{"name", "template"}`) or `gguf`
+(a path), and may add `bos_token` and `eos_token`. LlbError for what the library refuses:
+`TEMPLATE_ERROR` carries the template's own message and, in `details`, kind, line and template.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from ._library import encode, load
+
+
+def template_info(**request: Any) -> Dict[str, Any]:
+    """The capabilities of a template: `caps`, `tool_support`, `evidence`, `output_format`, `findings`, ..., with the
+    meanings they have in `model_info`."""
+    library = load()
+    return library.reply(library.c.llb_template_info(encode(request)))
+
+
+def template_render(**request: Any) -> Dict[str, Any]:
+    """The prompt a template makes of `messages` and `tools`: `{"type": "rendered", "prompt", "polyfills_applied"}`.
+
+    Also `documents`, `add_generation_prompt`, `chat_template_kwargs`, `now`, `raw`.
+    """
+    library = load()
+    return library.reply(library.c.llb_template_render(encode(request)))
+
+
+def template_parse(**request: Any) -> Dict[str, Any]:
+    """The message in `output`, the text a model wrote: `{"type": "message", "message", "complete", "diagnostics"}`.
+
+    Also `tools`, `tool_choice`, `parallel_tool_calls`, `partial`, `prompt`.
+    """
+    library = load()
+    return library.reply(library.c.llb_template_parse(encode(request)))

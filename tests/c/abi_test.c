@@ -1,0 +1,78 @@
+/* The C ABI as C sees it. `abi_test` runs every group; `abi_test GROUP...` runs some. tests/c/run.sh sets the environment:
+ * LLB_TEST_MODELS (the scripted models), LLB_MODELS (real ones, or unset), LLB_TEST_SLOW (under valgrind).
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+#include "check.h"
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} groups[] = {
+#define GROUP(function) { #function, function }
+    GROUP(version),
+    GROUP(null_arguments),
+    GROUP(invalid_utf8),
+    GROUP(broken_json),
+    GROUP(wrong_requests),
+    GROUP(wrong_options),
+    GROUP(wrong_template_requests),
+    GROUP(create_events),
+    GROUP(create_failures),
+    GROUP(replies),
+    GROUP(streams),
+    GROUP(stops_and_lengths),
+    GROUP(usage),
+    GROUP(tool_calls),
+    GROUP(constraints),
+    GROUP(templates),
+    GROUP(chat_events),
+    GROUP(made_up_handles),
+    GROUP(destroyed_handles),
+    GROUP(calls_from_callbacks),
+    GROUP(cancels),
+    GROUP(cancels_with_a_real_model),
+    GROUP(threads_on_one_chat),
+    GROUP(threads_on_one_model),
+    GROUP(destroy_against_infer),
+    GROUP(last_errors_of_threads),
+    GROUP(small_stacks),
+    GROUP(repeated_chats),
+    GROUP(silence),
+    GROUP(forks),
+    GROUP(exits),
+#undef GROUP
+};
+
+static bool is_wanted(const char *name, int argc, char **argv)
+{
+    for (int index = 1; index < argc; index++)
+        if (strcmp(argv[index], name) == 0)
+            return true;
+    return argc == 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--child") == 0)
+        return run_child(argv[2]);
+    if (!getenv("LLB_TEST_MODELS")) {
+        fprintf(stderr, "LLB_TEST_MODELS is not set; run tests/c/run.sh\n");
+        return 2;
+    }
+    int run = 0;
+    for (size_t index = 0; index < sizeof groups / sizeof *groups; index++) {
+        if (!is_wanted(groups[index].name, argc, argv))
+            continue;
+        int checks_before = checks, failures_before = failures;
+        groups[index].run();
+        run++;
+        /* Without a check: not for valgrind, or there is no real model. */
+        const char *verdict = failures > failures_before ? "FAILED" : checks > checks_before ? "ok" : "-";
+        printf("%-6s  %s (%d checks)\n", verdict, groups[index].name, checks - checks_before);
+        fflush(stdout);
+    }
+    if (run == 0)
+        fprintf(stderr, "no such group\n");
+    return run == 0 ? 2 : failures > 0;
+}

@@ -1,0 +1,33 @@
+/* The signatures that are promised, assigned to pointers of exactly these types. C and C++. */
+#ifndef HEADER_CASES_H
+#define HEADER_CASES_H
+
+typedef const char *(*text_of_text)(const char *);
+
+const char *(*const of_nothing[])(void) = {llb_version, llb_last_error};
+uint32_t (*const abi_version)(void) = llb_abi_version;
+const text_of_text of_text[] = {llb_model_info,     llb_template_info,    llb_template_render,
+                                llb_template_parse, llb_template_compose};
+llb_chat_t *(*const creates[])(const char *, llb_event_cb, void *) = {llb_chat_create, llb_chat_create_with};
+const char *(*const infers[])(llb_chat_t *, const char *) = {llb_chat_infer, llb_chat_explain};
+const char *(*const stream)(llb_chat_t *, const char *, llb_token_cb, void *) = llb_chat_infer_stream;
+void (*const ends[])(llb_chat_t *) = {llb_chat_cancel, llb_chat_destroy};
+const char *(*const fetch)(const char *, llb_event_cb, void *) = llb_model_fetch;
+void (*const takes_text[])(const char *) = {llb_model_fetch_cancel, llb_string_free};
+
+static void event(const char *text, void *user_data) { (void)text, (void)user_data; }
+const llb_event_cb on_event = event;
+const llb_token_cb on_token = event;
+
+#if LLB_ABI_VERSION != 1
+#error "a new ABI version: see that the functions above are all there"
+#endif
+
+int main(void)
+{
+    (void)of_nothing, (void)of_text, (void)creates, (void)infers, (void)stream, (void)ends, (void)fetch, (void)takes_text;
+    (void)on_event, (void)on_token;
+    return abi_version() == LLB_ABI_VERSION ? 0 : 1;
+}
+
+#endif

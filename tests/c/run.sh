@@ -1,0 +1,217 @@
+#!/bin/sh
+# tests/c/run.sh: build the C examples and tests against the library, and run them. `make test-c` calls it with
+#
+#   LLB_LIBRARY      libllb.so, with libllb.a beside it
+#   LLB_INCLUDE      the folder of llb.h
+#   LLB_TEST_MODELS  the scripted models, with expected.json
+#   LLB_MODELS       real models; without them the cases that need one are skipped
+#   LLB_REQUIRE_ALL  set: a skip is a failure
+#
+# Everything is built in a temporary folder. One line is printed for each group of cases.
+set -eu
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+here=$root/tests/c
+examples=$root/bindings/c
+: "${LLB_LIBRARY:?the path of libllb.so}" "${LLB_TEST_MODELS:?the folder of the scripted models}"
+: "${LLB_INCLUDE:=$root/include}"
+CC=${CC:-cc}
+CXX=${CXX:-c++}
+strict="-Wall -Wextra -Wpedantic -Werror -O1 -g"
+
+build=$(mktemp -d)
+trap 'rm -rf "$build"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+mkdir "$build/lib" "$build/bin"
+# Copies: what is tested stays the same while it is tested.
+cp "$LLB_LIBRARY" "$build/lib/libllb.so.1"
+cp "${LLB_LIBRARY%.so}.a" "$build/lib/libllb.a"
+ln -s libllb.so.1 "$build/lib/libllb.so"
+export LLB_TEST_MODELS
+
+status=0
+say() { printf '%-6s  %s\n' "$1" "$2"; }
+fail() {
+    say FAILED "$1"
+    [ ! -s "$build/output" ] || sed 's/^/    /' "$build/output"
+    status=1
+}
+skip() { "$root/scripts/skip.sh" "$1" "$2" || status=1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# within SECONDS COMMAND...: a hang is a failure.
+within() {
+    seconds=$1
+    shift
+    if have timeout; then timeout -k 5 "$seconds" "$@"; else "$@"; fi
+}
+
+# check NAME COMMAND...: a group of its own.
+check() {
+    name=$1
+    shift
+    if "$@" >"$build/output" 2>&1; then say ok "$name"; else fail "$name"; fi
+}
+
+compile() {
+    output=$1
+    shift
+    $CC -std=c11 $strict -I"$LLB_INCLUDE" -I"$examples" "$@" -pthread -L"$build/lib" -lllb \
+        -Wl,-rpath,"$build/lib" -o "$build/bin/$output"
+}
+
+# --- what the library looks like from outside -----------------------------------------------------------------------------
+
+header_as_c() {
+    compile header_c "$here/header.c" && "$build/bin/header_c"
+}
+
+header_as_cxx() {
+    $CXX -std=c++17 $strict -I"$LLB_INCLUDE" "$here/header.cpp" -L"$build/lib" -lllb -Wl,-rpath,"$build/lib" \
+        -o "$build/bin/header_cxx" && "$build/bin/header_cxx"
+}
+
+exports() {
+    sed -n 's/^[a-z].*[ *]\(llb_[a-z_]*\)(.*/\1/p' "$LLB_INCLUDE/llb.h" | sort >"$build/declared"
+    nm -D --defined-only "$build/lib/libllb.so" | sed 's/^.* //; s/@.*//' | sort >"$build/exported"
+    [ "$(wc -l <"$build/declared")" -ge 18 ] && diff "$build/declared" "$build/exported"
+}
+
+# libc, libm, libgcc_s, and the dynamic loader; no C++, no OpenMP.
+dependencies() {
+    readelf -d "$build/lib/libllb.so" >"$build/dynamic"
+    grep -q 'SONAME.*\[libllb\.so\.1\]' "$build/dynamic" || { grep SONAME "$build/dynamic"; return 1; }
+    ! sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' "$build/dynamic" | grep -vE '^(lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*)$'
+}
+
+# --- the examples -----------------------------------------------------------------------------------------------------------
+
+# The answer of a scripted model, as a shell can read it.
+text='Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.'
+
+run() { within 120 "$build/bin/$1" "$LLB_TEST_MODELS/$2" "$3"; }
+
+prints() {
+    expected=$1
+    shift
+    "$@" >"$build/printed" || return 1
+    grep -qF "$expected" "$build/printed" || { cat "$build/printed"; return 1; }
+}
+
+# fails_with WORDS COMMAND...: exits with 1 and says why.
+fails_with() {
+    expected=$1
+    shift
+    code=0
+    "$@" >"$build/printed" 2>&1 || code=$?
+    [ "$code" = 1 ] && grep -qF "$expected" "$build/printed" || { echo "status $code"; cat "$build/printed"; return 1; }
+}
+
+simple() {
+    prints "$text" run simple text.gguf 'A "question" with \ and ü?' && prints "$text" run simple no_tools.gguf 'Hello' &&
+        fails_with 'no such file' run simple nothing.gguf 'Hello' &&
+        fails_with 'not valid UTF-8' run simple text.gguf "$(printf '\377')" &&
+        "$build/bin/simple" --help 2>"$build/printed" && grep -q usage "$build/printed"
+}
+
+stream() {
+    prints "$text" run stream text.gguf 'Hello' 2>"$build/usage" &&
+        grep -q '\[stop: 24 prompt tokens, 12 completion tokens\]' "$build/usage" &&
+        fails_with 'cut short' run stream truncated.gguf 'Hello' && "$build/bin/stream" --help 2>"$build/printed"
+}
+
+tools() {
+    prints 'call: get_weather({"city": "Paris"})' run tools tool_call.gguf 'What is the weather in Paris?' &&
+        prints "answer: $text" run tools text.gguf 'What is the weather in Paris?' &&
+        fails_with 'does not show tools' run tools no_tools.gguf 'Hello' &&
+        fails_with 'no such file' run tools nothing.gguf 'Hello' && "$build/bin/tools" --help 2>"$build/printed"
+}
+
+# Ctrl-C while a reply is streamed: it ends, and the program says so and ends well. The signal is sent when the first
+# words are there.
+interrupt() {
+    mkfifo "$build/pieces"
+    "$build/bin/stream" "$real_model" 'Tell me a story of a thousand words.' >"$build/pieces" 2>"$build/usage" &
+    streaming=$!
+    { dd bs=1 count=1 2>/dev/null >"$build/first" && kill -INT "$streaming" && cat >/dev/null; } <"$build/pieces"
+    wait "$streaming" && grep '\[cancelled: ' "$build/usage" || { cat "$build/usage"; return 1; }
+}
+
+# --- an installed library --------------------------------------------------------------------------------------------------
+
+# Staged, as packagers do: nothing outside the build folder is written, and no path may depend on where that is.
+staged() {
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
+    "$root/scripts/install.sh" "$build/lib" "$build/stage" /usr/local "$1" 1 "$version"
+}
+
+pkg_config() {
+    staged /usr/local/lib >/dev/null || return 1
+    export PKG_CONFIG_SYSROOT_DIR="$build/stage" PKG_CONFIG_LIBDIR="$build/stage/usr/local/lib/pkgconfig"
+    # shellcheck disable=SC2046 # a list of flags
+    $CC -std=c11 $strict "$examples/simple.c" $(pkg-config --cflags --libs llb) -o "$build/bin/simple_pkg" || return 1
+    LD_LIBRARY_PATH=$build/stage/usr/local/lib prints "$text" run simple_pkg text.gguf 'Hello' || return 1
+    # shellcheck disable=SC2046
+    $CC -std=c11 $strict "$examples/simple.c" $(pkg-config --cflags llb) "$build/stage/usr/local/lib/libllb.a" \
+        $(pkg-config --static --libs-only-l llb | sed 's/-lllb//') -o "$build/bin/simple_static" || return 1
+    prints "$text" run simple_static text.gguf 'Hello'
+}
+
+cmake_package() {
+    for libdir in /usr/local/lib /usr/local/lib/x86_64-linux-gnu; do
+        rm -rf "$build/stage" "$build/cmake"
+        staged "$libdir" >/dev/null || return 1
+        find_llb "$version" && cmake --build "$build/cmake" >"$build/output.cmake" || return 1
+        within 120 "$build/cmake/simple" "$LLB_TEST_MODELS/text.gguf" 'Hello' | grep -qF "$text" || return 1
+    done
+    # Without a version any will do; a later one than there is will not, nor another first number.
+    find_llb '' && ! find_llb 99.0 >/dev/null 2>&1 && ! find_llb "$version.99" >/dev/null 2>&1
+}
+
+find_llb() {
+    rm -rf "$build/cmake"
+    cmake -S "$here/package" -B "$build/cmake" -DCMAKE_PREFIX_PATH="$build/stage/usr/local" \
+        -DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu \
+        -DSOURCE="$examples" -DWANTED_VERSION="$1"
+}
+
+# --- what is run -----------------------------------------------------------------------------------------------------------
+
+check 'header as C11' header_as_c
+if have "$CXX"; then check 'header as C++17' header_as_cxx; else skip 'header as C++17' 'no C++ compiler'; fi
+if have nm && have readelf; then
+    check 'exports are what the header declares' exports
+    check 'SONAME and needed libraries' dependencies
+else
+    skip 'exports and needed libraries' 'no nm or readelf'
+fi
+
+for example in simple stream tools; do
+    check "example $example: compiles as strict C11" compile "$example" "$examples/$example.c"
+    check "example $example" "$example"
+done
+real_model=$(ls "${LLB_MODELS:-/nowhere}"/smollm2-135m*.gguf 2>/dev/null | head -n 1)
+if [ -n "$real_model" ]; then
+    check 'example stream: Ctrl-C' interrupt
+else
+    skip 'C tests with a real model' 'LLB_MODELS has no smollm2-135m'
+fi
+
+if have pkg-config; then check 'pkg-config, shared and static' pkg_config; else skip 'pkg-config' 'not there'; fi
+if have cmake; then check 'find_package of CMake' cmake_package; else skip 'find_package' 'no CMake'; fi
+
+check 'abi_test: compiles as strict C11' compile abi_test "$here/abi_test.c" "$here/check.c" "$here"/*_cases.c
+within 600 "$build/bin/abi_test" || fail 'abi_test'
+
+if have valgrind; then
+    # Only what is lost for good counts: what Rust's tables and shared values hold is found by pointers into the middle,
+    # which valgrind calls possibly lost.
+    echo 'under valgrind:'
+    LLB_TEST_SLOW=1 within 1200 valgrind -q --suppressions="$here/valgrind.supp" --leak-check=full \
+        --show-leak-kinds=definite --errors-for-leak-kinds=definite --num-callers=30 --error-exitcode=9 \
+        --log-file="$build/output" "$build/bin/abi_test" || fail 'abi_test under valgrind'
+else
+    skip 'abi_test under valgrind' 'no valgrind'
+fi
+exit "$status"

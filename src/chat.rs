@@ -8,7 +8,7 @@ mod stream;
 mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -57,6 +57,8 @@ pub struct Chat {
     events: EventSink,
     log: LogLevel,
     turns: Turns,
+    /// Destroyed from a callback; the call that runs says so when it ends.
+    destroyed: AtomicBool,
 }
 
 impl Chat {
@@ -69,7 +71,7 @@ impl Chat {
             .and_then(|options| open(&options, events.as_ref()));
         match opened {
             Ok((model, verdict, log)) => {
-                let chat = Chat { model, verdict, events, log, turns: Turns::default() };
+                let chat = Chat { model, verdict, events, log, turns: Turns::default(), destroyed: AtomicBool::new(false) };
                 chat.emit_log();
                 (chat.events)("create_success");
                 Ok(chat)
@@ -82,12 +84,25 @@ impl Chat {
     }
 
     /// Runs a request. `pieces` receives the stream; without it the reply comes whole.
+    ///
+    /// Emits `infer_start` and `infer_success` or `infer_failure` while the call has its turn, so that none comes after a
+    /// close has returned; a call that is cancelled before its turn emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
+        let request = api::parse(request, "request_json").and_then(|request| ChatRequest::read(&request));
+        let timeout = request.as_ref().ok().and_then(|request| request.timeout);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let cancel = Arc::new(AtomicBool::new(false));
+        let Some(_turn) = self.turns.enter(&cancel, deadline)? else {
+            return request.map(|request| cancelled_before_its_turn(request.ignored_keys).to_json());
+        };
         (self.events)("infer_start");
-        let reply = self.run(request, pieces);
+        let reply = request.and_then(|request| self.run(&request, cancel, deadline, pieces));
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
-        reply
+        if self.destroyed.swap(false, Ordering::Relaxed) {
+            (self.events)("destroy");
+        }
+        reply.map(|response| response.to_json())
     }
 
     /// What a request would do, without generating a token.
@@ -125,36 +140,38 @@ impl Chat {
         (self.events)("destroy");
     }
 
-    /// As [`Chat::close`], without waiting: the call that runs on this very thread cannot end before this returns.
-    pub fn close_soon(&self) {
+    /// As [`Chat::close`], from a callback of the call that runs on this very thread: `destroy` is emitted, and the chat
+    /// freed, when that call ends.
+    pub fn close_from_callback(&self) {
+        self.destroyed.store(true, Ordering::Relaxed);
         self.turns.refuse();
     }
 
-    fn run(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
-        let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let deadline = request.timeout.map(|timeout| Instant::now() + timeout);
-        let cancel = Arc::new(AtomicBool::new(false));
-        let Some(_turn) = self.turns.enter(&cancel, deadline)? else {
-            return Ok(cancelled_in_the_queue(request.ignored_keys).to_json());
-        };
-        let prompt = self.render(&request)?;
+    fn run(
+        &self,
+        request: &ChatRequest,
+        cancel: Arc<AtomicBool>,
+        deadline: Option<Instant>,
+        pieces: Option<PieceSink>,
+    ) -> Result<ChatResponse> {
+        let prompt = self.render(request)?;
         let tokens = self.tokenise(&prompt)?;
-        let constraint = match self.grammar(&request)? {
-            Some(grammar) => Some(self.compile(&grammar, &request)?),
+        let constraint = match self.grammar(request)? {
+            Some(grammar) => Some(self.compile(&grammar, request)?),
             None => None,
         };
         let prompt_tokens = tokens.len();
-        let updates = self.submit(&request, tokens, constraint, cancel, deadline)?;
+        let updates = self.submit(request, tokens, constraint, cancel, deadline)?;
+        let format = self.verdict.format.as_ref();
         let recogniser = Recogniser::new(RecogniserInput {
-            format: self.verdict.format.as_ref(),
+            format,
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
-            reasoning_open: self.verdict.format.as_ref().is_some_and(|format| format.opens_reasoning(&prompt)),
+            reasoning_open: format.is_some_and(|format| format.opens_reasoning(&prompt)),
             parallel: request.parallel_tool_calls,
             new_id: Box::new(api::new_call_id),
         });
-        let response = self.receive(updates, recogniser, &request, prompt_tokens, pieces)?;
-        Ok(response.to_json())
+        self.receive(updates, recogniser, request, prompt_tokens, pieces)
     }
 
     /// Messages to prompt, with the model's own template.
@@ -370,7 +387,7 @@ fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {
     }
 }
 
-fn cancelled_in_the_queue(ignored_keys: Vec<String>) -> ChatResponse {
+fn cancelled_before_its_turn(ignored_keys: Vec<String>) -> ChatResponse {
     ChatResponse {
         text: String::new(),
         reasoning: None,

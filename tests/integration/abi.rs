@@ -116,7 +116,13 @@ impl Chat {
         Chat::open_with(&json!({ "model": model, "n_ctx": 1024 })).unwrap_or_else(|refused| panic!("{refused:?}"))
     }
 
+    /// Scripted models are small: one thread, unless the options say otherwise, is faster than several that wait for each
+    /// other while many tests run.
     pub fn open_with(options: &Value) -> Result<Chat, Refused> {
+        let mut options = options.clone();
+        if let Some(options) = options.as_object_mut() {
+            options.entry("n_threads").or_insert(json!(1));
+        }
         let options = CString::new(options.to_string()).unwrap();
         // SAFETY: NUL-terminated.
         Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create_with(options.as_ptr(), on_event, data) })

@@ -46,7 +46,7 @@ fn models_without_tools_are_refused() {
 #[test]
 fn a_real_model_chats_calls_and_is_cancelled() {
     let Some(model) = real_model(QWEN) else { return };
-    let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 4096 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 4096, "n_threads": 2 })).unwrap_or_else(|e| panic!("{e:?}"));
 
     let question = json!([{ "role": "user", "content": "What is the weather in Paris?" }]);
     let request = json!({ "messages": question, "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false, "temperature": 0 });

@@ -64,11 +64,8 @@ impl Engine {
 
     /// Hands a job to the engine; its updates come through the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
-        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
-        match sent {
-            Some(Ok(())) if !self.broken.load(Ordering::Acquire) => Ok(()),
-            _ => Err(engine_panicked()),
-        }
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(engine_panicked()) }
     }
 
     /// The model's vocabulary.

@@ -15,14 +15,14 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, CreateOptions, LogLevel, ResponseFormat, ToolChoice, ToolPolicy};
+use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
 use crate::constraint::{self, Constraint};
 use crate::engine::{Finish, Job, Outcome, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{LocalTime, RenderInput};
+use crate::template::{LocalTime, RenderInput, polyfill};
 use crate::verdict::Verdict;
 
 use stream::Stream;
@@ -55,6 +55,7 @@ pub struct Chat {
     model: Arc<LoadedModel>,
     verdict: Verdict,
     events: EventSink,
+    polyfills: Polyfills,
     log: LogLevel,
     turns: Turns,
     /// Destroyed from a callback; the call that runs says so when it ends.
@@ -70,8 +71,9 @@ impl Chat {
             .map_err(|error| CreateFailure::new("invalid_options", error))
             .and_then(|options| open(&options, events.as_ref()));
         match opened {
-            Ok((model, verdict, log)) => {
-                let chat = Chat { model, verdict, events, log, turns: Turns::default(), destroyed: AtomicBool::new(false) };
+            Ok((model, verdict, polyfills, log)) => {
+                let chat =
+                    Chat { model, verdict, events, polyfills, log, turns: Turns::default(), destroyed: AtomicBool::new(false) };
                 chat.emit_log();
                 (chat.events)("create_success");
                 Ok(chat)
@@ -108,7 +110,7 @@ impl Chat {
     /// What a request would do, without generating a token.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let prompt = self.render(&request)?;
+        let (prompt, polyfills_applied) = self.render(&request)?;
         let tokens = self.tokenise(&prompt)?;
         let grammar = self.grammar(&request)?;
         let shared = self.verdict.to_json();
@@ -116,7 +118,7 @@ impl Chat {
             "type": "explanation",
             "prompt": prompt,
             "prompt_tokens": tokens.len(),
-            "polyfills_applied": [],
+            "polyfills_applied": polyfills_applied,
             "caps_used": shared["caps"],
             "grammar": grammar,
             "output_format": shared["output_format"],
@@ -154,7 +156,7 @@ impl Chat {
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let prompt = self.render(request)?;
+        let (prompt, polyfills_applied) = self.render(request)?;
         let tokens = self.tokenise(&prompt)?;
         let constraint = match self.grammar(request)? {
             Some(grammar) => Some(self.compile(&grammar, request)?),
@@ -171,11 +173,12 @@ impl Chat {
             parallel: request.parallel_tool_calls,
             new_id: Box::new(api::new_call_id),
         });
-        self.receive(updates, recogniser, request, prompt_tokens, pieces)
+        let response = self.receive(updates, recogniser, request, prompt_tokens, pieces)?;
+        Ok(ChatResponse { polyfills_applied, ..response })
     }
 
-    /// Messages to prompt, with the model's own template.
-    fn render(&self, request: &ChatRequest) -> Result<String> {
+    /// Messages to prompt, with the model's own template; also the names of the polyfills that changed the messages.
+    fn render(&self, request: &ChatRequest) -> Result<(String, Vec<&'static str>)> {
         let now = match &request.now {
             Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
             None => LocalTime::now(),
@@ -185,15 +188,19 @@ impl Chat {
             ToolChoice::None => None,
             _ => Some(&request.tools).filter(|tools| !tools.is_empty()).map(Vec::as_slice),
         };
-        self.verdict.templates.render(&RenderInput {
-            messages: &request.messages,
+        let caps = &self.verdict.templates.caps().caps;
+        let allowed = request.polyfills.unwrap_or(self.polyfills);
+        let (messages, applied) = polyfill::apply(&request.messages, caps, allowed);
+        let prompt = self.verdict.templates.render(&RenderInput {
+            messages: &messages,
             tools,
             documents: None,
             add_generation_prompt: request.add_generation_prompt,
             kwargs: Some(&request.template_kwargs).filter(|kwargs| !kwargs.is_empty()),
             now,
             raw: false,
-        })
+        })?;
+        Ok((prompt, applied))
     }
 
     /// Prompt to tokens: special tokens parsed, BOS prepended where the vocabulary wants one and the text has none.
@@ -320,6 +327,7 @@ impl Chat {
             finish_reason: FinishReason::Stop,
             usage,
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
+            polyfills_applied: Vec::new(),
             diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
             ignored_keys: request.ignored_keys.clone(),
         };
@@ -338,7 +346,7 @@ impl Chat {
     }
 }
 
-type Opened = (Arc<LoadedModel>, Verdict, LogLevel);
+type Opened = (Arc<LoadedModel>, Verdict, Polyfills, LogLevel);
 
 fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
     let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
@@ -375,7 +383,7 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::ModelInvalid => CreateFailure::new("load_model", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok((model, verdict, options.log))
+    Ok((model, verdict, options.polyfills, options.log))
 }
 
 fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {
@@ -395,6 +403,7 @@ fn cancelled_before_its_turn(ignored_keys: Vec<String>) -> ChatResponse {
         finish_reason: FinishReason::Cancelled,
         usage: Usage::default(),
         timings: Timings::default(),
+        polyfills_applied: Vec::new(),
         diagnostics: Vec::new(),
         ignored_keys,
     }

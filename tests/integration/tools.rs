@@ -110,10 +110,32 @@ fn a_result_goes_back_in() {
         first["message"],
         { "role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "{\"sky\": \"clear\"}" },
     ]);
-    let prompt = chat.explain(&json!({ "messages": messages, "tools": [weather_tool()] }))["prompt"].clone();
-    let prompt = prompt.as_str().unwrap();
+    let explanation = chat.explain(&json!({ "messages": messages, "tools": [weather_tool()] }));
+    let prompt = explanation["prompt"].as_str().unwrap();
+    // The call stands in the history as the model would have written it, not as quoted JSON text.
+    assert!(prompt.contains(TOOL_CALL), "{prompt}");
+    assert_eq!(explanation["polyfills_applied"], json!(["object_arguments"]));
     assert!(prompt.contains("<tool_response>\n{\"sky\": \"clear\"}\n</tool_response>"), "{prompt}");
     assert!(prompt.ends_with("<|im_start|>assistant\n"));
+}
+
+#[test]
+fn polyfills_can_be_switched_off() {
+    let call = json!({ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{\"a\": 1}" } });
+    let messages = json!([{ "role": "user", "content": "U" }, { "role": "assistant", "content": null, "tool_calls": [call] }]);
+    let off = json!({ "polyfill_object_arguments": false });
+    let model = scripted_model("tool_call.gguf");
+    let request = json!({ "messages": messages, "polyfills": off });
+    let by_request = Chat::open(&model).explain(&request);
+    let by_option =
+        Chat::open_with(&json!({ "model": model, "polyfills": off, "n_ctx": 512 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let by_option = by_option.explain(&json!({ "messages": messages }));
+    for explanation in [by_request, by_option] {
+        assert!(explanation["prompt"].as_str().unwrap().contains(r#""arguments": "{\"a\": 1}""#), "{explanation}");
+        assert_eq!(explanation["polyfills_applied"], json!([]));
+    }
+    let refused = Chat::open_with(&json!({ "model": model, "polyfills": { "polyfill_all": true } })).err().expect("refused");
+    assert_eq!(refused.message(), "polyfills.polyfill_all: unknown polyfill");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::api::{self, Fields, Polyfills, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{LocalTime, RenderInput, Sources, polyfill};
+use crate::template::{Limits, LocalTime, RenderInput, Sources, Templates, polyfill};
 use crate::verdict::Verdict;
 
 /// `llb_template_info`.
@@ -32,7 +32,7 @@ pub fn render(request: &str) -> Result<Value> {
         return Err(fields.invalid("spans", "not supported by this version of llb"));
     }
     let polyfills = Polyfills::read(&mut fields)?.unwrap_or_default();
-    let verdict = Verdict::of(&read_sources(&mut fields)?)?;
+    let templates = Templates::compile(&read_sources(&mut fields)?, &Limits::default())?;
     let messages = api::check_messages(&mut fields)?;
     let tools = api::check_tools(&mut fields)?;
     let now = match fields.string("now")? {
@@ -40,9 +40,12 @@ pub fn render(request: &str) -> Result<Value> {
         None => LocalTime::now(),
     };
     let raw = fields.boolean("raw")?.unwrap_or(false);
-    let (messages, applied) =
-        if raw { (messages.into(), Vec::new()) } else { polyfill::apply(messages, &verdict.templates.caps().caps, polyfills) };
-    let prompt = verdict.templates.render(&RenderInput {
+    let (messages, applied) = if raw || polyfills.none() {
+        (messages.into(), Vec::new())
+    } else {
+        polyfill::apply(messages, &templates.caps().caps, polyfills)
+    };
+    let prompt = templates.render(&RenderInput {
         messages: &messages,
         tools: Some(tools),
         documents: fields.array("documents")?.map(Vec::as_slice),

@@ -35,6 +35,11 @@ const WITHOUT_EFFECT: [&str; 12] = [
 ];
 
 impl Polyfills {
+    /// Whether messages stay as they are.
+    pub fn none(self) -> bool {
+        !self.object_arguments
+    }
+
     /// The member `polyfills`; an unknown name in it is an error. None when there is no such member.
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<Polyfills>> {
         let path = fields.path("polyfills");

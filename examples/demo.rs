@@ -18,6 +18,7 @@ use llb::ffi::{
 use serde_json::{Value, json};
 
 const QUESTION: &str = "What is the weather in Paris right now, in celsius?";
+const FOLLOW_UP: &str = "Tell me in one sentence.";
 /// What our stand-in for a weather service answers.
 const TOOL_RESULT: &str = r#"{"city": "Paris", "temperature_celsius": 21, "sky": "clear", "wind_km_per_h": 9}"#;
 
@@ -88,6 +89,9 @@ fn converse(chat: &Chat) -> Result<(), String> {
     messages.push(reply["message"].clone());
     messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": TOOL_RESULT }));
     println!("   tool       {TOOL_RESULT}");
+    // Left to itself, this small a model repeats the call.
+    messages.push(json!({ "role": "user", "content": FOLLOW_UP }));
+    println!("   user       {FOLLOW_UP}");
 
     print!("   assistant  ");
     let request = json!({

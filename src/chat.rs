@@ -8,21 +8,21 @@ mod stream;
 mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, CreateOptions, LogLevel, ResponseFormat, ToolChoice, ToolPolicy};
+use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
 use crate::constraint::{self, Constraint};
 use crate::engine::{Finish, Job, Outcome, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{LocalTime, RenderInput};
+use crate::template::{LocalTime, RenderInput, polyfill};
 use crate::verdict::Verdict;
 
 use stream::Stream;
@@ -55,8 +55,11 @@ pub struct Chat {
     model: Arc<LoadedModel>,
     verdict: Verdict,
     events: EventSink,
+    polyfills: Polyfills,
     log: LogLevel,
     turns: Turns,
+    /// Destroyed from a callback; the call that runs says so when it ends.
+    destroyed: AtomicBool,
 }
 
 impl Chat {
@@ -68,8 +71,9 @@ impl Chat {
             .map_err(|error| CreateFailure::new("invalid_options", error))
             .and_then(|options| open(&options, events.as_ref()));
         match opened {
-            Ok((model, verdict, log)) => {
-                let chat = Chat { model, verdict, events, log, turns: Turns::default() };
+            Ok((model, verdict, polyfills, log)) => {
+                let chat =
+                    Chat { model, verdict, events, polyfills, log, turns: Turns::default(), destroyed: AtomicBool::new(false) };
                 chat.emit_log();
                 (chat.events)("create_success");
                 Ok(chat)
@@ -82,18 +86,31 @@ impl Chat {
     }
 
     /// Runs a request. `pieces` receives the stream; without it the reply comes whole.
+    ///
+    /// Emits `infer_start` and `infer_success` or `infer_failure` while the call has its turn, so that none comes after a
+    /// close has returned; a call that is cancelled before its turn emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
+        let request = api::parse(request, "request_json").and_then(|request| ChatRequest::read(&request));
+        let timeout = request.as_ref().ok().and_then(|request| request.timeout);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let cancel = Arc::new(AtomicBool::new(false));
+        let Some(_turn) = self.turns.enter(&cancel, deadline)? else {
+            return request.map(|request| cancelled_before_its_turn(request.ignored_keys).to_json());
+        };
         (self.events)("infer_start");
-        let reply = self.run(request, pieces);
+        let reply = request.and_then(|request| self.run(&request, cancel, deadline, pieces));
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
-        reply
+        if self.destroyed.swap(false, Ordering::Relaxed) {
+            (self.events)("destroy");
+        }
+        reply.map(|response| response.to_json())
     }
 
     /// What a request would do, without generating a token.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let prompt = self.render(&request)?;
+        let (prompt, polyfills_applied) = self.render(&request)?;
         let tokens = self.tokenise(&prompt)?;
         let grammar = self.grammar(&request)?;
         let shared = self.verdict.to_json();
@@ -101,7 +118,7 @@ impl Chat {
             "type": "explanation",
             "prompt": prompt,
             "prompt_tokens": tokens.len(),
-            "polyfills_applied": [],
+            "polyfills_applied": polyfills_applied,
             "caps_used": shared["caps"],
             "grammar": grammar,
             "output_format": shared["output_format"],
@@ -125,40 +142,43 @@ impl Chat {
         (self.events)("destroy");
     }
 
-    /// As [`Chat::close`], without waiting: the call that runs on this very thread cannot end before this returns.
-    pub fn close_soon(&self) {
+    /// As [`Chat::close`], from a callback of the call that runs on this very thread: `destroy` is emitted, and the chat
+    /// freed, when that call ends.
+    pub fn close_from_callback(&self) {
+        self.destroyed.store(true, Ordering::Relaxed);
         self.turns.refuse();
     }
 
-    fn run(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
-        let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let deadline = request.timeout.map(|timeout| Instant::now() + timeout);
-        let cancel = Arc::new(AtomicBool::new(false));
-        let Some(_turn) = self.turns.enter(&cancel, deadline)? else {
-            return Ok(cancelled_in_the_queue(request.ignored_keys).to_json());
-        };
-        let prompt = self.render(&request)?;
+    fn run(
+        &self,
+        request: &ChatRequest,
+        cancel: Arc<AtomicBool>,
+        deadline: Option<Instant>,
+        pieces: Option<PieceSink>,
+    ) -> Result<ChatResponse> {
+        let (prompt, polyfills_applied) = self.render(request)?;
         let tokens = self.tokenise(&prompt)?;
-        let constraint = match self.grammar(&request)? {
-            Some(grammar) => Some(self.compile(&grammar, &request)?),
+        let constraint = match self.grammar(request)? {
+            Some(grammar) => Some(self.compile(&grammar, request)?),
             None => None,
         };
         let prompt_tokens = tokens.len();
-        let updates = self.submit(&request, tokens, constraint, cancel, deadline)?;
+        let updates = self.submit(request, tokens, constraint, cancel, deadline)?;
+        let format = self.verdict.format.as_ref();
         let recogniser = Recogniser::new(RecogniserInput {
-            format: self.verdict.format.as_ref(),
+            format,
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
-            reasoning_open: self.verdict.format.as_ref().is_some_and(|format| format.opens_reasoning(&prompt)),
+            reasoning_open: format.is_some_and(|format| format.opens_reasoning(&prompt)),
             parallel: request.parallel_tool_calls,
             new_id: Box::new(api::new_call_id),
         });
-        let response = self.receive(updates, recogniser, &request, prompt_tokens, pieces)?;
-        Ok(response.to_json())
+        let response = self.receive(updates, recogniser, request, prompt_tokens, pieces)?;
+        Ok(ChatResponse { polyfills_applied, ..response })
     }
 
-    /// Messages to prompt, with the model's own template.
-    fn render(&self, request: &ChatRequest) -> Result<String> {
+    /// Messages to prompt, with the model's own template; also the names of the polyfills that changed the messages.
+    fn render(&self, request: &ChatRequest) -> Result<(String, Vec<&'static str>)> {
         let now = match &request.now {
             Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
             None => LocalTime::now(),
@@ -168,15 +188,19 @@ impl Chat {
             ToolChoice::None => None,
             _ => Some(&request.tools).filter(|tools| !tools.is_empty()).map(Vec::as_slice),
         };
-        self.verdict.templates.render(&RenderInput {
-            messages: &request.messages,
+        let caps = &self.verdict.templates.caps().caps;
+        let allowed = request.polyfills.unwrap_or(self.polyfills);
+        let (messages, applied) = polyfill::apply(&request.messages, caps, allowed);
+        let prompt = self.verdict.templates.render(&RenderInput {
+            messages: &messages,
             tools,
             documents: None,
             add_generation_prompt: request.add_generation_prompt,
             kwargs: Some(&request.template_kwargs).filter(|kwargs| !kwargs.is_empty()),
             now,
             raw: false,
-        })
+        })?;
+        Ok((prompt, applied))
     }
 
     /// Prompt to tokens: special tokens parsed, BOS prepended where the vocabulary wants one and the text has none.
@@ -303,6 +327,7 @@ impl Chat {
             finish_reason: FinishReason::Stop,
             usage,
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
+            polyfills_applied: Vec::new(),
             diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
             ignored_keys: request.ignored_keys.clone(),
         };
@@ -321,7 +346,7 @@ impl Chat {
     }
 }
 
-type Opened = (Arc<LoadedModel>, Verdict, LogLevel);
+type Opened = (Arc<LoadedModel>, Verdict, Polyfills, LogLevel);
 
 fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
     let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
@@ -358,7 +383,7 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::ModelInvalid => CreateFailure::new("load_model", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok((model, verdict, options.log))
+    Ok((model, verdict, options.polyfills, options.log))
 }
 
 fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {
@@ -370,7 +395,7 @@ fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {
     }
 }
 
-fn cancelled_in_the_queue(ignored_keys: Vec<String>) -> ChatResponse {
+fn cancelled_before_its_turn(ignored_keys: Vec<String>) -> ChatResponse {
     ChatResponse {
         text: String::new(),
         reasoning: None,
@@ -378,6 +403,7 @@ fn cancelled_in_the_queue(ignored_keys: Vec<String>) -> ChatResponse {
         finish_reason: FinishReason::Cancelled,
         usage: Usage::default(),
         timings: Timings::default(),
+        polyfills_applied: Vec::new(),
         diagnostics: Vec::new(),
         ignored_keys,
     }

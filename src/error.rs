@@ -66,9 +66,12 @@ impl Code {
     }
 }
 
-/// What went wrong.
+/// What went wrong. One pointer wide: a `Result` that carries it costs the good path nothing.
 #[derive(Debug)]
-pub struct Error {
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     code: Code,
     message: String,
     details: Option<Map<String, Value>>,
@@ -78,7 +81,7 @@ pub struct Error {
 impl Error {
     /// An error of this code with a message for people.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error { code, message: message.into(), details: None, source: None }
+        Error(Box::new(Inner { code, message: message.into(), details: None, source: None }))
     }
 
     /// `INVALID_REQUEST` at a JSON path: `messages[2].role: unknown role "assistent"`.
@@ -89,36 +92,36 @@ impl Error {
     /// The same error with one more member in `details`.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.details.get_or_insert_default().insert(key.to_owned(), value.into());
+        self.0.details.get_or_insert_default().insert(key.to_owned(), value.into());
         self
     }
 
     /// The same error with its cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.0.source = Some(source.into());
         self
     }
 
     /// The stable code.
     pub fn code(&self) -> Code {
-        self.code
+        self.0.code
     }
 
     /// The message for people.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// What a program may want to know besides the code.
     pub fn details(&self) -> Option<&Map<String, Value>> {
-        self.details.as_ref()
+        self.0.details.as_ref()
     }
 
     /// `{"type":"error","error":{"code","message","details"?}}`.
     pub fn to_json(&self) -> Value {
-        let mut error = json!({ "code": self.code.as_str(), "message": self.message });
-        if let Some(details) = &self.details {
+        let mut error = json!({ "code": self.0.code.as_str(), "message": self.0.message });
+        if let Some(details) = &self.0.details {
             error["details"] = Value::Object(details.clone());
         }
         json!({ "type": "error", "error": error })
@@ -127,12 +130,12 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code.as_str(), self.message)
+        write!(f, "{}: {}", self.0.code.as_str(), self.0.message)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.0.source.as_deref().map(|source| source as _)
     }
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::api::{self, Fields, ToolChoice};
+use crate::api::{self, Fields, Polyfills, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{LocalTime, RenderInput, Sources};
+use crate::template::{Limits, LocalTime, RenderInput, Sources, Templates, polyfill};
 use crate::verdict::Verdict;
 
 /// `llb_template_info`.
@@ -31,25 +31,30 @@ pub fn render(request: &str) -> Result<Value> {
     if fields.boolean("spans")? == Some(true) {
         return Err(fields.invalid("spans", "not supported by this version of llb"));
     }
-    // There are no polyfills in this version: every value of this asks for what is done anyway.
-    fields.object("polyfills")?;
-    let verdict = Verdict::of(&read_sources(&mut fields)?)?;
+    let polyfills = Polyfills::read(&mut fields)?.unwrap_or_default();
+    let templates = Templates::compile(&read_sources(&mut fields)?, &Limits::default())?;
     let messages = api::check_messages(&mut fields)?;
     let tools = api::check_tools(&mut fields)?;
     let now = match fields.string("now")? {
         Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
         None => LocalTime::now(),
     };
-    let prompt = verdict.templates.render(&RenderInput {
-        messages,
+    let raw = fields.boolean("raw")?.unwrap_or(false);
+    let (messages, applied) = if raw || polyfills.none() {
+        (messages.into(), Vec::new())
+    } else {
+        polyfill::apply(messages, &templates.caps().caps, polyfills)
+    };
+    let prompt = templates.render(&RenderInput {
+        messages: &messages,
         tools: Some(tools),
         documents: fields.array("documents")?.map(Vec::as_slice),
         add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
         kwargs: fields.object("chat_template_kwargs")?,
         now,
-        raw: fields.boolean("raw")?.unwrap_or(false),
+        raw,
     })?;
-    Ok(with_ignored_keys(json!({ "type": "rendered", "prompt": prompt, "polyfills_applied": [] }), &fields))
+    Ok(with_ignored_keys(json!({ "type": "rendered", "prompt": prompt, "polyfills_applied": applied }), &fields))
 }
 
 /// `llb_template_parse`.

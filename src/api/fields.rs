@@ -94,9 +94,14 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
+    /// Whether a member was asked for.
+    pub(crate) fn knows(&self, key: &str) -> bool {
+        self.known.contains(&key)
+    }
+
     /// The members nobody asked for, by path.
     pub(crate) fn ignored(&self) -> Vec<String> {
-        self.object.keys().filter(|key| !self.known.contains(&key.as_str())).map(|key| self.path(key)).collect()
+        self.object.keys().filter(|key| !self.knows(key)).map(|key| self.path(key)).collect()
     }
 
     fn typed<T>(&mut self, key: &'static str, what: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {

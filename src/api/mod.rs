@@ -6,6 +6,7 @@ mod fields;
 mod id;
 mod message;
 mod options;
+mod polyfills;
 mod request;
 pub mod response;
 mod sampling;
@@ -13,6 +14,7 @@ mod tool;
 
 pub use id::{new_call_id, new_completion_id};
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
+pub use polyfills::Polyfills;
 pub use request::{ChatRequest, ResponseFormat, StreamFormat};
 pub use sampling::Sampling;
 pub use tool::{ToolChoice, function_name, function_parameters};

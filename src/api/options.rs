@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fields::Fields;
+use super::polyfills::Polyfills;
 use crate::error::Result;
 
 /// Which models may be opened.
@@ -111,6 +112,8 @@ pub struct CreateOptions {
     pub chat_template: Option<String>,
     /// Which models may be opened.
     pub tool_policy: ToolPolicy,
+    /// Which polyfills may change the messages of a request that does not say.
+    pub polyfills: Polyfills,
     /// Least severe message that goes to the event callback.
     pub log: LogLevel,
 }
@@ -132,6 +135,7 @@ impl CreateOptions {
             use_mlock: false,
             chat_template: None,
             tool_policy: ToolPolicy::Native,
+            polyfills: Polyfills::default(),
             log: LogLevel::Off,
         }
     }
@@ -140,7 +144,7 @@ impl CreateOptions {
     pub fn read(options: &Value) -> Result<CreateOptions> {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
-        let unsupported = ["lora", "draft_model", "components", "polyfills", "template_limits", "engine", "state_file"];
+        let unsupported = ["lora", "draft_model", "components", "template_limits", "engine", "state_file"];
         fields.refuse_unsupported(&unsupported)?;
         fields.one_of("context_overflow", &[("error", ())])?;
         let cache_types = [
@@ -173,6 +177,7 @@ impl CreateOptions {
             use_mlock: fields.boolean("use_mlock")?.unwrap_or(base.use_mlock),
             chat_template: fields.string("chat_template")?.map(str::to_owned),
             tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
+            polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
             log: fields.one_of("log", &levels)?.unwrap_or(base.log),
             model: base.model,
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, expected};
+use super::polyfills::Polyfills;
 use super::sampling::{Sampling, read_stop};
 use super::tool::{ToolChoice, read_tool_choice};
 use super::{check_messages, check_tools};
@@ -63,6 +64,8 @@ pub struct ChatRequest {
     pub include_usage: bool,
     /// Ends the request as `cancelled` when it has passed.
     pub timeout: Option<Duration>,
+    /// Which polyfills may change the messages; None is what the chat was opened with.
+    pub polyfills: Option<Polyfills>,
     /// Members that nobody reads, by path.
     pub ignored_keys: Vec<String>,
 }
@@ -74,7 +77,7 @@ impl ChatRequest {
         let messages = check_messages(fields)?.to_vec();
         let tools = check_tools(fields)?.to_vec();
         let tool_choice = read_tool_choice(fields, &tools)?;
-        fields.refuse_unsupported(&["continue_final_message", "reasoning_budget", "top_logprobs", "polyfills"])?;
+        fields.refuse_unsupported(&["continue_final_message", "reasoning_budget", "top_logprobs"])?;
         if fields.boolean("logprobs")? == Some(true) {
             return Err(fields.invalid("logprobs", "not supported by this version of llb"));
         }
@@ -112,6 +115,7 @@ impl ChatRequest {
                 .unwrap_or(StreamFormat::Text),
             include_usage,
             timeout: fields.integer("timeout_ms", 1..=i64::from(i32::MAX))?.map(|ms| Duration::from_millis(ms as u64)),
+            polyfills: Polyfills::read(fields)?,
             // OpenAI's own names that mean nothing in process: accepted, and reported as ignored below.
             ignored_keys: fields.ignored(),
             messages,

@@ -100,6 +100,8 @@ pub struct ChatResponse {
     pub usage: Usage,
     /// Times.
     pub timings: Timings,
+    /// Names of the polyfills that changed the messages.
+    pub polyfills_applied: Vec<&'static str>,
     /// `{code, message}` objects: what was relaxed, repaired or guessed.
     pub diagnostics: Vec<Value>,
     /// Members of the request that nobody reads.
@@ -131,7 +133,7 @@ impl ChatResponse {
             "usage": self.usage.to_json(),
             "timings": self.timings.to_json(self.usage),
             "logprobs": null,
-            "polyfills_applied": [],
+            "polyfills_applied": self.polyfills_applied,
             "diagnostics": self.diagnostics,
         });
         if !self.ignored_keys.is_empty() {

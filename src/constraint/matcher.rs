@@ -11,6 +11,9 @@ use once_cell::sync::OnceCell;
 
 use crate::error::{Code, Error, Result};
 
+/// Text to tokens, without special ones.
+pub type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
+
 /// A vocabulary as grammars see it.
 pub struct Words {
     /// The bytes of each token; 0xFF and the token's text where the token prints nothing.
@@ -18,7 +21,7 @@ pub struct Words {
     /// Tokens that end a generation; at least one.
     pub ends: Vec<u32>,
     /// Text to tokens, without special ones.
-    pub tokenize: Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
+    pub tokenize: Tokenize,
 }
 
 /// Compiles grammars for one vocabulary. The tables it needs (tenths of a second for a large vocabulary) are built when the
@@ -65,7 +68,7 @@ fn unusable(reason: impl Display) -> Error {
 
 struct Tokenizer {
     trie: TokTrie,
-    tokenize: Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
+    tokenize: Tokenize,
 }
 
 impl TokenizerEnv for Tokenizer {
@@ -96,7 +99,7 @@ impl Constraint {
 
     /// Takes a token the mask allowed.
     pub fn accept(&mut self, token: i32) -> Result<()> {
-        let token = TokenId::try_from(token).map_err(|error| broken(error))?;
+        let token = TokenId::try_from(token).map_err(broken)?;
         self.matcher.consume_token(token).map_err(broken)
     }
 

@@ -9,4 +9,4 @@ mod matcher;
 
 pub use grammar::{forced_calls, json_object, json_schema};
 #[cfg(feature = "engine")]
-pub use matcher::{Constraint, Grammars, Words};
+pub use matcher::{Constraint, Grammars, Tokenize, Words};

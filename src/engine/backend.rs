@@ -42,6 +42,9 @@ pub trait Backend {
     /// Number of sequences.
     fn n_sequences(&self) -> usize;
 
+    /// Whether a fault has left it in an unknown state. Then every call fails, and nothing of it is touched again.
+    fn is_broken(&self) -> bool;
+
     /// Computes a batch. `abort` is asked now and then while it runs.
     fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded>;
 

@@ -138,6 +138,11 @@ impl Scheduler {
         self.waiting.is_empty() && self.active.is_empty()
     }
 
+    /// Whether the backend cannot be used any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.backend.is_broken()
+    }
+
     /// Ends every job with an error: the engine cannot go on.
     pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
         for job in self.waiting.drain(..).chain(self.active.drain(..).map(|active| active.job)) {

@@ -56,7 +56,7 @@ impl Engine {
                 }
                 Err(_) => {
                     let _ = thread.join();
-                    return Err(engine_panicked());
+                    return Err(stopped());
                 }
             }
         }
@@ -64,11 +64,13 @@ impl Engine {
 
     /// Hands a job to the engine; its updates come through the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
-        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
-        match sent {
-            Some(Ok(())) if !self.broken.load(Ordering::Acquire) => Ok(()),
-            _ => Err(engine_panicked()),
-        }
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(stopped()) }
+    }
+
+    /// Whether a fault has stopped it; a new one can be made.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
     }
 
     /// The model's vocabulary.
@@ -102,25 +104,33 @@ where
     };
     let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab));
     let _ = report.send(Loading::Finished(Ok(vocab)));
-    let served = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, inbox)));
-    if let Err(payload) = served {
-        broken.store(true, Ordering::Release);
-        let error = crate::panic::error(&*payload);
-        let again = || Error::new(error.code(), error.message());
-        scheduler.fail_all(again);
-        // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
-        for job in inbox.iter() {
-            let _ = job.updates.send(Update::Failed(again()));
-        }
+    let fault = match catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, inbox))) {
+        Ok(Served::ToTheEnd) => return,
+        Ok(Served::UntilAFault) => stopped(),
+        Err(payload) => crate::panic::error(&*payload),
+    };
+    broken.store(true, Ordering::Release);
+    let again = || Error::new(fault.code(), fault.message());
+    scheduler.fail_all(again);
+    // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
+    for job in inbox.iter() {
+        let _ = job.updates.send(Update::Failed(again()));
     }
 }
 
-fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Job>) {
-    loop {
+enum Served {
+    /// Nobody is left to send a job.
+    ToTheEnd,
+    /// The backend is broken.
+    UntilAFault,
+}
+
+fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Job>) -> Served {
+    while !scheduler.is_broken() {
         if scheduler.is_idle() {
             match inbox.recv() {
                 Ok(job) => scheduler.add(job),
-                Err(_) => return,
+                Err(_) => return Served::ToTheEnd,
             }
         }
         for job in inbox.try_iter() {
@@ -128,8 +138,9 @@ fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Job>) {
         }
         scheduler.step();
     }
+    Served::UntilAFault
 }
 
-fn engine_panicked() -> Error {
+fn stopped() -> Error {
     Error::new(Code::EngineClosed, "the engine of this model has stopped after a fault; create the chat again")
 }

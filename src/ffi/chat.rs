@@ -140,7 +140,7 @@ pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
     guard::quietly(|| {
         let Some(removed) = handle::remove(chat) else { return };
         if callback::is_running_here(handle::key(chat)) {
-            removed.close_soon();
+            removed.close_from_callback();
         } else {
             removed.close();
         }
@@ -160,7 +160,7 @@ fn call(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<Value>) -> Res
     if reply.as_ref().is_err_and(|error| error.code() == Code::InternalBridgeError) {
         // Whatever broke, this handle is not used again.
         if let Some(chat) = handle::remove(handle) {
-            chat.close_soon();
+            chat.close();
         }
     }
     reply

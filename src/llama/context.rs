@@ -124,9 +124,13 @@ impl Backend for LlamaContext {
         self.n_parallel
     }
 
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     fn decode(&mut self, batch: &[Entry], abort: AbortCheck) -> Result<Decoded> {
         // More tokens than n_batch is an assertion in llama.cpp, an end of the process.
-        if batch.len() > self.n_batch || batch.is_empty() {
+        if batch.len() > self.n_batch || batch.is_empty() || self.broken {
             return Err(Error::new(Code::InternalBridgeError, format!("a batch of {} tokens", batch.len())));
         }
         if self.broken {

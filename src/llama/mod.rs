@@ -19,7 +19,9 @@ pub use shared::{LoadedModel, open};
 
 /// llama.cpp's own version text, as `llb_version` shows it.
 pub fn version() -> String {
-    // SAFETY: returns a static, NUL-terminated string.
-    let text = unsafe { std::ffi::CStr::from_ptr(llama_cpp_sys_2::llama_version()) };
+    // SAFETY: takes nothing.
+    let text = unsafe { llama_cpp_sys_2::llama_version() };
+    // SAFETY: a static, NUL-terminated string.
+    let text = unsafe { std::ffi::CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

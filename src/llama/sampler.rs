@@ -53,8 +53,9 @@ impl LlamaSampler {
         // SAFETY: chain and array are alive; samplers reorder and shrink the array, never grow it.
         unsafe { sys::llama_sampler_apply(self.chain.as_ptr(), &raw mut array) };
         let selected = usize::try_from(array.selected).ok().filter(|index| *index < array.size)?;
-        // SAFETY: `selected` is below `size`, and a sampler may have moved `data` to memory of the chain's, still alive.
-        Some(unsafe { (*array.data.add(selected)).id })
+        // SAFETY: a sampler may have moved `data` to memory of the chain's; either way it holds `size` elements and is alive.
+        let candidates = unsafe { std::slice::from_raw_parts(array.data, array.size) };
+        Some(candidates[selected].id)
     }
 }
 

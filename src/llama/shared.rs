@@ -79,7 +79,7 @@ pub fn open(
     };
     // Held while loading: a second chat on the same file waits for the first one's load.
     let mut slot = entry.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(model) = slot.upgrade() {
+    if let Some(model) = slot.upgrade().filter(|model| !model.engine.is_broken()) {
         on_progress(1.0);
         return Ok(model);
     }

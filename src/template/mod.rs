@@ -12,6 +12,7 @@ mod filters;
 mod limits;
 mod methods;
 mod namespace;
+pub mod polyfill;
 mod prepare;
 mod probe;
 mod source;

@@ -1,0 +1,74 @@
+import dev.llb.ChatOptions;
+import dev.llb.ChatReply;
+import dev.llb.ChatRequest;
+import dev.llb.LlbChat;
+import dev.llb.LlbException;
+import dev.llb.Message;
+import dev.llb.Tool;
+import dev.llb.ToolCall;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * A model asks for a tool, the program runs it, the model answers with what it got. See the README for how to run it:
+ *
+ * <pre>java … examples/Tools.java model.gguf ["a question"]</pre>
+ */
+public class Tools {
+
+    private static final Tool WEATHER = Tool.of(
+            "get_weather",
+            "The weather in a city, now",
+            """
+            {"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}""");
+
+    public static void main(String[] args) {
+        if (args.length == 0) {
+            System.err.println("usage: Tools.java model.gguf [question]");
+            System.exit(2);
+        }
+        String question = args.length > 1 ? args[1] : "What is the weather in Paris?";
+        try (LlbChat chat = LlbChat.open(ChatOptions.builder(Path.of(args[0])).build())) {
+            converse(chat, question);
+        } catch (LlbException e) {
+            System.err.println(e.getMessage());
+            System.exit(1);
+        }
+    }
+
+    private static void converse(LlbChat chat, String question) {
+        List<Message> messages = new ArrayList<>(List.of(Message.user(question)));
+        ChatReply asked = chat.infer(ChatRequest.builder()
+                .messages(messages)
+                .tool(WEATHER)
+                .toolChoice("required")
+                .parallelToolCalls(false)
+                .temperature(0)
+                .build());
+        messages.add(asked.message());
+        for (ToolCall call : asked.toolCalls()) {
+            String result = weather(String.valueOf(call.argumentsAsMap().get("city")));
+            System.out.println(call.name() + call.arguments() + " = " + result);
+            messages.add(Message.tool(call, result));
+        }
+        ChatReply answer = chat.stream(
+                ChatRequest.builder()
+                        .messages(messages)
+                        .tool(WEATHER)
+                        .temperature(0)
+                        .maxTokens(100)
+                        .build(),
+                piece -> {
+                    System.out.print(piece);
+                    System.out.flush();
+                });
+        System.out.println();
+        System.out.println(answer.usage());
+    }
+
+    /** Here a program would ask a weather service. */
+    private static String weather(String city) {
+        return "{\"city\":\"" + city + "\",\"celsius\":22,\"sky\":\"clear\"}";
+    }
+}

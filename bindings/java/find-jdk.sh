@@ -1,0 +1,38 @@
+#!/bin/sh
+# Prints the home of the newest JDK of version 22 or later, or nothing and exit 1.
+# Looks at JAVA_HOME, /usr/lib/jvm/* and the java on PATH. Of two of one version the first found wins.
+
+oldest=22
+best=
+best_version=0
+
+# major_version HOME: the feature release of the JDK there, as 22 or 25; nothing when it is no JDK.
+major_version() {
+    [ -x "$1/bin/java" ] && [ -x "$1/bin/javac" ] || return 0
+    if [ -r "$1/release" ]; then
+        sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$1/release"
+    else
+        "$1/bin/java" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'
+    fi
+}
+
+consider() {
+    [ -n "$1" ] || return 0
+    version=$(major_version "$1")
+    if [ "${version:-0}" -ge "$oldest" ] && [ "$version" -gt "$best_version" ]; then
+        best=$1
+        best_version=$version
+    fi
+}
+
+consider "${JAVA_HOME:-}"
+for home in /usr/lib/jvm/*; do
+    consider "$home"
+done
+if java=$(command -v java); then
+    java=$(readlink -f "$java" 2>/dev/null || printf '%s\n' "$java")
+    consider "${java%/bin/java}"
+fi
+
+[ -n "$best" ] || exit 1
+printf '%s\n' "$best"

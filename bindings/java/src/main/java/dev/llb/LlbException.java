@@ -1,0 +1,67 @@
+package dev.llb;
+
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A call failed. {@link #code} says how in a word that stays the same between versions, the message says what and
+ * where.
+ *
+ * <p>The codes are those of the library, as {@code INVALID_REQUEST}, {@code ENGINE_CLOSED} or
+ * {@code MODEL_NOT_TOOL_CAPABLE}, and two of this binding: {@code LIBRARY_NOT_FOUND} and
+ * {@code LIBRARY_INCOMPATIBLE}.
+ */
+public final class LlbException extends RuntimeException {
+
+    private static final long serialVersionUID = 1;
+
+    private final String code;
+    private final transient Map<String, Object> details;
+    private final transient List<String> events;
+
+    LlbException(String code, String message) {
+        this(code, message, Map.of(), List.of(), null);
+    }
+
+    LlbException(String code, String message, Throwable cause) {
+        this(code, message, Map.of(), List.of(), cause);
+    }
+
+    LlbException(String code, String message, Map<String, Object> details, List<String> events) {
+        this(code, message, details, events, null);
+    }
+
+    private LlbException(
+            String code, String message, Map<String, Object> details, List<String> events, Throwable cause) {
+        super(code + ": " + message, cause);
+        this.code = code;
+        this.details = details;
+        this.events = List.copyOf(events);
+    }
+
+    /** The exception for an {@code error} object of the library: {@code code}, {@code message}, maybe {@code details}. */
+    static LlbException of(Map<String, Object> error, List<String> events) {
+        String code = Json.string(error.get("code"));
+        String message = Json.string(error.get("message"));
+        return new LlbException(
+                code != null ? code : "INTERNAL_BRIDGE_ERROR",
+                message != null ? message : "the library gave no message",
+                Json.object(error.get("details")),
+                events);
+    }
+
+    /** The stable word for this kind of failure. */
+    public String code() {
+        return code;
+    }
+
+    /** What the library tells beyond the message; empty when that is nothing. */
+    public Map<String, Object> details() {
+        return details != null ? details : Map.of();
+    }
+
+    /** The events of an {@link LlbChat#open open} that failed, in order; empty for every other call. */
+    public List<String> events() {
+        return events != null ? events : List.of();
+    }
+}

@@ -1,0 +1,82 @@
+package dev.llb;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+
+/**
+ * One message of a conversation, in the shape of an OpenAI chat message.
+ *
+ * @param role {@code system}, {@code user}, {@code assistant} or {@code tool}
+ * @param content a {@link String}, a list of content parts, or null
+ * @param reasoningContent what an assistant thought before it answered, or null
+ * @param toolCalls what an assistant asks for; empty for none
+ * @param toolCallId the call that a {@code tool} message answers, or null
+ * @param name the tool that answers, or who speaks; may be null
+ */
+public record Message(
+        String role,
+        Object content,
+        String reasoningContent,
+        List<ToolCall> toolCalls,
+        String toolCallId,
+        String name) {
+
+    public Message {
+        Objects.requireNonNull(role, "role");
+        if (content != null && !(content instanceof String) && !(content instanceof List<?>)) {
+            throw new IllegalArgumentException("content: neither text nor a list of parts: " + content.getClass());
+        }
+        toolCalls = toolCalls == null ? List.of() : List.copyOf(toolCalls);
+    }
+
+    public static Message system(String text) {
+        return new Message("system", text, null, null, null, null);
+    }
+
+    public static Message user(String text) {
+        return new Message("user", text, null, null, null, null);
+    }
+
+    /** A user message of content parts, as {@code {"type":"text","text":"…"}}. */
+    public static Message user(List<Map<String, Object>> parts) {
+        return new Message("user", List.copyOf(parts), null, null, null, null);
+    }
+
+    public static Message assistant(String text) {
+        return new Message("assistant", text, null, null, null, null);
+    }
+
+    /** An assistant's message that calls tools; {@code text} may be null. */
+    public static Message assistant(String text, List<ToolCall> calls) {
+        return new Message("assistant", text, null, calls, null, null);
+    }
+
+    /** The result of a tool, as the answer to {@code call}. */
+    public static Message tool(ToolCall call, String result) {
+        return new Message("tool", result, null, null, call.id(), call.name());
+    }
+
+    static Message of(Map<String, Object> fields) {
+        return new Message(
+                Objects.requireNonNullElse(Json.string(fields.get("role")), "assistant"),
+                fields.get("content"),
+                Json.string(fields.get("reasoning_content")),
+                Json.objects(fields.get("tool_calls")).stream().map(ToolCall::of).toList(),
+                Json.string(fields.get("tool_call_id")),
+                Json.string(fields.get("name")));
+    }
+
+    Map<String, Object> toMap() {
+        Fields fields = new Fields();
+        fields.put("role", role);
+        fields.put("content", content);
+        fields.putIfSet("reasoning_content", reasoningContent);
+        if (!toolCalls.isEmpty()) {
+            fields.put("tool_calls", toolCalls.stream().map(ToolCall::toMap).toList());
+        }
+        fields.putIfSet("tool_call_id", toolCallId);
+        fields.putIfSet("name", name);
+        return fields;
+    }
+}

@@ -1,0 +1,290 @@
+package dev.llb;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemorySegment;
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * The functions of {@code llb.h}, with Java strings for C strings. The only class that calls the library.
+ *
+ * <p>Every string the library returns is copied and freed here. Nothing here checks or reads JSON.
+ */
+@SuppressWarnings("restricted")
+final class Native {
+
+    /** The oldest ABI this binding was written for; the library only ever adds to it. */
+    private static final int OLDEST_ABI = 1;
+
+    private static final Linker LINKER = Linker.nativeLinker();
+    private static final FunctionDescriptor CALLBACK = FunctionDescriptor.ofVoid(ADDRESS, ADDRESS);
+    private static final MethodHandle UPCALL;
+
+    static {
+        try {
+            UPCALL = MethodHandles.lookup().findStatic(
+                    Native.class,
+                    "upcall",
+                    MethodType.methodType(void.class, Callback.class, MemorySegment.class, MemorySegment.class));
+        } catch (ReflectiveOperationException e) {
+            throw new AssertionError("upcall is in this class", e);
+        }
+    }
+
+    private static volatile Native instance;
+
+    private final NativeLibrary.Loaded library;
+    private final MethodHandle version;
+    private final MethodHandle abiVersion;
+    private final MethodHandle modelInfo;
+    private final MethodHandle chatCreate;
+    private final MethodHandle chatCreateWith;
+    private final MethodHandle chatInfer;
+    private final MethodHandle chatInferStream;
+    private final MethodHandle chatExplain;
+    private final MethodHandle chatCancel;
+    private final MethodHandle chatDestroy;
+    private final MethodHandle templateInfo;
+    private final MethodHandle templateRender;
+    private final MethodHandle templateParse;
+    private final MethodHandle templateCompose;
+    private final MethodHandle modelFetch;
+    private final MethodHandle modelFetchCancel;
+    private final MethodHandle lastError;
+    private final MethodHandle stringFree;
+
+    private Native(NativeLibrary.Loaded library) {
+        this.library = library;
+        FunctionDescriptor textToText = FunctionDescriptor.of(ADDRESS, ADDRESS);
+        version = bind("llb_version", FunctionDescriptor.of(ADDRESS));
+        abiVersion = bind("llb_abi_version", FunctionDescriptor.of(JAVA_INT));
+        int abi = abiVersion();
+        if (Integer.compareUnsigned(abi, OLDEST_ABI) < 0) {
+            throw incompatible("speaks ABI " + abi + "; this binding needs " + OLDEST_ABI + " or later");
+        }
+        modelInfo = bind("llb_model_info", textToText);
+        chatCreate = bind("llb_chat_create", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS));
+        chatCreateWith = bind("llb_chat_create_with", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS));
+        chatInfer = bind("llb_chat_infer", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS));
+        chatInferStream =
+                bind("llb_chat_infer_stream", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS));
+        chatExplain = bind("llb_chat_explain", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS));
+        chatCancel = bind("llb_chat_cancel", FunctionDescriptor.ofVoid(ADDRESS));
+        chatDestroy = bind("llb_chat_destroy", FunctionDescriptor.ofVoid(ADDRESS));
+        templateInfo = bind("llb_template_info", textToText);
+        templateRender = bind("llb_template_render", textToText);
+        templateParse = bind("llb_template_parse", textToText);
+        templateCompose = bind("llb_template_compose", textToText);
+        modelFetch = bind("llb_model_fetch", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS));
+        modelFetchCancel = bind("llb_model_fetch_cancel", FunctionDescriptor.ofVoid(ADDRESS));
+        lastError = bind("llb_last_error", FunctionDescriptor.of(ADDRESS));
+        stringFree = bind("llb_string_free", FunctionDescriptor.ofVoid(ADDRESS));
+    }
+
+    /** The library, loaded at the first call. One that cannot be loaded is looked for again at the next. */
+    static Native get() {
+        Native found = instance;
+        if (found == null) {
+            synchronized (Native.class) {
+                found = instance;
+                if (found == null) {
+                    found = new Native(NativeLibrary.load());
+                    instance = found;
+                }
+            }
+        }
+        return found;
+    }
+
+    private MethodHandle bind(String name, FunctionDescriptor type) {
+        MemorySegment function = library.symbols().find(name).orElseThrow(() -> incompatible("has no " + name));
+        return LINKER.downcallHandle(function, type);
+    }
+
+    private LlbException incompatible(String what) {
+        return new LlbException("LIBRARY_INCOMPATIBLE", "the llb library (" + library.origin() + ") " + what);
+    }
+
+    /** What a create gave: a handle, or the library's {@code llb_last_error}. */
+    record Created(MemorySegment handle, String error) {}
+
+    // Chats
+
+    Created chatCreate(String path, MemorySegment onEvent) {
+        return create(chatCreate, path, onEvent);
+    }
+
+    Created chatCreateWith(String optionsJson, MemorySegment onEvent) {
+        return create(chatCreateWith, optionsJson, onEvent);
+    }
+
+    private Created create(MethodHandle function, String input, MemorySegment onEvent) {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment handle = (MemorySegment) function.invokeExact(text(arena, input), onEvent, MemorySegment.NULL);
+            if (handle.address() != 0) {
+                return new Created(handle, null);
+            }
+            // The error belongs to the carrier thread: nothing that could move a virtual thread lies in between.
+            return new Created(null, take((MemorySegment) lastError.invokeExact()));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    String chatInfer(MemorySegment chat, String requestJson) {
+        try (Arena arena = Arena.ofConfined()) {
+            return take((MemorySegment) chatInfer.invokeExact(chat, text(arena, requestJson)));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    /** The callback is reachable for the library until this returns. */
+    String chatInferStream(MemorySegment chat, String requestJson, Callback onPiece) {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment request = text(arena, requestJson);
+            return take((MemorySegment)
+                    chatInferStream.invokeExact(chat, request, stub(onPiece, arena), MemorySegment.NULL));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    String chatExplain(MemorySegment chat, String requestJson) {
+        try (Arena arena = Arena.ofConfined()) {
+            return take((MemorySegment) chatExplain.invokeExact(chat, text(arena, requestJson)));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    void chatCancel(MemorySegment chat) {
+        try {
+            chatCancel.invokeExact(chat);
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    void chatDestroy(MemorySegment chat) {
+        try {
+            chatDestroy.invokeExact(chat);
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    // Models, templates and the library itself
+
+    String modelInfo(String path) {
+        return answer(modelInfo, path);
+    }
+
+    String templateInfo(String requestJson) {
+        return answer(templateInfo, requestJson);
+    }
+
+    String templateRender(String requestJson) {
+        return answer(templateRender, requestJson);
+    }
+
+    String templateParse(String requestJson) {
+        return answer(templateParse, requestJson);
+    }
+
+    String templateCompose(String requestJson) {
+        return answer(templateCompose, requestJson);
+    }
+
+    private String answer(MethodHandle function, String input) {
+        try (Arena arena = Arena.ofConfined()) {
+            return take((MemorySegment) function.invokeExact(text(arena, input)));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    String modelFetch(String requestJson, Callback onEvent) {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment request = text(arena, requestJson);
+            return take((MemorySegment) modelFetch.invokeExact(request, stub(onEvent, arena), MemorySegment.NULL));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    void modelFetchCancel(String id) {
+        try (Arena arena = Arena.ofConfined()) {
+            modelFetchCancel.invokeExact(text(arena, id));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    String version() {
+        try {
+            return read((MemorySegment) version.invokeExact());
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    int abiVersion() {
+        try {
+            return (int) abiVersion.invokeExact();
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    // Strings and callbacks
+
+    private static MemorySegment text(Arena arena, String text) {
+        int nul = text.indexOf('\0');
+        if (nul >= 0) {
+            throw new LlbException("INVALID_REQUEST", "the text holds a NUL character at index " + nul);
+        }
+        return arena.allocateFrom(text, StandardCharsets.UTF_8);
+    }
+
+    private String take(MemorySegment text) throws Throwable {
+        try {
+            return read(text);
+        } finally {
+            stringFree.invokeExact(text);
+        }
+    }
+
+    private static String read(MemorySegment text) {
+        return text.address() == 0 ? "" : text.reinterpret(Long.MAX_VALUE).getString(0, StandardCharsets.UTF_8);
+    }
+
+    /** A C function pointer for {@code callback}, valid as long as {@code arena} is open. */
+    static MemorySegment stub(Callback callback, Arena arena) {
+        return LINKER.upcallStub(MethodHandles.insertArguments(UPCALL, 0, callback), CALLBACK, arena);
+    }
+
+    /** What the library calls. An exception that left it would end the process. */
+    private static void upcall(Callback callback, MemorySegment text, MemorySegment userData) {
+        try {
+            callback.accept(read(text));
+        } catch (Throwable thrown) {
+            try {
+                callback.fail(thrown);
+            } catch (Throwable cannotStop) {
+                // The failure is kept; the work it should stop runs to its end.
+            }
+        }
+    }
+
+    private static RuntimeException unexpected(Throwable thrown) {
+        throw Callback.<RuntimeException>unchecked(thrown);
+    }
+}

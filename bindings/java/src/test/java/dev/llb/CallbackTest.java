@@ -1,0 +1,136 @@
+package dev.llb;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.Test;
+
+/** What callbacks may do, and what becomes of what they throw. */
+class CallbackTest {
+
+    private static final ChatRequest LONG =
+            ChatRequest.builder().user("hi").maxTokens(100_000).build();
+
+    @Test
+    void anExceptionEndsTheReplyAndComesBack() {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+            IllegalStateException thrown = new IllegalStateException("enough");
+            AtomicInteger pieces = new AtomicInteger();
+            assertSame(thrown, assertThrows(IllegalStateException.class, () -> chat.stream(LONG, piece -> {
+                pieces.incrementAndGet();
+                throw thrown;
+            })));
+            assertEquals(1, pieces.get());
+            // The chat is as good as before.
+            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build()).finishReason());
+        }
+    }
+
+    @Test
+    void anErrorAndACheckedExceptionComeBackAsTheyWere() {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+            StackOverflowError error = new StackOverflowError();
+            assertSame(error, assertThrows(StackOverflowError.class, () -> chat.stream(LONG, piece -> {
+                throw error;
+            })));
+            IOException checked = new IOException("sneaked");
+            assertSame(checked, assertThrows(IOException.class, () -> chat.stream(LONG, piece -> {
+                throw Callback.<RuntimeException>unchecked(checked);
+            })));
+        }
+    }
+
+    @Test
+    void anExceptionOfTheEventListenerComesBackOnce() {
+        AtomicReference<RuntimeException> toThrow = new AtomicReference<>();
+        ChatOptions options = ChatOptions.builder(TestFiles.scripted("text.gguf"))
+                .onEvent(event -> {
+                    if (toThrow.get() != null) {
+                        throw toThrow.get();
+                    }
+                })
+                .build();
+        LlbChat chat = LlbChat.open(options);
+        toThrow.set(new IllegalStateException("no events, please"));
+        assertSame(
+                toThrow.get(),
+                assertThrows(IllegalStateException.class, () -> chat.infer(ChatRequest.of("hi"))));
+        toThrow.set(null);
+        assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+        toThrow.set(new IllegalStateException("not at the end either"));
+        assertSame(toThrow.get(), assertThrows(IllegalStateException.class, chat::close));
+        chat.close();
+    }
+
+    @Test
+    void cancelInACallback() {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+            List<String> pieces = new ArrayList<>();
+            ChatReply reply = chat.stream(LONG, piece -> {
+                pieces.add(piece);
+                if (pieces.size() == 3) {
+                    chat.cancel();
+                }
+            });
+            assertEquals("cancelled", reply.finishReason());
+            assertEquals(String.join("", pieces), reply.text());
+        }
+    }
+
+    @Test
+    void aRequestInACallbackIsRefused() {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+            LlbException e = assertThrows(
+                    LlbException.class,
+                    () -> chat.stream(LONG, piece -> chat.infer(ChatRequest.of("and this"))));
+            assertEquals("BUSY", e.code());
+        }
+    }
+
+    @Test
+    void templatesMayBeUsedInACallback() {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
+            AtomicReference<String> rendered = new AtomicReference<>();
+            chat.stream(ChatRequest.of("hi"), piece -> rendered.set(Llb.templateRender(TemplateTest.RENDER)));
+            assertEquals("rendered", Json.readObject(rendered.get()).get("type"));
+        }
+    }
+
+    @Test
+    void closeInACallback() throws Exception {
+        CountDownLatch destroyed = new CountDownLatch(1);
+        ChatOptions options = ChatOptions.builder(TestFiles.scripted("long.gguf"))
+                .onEvent(event -> {
+                    if (event.equals("destroy")) {
+                        destroyed.countDown();
+                    }
+                })
+                .build();
+        LlbChat chat = LlbChat.open(options);
+        AtomicBoolean returned = new AtomicBoolean();
+        try {
+            ChatReply reply = chat.stream(LONG, piece -> {
+                chat.close();
+                returned.set(true);
+            });
+            assertEquals("cancelled", reply.finishReason());
+        } catch (LlbException e) {
+            assertTrue(List.of("ENGINE_CLOSED", "CANCELLED").contains(e.code()), e.code());
+        }
+        assertTrue(returned.get());
+        assertTrue(destroyed.await(60, TimeUnit.SECONDS));
+        assertEquals(
+                "ENGINE_CLOSED",
+                assertThrows(LlbException.class, () -> chat.infer(ChatRequest.of("hi"))).code());
+    }
+}

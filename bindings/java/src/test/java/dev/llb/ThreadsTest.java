@@ -1,0 +1,178 @@
+package dev.llb;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+
+/** Chats from several threads, and chats that are closed. */
+class ThreadsTest {
+
+    private static final ChatRequest LONG =
+            ChatRequest.builder().user("hi").maxTokens(100_000).build();
+
+    @Test
+    void cancelFromAnotherThread() throws Exception {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"));
+                ExecutorService other = Executors.newSingleThreadExecutor()) {
+            CountDownLatch running = new CountDownLatch(1);
+            CountDownLatch cancelled = new CountDownLatch(1);
+            Future<ChatReply> reply = other.submit(() -> chat.stream(LONG, piece -> {
+                running.countDown();
+                await(cancelled);
+            }));
+            await(running);
+            chat.cancel();
+            cancelled.countDown();
+            assertEquals("cancelled", reply.get().finishReason());
+            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build()).finishReason());
+        }
+    }
+
+    /** The request ends early, or had ended: nothing hangs and nothing is lost. */
+    @Test
+    void closeWhileAnotherThreadWaitsForAReply() throws Exception {
+        LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"));
+        try (ExecutorService other = Executors.newSingleThreadExecutor()) {
+            CountDownLatch running = new CountDownLatch(1);
+            Future<String> end = other.submit(() -> {
+                try {
+                    return chat.stream(LONG, piece -> running.countDown()).finishReason();
+                } catch (LlbException e) {
+                    return e.code();
+                }
+            });
+            await(running);
+            chat.close();
+            String how = end.get();
+            assertTrue(List.of("cancelled", "CANCELLED", "ENGINE_CLOSED", "stop").contains(how), how);
+        }
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            assertTrue(latch.await(60, TimeUnit.SECONDS));
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    @Test
+    void afterCloseEveryCallSaysSo() {
+        LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"));
+        chat.close();
+        chat.close();
+        chat.cancel();
+        ChatRequest request = ChatRequest.of("hi");
+        checkClosed(assertThrows(LlbException.class, () -> chat.infer(request)));
+        checkClosed(assertThrows(LlbException.class, () -> chat.stream(request, piece -> {})));
+        checkClosed(assertThrows(LlbException.class, () -> chat.explain(request)));
+        assertTrue(chat.inferJson(request.toJson()).contains("ENGINE_CLOSED"));
+    }
+
+    private static void checkClosed(LlbException e) {
+        assertEquals("ENGINE_CLOSED", e.code());
+    }
+
+    @Test
+    void manyThreadsOnOneChat() throws Exception {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"));
+                ExecutorService threads = Executors.newFixedThreadPool(4)) {
+            List<Future<ChatReply>> replies = new ArrayList<>();
+            for (int i = 0; i < 16; i++) {
+                replies.add(threads.submit(() -> chat.stream(ChatRequest.of("hi"), piece -> {})));
+            }
+            for (Future<ChatReply> reply : replies) {
+                assertEquals(TestFiles.expected("text"), reply.get().text());
+            }
+        }
+    }
+
+    @Test
+    void manyChatsOfOneFile() throws Exception {
+        Path model = TestFiles.scripted("text.gguf");
+        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            List<Future<String>> replies = new ArrayList<>();
+            for (int i = 0; i < 8; i++) {
+                replies.add(threads.submit(() -> {
+                    try (LlbChat chat = LlbChat.open(model)) {
+                        return chat.infer(ChatRequest.of("hi")).text();
+                    }
+                }));
+            }
+            for (Future<String> reply : replies) {
+                assertEquals(TestFiles.expected("text"), reply.get());
+            }
+        }
+    }
+
+    @Test
+    void refusalsInManyThreadsKeepTheirOwnReason() throws Exception {
+        Path noTools = TestFiles.scripted("no_tools.gguf");
+        Path truncated = TestFiles.scripted("truncated.gguf");
+        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            List<Future<String>> codes = new ArrayList<>();
+            for (int i = 0; i < 64; i++) {
+                Path model = i % 2 == 0 ? noTools : truncated;
+                codes.add(threads.submit(
+                        () -> assertThrows(LlbException.class, () -> LlbChat.open(model)).code()));
+            }
+            for (int i = 0; i < codes.size(); i++) {
+                assertEquals(i % 2 == 0 ? "MODEL_NOT_TOOL_CAPABLE" : "MODEL_INVALID", codes.get(i).get());
+            }
+        }
+    }
+
+    @Test
+    void manyOpensAndCloses() {
+        Path model = TestFiles.scripted("text.gguf");
+        for (int i = 0; i < 50; i++) {
+            try (LlbChat chat = LlbChat.open(model)) {
+                if (i % 10 == 0) {
+                    assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+                }
+            }
+        }
+    }
+
+    @Test
+    void manyThreadsCloseOneChat() throws Exception {
+        for (int round = 0; round < 10; round++) {
+            LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"));
+            try (ExecutorService threads = Executors.newFixedThreadPool(4)) {
+                List<Future<?>> done = new ArrayList<>();
+                for (int i = 0; i < 4; i++) {
+                    boolean closes = i > 0;
+                    done.add(threads.submit(() -> {
+                        if (closes) {
+                            chat.close();
+                        } else {
+                            chat.inferJson(ChatRequest.of("hi").toJson());
+                        }
+                    }));
+                }
+                for (Future<?> one : done) {
+                    one.get();
+                }
+            }
+        }
+    }
+
+    @Test
+    void anInterruptStaysPending() {
+        try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
+            Thread.currentThread().interrupt();
+            assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+            assertTrue(Thread.interrupted());
+        }
+    }
+}

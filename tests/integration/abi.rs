@@ -1,0 +1,200 @@
+//! The C functions, as tests call them: strings in, JSON out, every reply freed.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use llb::ffi;
+use serde_json::{Value, json};
+
+use crate::scripted;
+
+/// The folder of the scripted models, written once per test run.
+pub fn scripted_model(name: &str) -> String {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        scripted::write_all(folder.path()).unwrap();
+        folder
+    });
+    folder.path().join(name).to_str().unwrap().to_owned()
+}
+
+/// A real model, or None with a line that says so; with `LLB_REQUIRE_ALL=1` its absence is a failure.
+pub fn real_model(name: &str) -> Option<String> {
+    let path = std::env::var_os("LLB_MODELS").map(|folder| PathBuf::from(folder).join(name)).filter(|path| path.is_file());
+    if path.is_none() {
+        assert!(std::env::var_os("LLB_REQUIRE_ALL").is_none(), "{name} is not in LLB_MODELS");
+        eprintln!("SKIPPED: {name} is not in LLB_MODELS (make models fetches it)");
+    }
+    path.map(|path| path.to_str().unwrap().to_owned())
+}
+
+/// The JSON of a string the library returned; the string is freed.
+pub fn take(reply: *const c_char) -> Value {
+    assert!(!reply.is_null(), "a reply is never NULL");
+    // SAFETY: the library returned a NUL-terminated string.
+    let value = serde_json::from_slice(unsafe { CStr::from_ptr(reply) }.to_bytes()).expect("a reply is JSON");
+    // SAFETY: the string came from the library and is not used after this.
+    unsafe { ffi::llb_string_free(reply) };
+    value
+}
+
+pub fn model_info(path: &str) -> Value {
+    let path = CString::new(path).unwrap();
+    // SAFETY: NUL-terminated.
+    take(unsafe { ffi::llb_model_info(path.as_ptr()) })
+}
+
+pub fn last_error() -> Value {
+    take(ffi::llb_last_error())
+}
+
+/// A template function of one JSON argument.
+pub fn template(function: unsafe extern "C" fn(*const c_char) -> *const c_char, request: &Value) -> Value {
+    let request = CString::new(request.to_string()).unwrap();
+    // SAFETY: NUL-terminated.
+    take(unsafe { function(request.as_ptr()) })
+}
+
+unsafe extern "C" fn record(text: *const c_char, user_data: *mut c_void) {
+    // SAFETY: the library passes a string that lives during the call.
+    let text = unsafe { CStr::from_ptr(text) }.to_str().expect("callbacks get UTF-8").to_owned();
+    // SAFETY: the tests pass a pointer to a recorder that outlives the calls.
+    let recorder = unsafe { &*user_data.cast::<Recorder>() };
+    recorder.lines.lock().unwrap().push(text.clone());
+    if let Some(react) = &recorder.react {
+        react(&text);
+    }
+}
+
+type Reaction = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What a callback received.
+#[derive(Default)]
+pub struct Recorder {
+    lines: std::sync::Mutex<Vec<String>>,
+    react: Option<Reaction>,
+}
+
+impl Recorder {
+    /// A recorder that also does something with each line, inside the callback.
+    pub fn reacting(react: impl Fn(&str) + Send + Sync + 'static) -> Recorder {
+        Recorder { react: Some(Box::new(react)), ..Recorder::default() }
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+}
+
+/// A chat that is destroyed when dropped.
+pub struct Chat {
+    handle: usize,
+    events: Box<Recorder>,
+}
+
+/// Why create failed: the events, and `llb_last_error`.
+#[derive(Debug)]
+pub struct Refused {
+    pub events: Vec<String>,
+    pub error: Value,
+}
+
+impl Refused {
+    pub fn code(&self) -> &str {
+        self.error["error"]["code"].as_str().unwrap()
+    }
+
+    pub fn message(&self) -> &str {
+        self.error["error"]["message"].as_str().unwrap()
+    }
+}
+
+impl Chat {
+    pub fn open(model: &str) -> Chat {
+        Chat::open_with(&json!({ "model": model, "n_ctx": 1024 })).unwrap_or_else(|refused| panic!("{refused:?}"))
+    }
+
+    /// Scripted models are small: one thread, unless the options say otherwise, is faster than several that wait for each
+    /// other while many tests run.
+    pub fn open_with(options: &Value) -> Result<Chat, Refused> {
+        let mut options = options.clone();
+        if let Some(options) = options.as_object_mut() {
+            options.entry("n_threads").or_insert(json!(1));
+        }
+        let options = CString::new(options.to_string()).unwrap();
+        // SAFETY: NUL-terminated.
+        Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create_with(options.as_ptr(), on_event, data) })
+    }
+
+    /// By `llb_chat_create`; None is a NULL path.
+    pub fn open_path(path: Option<&CStr>) -> Result<Chat, Refused> {
+        let path = path.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: NULL or NUL-terminated.
+        Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create(path, on_event, data) })
+    }
+
+    fn opened(create: impl FnOnce(ffi::llb_event_cb, *mut c_void) -> *mut ffi::llb_chat) -> Result<Chat, Refused> {
+        let events = Box::<Recorder>::default();
+        let data = std::ptr::from_ref(&*events).cast_mut().cast::<c_void>();
+        let handle = create(Some(record), data);
+        if handle.is_null() {
+            return Err(Refused { events: events.lines(), error: last_error() });
+        }
+        Ok(Chat { handle: handle.addr(), events })
+    }
+
+    pub fn handle(&self) -> *mut ffi::llb_chat {
+        std::ptr::without_provenance_mut(self.handle)
+    }
+
+    pub fn events(&self) -> Vec<String> {
+        self.events.lines()
+    }
+
+    pub fn infer(&self, request: &Value) -> Value {
+        infer(self.handle(), request)
+    }
+
+    pub fn explain(&self, request: &Value) -> Value {
+        let request = CString::new(request.to_string()).unwrap();
+        // SAFETY: NUL-terminated.
+        take(unsafe { ffi::llb_chat_explain(self.handle(), request.as_ptr()) })
+    }
+
+    pub fn stream(&self, request: &Value, recorder: &Recorder) -> Value {
+        let request = CString::new(request.to_string()).unwrap();
+        let data = std::ptr::from_ref(recorder).cast_mut().cast::<c_void>();
+        // SAFETY: NUL-terminated; the recorder outlives the call.
+        take(unsafe { ffi::llb_chat_infer_stream(self.handle(), request.as_ptr(), Some(record), data) })
+    }
+}
+
+impl Drop for Chat {
+    fn drop(&mut self) {
+        ffi::llb_chat_destroy(self.handle());
+    }
+}
+
+pub fn infer(handle: *mut ffi::llb_chat, request: &Value) -> Value {
+    let request = CString::new(request.to_string()).unwrap();
+    // SAFETY: NUL-terminated.
+    take(unsafe { ffi::llb_chat_infer(handle, request.as_ptr()) })
+}
+
+/// A request with one user message and these members.
+pub fn ask(members: Value) -> Value {
+    let mut request = json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
+    request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    request
+}
+
+/// A tool with one required string.
+pub fn weather_tool() -> Value {
+    json!({ "type": "function", "function": {
+        "name": "get_weather",
+        "description": "Get the weather of a city",
+        "parameters": { "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"], "additionalProperties": false },
+    } })
+}

@@ -1,0 +1,88 @@
+//! Broken files: an error code each, nothing crashes.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::abi::{Chat, ask, model_info, scripted_model};
+
+/// xorshift64: the same mutations in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// The file with bits of its header flipped, bytes set to telling values, or its end cut off.
+fn mutate(original: &[u8], header: usize, random: &mut Random) -> Vec<u8> {
+    let mut bytes = original.to_vec();
+    if random.below(6) == 0 {
+        bytes.truncate(random.below(bytes.len()));
+        return bytes;
+    }
+    for _ in 0..[1, 1, 2, 4, 16][random.below(5)] {
+        let at = random.below(header);
+        bytes[at] = match random.below(4) {
+            0 => 0,
+            1 => 0xFF,
+            2 => random.below(256) as u8,
+            _ => bytes[at] ^ 1 << random.below(8),
+        };
+    }
+    bytes
+}
+
+#[test]
+fn two_thousand_broken_headers_are_survived() {
+    let original = std::fs::read(scripted_model("text.gguf")).unwrap();
+    // Metadata, vocabulary and tensor table; behind them is only data.
+    let header = original.windows(11).position(|name| name == b"output.weig").unwrap() + 64;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.gguf");
+    let path = path.to_str().unwrap();
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let (mut refused, mut opened) = (0, 0);
+    for _ in 0..2_000 {
+        std::fs::write(Path::new(path), mutate(&original, header, &mut random)).unwrap();
+        let info = model_info(path);
+        assert_eq!(info["type"], "model_info");
+        assert!(info["error"].is_null() || info["message"].is_string());
+        match Chat::open_with(&json!({ "model": path, "n_ctx": 128, "n_threads": 1, "tool_policy": "any" })) {
+            Ok(chat) => {
+                opened += 1;
+                let reply = chat.infer(&ask(json!({ "max_tokens": 2 })));
+                assert!(reply["type"] == "assistant_text" || reply["error"]["code"].is_string(), "{reply}");
+            }
+            Err(failure) => {
+                refused += 1;
+                assert!(failure.events.last().unwrap().starts_with("create_failure:"), "{failure:?}");
+            }
+        }
+    }
+    assert!(refused > 200 && opened > 50, "the mutations were too tame or too wild: {refused} refused, {opened} opened");
+}
+
+#[test]
+fn an_assertion_of_llama_cpp_is_an_error() {
+    // Two tokens with the same text: llama.cpp asserts that there are none.
+    let mut bytes = std::fs::read(scripted_model("text.gguf")).unwrap();
+    let at = bytes.windows(12).position(|text| text == b"<|im_start|>").unwrap();
+    // The next token is longer by its length prefix only; overwrite this one's text with that of `<|im_end|>` is not
+    // possible in place, so make two byte tokens alike instead: the tokens "0" and "1" are one byte each.
+    let zero = bytes.windows(18).position(|w| w == b"\x01\0\0\0\0\0\0\x000\x01\0\0\0\0\0\0\x001").unwrap();
+    bytes[zero + 8] = b'1';
+    assert!(zero < at);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("twins.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    let refused = Chat::open_with(&json!({ "model": path })).err().expect("refused");
+    assert_eq!(refused.events.last().map(String::as_str), Some("create_failure:load_model"));
+    assert!(refused.message().contains("GGML_ASSERT"), "{}", refused.message());
+    // The process goes on, and so does the library.
+    assert_eq!(Chat::open(&scripted_model("text.gguf")).infer(&ask(json!({})))["finish_reason"], "stop");
+}

@@ -1,0 +1,67 @@
+//! Data flows one way: a module imports only from the layers below it in docs/architecture.md's table.
+
+use std::path::{Path, PathBuf};
+
+/// Each module and what it may import. `error` is for all.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("error", &[]),
+    ("panic", &["error"]),
+    ("api", &["error"]),
+    ("gguf", &["error", "api"]),
+    ("template", &["error", "api"]),
+    ("output", &["error", "api", "template"]),
+    ("constraint", &["error", "api", "output"]),
+    ("verdict", &["error", "api", "gguf", "template", "output"]),
+    ("template_request", &["error", "api", "gguf", "template", "output", "verdict"]),
+    ("engine", &["error", "panic", "api", "constraint"]),
+    ("llama", &["error", "api", "gguf", "constraint", "engine"]),
+    ("chat", &["error", "api", "gguf", "template", "output", "constraint", "verdict", "engine", "llama"]),
+    ("ffi", &["error", "panic", "api", "verdict", "template_request", "chat", "llama"]),
+];
+
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn no_layer_reaches_back() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let mut seen = 0;
+    for file in files {
+        let relative = file.strip_prefix(&root).unwrap().with_extension("");
+        let module = relative.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let (_, allowed) =
+            ALLOWED.iter().find(|(name, _)| *name == module).unwrap_or_else(|| panic!("{module} is in no layer"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        for import in text.split("crate::").skip(1) {
+            let name: String = import.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+            assert!(name == module || allowed.contains(&name.as_str()), "{}: imports {name}", file.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "only {seen} imports were found");
+}
+
+#[test]
+fn unsafe_code_is_where_c_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    for file in files {
+        let inside = file.starts_with(root.join("ffi")) || file.starts_with(root.join("llama"));
+        let allows = std::fs::read_to_string(&file).unwrap().contains("allow(unsafe_code");
+        assert!(inside || !allows, "{} allows unsafe code", file.display());
+    }
+}

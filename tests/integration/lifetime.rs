@@ -1,0 +1,163 @@
+//! Handles, threads, cancel and destroy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use llb::ffi;
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, Recorder, ask, infer, scripted_model};
+use crate::scripted::{TEXT, long_text};
+
+fn code(reply: &Value) -> &str {
+    reply["error"]["code"].as_str().unwrap_or("none")
+}
+
+#[test]
+fn stale_and_made_up_handles_are_recognised() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let handle = chat.handle();
+    ffi::llb_chat_destroy(handle);
+    assert_eq!(code(&infer(handle, &ask(json!({})))), "ENGINE_CLOSED");
+    assert_eq!(code(&chat.explain(&ask(json!({})))), "ENGINE_CLOSED");
+    ffi::llb_chat_cancel(handle);
+    ffi::llb_chat_destroy(handle);
+    assert_eq!(chat.events().iter().filter(|line| *line == "destroy").count(), 1);
+    // The slot is used again; the old handle still matches nothing.
+    let next = Chat::open(&scripted_model("text.gguf"));
+    assert_eq!(code(&infer(handle, &ask(json!({})))), "ENGINE_CLOSED");
+    ffi::llb_chat_destroy(handle);
+    assert_eq!(next.infer(&ask(json!({})))["text"], TEXT);
+    for made_up in [0usize, 1, 7, 0xDEAD_BEEF, usize::MAX, 1 << 32, (1 << 32) | 0xFFFF] {
+        let handle = std::ptr::without_provenance_mut(made_up);
+        if handle != next.handle() {
+            assert_eq!(code(&infer(handle, &ask(json!({})))), "ENGINE_CLOSED", "{made_up:#x}");
+            ffi::llb_chat_cancel(handle);
+            ffi::llb_chat_destroy(handle);
+        }
+    }
+}
+
+#[test]
+fn two_threads_on_one_chat_take_turns() {
+    let chat = Chat::open(&scripted_model("long.gguf"));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn many_chats_on_one_model_are_decoded_together() {
+    // More chats than sequences: the others queue.
+    let model = scripted_model("long.gguf");
+    let chats: Vec<Chat> = (0..9)
+        .map(|_| {
+            Chat::open_with(&json!({ "model": model, "n_ctx": 2048, "n_parallel": 3 })).unwrap_or_else(|e| panic!("{e:?}"))
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for chat in &chats {
+            scope.spawn(|| assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text()));
+        }
+    });
+}
+
+#[test]
+fn cancel_from_the_callback_keeps_what_was_generated() {
+    let chat = Chat::open(&scripted_model("long.gguf"));
+    let handle = chat.handle().addr();
+    let pieces = AtomicUsize::new(0);
+    let recorder = Recorder::reacting(move |_| {
+        if pieces.fetch_add(1, Ordering::Relaxed) == 4 {
+            ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
+        }
+    });
+    let reply = chat.stream(&ask(json!({ "max_tokens": 400 })), &recorder);
+    assert_eq!(reply["text"].as_str().unwrap(), recorder.lines().concat());
+    assert!(long_text().starts_with(reply["text"].as_str().unwrap()));
+    // The engine is faster than the callback at times, and may have finished before the cancel.
+    assert!(["cancelled", "stop"].contains(&reply["finish_reason"].as_str().unwrap()), "{reply}");
+    // The next request is not cancelled.
+    assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text());
+}
+
+#[test]
+fn a_cancel_in_infer_start_is_not_lost() {
+    // The events' recorder cannot know the handle before create returns, so this one is told later.
+    let chat =
+        Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "n_ctx": 2048 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let handle = chat.handle().addr();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            // Cancelled again and again until it shows: whenever it comes, the call must end.
+            while !chat.events().iter().any(|line| line == "infer_success") {
+                ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
+                std::thread::yield_now();
+            }
+        });
+        let reply = chat.infer(&ask(json!({ "max_tokens": 100_000 })));
+        assert_eq!(reply["type"], "assistant_text");
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
+fn other_calls_on_the_chat_are_busy_in_its_callback() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let handle = chat.handle().addr();
+    let codes = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let recorder = Recorder::reacting({
+        let codes = Arc::clone(&codes);
+        move |_| {
+            let reply = infer(std::ptr::without_provenance_mut(handle), &ask(json!({})));
+            codes.lock().unwrap().push(code(&reply).to_owned());
+        }
+    });
+    let reply = chat.stream(&ask(json!({})), &recorder);
+    assert_eq!(reply["text"], TEXT);
+    let codes = codes.lock().unwrap();
+    assert!(!codes.is_empty() && codes.iter().all(|code| code == "BUSY"), "{codes:?}");
+}
+
+#[test]
+fn destroy_from_the_callback_ends_the_call() {
+    let chat = Chat::open(&scripted_model("long.gguf"));
+    let handle = chat.handle().addr();
+    let recorder = Recorder::reacting(move |_| ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle)));
+    let reply = chat.stream(&ask(json!({ "max_tokens": 400 })), &recorder);
+    assert_eq!(reply["text"].as_str().unwrap(), recorder.lines().concat());
+    assert_eq!(chat.events().last().map(String::as_str), Some("destroy"));
+    assert_eq!(code(&chat.infer(&ask(json!({})))), "ENGINE_CLOSED");
+}
+
+#[test]
+fn destroy_from_another_thread_waits_for_the_call() {
+    for _ in 0..20 {
+        let chat = Chat::open(&scripted_model("long.gguf"));
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| chat.infer(&ask(json!({ "max_tokens": 400 }))));
+            ffi::llb_chat_destroy(chat.handle());
+            let events = chat.events();
+            assert_eq!(events.last().map(String::as_str), Some("destroy"));
+            let reply = call.join().unwrap();
+            assert!(reply["type"] == "assistant_text" || code(&reply) == "ENGINE_CLOSED", "{reply}");
+            assert_eq!(chat.events(), events, "no event comes after destroy has returned");
+        });
+    }
+}
+
+#[test]
+fn template_functions_work_in_a_callback() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let recorder = Recorder::reacting(|_| {
+        let request = json!({ "chat_template": "{{ messages[0].content }}", "messages": [{ "role": "user", "content": "x" }] });
+        assert_eq!(crate::abi::template(ffi::llb_template_render, &request)["prompt"], "x");
+    });
+    assert_eq!(chat.stream(&ask(json!({})), &recorder)["text"], TEXT);
+}

@@ -1,0 +1,20 @@
+//! What a user of the C ABI can see, over real llama.cpp: scripted models with known output, and real ones where they are.
+#![allow(unsafe_code, reason = "calls the C ABI")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test that skips says so")]
+#![allow(missing_docs, unreachable_pub, reason = "a test program")]
+
+#[path = "../scripted/mod.rs"]
+mod scripted;
+
+mod abi;
+mod create;
+mod hostile;
+mod infer;
+mod layers;
+mod library;
+mod lifetime;
+mod model_info;
+mod real_model;
+mod template;
+mod tools;

@@ -1,0 +1,77 @@
+//! `llb_template_*`.
+
+use llb::ffi;
+use serde_json::{Value, json};
+
+use crate::abi::{scripted_model, template, weather_tool};
+use crate::scripted::{TOOL_CALL, TOOLS_TEMPLATE};
+
+#[test]
+fn info_tells_what_model_info_tells() {
+    let info = template(ffi::llb_template_info, &json!({ "chat_template": TOOLS_TEMPLATE }));
+    assert_eq!(info["type"], "template_info");
+    let of_file = crate::abi::model_info(&scripted_model("text.gguf"));
+    for key in ["caps", "tool_support", "evidence", "output_format"] {
+        assert_eq!(info[key], of_file[key], "{key}");
+    }
+    let named = json!([{ "name": "default", "template": "{{ messages[0].content }}" }, { "name": "tool_use", "template": TOOLS_TEMPLATE }]);
+    assert_eq!(template(ffi::llb_template_info, &json!({ "chat_template": named }))["caps"]["supports_tools"], true);
+    assert_eq!(template(ffi::llb_template_info, &json!({ "gguf": scripted_model("text.gguf") }))["caps"], info["caps"]);
+}
+
+#[test]
+fn render_gives_the_prompt() {
+    let request = json!({ "chat_template": "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ flag }}",
+        "bos_token": "<s>", "messages": [{ "role": "user", "content": "hi" }], "chat_template_kwargs": { "flag": "!" }, "spare": 1 });
+    let reply = template(ffi::llb_template_render, &request);
+    assert_eq!(
+        reply,
+        json!({ "type": "rendered", "prompt": "<s>[user]hi!", "polyfills_applied": [], "ignored_keys": ["spare"] })
+    );
+}
+
+#[test]
+fn parse_gives_the_message() {
+    let request =
+        json!({ "chat_template": TOOLS_TEMPLATE, "output": format!("Let me see.\n{TOOL_CALL}"), "tools": [weather_tool()] });
+    let reply = template(ffi::llb_template_parse, &request);
+    assert_eq!(reply["type"], "message");
+    assert_eq!(reply["complete"], true);
+    assert_eq!(reply["message"]["content"], "Let me see.");
+    assert_eq!(
+        reply["message"]["tool_calls"][0]["function"],
+        json!({ "name": "get_weather", "arguments": "{\"city\": \"Paris\"}" })
+    );
+}
+
+#[track_caller]
+fn refused(
+    function: unsafe extern "C" fn(*const std::ffi::c_char) -> *const std::ffi::c_char,
+    request: Value,
+    code: &str,
+    says: &str,
+) {
+    let reply = template(function, &request);
+    assert_eq!(reply["error"]["code"], code, "{reply}");
+    assert!(reply["error"]["message"].as_str().unwrap().contains(says), "{reply}");
+}
+
+#[test]
+fn wrong_requests_are_named() {
+    let messages = json!([{ "role": "user", "content": "hi" }]);
+    refused(ffi::llb_template_info, json!({}), "INVALID_REQUEST", "chat_template: missing");
+    refused(ffi::llb_template_info, json!({ "gguf": "/no/such.gguf" }), "MODEL_NOT_FOUND", "/no/such.gguf");
+    refused(ffi::llb_template_info, json!({ "chat_template": "{% for %}" }), "TEMPLATE_ERROR", "");
+    refused(ffi::llb_template_render, json!({ "chat_template": "x" }), "INVALID_REQUEST", "messages: missing");
+    let raises = "{{ raise_exception('only user messages') }}";
+    refused(
+        ffi::llb_template_render,
+        json!({ "chat_template": raises, "messages": messages }),
+        "TEMPLATE_ERROR",
+        "only user messages",
+    );
+    let endless = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
+    refused(ffi::llb_template_render, json!({ "chat_template": endless, "messages": messages }), "TEMPLATE_LIMIT", "");
+    refused(ffi::llb_template_parse, json!({ "chat_template": "x" }), "INVALID_REQUEST", "output: missing");
+    refused(ffi::llb_template_compose, json!({}), "INVALID_REQUEST", "not supported");
+}

@@ -1,0 +1,157 @@
+//! Tool calls: recognised, forced, fed back.
+
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, Recorder, ask, scripted_model, weather_tool};
+use crate::scripted::TOOL_CALL;
+
+#[test]
+fn a_call_is_recognised_and_its_markup_is_not_shown() {
+    let chat = Chat::open(&scripted_model("tool_call.gguf"));
+    let recorder = Recorder::default();
+    let reply = chat.stream(&ask(json!({ "tools": [weather_tool()] })), &recorder);
+    assert_eq!(reply["type"], "tool_call");
+    assert_eq!(reply["text"], "");
+    assert_eq!(recorder.lines(), Vec::<String>::new());
+    assert_eq!(reply["finish_reason"], "tool_calls");
+    let calls = reply["tool_calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0]["name"], "get_weather");
+    assert_eq!(calls[0]["arguments"], "{\"city\": \"Paris\"}");
+    assert!(calls[0]["id"].as_str().unwrap().starts_with("call_"));
+    let message = &reply["message"];
+    assert_eq!(message["content"], Value::Null);
+    assert_eq!(message["tool_calls"][0]["type"], "function");
+    assert_eq!(message["tool_calls"][0]["id"], calls[0]["id"]);
+    assert_eq!(message["tool_calls"][0]["function"], json!({ "name": "get_weather", "arguments": "{\"city\": \"Paris\"}" }));
+}
+
+#[test]
+fn without_tools_markup_is_text() {
+    let chat = Chat::open(&scripted_model("tool_call.gguf"));
+    assert_eq!(chat.infer(&ask(json!({})))["text"], TOOL_CALL);
+    let none = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": "none" })));
+    assert_eq!((&none["text"], &none["finish_reason"]), (&json!(TOOL_CALL), &json!("stop")));
+}
+
+#[test]
+fn call_chunks_add_up_to_the_call() {
+    let chat = Chat::open(&scripted_model("tool_call.gguf"));
+    let recorder = Recorder::default();
+    let reply = chat.stream(&ask(json!({ "tools": [weather_tool()], "stream_format": "chunks" })), &recorder);
+    let chunks: Vec<Value> = recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let calls: Vec<&Value> =
+        chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0]).filter(|call| !call.is_null()).collect();
+    assert_eq!(calls[0]["id"], reply["tool_calls"][0]["id"]);
+    assert_eq!(calls[0]["function"]["name"], "get_weather");
+    let arguments: String = calls.iter().filter_map(|call| call["function"]["arguments"].as_str()).collect();
+    assert_eq!(arguments, reply["tool_calls"][0]["arguments"].as_str().unwrap());
+    assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+#[test]
+fn a_required_call_comes_from_a_model_that_would_write_prose() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let tool = json!({ "type": "function", "function": { "name": "book", "parameters": {
+        "type": "object",
+        "properties": {
+            "day": { "enum": ["monday", "friday"] },
+            "guests": { "type": "integer", "minimum": 1, "maximum": 9 },
+            "window": { "type": "boolean" },
+        },
+        "required": ["day", "guests", "window"],
+        "additionalProperties": false,
+    } } });
+    for choice in [json!("required"), json!({ "type": "function", "function": { "name": "book" } })] {
+        let reply =
+            chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": choice, "parallel_tool_calls": false })));
+        assert_eq!(reply["finish_reason"], "tool_calls", "{reply}");
+        let calls = reply["tool_calls"].as_array().unwrap();
+        assert_eq!(calls.len(), 1);
+        let arguments: Value = serde_json::from_str(calls[0]["arguments"].as_str().unwrap()).unwrap();
+        if choice != "required" {
+            assert_eq!(calls[0]["name"], "book");
+            assert!(["monday", "friday"].contains(&arguments["day"].as_str().unwrap()));
+            assert!((1..=9).contains(&arguments["guests"].as_i64().unwrap()));
+            assert!(arguments["window"].is_boolean());
+        }
+    }
+}
+
+#[test]
+fn a_json_reply_obeys_its_schema() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema } });
+    let reply = chat.infer(&ask(json!({ "response_format": format })));
+    let value: Value = serde_json::from_str(reply["text"].as_str().unwrap()).unwrap_or_else(|_| panic!("{reply}"));
+    assert!(value["ok"].is_boolean(), "{reply}");
+}
+
+#[test]
+fn a_schema_that_cannot_be_enforced_is_named() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
+        "type": "object", "properties": { "a": { "type": "no_such_type" } } } } });
+    let reply = chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": "required" })));
+    assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
+    let message = reply["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("tools[1].function.parameters (odd): "), "{message}");
+    let reply = chat.infer(&ask(json!({ "grammar": "start: nothing" })));
+    assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
+}
+
+#[test]
+fn a_result_goes_back_in() {
+    let chat = Chat::open(&scripted_model("tool_call.gguf"));
+    let first = chat.infer(&ask(json!({ "tools": [weather_tool()] })));
+    let messages = json!([
+        { "role": "user", "content": "Hello" },
+        first["message"],
+        { "role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "{\"sky\": \"clear\"}" },
+    ]);
+    let explanation = chat.explain(&json!({ "messages": messages, "tools": [weather_tool()] }));
+    let prompt = explanation["prompt"].as_str().unwrap();
+    // The call stands in the history as the model would have written it, not as quoted JSON text.
+    assert!(prompt.contains(TOOL_CALL), "{prompt}");
+    assert_eq!(explanation["polyfills_applied"], json!(["object_arguments"]));
+    assert!(prompt.contains("<tool_response>\n{\"sky\": \"clear\"}\n</tool_response>"), "{prompt}");
+    assert!(prompt.ends_with("<|im_start|>assistant\n"));
+}
+
+#[test]
+fn polyfills_can_be_switched_off() {
+    let call = json!({ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{\"a\": 1}" } });
+    let messages = json!([{ "role": "user", "content": "U" }, { "role": "assistant", "content": null, "tool_calls": [call] }]);
+    let off = json!({ "polyfill_object_arguments": false });
+    let model = scripted_model("tool_call.gguf");
+    let request = json!({ "messages": messages, "polyfills": off });
+    let by_request = Chat::open(&model).explain(&request);
+    let by_option =
+        Chat::open_with(&json!({ "model": model, "polyfills": off, "n_ctx": 512 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let by_option = by_option.explain(&json!({ "messages": messages }));
+    for explanation in [by_request, by_option] {
+        assert!(explanation["prompt"].as_str().unwrap().contains(r#""arguments": "{\"a\": 1}""#), "{explanation}");
+        assert_eq!(explanation["polyfills_applied"], json!([]));
+    }
+    let refused = Chat::open_with(&json!({ "model": model, "polyfills": { "polyfill_all": true } })).err().expect("refused");
+    assert_eq!(refused.message(), "polyfills.polyfill_all: unknown polyfill");
+}
+
+#[test]
+fn the_tool_use_template_is_used_when_there_are_tools() {
+    let chat =
+        Chat::open_with(&json!({ "model": scripted_model("tool_use.gguf"), "n_ctx": 512 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let with = chat.explain(&ask(json!({ "tools": [weather_tool()] })));
+    assert!(with["prompt"].as_str().unwrap().contains("get_weather"));
+    let without = chat.explain(&ask(json!({})));
+    assert!(!without["prompt"].as_str().unwrap().contains("<tools>"));
+}
+
+#[test]
+fn a_call_cannot_be_forced_where_the_format_is_unknown() {
+    let options = json!({ "model": scripted_model("no_tools.gguf"), "tool_policy": "any", "n_ctx": 512 });
+    let chat = Chat::open_with(&options).unwrap_or_else(|e| panic!("{e:?}"));
+    let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": "required" })));
+    assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
+}

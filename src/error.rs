@@ -96,6 +96,13 @@ impl Error {
         self
     }
 
+    /// The same error, its message said of something: `model.gguf: not a GGUF file`.
+    #[must_use]
+    pub fn about(mut self, what: impl fmt::Display) -> Self {
+        self.0.message = format!("{what}: {}", self.0.message);
+        self
+    }
+
     /// The same error with its cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {

@@ -112,14 +112,6 @@ impl Verdict {
     }
 }
 
-/// The reply of `llb_model_info`: never an error of its own, since callers expect `error` and `message` as flat members.
-pub fn model_info(path: &str) -> Value {
-    match try_model_info(path) {
-        Ok(info) => info,
-        Err((kind, error)) => failed_info(kind, error.message()),
-    }
-}
-
 /// `llb_model_info` when the file could not be judged.
 pub fn failed_info(kind: &str, message: &str) -> Value {
     json!({
@@ -132,7 +124,8 @@ pub fn failed_info(kind: &str, message: &str) -> Value {
     })
 }
 
-fn try_model_info(path: &str) -> Result<Value, (&'static str, Error)> {
+/// The reply of `llb_model_info`, or the kind of failure (`model_not_found`, `load_model`, `chat_template`) with its error.
+pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(|error| match error.code() {
         Code::ModelNotFound => ("model_not_found", error),
         _ => ("load_model", error),

@@ -94,7 +94,7 @@ pub struct CreateOptions {
     pub n_parallel: u32,
     /// Most tokens of one decode call.
     pub n_batch: u32,
-    /// Threads; None is one per physical core.
+    /// Threads, at most the cores there are; None is one per physical core.
     pub n_threads: Option<u32>,
     /// Layers on a GPU; None is as many as fit.
     pub n_gpu_layers: Option<u32>,
@@ -162,7 +162,7 @@ impl CreateOptions {
         let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
         let levels = levels.map(|level| (level.as_str(), level));
         let read = CreateOptions {
-            n_ctx: fields.integer("n_ctx", 1..=i64::from(i32::MAX))?.map(|n| n as u32),
+            n_ctx: fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
             n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(base.n_parallel, |n| n as u32),
             n_batch: fields.integer("n_batch", 64..=16_384)?.map_or(base.n_batch, |n| n as u32),
             n_threads: fields.integer("n_threads", 1..=512)?.map(|n| n as u32),
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn wrong_options_are_named() {
         refused(json!({"modle": "x"}), "modle: unknown option");
-        refused(json!({"n_ctx": -1}), "n_ctx: must be from 1 to 2147483647, got -1");
+        refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
         refused(json!({"lora": []}), "lora: not supported by this version of llb");
         refused(json!({"tool_policy": "maybe"}), r#"tool_policy: unknown value "maybe"; it is one of "native", "any""#);
         refused(json!([]), "request: expected an object, got []");

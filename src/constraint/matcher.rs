@@ -41,12 +41,12 @@ impl Grammars {
     pub fn compile(&self, lark: &str) -> Result<Constraint> {
         let factory = self.factory.get_or_try_init(|| build((self.words)()))?;
         let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
-        let matcher = Matcher::new(parser);
-        match matcher.get_error() {
-            Some(error) => {
-                Err(Error::new(Code::SchemaUnsupported, format!("the grammar cannot be enforced: {}", reason(&error))))
-            }
-            None => Ok(Constraint { matcher }),
+        let mut matcher = Matcher::new(parser);
+        // Some schemas (a reference to itself) compile, and fail with the first mask: then nothing may be generated either.
+        let usable = matcher.get_error().map_or_else(|| matcher.compute_mask().map(drop).map_err(|error| reason(&error)), Err);
+        match usable {
+            Ok(()) => Ok(Constraint { matcher }),
+            Err(error) => Err(Error::new(Code::SchemaUnsupported, format!("cannot be enforced: {}", reason(&error)))),
         }
     }
 }

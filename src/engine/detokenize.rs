@@ -1,4 +1,6 @@
 //! Bytes of tokens to text cut on UTF-8 boundaries.
+//!
+//! NUL, which no C string can carry, becomes U+FFFD here, so that a stream and its reply stay the same text.
 
 /// Holds back the bytes of a character that is not complete yet.
 #[derive(Debug, Default)]
@@ -10,6 +12,11 @@ impl Utf8Assembler {
     /// The text that is complete now. Bytes that can never become a character are U+FFFD, as in `String::from_utf8_lossy`.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
+        let text = self.complete();
+        if text.contains('\0') { text.replace('\0', "\u{FFFD}") } else { text }
+    }
+
+    fn complete(&mut self) -> String {
         let mut text = String::new();
         loop {
             match std::str::from_utf8(&self.held) {
@@ -72,5 +79,6 @@ mod tests {
         check(b"a\xE4\xBD", "a\u{FFFD}");
         check(b"\x80\x80", "\u{FFFD}\u{FFFD}");
         check(b"\xF0\x9F\x98x", "\u{FFFD}x");
+        check(b"a\0b", "a\u{FFFD}b");
     }
 }

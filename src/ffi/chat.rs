@@ -51,7 +51,15 @@ pub unsafe extern "C" fn llb_chat_create_with(
     create(options.and_then(|options| CreateOptions::read(&api::parse(options, "options_json")?)), events)
 }
 
+/// Stands for "a chat is being created" among the keys of running calls; no chat has it.
+const CREATING: usize = usize::MAX;
+
 fn create(options: Result<CreateOptions>, events: Callback) -> *mut llb_chat {
+    // The outer create may hold what the inner one would wait for.
+    let nested = callback::is_running_here(CREATING);
+    let busy = || Err(Error::new(Code::Busy, "llb_chat_create: called from a callback of llb_chat_create"));
+    let options = if nested { busy() } else { options };
+    let _running = Running::enter(CREATING);
     let created = guard::catch(|| match Chat::create(options, Box::new(move |event| events.call(event))) {
         Ok(chat) => Ok(handle::insert(chat)),
         Err(CreateFailure { error, .. }) => Err(error),

@@ -66,7 +66,8 @@ pub(super) fn remove(handle: *const llb_chat) -> Option<Arc<Chat>> {
     let mut table = table();
     let slot = table.get_mut(index).filter(|slot| slot.generation == generation)?;
     let chat = slot.chat.take()?;
-    slot.generation = if slot.generation == MASK { 1 } else { slot.generation + 1 };
+    // The last generation is left out: no handle is all ones.
+    slot.generation = if slot.generation == MASK - 1 { 1 } else { slot.generation + 1 };
     Some(chat)
 }
 

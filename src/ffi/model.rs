@@ -2,7 +2,10 @@
 
 use std::ffi::c_char;
 
+use serde_json::Value;
+
 use super::{guard, string};
+use crate::error::{Code, Error};
 use crate::verdict;
 
 /// Says what a model file is and can do, from its header alone: one flat JSON object (docs/abi.md), in milliseconds.
@@ -17,12 +20,17 @@ pub unsafe extern "C" fn llb_model_info(gguf_path: *const c_char) -> *const c_ch
     // SAFETY: passed on to the caller.
     let path = unsafe { string::borrow_nullable(gguf_path, "gguf_path") };
     let info = guard::catch(|| {
-        Ok(match path {
+        let info = match path {
             Ok(Some(path)) => verdict::model_info(path),
-            Ok(None) => verdict::failed_info("null_path", "gguf_path: is NULL"),
-            Err(error) => verdict::failed_info("model_not_found", error.message()),
-        })
+            Ok(None) => Err(("null_path", Error::new(Code::InvalidRequest, "gguf_path: is NULL"))),
+            Err(error) => Err(("model_not_found", error)),
+        };
+        Ok(info.unwrap_or_else(|(kind, error)| failed(kind, &error)))
     });
-    let info = info.unwrap_or_else(|error| verdict::failed_info("load_model", error.message()));
-    string::give(&info.to_string())
+    string::give(&info.unwrap_or_else(|error| failed("load_model", &error)).to_string())
+}
+
+fn failed(kind: &str, error: &Error) -> Value {
+    guard::remember(error);
+    verdict::failed_info(kind, error.message())
 }

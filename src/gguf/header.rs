@@ -48,11 +48,11 @@ impl ModelHeader {
     /// a part that is not the first.
     pub fn read_file(path: &Path) -> Result<ModelHeader> {
         let (file, size) = open(path)?;
-        let mut header = ModelHeader::read_whole(file, size)?;
+        let mut header = ModelHeader::read_whole(file, size).map_err(|error| error.about(path.display()))?;
         let Some(split) = Split::of(&header.metadata) else { return Ok(header) };
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         match PartName::parse(file_name) {
-            _ if split.no != 0 => return Err(not_the_first(split, PartName::parse(file_name))),
+            _ if split.no != 0 => return Err(not_the_first(split, PartName::parse(file_name)).about(path.display())),
             Some(name) if name.number == 1 && name.count == split.count => header.add_parts(path, &name, split)?,
             _ => header.find(
                 "split_name",

@@ -81,7 +81,9 @@ impl LlamaContext {
         // SAFETY: the model is alive.
         let n_vocab = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
         // SAFETY: the context is alive.
-        let n_ctx = unsafe { sys::llama_n_ctx(context.as_ptr()) } as usize;
+        let padded = unsafe { sys::llama_n_ctx(context.as_ptr()) };
+        // llama.cpp rounds up; what was asked for holds.
+        let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
         let made = LlamaContext {

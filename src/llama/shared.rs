@@ -121,12 +121,14 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
 fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOptions {
     let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
     let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
-    let cores = num_cpus::get_physical().min(num_cpus::get()).max(1) as u32;
+    let usable = num_cpus::get().max(1) as u32;
+    let physical = (num_cpus::get_physical() as u32).clamp(1, usable);
     ContextOptions {
         n_ctx,
         n_batch: options.n_batch,
         n_parallel: options.n_parallel,
-        n_threads: options.n_threads.unwrap_or(cores),
+        // llama.cpp's threads wait for each other in loops: more than can run at once never come to an end.
+        n_threads: options.n_threads.unwrap_or(physical).min(usable),
         flash_attn: options.flash_attn,
         cache_type_k: options.cache_type_k,
         cache_type_v: options.cache_type_v,

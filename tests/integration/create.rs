@@ -81,7 +81,7 @@ fn every_failure_has_its_event() {
     // A quantised V cache needs flash attention.
     check(json!({ "model": text, "flash_attn": "off", "cache_type_v": "q8_0" }), "init_context", "INFERENCE_FAILED", "flash");
     check(json!({ "model": text, "n_ctx": i32::MAX }), "oom", "OUT_OF_MEMORY", "smaller n_ctx");
-    check(json!({ "model": text, "n_ctx": 0 }), "invalid_options", "INVALID_REQUEST", "n_ctx: must be from 1");
+    check(json!({ "model": text, "n_ctx": 0 }), "invalid_options", "INVALID_REQUEST", "n_ctx: must be from 16");
     check(json!({ "model": text, "ctx": 1 }), "invalid_options", "INVALID_REQUEST", "ctx: unknown option");
     check(json!({ "model": 7 }), "invalid_options", "INVALID_REQUEST", "model: expected a string, got 7");
     check(json!([]), "invalid_options", "INVALID_REQUEST", "expected an object");

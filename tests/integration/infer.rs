@@ -142,6 +142,10 @@ fn the_sampler_obeys_its_fields() {
     // The token of a byte is its value, and 100 more than nothing beats the script.
     let reply = chat.infer(&ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 5 })));
     assert_eq!(reply["text"], "aaaaa");
+    let recorder = Recorder::default();
+    let reply = chat.stream(&ask(json!({ "logit_bias": { "0": 100 }, "max_tokens": 2 })), &recorder);
+    assert_eq!(reply["text"], "\u{FFFD}\u{FFFD}", "a C string cannot carry NUL");
+    assert_eq!(recorder.lines().concat(), "\u{FFFD}\u{FFFD}");
     // The prompt holds an end of turn, so a penalty on what was there keeps the reply from ending where it would.
     let reply = chat.infer(&ask(json!({ "repeat_penalty": 50.0, "max_tokens": 14 })));
     assert!(reply["text"].as_str().is_some_and(|text| text.starts_with(TEXT) && text.len() > TEXT.len()), "{reply}");

@@ -152,6 +152,29 @@ fn destroy_from_another_thread_waits_for_the_call() {
     }
 }
 
+unsafe extern "C" fn create_again(event: *const std::ffi::c_char, user_data: *mut std::ffi::c_void) {
+    // SAFETY: the library passes a string that lives during the call.
+    let event = unsafe { std::ffi::CStr::from_ptr(event) };
+    if event == c"create_start" {
+        // SAFETY: the test passes its path, which outlives the call.
+        let path = unsafe { &*user_data.cast::<std::ffi::CString>() };
+        // SAFETY: NUL-terminated.
+        let inner = unsafe { ffi::llb_chat_create(path.as_ptr(), None, std::ptr::null_mut()) };
+        assert!(inner.is_null());
+        assert_eq!(crate::abi::last_error()["error"]["code"], "BUSY");
+    }
+}
+
+#[test]
+fn create_in_a_callback_of_create_is_busy() {
+    let path = std::ffi::CString::new(scripted_model("text.gguf")).unwrap();
+    let data = std::ptr::from_ref(&path).cast_mut().cast();
+    // SAFETY: NUL-terminated; the path outlives the chat.
+    let chat = unsafe { ffi::llb_chat_create(path.as_ptr(), Some(create_again), data) };
+    assert!(!chat.is_null());
+    ffi::llb_chat_destroy(chat);
+}
+
 #[test]
 fn template_functions_work_in_a_callback() {
     let chat = Chat::open(&scripted_model("text.gguf"));

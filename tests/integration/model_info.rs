@@ -63,6 +63,7 @@ fn failures_are_flat() {
         );
     };
     check("/no/such/model.gguf", "model_not_found");
+    assert_eq!(crate::abi::last_error()["error"]["code"], "MODEL_NOT_FOUND");
     check(file!(), "load_model");
     check(&scripted_model("bad_template.gguf"), "chat_template");
     // SAFETY: NULL is allowed.

@@ -97,6 +97,10 @@ fn a_schema_that_cannot_be_enforced_is_named() {
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("tools[1].function.parameters (odd): "), "{message}");
+    let itself = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": { "$ref": "#" } } });
+    let reply = chat.infer(&ask(json!({ "response_format": itself })));
+    assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED", "{reply}");
+    assert!(reply["error"]["message"].as_str().unwrap().starts_with("response_format.json_schema.schema: "), "{reply}");
     let reply = chat.infer(&ask(json!({ "grammar": "start: nothing" })));
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
 }

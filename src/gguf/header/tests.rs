@@ -316,7 +316,8 @@ fn split_models() {
 
     let error = ModelHeader::read_file(&path("m-00002-of-00002.gguf")).err().unwrap();
     assert_eq!(error.code(), Code::ModelInvalid);
-    assert_eq!(error.message(), "this is part 2 of 2 of a split model: open m-00001-of-00002.gguf");
+    assert!(error.message().starts_with(&*path("m-00002-of-00002.gguf").to_string_lossy()), "{error}");
+    assert!(error.message().ends_with(": this is part 2 of 2 of a split model: open m-00001-of-00002.gguf"), "{error}");
     check_refused(&second, "open the file whose name ends in -00001-of-00002.gguf");
 
     write("m-00002-of-00002.gguf", &second[..second.len() - 13]);

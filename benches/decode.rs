@@ -5,7 +5,7 @@
 //! uses; it runs once with a thread pool of its own and once without, and the faster one counts. Every round measures all
 //! of them, in turning order. Nothing is asserted; targets are printed as met or not.
 //!
-//! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads.
+//! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads, `LLB_PARALLEL` llb's sequences.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -188,7 +188,14 @@ type Function = unsafe extern "C" fn(*mut ffi::llb_chat, *const c_char) -> *cons
 
 impl Chat {
     fn open(path: &str, threads: u32) -> Chat {
-        let options = json!({ "model": path, "n_ctx": N_CTX, "n_batch": N_BATCH, "n_threads": threads }).to_string();
+        let options = json!({
+            "model": path,
+            "n_ctx": N_CTX,
+            "n_batch": N_BATCH,
+            "n_threads": threads,
+            "n_parallel": measure::number("LLB_PARALLEL", 4),
+        });
+        let options = options.to_string();
         let options = CString::new(options).expect("JSON has no NUL");
         // SAFETY: the options are NUL-terminated, and there is no callback.
         let chat = unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };

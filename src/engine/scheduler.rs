@@ -192,11 +192,11 @@ impl Scheduler {
     fn admit(&mut self) {
         while let Some(job) = self.waiting.front() {
             let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
-            let known: &[Token] = if job.reuse_prefix { &job.prompt } else { &[] };
-            let Some((sequence, shared)) = self.cache.claim(known, reserve) else { return };
+            // Also for a prompt that is computed anew: a second copy of it would slow down every later decode.
+            let Some((sequence, shared)) = self.cache.claim(&job.prompt, reserve) else { return };
             let Some(job) = self.waiting.pop_front() else { return };
             // The last token is always decoded: its logits are not kept.
-            let shared = shared.min(job.prompt.len() - 1);
+            let shared = if job.reuse_prefix { shared.min(job.prompt.len() - 1) } else { 0 };
             self.forget_from(sequence, shared);
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);

@@ -1,0 +1,240 @@
+//! `llb_chat_infer` against a plain loop over llama.cpp: prefill and decode speed on one model, paired.
+//!
+//! Both have the same threads, context, batch size, KV types, flash attention and samplers, and the same prompt tokens. The
+//! peer is the shortest loop there is (decode, sample, text of the token), on a context for one sequence that nobody else
+//! uses; it runs once with a thread pool of its own and once without, and the faster one counts. Every round measures all
+//! of them, in turning order. Nothing is asserted; targets are printed as met or not.
+//!
+//! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads, `LLB_PARALLEL` llb's sequences.
+#![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
+#![allow(clippy::print_stdout, reason = "a program for a terminal")]
+
+#[path = "measure/mod.rs"]
+mod measure;
+#[path = "decode/peer.rs"]
+mod peer;
+
+use std::ffi::{CStr, CString, c_char};
+
+use llb::ffi;
+use measure::{Figures, heading, row, target, timed};
+use peer::{Peer, Sampling};
+use serde_json::{Value, json};
+
+/// Decoded after the first token.
+const DECODED: usize = 128;
+const N_CTX: u32 = 8192;
+const N_BATCH: u32 = 512;
+const SEED: u32 = 7;
+const LEAST: f64 = 0.95;
+
+fn main() {
+    let Some(path) = measure::model_path() else { return };
+    let rounds = measure::number("LLB_ROUNDS", 9);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = measure::number("LLB_THREADS", cores) as u32;
+    let chat = Chat::open(&path, threads);
+    let explained = chat.call(ffi::llb_chat_explain, &request(Sampling::Greedy, 1, false));
+    let prompt = explained["prompt"].as_str().expect("an explanation has the prompt");
+    let mut peers = [true, false].map(|pool| Peer::open(&path, threads, N_CTX, N_BATCH, pool));
+    let tokens = peers[0].tokenize(prompt);
+    assert_eq!(explained["prompt_tokens"], tokens.len(), "both see the same tokens");
+    println!(
+        "llb_chat_infer against a loop over llama.cpp: {rounds} rounds, {}, {threads} threads, {} prompt tokens, {DECODED} decoded",
+        measure::MODEL,
+        tokens.len()
+    );
+
+    let mut prefill: [Measured; 3] = Default::default();
+    let mut decode: [[Measured; 3]; 2] = Default::default();
+    let mut inside: [Figures; 3] = Default::default();
+    let samplings = [Sampling::Greedy, Sampling::Default { seed: SEED }];
+    // The round before the first is not counted.
+    for round in 0..=rounds {
+        let mut texts: Vec<(usize, usize, String)> = Vec::new();
+        let mut order = [0, 1, 2];
+        order.rotate_left(round % 3);
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for who in order {
+            let keep = |figures: &mut Figures, figure: f64| {
+                if round > 0 {
+                    figures.push(figure);
+                }
+            };
+            let cold = match who {
+                0 => chat.run(samplings[0], 1, false),
+                _ => peers[who - 1].run(&tokens, samplings[0], 1, false),
+            };
+            keep(&mut prefill[who].wall, tokens.len() as f64 / cold.wall);
+            keep(&mut prefill[who].cpu, tokens.len() as f64 / cold.cpu);
+            keep(&mut prefill[who].own, tokens.len() as f64 / cold.prompt);
+            for (kind, sampling) in samplings.into_iter().enumerate() {
+                let [short, long] = [1, 1 + DECODED].map(|n| match who {
+                    0 => chat.run(sampling, n, true),
+                    _ => peers[who - 1].run(&tokens, sampling, n, true),
+                });
+                assert!(long.generated > 1, "the model says more than one token");
+                let decoded = (long.generated - 1) as f64;
+                keep(&mut decode[kind][who].wall, decoded / (long.wall - short.wall));
+                keep(&mut decode[kind][who].cpu, decoded / (long.cpu - short.cpu));
+                keep(&mut decode[kind][who].own, decoded / long.predicted);
+                if kind == 0 {
+                    keep(&mut inside[who], (long.wall - long.prompt - long.predicted) * 1000.0);
+                }
+                texts.push((kind, who, long.text));
+            }
+        }
+        if round == 0 {
+            for (kind, name) in ["greedy", "default sampler"].into_iter().enumerate() {
+                let all: Vec<&str> = texts.iter().filter(|text| text.0 == kind).map(|text| text.2.as_str()).collect();
+                let same = if all.iter().all(|text| *text == all[0]) { "the same text" } else { "NOT the same text" };
+                println!("{name}: all wrote {same}");
+            }
+            let columns = ["prefill", "decode greedy", "decode default"];
+            println!(
+                "tokens/s of llb, loop with pool, loop without\nround {:>24}   {:>24}   {:>24}",
+                columns[0], columns[1], columns[2]
+            );
+        } else {
+            let last = |measured: &[Measured; 3]| {
+                let speeds = measured.each_ref().map(|one| format!("{:.1}", one.wall.0.last().unwrap_or(&f64::NAN)));
+                format!("{:>24}", speeds.join(" "))
+            };
+            println!("{round:>5} {}   {}   {}", last(&prefill), last(&decode[0]), last(&decode[1]));
+        }
+    }
+
+    report("prefill, tokens/s (wall of a whole call)", &prefill);
+    report("decode greedy, tokens/s", &decode[0]);
+    report("decode default sampler, tokens/s", &decode[1]);
+    heading("outside prefill and decode, ms a call");
+    row("llb", &inside[0]);
+}
+
+/// Speeds of one contestant, in tokens per second.
+#[derive(Default)]
+struct Measured {
+    /// From outside.
+    wall: Figures,
+    /// Per second of processor time, all threads.
+    cpu: Figures,
+    /// As it says itself: `timings` of a reply.
+    own: Figures,
+}
+
+/// One run.
+pub(crate) struct Run {
+    /// Seconds, from outside.
+    wall: f64,
+    /// Seconds of processor time, all threads.
+    cpu: f64,
+    /// Seconds to the first token.
+    prompt: f64,
+    /// Seconds from the first token to the last.
+    predicted: f64,
+    generated: usize,
+    text: String,
+}
+
+fn report(title: &str, [llb, pool, plain]: &[Measured; 3]) {
+    heading(title);
+    row("llb", &llb.wall);
+    row("llb, by its own timings", &llb.own);
+    row("llama.cpp loop, thread pool", &pool.wall);
+    row("llama.cpp loop, no thread pool", &plain.wall);
+    let peer = if pool.wall.median() >= plain.wall.median() { pool } else { plain };
+    let ratio = llb.wall.over(&peer.wall);
+    row("llb / the better loop, by round", &ratio);
+    row("llb / the better loop, processor time", &llb.cpu.over(&peer.cpu));
+    let median = ratio.median();
+    target(&format!("at least {LEAST} of llama.cpp: {median:.3}"), median >= LEAST);
+}
+
+/// A prompt of some 500 tokens whose answer is longer than what is decoded.
+fn request(sampling: Sampling, max_tokens: usize, cache_prompt: bool) -> String {
+    let goods = ["candles", "rope", "lamp oil", "tin cups", "blankets", "salt"];
+    let mut text = String::from("This is the list of a warehouse.\n");
+    for shelf in 1..=28 {
+        let goods = goods[shelf % goods.len()];
+        text += &format!("Shelf {shelf}: {} boxes of {goods}, checked in week {}.\n", shelf * 7 % 41 + 1, shelf % 13 + 1);
+    }
+    text += "Copy the whole list, line by line. Do not leave any line out.";
+    let mut request = json!({
+        "messages": [{ "role": "user", "content": text }],
+        "max_tokens": max_tokens,
+        "cache_prompt": cache_prompt,
+        "seed": SEED,
+    });
+    if let Sampling::Greedy = sampling {
+        request["temperature"] = 0.into();
+    }
+    request.to_string()
+}
+
+/// Processor time of all threads of this process so far, in seconds. Other processes do not change it much.
+fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for the call; on an error it stays as it is.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// A chat, used as a C program does.
+struct Chat(*mut ffi::llb_chat);
+
+type Function = unsafe extern "C" fn(*mut ffi::llb_chat, *const c_char) -> *const c_char;
+
+impl Chat {
+    fn open(path: &str, threads: u32) -> Chat {
+        let options = json!({
+            "model": path,
+            "n_ctx": N_CTX,
+            "n_batch": N_BATCH,
+            "n_threads": threads,
+            "n_parallel": measure::number("LLB_PARALLEL", 4),
+        });
+        let options = options.to_string();
+        let options = CString::new(options).expect("JSON has no NUL");
+        // SAFETY: the options are NUL-terminated, and there is no callback.
+        let chat = unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
+        assert!(!chat.is_null(), "llb opens the model");
+        Chat(chat)
+    }
+
+    fn run(&self, sampling: Sampling, max_tokens: usize, cache_prompt: bool) -> Run {
+        let request = request(sampling, max_tokens, cache_prompt);
+        let cpu = cpu_seconds();
+        let (wall, reply) = timed(|| self.call(ffi::llb_chat_infer, &request));
+        let cpu = cpu_seconds() - cpu;
+        let seconds = |name: &str| reply["timings"][name].as_f64().expect("a reply has timings") / 1000.0;
+        Run {
+            wall: wall.as_secs_f64(),
+            cpu,
+            prompt: seconds("prompt_ms"),
+            predicted: seconds("predicted_ms"),
+            generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage") as usize,
+            text: reply["text"].as_str().unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn call(&self, function: Function, request: &str) -> Value {
+        let request = CString::new(request).expect("JSON has no NUL");
+        // SAFETY: the request is NUL-terminated; a handle needs no promise.
+        let reply = unsafe { function(self.0, request.as_ptr()) };
+        // SAFETY: a reply is never NULL and NUL-terminated.
+        let text = unsafe { CStr::from_ptr(reply) }.to_string_lossy().into_owned();
+        // SAFETY: the reply is ours and freed once.
+        unsafe { ffi::llb_string_free(reply) };
+        let reply: Value = serde_json::from_str(&text).expect("a reply is JSON");
+        assert_ne!(reply["type"], "error", "{text}");
+        reply
+    }
+}
+
+impl Drop for Chat {
+    fn drop(&mut self) {
+        ffi::llb_chat_destroy(self.0);
+    }
+}

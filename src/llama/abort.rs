@@ -14,6 +14,8 @@ use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
 
+use super::exit::Inside;
+
 /// The functions that may unwind, declared so.
 pub(super) mod calls {
     use super::*;
@@ -66,6 +68,7 @@ pub(super) struct Aborted(pub(super) String);
 pub(super) fn guard<T>(call: impl FnOnce() -> T) -> Result<T, Aborted> {
     install();
     let outer = GUARDED.replace(true);
+    let _inside = (!outer).then(Inside::enter);
     let result = catch_unwind(AssertUnwindSafe(call));
     GUARDED.set(outer);
     result.or_else(|payload| match payload.downcast::<Aborted>() {

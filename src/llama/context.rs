@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use llama_cpp_sys_2 as sys;
 
 use super::abort;
+use super::exit::{self, Inside};
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use crate::api::{CacheType, FlashAttention, Sampling};
@@ -151,6 +152,8 @@ impl Backend for LlamaContext {
             self.broken = true;
             Error::new(Code::InferenceFailed, format!("llama.cpp could not decode: {}", aborted.0))
         })?;
+        static DECODED: Once = Once::new();
+        DECODED.call_once(exit::register);
         match status {
             0 => Ok(Decoded::Done),
             2 => Ok(Decoded::Aborted),
@@ -193,6 +196,7 @@ impl Drop for LlamaContext {
             std::mem::forget((self.threads.pool.take(), std::mem::take(&mut self.check), Arc::clone(&self.model)));
             return;
         }
+        let _inside = Inside::enter();
         // SAFETY: made by llama_init_from_model, freed once; thread pool and model go after it.
         unsafe { sys::llama_free(self.context.as_ptr()) };
     }
@@ -214,7 +218,7 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
     // SAFETY: `data` is the context's check box, which outlives the context and is not changed while a decode runs.
     let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
-    check.is_some_and(|check| check())
+    exit::is_exiting() || check.is_some_and(|check| check())
 }
 
 /// Threads that live as long as the context; without them llama.cpp starts new ones for every graph.

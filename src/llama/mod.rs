@@ -7,6 +7,7 @@
 mod abort;
 mod context;
 mod cpu;
+mod exit;
 mod log;
 mod memory;
 mod model;

@@ -6,7 +6,8 @@ use std::sync::Once;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{abort, log};
+use super::exit::Inside;
+use super::{abort, exit, log};
 use crate::error::{Code, Error, Result};
 
 /// How a model file is loaded.
@@ -80,6 +81,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
+        let _inside = Inside::enter();
         // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold an Arc of this.
         unsafe { sys::llama_model_free(self.raw.as_ptr()) };
     }
@@ -98,5 +100,5 @@ unsafe extern "C" fn report_progress(done: f32, user_data: *mut c_void) -> bool 
     // SAFETY: `load` passes a pointer to its closure, which lives until the load returns.
     let on_progress = unsafe { &mut *user_data.cast::<&mut dyn FnMut(f32)>() };
     on_progress(done);
-    true
+    !exit::is_exiting()
 }

@@ -9,7 +9,7 @@ use super::context::{ContextOptions, LlamaContext};
 use super::log::{self, LogQueue};
 use super::model::{Model, ModelOptions};
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, memory};
+use super::{cpu, exit, memory};
 use crate::api::CreateOptions;
 use crate::constraint::Grammars;
 use crate::engine::{Engine, Progress, Vocab};
@@ -113,6 +113,7 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
         }
     };
     let engine = Engine::start(load, on_progress)?;
+    exit::register();
     let vocab = Arc::clone(engine.vocab());
     let grammars = Grammars::new(move || vocab::words(&vocab));
     Ok(LoadedModel { engine, grammars, log: queue, n_ctx: key.context.n_ctx as usize })

@@ -99,8 +99,8 @@ void repeated_chats(void)
     char *got = json_format("%d descriptors, were %d; %d maps, were %d; %d threads, were %d", open_descriptors(), descriptors,
                             memory_maps(), maps, threads(), running);
     CHECK(open_descriptors() == descriptors, got);
-    /* The allocator may take some more, but not one a chat. */
-    CHECK(memory_maps() < maps + 10, got);
+    /* The allocator may take some more, but not one a chat. Under valgrind its own maps count, and memcheck looks itself. */
+    CHECK(memory_maps() < maps + 10 || getenv("LLB_TEST_SLOW"), got);
     CHECK(threads() == running, got);
     free(got);
 }

@@ -36,7 +36,7 @@ pub(crate) fn add(env: &mut Environment<'static>, name: &'static str, text: &str
         let message = format!("the template has {} bytes, more than {SOURCE_BYTES}", text.len());
         return Err(Failure { kind: "limit", message, line: None });
     }
-    let text = source::normalise(text);
+    let text = source::normalise(text)?;
     let added = catch_unwind(AssertUnwindSafe(|| env.add_template_owned(name, text)));
     match added {
         Ok(added) => added.map_err(|error| Failure::of(&error)),

@@ -1,5 +1,7 @@
 //! Which template text is compiled, and in what spelling: the stored text in, the text for the engine out.
 
+use super::failure::Failure;
+
 /// The built-in template for files that have none.
 pub(crate) const CHATML: &str = "{%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
@@ -33,12 +35,19 @@ impl Sources {
     }
 }
 
+/// The longest tag that is compiled, in bytes that are neither blanks nor part of a string. The engine walks an expression by
+/// recursion, so a chain of tens of thousands of operators would overflow the stack. The longest of 335 real templates has 295.
+const TAG_BYTES: usize = 4096;
+/// The most `elif` tags: each is nested in the one before it, out of sight of the engine's own limit on nesting.
+const ELIF_TAGS: usize = 1000;
+
 /// The source as the engine must read it to behave as Jinja2 with transformers' settings: newlines are LF, a newline after
 /// `{% raw %}` is trimmed like after any block, and `{% generation %}` is a scope (`with`).
-pub(crate) fn normalise(source: &str) -> String {
+pub(crate) fn normalise(source: &str) -> Result<String, Failure> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
+    let mut elifs = 0;
     while let Some(at) = rest.find('{') {
         let (text, tag) = rest.split_at(at);
         out.push_str(text);
@@ -49,6 +58,18 @@ pub(crate) fn normalise(source: &str) -> String {
             _ => 1,
         };
         let (tag, after) = tag.split_at(end);
+        elifs += usize::from(word(tag) == "elif");
+        let too_much = if tag.len() > TAG_BYTES && !tag.starts_with("{#") && code_bytes(tag) > TAG_BYTES {
+            Some(format!("a tag is longer than {TAG_BYTES} bytes, strings left out"))
+        } else if elifs > ELIF_TAGS {
+            Some(format!("more than {ELIF_TAGS} elif tags"))
+        } else {
+            None
+        };
+        if let Some(message) = too_much {
+            let line = source[..source.len() - rest.len() + at].matches('\n').count() + 1;
+            return Err(Failure { kind: "limit", message, line: Some(line) });
+        }
         rest = after;
         match word(tag) {
             "raw" => {
@@ -68,7 +89,25 @@ pub(crate) fn normalise(source: &str) -> String {
         }
     }
     out.push_str(rest);
-    out
+    Ok(out)
+}
+
+/// Bytes of a tag that are neither blanks nor part of a string.
+fn code_bytes(tag: &str) -> usize {
+    let mut quote = None;
+    let mut escaped = false;
+    let mut count = 0;
+    for byte in tag.bytes() {
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if byte == b'\\' => escaped = true,
+            Some(open) if byte == open => quote = None,
+            Some(_) => {}
+            None if byte == b'\'' || byte == b'"' => quote = Some(byte),
+            None => count += usize::from(!byte.is_ascii_whitespace()),
+        }
+    }
+    count
 }
 
 /// The first word of a block tag; empty for everything else.
@@ -121,7 +160,20 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, expected: &str) {
-        assert_eq!(normalise(source), expected);
+        assert_eq!(normalise(source).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_tag_is_bounded_but_for_its_strings() {
+        let chain = format!("x\n{{{{ 1{} }}}}", "+1".repeat(TAG_BYTES));
+        let failure = normalise(&chain).unwrap_err();
+        assert_eq!((failure.kind, failure.line), ("limit", Some(2)));
+        let branches = format!("{{% if a %}}{}{{% endif %}}", "{% elif b %}".repeat(ELIF_TAGS + 1));
+        assert_eq!(normalise(&branches).unwrap_err().kind, "limit");
+        let text = format!("{{{{ '{}' }}}}", "+1\\'".repeat(TAG_BYTES));
+        check(&text, &text);
+        let comment = format!("{{# {} #}}", "+1".repeat(TAG_BYTES));
+        check(&comment, &comment);
     }
 
     #[test]

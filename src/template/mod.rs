@@ -17,6 +17,7 @@ mod prepare;
 mod probe;
 mod source;
 mod tojson;
+mod traits;
 mod value;
 
 #[cfg(test)]
@@ -35,6 +36,9 @@ pub use evidence::{Evidence, Status};
 pub use failure::Failure;
 pub use limits::Limits;
 pub use source::Sources;
+pub use traits::{
+    Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
+};
 
 use crate::error::{Error, Result};
 

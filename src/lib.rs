@@ -8,6 +8,7 @@ pub mod error;
 pub mod api;
 pub mod constraint;
 pub mod gguf;
+mod jinja;
 pub mod output;
 pub mod template;
 pub mod template_request;

@@ -1,0 +1,164 @@
+//! What one render may use: steps, time, live memory, nesting. Everything that grows with its input asks here first.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::error::{Error, Result};
+
+/// Bounds of one render.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Steps: one for each expression, item or 256 bytes of text.
+    pub(crate) fuel: u64,
+    /// Bytes of the result.
+    pub(crate) output_bytes: usize,
+    /// Calls of macros within each other.
+    pub(crate) recursion: usize,
+    /// Bytes of all values that the template made and that are still alive, the result among them.
+    pub(crate) memory_bytes: usize,
+    /// Time.
+    pub(crate) time: Duration,
+}
+
+/// Statements and expressions within each other, over all macro calls: keeps the stack below ten megabytes.
+const MAX_NESTING: usize = 12_000;
+/// Steps between two looks at the clock.
+const CLOCK_STEPS: u64 = 2_000;
+/// Bytes of text that cost one step.
+const BYTES_PER_STEP: usize = 256;
+
+/// What is left of the bounds.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    bounds: Bounds,
+    started: Instant,
+    /// Steps left until the clock is looked at.
+    until_clock: Cell<u64>,
+    /// Steps left after those.
+    fuel: Cell<u64>,
+    live: Cell<usize>,
+    nesting: Cell<usize>,
+    calls: Cell<usize>,
+}
+
+impl Budget {
+    pub(crate) fn new(bounds: Bounds) -> Rc<Budget> {
+        Rc::new(Budget {
+            bounds,
+            started: Instant::now(),
+            until_clock: Cell::new(0),
+            fuel: Cell::new(bounds.fuel),
+            live: Cell::new(0),
+            nesting: Cell::new(0),
+            calls: Cell::new(0),
+        })
+    }
+
+    /// Takes a number of steps.
+    #[inline]
+    pub(crate) fn step(&self, steps: u64) -> Result<()> {
+        match self.until_clock.get().checked_sub(steps) {
+            Some(left) => {
+                self.until_clock.set(left);
+                Ok(())
+            }
+            None => self.refill(steps),
+        }
+    }
+
+    #[cold]
+    fn refill(&self, steps: u64) -> Result<()> {
+        if self.started.elapsed() > self.bounds.time {
+            return Err(Error::limit(format!("the template runs longer than {} ms", self.bounds.time.as_millis())));
+        }
+        let wanted = steps.saturating_sub(self.until_clock.get()).max(CLOCK_STEPS).min(self.fuel.get());
+        let available = self.until_clock.get() + wanted;
+        match available.checked_sub(steps) {
+            Some(left) => {
+                self.fuel.set(self.fuel.get() - wanted);
+                self.until_clock.set(left);
+                Ok(())
+            }
+            None => Err(Error::limit(format!("the template takes more than {} steps", self.bounds.fuel))),
+        }
+    }
+
+    /// Takes the steps that going through so much text costs.
+    #[inline]
+    pub(crate) fn read(&self, bytes: usize) -> Result<()> {
+        self.step((bytes / BYTES_PER_STEP) as u64)
+    }
+
+    /// Bytes that may still be allocated.
+    pub(crate) fn memory_left(&self) -> usize {
+        self.bounds.memory_bytes.saturating_sub(self.live.get())
+    }
+
+    /// Whether so many more bytes may be allocated.
+    pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
+        if bytes > self.memory_left() {
+            return Err(Error::limit(format!("the template's values take more than {} bytes", self.bounds.memory_bytes)));
+        }
+        Ok(())
+    }
+
+    /// Accounts for memory until the charge is dropped.
+    pub(crate) fn charge(self: &Rc<Budget>, bytes: usize) -> Result<Charge> {
+        self.can_allocate(bytes)?;
+        self.live.set(self.live.get() + bytes);
+        Ok(Charge { budget: Some(Rc::clone(self)), bytes })
+    }
+
+    /// The longest result.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.bounds.output_bytes
+    }
+
+    /// Runs something one level deeper.
+    #[inline]
+    pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let nesting = self.nesting.get();
+        if nesting >= MAX_NESTING {
+            return Err(Error::limit(format!("the template nests deeper than {MAX_NESTING} levels while it runs")));
+        }
+        self.nesting.set(nesting + 1);
+        let result = run();
+        self.nesting.set(nesting);
+        result
+    }
+
+    /// Runs the call of a macro.
+    pub(crate) fn call<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let calls = self.calls.get();
+        if calls >= self.bounds.recursion {
+            return Err(Error::limit(format!("macros call each other more than {} deep", self.bounds.recursion)));
+        }
+        self.calls.set(calls + 1);
+        let result = run();
+        self.calls.set(calls);
+        result
+    }
+}
+
+/// Memory in use; given back when dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Charge {
+    budget: Option<Rc<Budget>>,
+    bytes: usize,
+}
+
+impl Charge {
+    /// For what the caller brought: its size is the caller's business.
+    pub(crate) fn none() -> Charge {
+        Charge::default()
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.live.set(budget.live.get() - self.bytes);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Evaluates expressions.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use super::args::Args;
+use super::ast::{Arguments, Comparison, Expr, ExprKind, Name};
+use super::error::{Error, Result};
+use super::interpreter::Interpreter;
+use super::object::Object;
+use super::text::{Text, TextBuilder};
+use super::value::{Undefined, Value};
+use super::{attribute, compare, globals, iterate, methods, number, operators, print};
+
+impl Interpreter<'_> {
+    pub(super) fn eval(&mut self, expr: &Expr) -> Result<Value> {
+        self.budget.step(1)?;
+        match &expr.kind {
+            ExprKind::None => Ok(Value::None),
+            ExprKind::Bool(flag) => Ok(Value::Bool(*flag)),
+            ExprKind::Int(number) => Ok(Value::Int(*number)),
+            ExprKind::Float(number) => Ok(Value::Float(*number)),
+            ExprKind::Big(number) => Ok(Value::Big(Rc::new(number.clone()))),
+            ExprKind::Str(name) => Ok(Value::Text(self.text(*name))),
+            ExprKind::Name(name) => Ok(self.variable(*name)),
+            ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
+            _ => {
+                let budget = Rc::clone(&self.budget);
+                budget.nested(|| self.compound(expr)).map_err(|error| error.at(expr.line))
+            }
+        }
+    }
+
+    fn compound(&mut self, expr: &Expr) -> Result<Value> {
+        match &expr.kind {
+            ExprKind::Attr(of, name) => {
+                let of = self.eval(of)?;
+                let name = self.text(*name);
+                attribute::attribute(self, &of, &name)
+            }
+            ExprKind::Item(of, index) => {
+                let of = self.eval(of)?;
+                let index = self.eval(index)?;
+                attribute::item(self, &of, &index)
+            }
+            ExprKind::Call(..) => self.eval_call(expr, None),
+            ExprKind::And(sides) => {
+                let left = self.eval(&sides.0)?;
+                if left.is_true() { self.eval(&sides.1) } else { Ok(left) }
+            }
+            ExprKind::Or(sides) => {
+                let left = self.eval(&sides.0)?;
+                if left.is_true() { Ok(left) } else { self.eval(&sides.1) }
+            }
+            ExprKind::Not(operand) => Ok(Value::Bool(!self.eval(operand)?.is_true())),
+            ExprKind::Compare(first, rest) => self.comparison(first, rest),
+            ExprKind::Condition { test, then, otherwise } => {
+                if self.eval(test)?.is_true() {
+                    self.eval(then)
+                } else if let Some(otherwise) = otherwise {
+                    self.eval(otherwise)
+                } else {
+                    Ok(Value::undefined(Undefined::Other(
+                        "the inline if-expression evaluated to false and no else section was defined.",
+                    )))
+                }
+            }
+            ExprKind::Filter(operand, name, filter, arguments) => {
+                let operand = self.eval(operand)?;
+                let args = self.arguments(arguments)?;
+                match filter {
+                    Some(filter) => filter(self, operand, args),
+                    None => Err(Error::unsupported(format!("No filter named '{}' found.", self.name(*name)))),
+                }
+            }
+            ExprKind::Test(operand, name, test, arguments) => {
+                let operand = self.eval(operand)?;
+                let args = self.arguments(arguments)?;
+                match test {
+                    Some(test) => Ok(Value::Bool(test(self, &operand, args)?)),
+                    None => Err(Error::unsupported(format!("No test named '{}' found.", self.name(*name)))),
+                }
+            }
+            ExprKind::Arithmetic(op, sides) => {
+                let left = self.eval(&sides.0)?;
+                let right = self.eval(&sides.1)?;
+                operators::arithmetic(self, *op, &left, &right)
+            }
+            ExprKind::Concat(parts) => self.concat(parts),
+            ExprKind::Slice(of, bounds) => {
+                let of = self.eval(of)?;
+                let mut values = [Value::None, Value::None, Value::None];
+                for (value, bound) in values.iter_mut().zip(bounds.iter()) {
+                    if let Some(bound) = bound {
+                        *value = self.eval(bound)?;
+                    }
+                }
+                operators::slice(&self.budget, &of, &values)
+            }
+            ExprKind::List(items) => {
+                let items = self.values(items)?;
+                Value::list(&self.budget, items)
+            }
+            ExprKind::Tuple(items) => {
+                let items = self.values(items)?;
+                Value::tuple(&self.budget, items)
+            }
+            ExprKind::Dict(entries) => {
+                let mut values = Vec::with_capacity(entries.len());
+                for (key, value) in entries {
+                    values.push((self.eval(key)?, self.eval(value)?));
+                }
+                Value::dict(&self.budget, values)
+            }
+            ExprKind::Negative(operand) => operators::negative(&self.eval(operand)?),
+            ExprKind::Positive(operand) => operators::positive(&self.eval(operand)?),
+            _ => self.eval(expr),
+        }
+    }
+
+    fn values(&mut self, expressions: &[Expr]) -> Result<Vec<Value>> {
+        let mut values = Vec::with_capacity(expressions.len());
+        for expression in expressions {
+            values.push(self.eval(expression)?);
+        }
+        Ok(values)
+    }
+
+    fn concat(&mut self, parts: &[Expr]) -> Result<Value> {
+        let values = self.values(parts)?;
+        let mut texts = Vec::with_capacity(values.len());
+        for value in &values {
+            texts.push(if self.autoescape {
+                super::markup::escape(&self.budget, value)?
+            } else {
+                print::text(&self.budget, value)?
+            });
+        }
+        // Escaped only if one of them is markup.
+        let markup = self.autoescape && values.iter().any(|value| value.as_text().is_some_and(Text::is_safe));
+        if self.autoescape && !markup {
+            texts.clear();
+            for value in &values {
+                texts.push(print::text(&self.budget, value)?);
+            }
+        }
+        let mut out = TextBuilder::new(&self.budget);
+        out.reserve(texts.iter().map(|text| text.len()).sum())?;
+        for text in &texts {
+            out.push_text(text)?;
+        }
+        Ok(Value::Text(out.finish()?.with_safe(markup)))
+    }
+
+    fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<Value> {
+        let mut left = self.eval(first)?;
+        for (op, right) in rest {
+            let right = self.eval(right)?;
+            if !self.compare(*op, &left, &right)? {
+                return Ok(Value::Bool(false));
+            }
+            left = right;
+        }
+        Ok(Value::Bool(true))
+    }
+
+    pub(super) fn compare(&mut self, op: Comparison, left: &Value, right: &Value) -> Result<bool> {
+        let budget = &self.budget;
+        let ordered = |symbol, accepts: fn(Ordering) -> bool| -> Result<bool> {
+            Ok(compare::order(budget, left, right, symbol)?.is_some_and(accepts))
+        };
+        match op {
+            Comparison::Equal => compare::equal(budget, left, right),
+            Comparison::NotEqual => Ok(!compare::equal(budget, left, right)?),
+            Comparison::Less => ordered("<", Ordering::is_lt),
+            Comparison::LessEqual => ordered("<=", Ordering::is_le),
+            Comparison::Greater => ordered(">", Ordering::is_gt),
+            Comparison::GreaterEqual => ordered(">=", Ordering::is_ge),
+            Comparison::In => compare::contains(budget, right, left),
+            Comparison::NotIn => Ok(!compare::contains(budget, right, left)?),
+        }
+    }
+
+    fn arguments(&mut self, arguments: &Arguments) -> Result<Args> {
+        let mut positional = self.values(&arguments.positional)?;
+        let mut named: Vec<(Text, Value)> = Vec::with_capacity(arguments.named.len());
+        for (name, value) in &arguments.named {
+            named.push((self.argument_name(*name), self.eval(value)?));
+        }
+        if let Some(spread) = &arguments.spread {
+            let spread = self.eval(spread)?;
+            positional.extend(iterate::items(&self.budget, &spread)?);
+        }
+        if let Some(spread) = &arguments.spread_named {
+            let Value::Dict(dict) = self.eval(spread)? else {
+                return Err(Error::value("argument after ** must be a mapping"));
+            };
+            for (key, value) in dict.entries() {
+                let Value::Text(key) = key else { return Err(Error::value("keywords must be strings")) };
+                if named.iter().any(|(known, _)| known.as_str() == key.as_str()) {
+                    return Err(Error::value(format!("got multiple values for keyword argument '{}'", key.as_str())));
+                }
+                named.push((key.clone(), value.clone()));
+            }
+        }
+        Ok(Args { positional, named })
+    }
+
+    fn argument_name(&mut self, name: Name) -> Text {
+        self.text(name)
+    }
+
+    /// A call, with one more keyword argument for call blocks.
+    pub(super) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
+        let ExprKind::Call(called, arguments) = &call.kind else { return Err(Error::value("expected a call")) };
+        // Methods are called without making an object of them first.
+        if let ExprKind::Attr(of, name) = &called.kind {
+            let of = self.eval(of)?;
+            let name = self.text(*name);
+            if extra.is_none() && methods::has(&of, &name) {
+                let args = self.arguments(arguments)?;
+                return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
+            }
+            let called = attribute::attribute(self, &of, &name)?;
+            let mut args = self.arguments(arguments)?;
+            args.named.extend(extra);
+            return self.call(&called, args).map_err(|error| error.at(call.line));
+        }
+        let called = self.eval(called)?;
+        let mut args = self.arguments(arguments)?;
+        args.named.extend(extra);
+        self.call(&called, args).map_err(|error| error.at(call.line))
+    }
+
+    /// Calls a value.
+    pub(super) fn call(&mut self, called: &Value, args: Args) -> Result<Value> {
+        let Value::Object(object) = called.defined()? else {
+            return Err(Error::value(format!("'{}' object is not callable", called.type_name())));
+        };
+        match &**object {
+            Object::Builtin(_, function) => function(self, args),
+            Object::Method { receiver, name } => methods::call(self, receiver, name, args),
+            Object::Macro(called) => self.call_macro(called, args),
+            Object::Loop(of) => {
+                let [iterable] = args.bind("loop", ["iterable"], 1)?;
+                let Some((code, scope)) = &of.code else {
+                    return Err(Error::value(
+                        "The loop must have the 'recursive' marker to be called recursively.",
+                    ));
+                };
+                let iterable = iterable.unwrap_or(Value::None);
+                let (code, scope, depth) = (std::sync::Arc::clone(code), *scope, of.depth + 1);
+                let budget = Rc::clone(&self.budget);
+                let text = budget.call(|| {
+                    stacker::maybe_grow(super::interpreter::RED_ZONE, super::interpreter::MORE_STACK, || {
+                        self.capture(|interpreter| {
+                            interpreter.scoped(scope, |inner| inner.run_loop(&code, &iterable, depth))?;
+                            Ok(super::interpreter::Flow::Next)
+                        })
+                    })
+                })?;
+                Ok(Value::Text(text.0))
+            }
+            Object::Cycler { items, at } => {
+                args.none("next")?;
+                let _ = (items, at);
+                Err(Error::value("'Cycler' object is not callable"))
+            }
+            Object::Joiner { separator, used } => {
+                args.none("joiner")?;
+                if used.replace(true) { Ok(separator.clone()) } else { Value::text(&self.budget, "") }
+            }
+            Object::View { .. } | Object::Generator(_) => {
+                Err(Error::value(format!("'{}' object is not callable", object.type_name())))
+            }
+        }
+    }
+
+    /// A number for a filter or global that takes one.
+    pub(super) fn int_argument(value: Option<Value>, default: i64) -> Result<i64> {
+        value.map_or(Ok(default), |value| super::args::integer(&value))
+    }
+
+    /// `int(value)` for numbers that may be floats.
+    pub(super) fn whole(value: &Value) -> Result<Value> {
+        match value {
+            Value::Float(float) => number::truncate(*float),
+            other => Ok(other.clone()),
+        }
+    }
+
+    /// Whether a global function has this name.
+    pub(super) fn is_global(name: &str) -> bool {
+        globals::find(name).is_some()
+    }
+}

@@ -1,0 +1,486 @@
+//! Runs the statements of a template.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::args::Args;
+use super::ast::{Expr, For, Macro, Name, Stmt, StmtKind, Target};
+use super::budget::Budget;
+use super::error::{Error, Result};
+use super::object::{self, LoopObject, MacroObject, Object};
+use super::scope::{ScopeId, Scopes};
+use super::text::{Text, TextBuilder};
+use super::value::{Undefined, Value};
+use super::watch::Log;
+use super::{globals, iterate, print};
+
+/// Stack that must be left before a macro is called, and how much more is taken then.
+pub(super) const RED_ZONE: usize = 768 << 10;
+pub(super) const MORE_STACK: usize = 4 << 20;
+
+/// What a template sees beside its own variables.
+pub(crate) struct Context {
+    /// Variables by name.
+    pub(crate) variables: Vec<(Text, Value)>,
+    /// `strftime_now(format)`; None where a template may not know the time.
+    pub(crate) strftime_now: Option<Box<dyn Fn(&str) -> String>>,
+    /// Where look-ups of variables are noted.
+    pub(crate) log: Option<Rc<Log>>,
+}
+
+/// How a statement ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    Next,
+    Break,
+    Continue,
+}
+
+/// A render in progress.
+pub(crate) struct Interpreter<'t> {
+    names: &'t [Box<str>],
+    /// The texts of names and strings, made when first used.
+    texts: Vec<Option<Text>>,
+    pub(super) budget: Rc<Budget>,
+    context: Context,
+    pub(super) scopes: Scopes,
+    /// The texts under construction: the result, and what blocks capture.
+    out: Vec<TextBuilder>,
+    /// What the innermost block statement captured.
+    pub(super) captured: Vec<Value>,
+    pub(super) autoescape: bool,
+    /// Where bodies of `{% generation %}` are in the result.
+    generation: Vec<Range<usize>>,
+    /// Lists and namespaces that may hold themselves.
+    mutable: Vec<Value>,
+}
+
+impl<'t> Interpreter<'t> {
+    pub(crate) fn new(names: &'t [Box<str>], context: Context, budget: &Rc<Budget>) -> Interpreter<'t> {
+        Interpreter {
+            names,
+            texts: vec![None; names.len()],
+            budget: Rc::clone(budget),
+            context,
+            scopes: Scopes::new(),
+            out: vec![TextBuilder::limited(budget, budget.output_bytes())],
+            captured: Vec::new(),
+            autoescape: false,
+            generation: Vec::new(),
+            mutable: Vec::new(),
+        }
+    }
+
+    /// Runs the whole template; returns its text and where the bodies of generation blocks are.
+    pub(crate) fn run(mut self, body: &[Stmt]) -> Result<(TextBuilder, Vec<Range<usize>>)> {
+        let ended = stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.statements(body));
+        for value in std::mem::take(&mut self.mutable) {
+            match value {
+                Value::List(list) => list.clear(),
+                Value::Namespace(namespace) => namespace.clear(),
+                _ => {}
+            }
+        }
+        ended?;
+        let text = self.out.pop().ok_or_else(|| Error::value("the result is missing"))?;
+        Ok((text, self.generation))
+    }
+
+    /// The text of a name or string of the source.
+    pub(super) fn text(&mut self, name: Name) -> Text {
+        let place = name.0 as usize;
+        match &self.texts[place] {
+            Some(text) => text.clone(),
+            None => {
+                let text = Text::outer(&self.names[place], Vec::new());
+                self.texts[place] = Some(text.clone());
+                text
+            }
+        }
+    }
+
+    pub(super) fn name(&self, name: Name) -> &'t str {
+        let names: &'t [Box<str>] = self.names;
+        &names[name.0 as usize]
+    }
+
+    /// The value of a variable: of a scope, of the context, of the environment.
+    pub(super) fn variable(&mut self, name: Name) -> Value {
+        if let Some(value) = self.scopes.get(name) {
+            return value.clone();
+        }
+        let text = self.name(name);
+        if let Some((_, value)) = self.context.variables.iter().find(|(known, _)| known.as_str() == text) {
+            let value = value.clone();
+            if let Some(log) = &self.context.log {
+                log.note(text);
+            }
+            return value;
+        }
+        if let Some(function) = globals::find(text) {
+            if text != "strftime_now" || self.context.strftime_now.is_some() {
+                return object::value(Object::Builtin(function.0, function.1));
+            }
+        }
+        if let Some(log) = &self.context.log {
+            log.note_missing(text);
+        }
+        let text = self.text(name);
+        Value::undefined(Undefined::Variable(text))
+    }
+
+    /// `strftime_now(format)`.
+    pub(super) fn strftime_now(&self, format: &str) -> Result<String> {
+        match &self.context.strftime_now {
+            Some(strftime) => Ok(strftime(format)),
+            None => Err(Error::undefined("'strftime_now' is undefined")),
+        }
+    }
+
+    /// Remembers a value that may come to hold itself.
+    pub(super) fn remember(&mut self, value: &Value) -> Result<()> {
+        self.budget.can_allocate(self.mutable.len() * 2 * size_of::<Value>())?;
+        let known = |known: &Value| match (known, value) {
+            (Value::List(a), Value::List(b)) => Rc::ptr_eq(a, b),
+            _ => false,
+        };
+        if !self.mutable.last().is_some_and(known) {
+            self.mutable.push(value.clone());
+        }
+        Ok(())
+    }
+
+    pub(super) fn set(&mut self, name: Name, value: Value) {
+        if let Some(old) = self.scopes.set(name, value) {
+            drop(old);
+        }
+    }
+
+    pub(super) fn write(&mut self, value: &Value) -> Result<()> {
+        let budget = Rc::clone(&self.budget);
+        let Some(out) = self.out.last_mut() else { return Ok(()) };
+        if self.autoescape {
+            let text = super::markup::escape(&budget, value)?;
+            return out.push_text(&text);
+        }
+        print::write(out, &budget, value)
+    }
+
+    /// What statements print.
+    pub(super) fn capture(&mut self, run: impl FnOnce(&mut Self) -> Result<Flow>) -> Result<(Text, Flow)> {
+        self.out.push(TextBuilder::new(&self.budget));
+        let flow = run(self)?;
+        let text = self.out.pop().ok_or_else(|| Error::value("the captured text is missing"))?.finish()?;
+        Ok((text.with_safe(self.autoescape), flow))
+    }
+
+    /// Runs something in a scope of its own.
+    pub(super) fn scoped<T>(&mut self, around: ScopeId, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.scopes.len() > 100_000 {
+            return Err(Error::limit("macros keep more than 100000 scopes"));
+        }
+        let back = self.scopes.enter(around);
+        let result = run(self);
+        self.scopes.leave(back);
+        result
+    }
+
+    fn inner<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let around = self.scopes.current();
+        self.scoped(around, run)
+    }
+
+    pub(super) fn statements(&mut self, body: &[Stmt]) -> Result<Flow> {
+        for statement in body {
+            self.budget.step(1)?;
+            let budget = Rc::clone(&self.budget);
+            let ended = budget.nested(|| self.statement(&statement.kind));
+            match ended {
+                Ok(Flow::Next) => {}
+                Ok(flow) => return Ok(flow),
+                Err(error) => return Err(error.at(statement.line)),
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    fn statement(&mut self, statement: &StmtKind) -> Result<Flow> {
+        match statement {
+            StmtKind::Text(text) => match self.out.last_mut() {
+                Some(out) => out.push(text)?,
+                None => {}
+            },
+            StmtKind::Print(expr) => {
+                let value = self.eval(expr)?;
+                self.write(&value)?;
+            }
+            StmtKind::If { branches, otherwise } => {
+                for (test, body) in branches {
+                    if self.eval(test)?.is_true() {
+                        return self.statements(body);
+                    }
+                }
+                return self.statements(otherwise);
+            }
+            StmtKind::For(code) => return self.for_statement(code),
+            StmtKind::Set { target, value } => {
+                let value = self.eval(value)?;
+                self.assign(target, value)?;
+            }
+            StmtKind::SetBlock { target, filter, body } => {
+                let (text, flow) = self.capture_inner(body)?;
+                if flow != Flow::Next {
+                    return Ok(flow);
+                }
+                let value = match filter {
+                    Some(filter) => self.filtered(filter, text)?,
+                    None => Value::Text(text),
+                };
+                self.assign(target, value)?;
+            }
+            StmtKind::Macro(code) => self.define(code),
+            StmtKind::Call { caller, call } => self.call_block(caller, call)?,
+            StmtKind::Filter { filter, body } => {
+                let (text, flow) = self.capture_inner(body)?;
+                if flow != Flow::Next {
+                    return Ok(flow);
+                }
+                let value = self.filtered(filter, text)?;
+                self.write(&value)?;
+            }
+            StmtKind::With { bindings, body } => {
+                let mut values = Vec::with_capacity(bindings.len());
+                for (_, value) in bindings {
+                    values.push(self.eval(value)?);
+                }
+                return self.inner(|inner| {
+                    for ((target, _), value) in bindings.iter().zip(values) {
+                        inner.assign(target, value)?;
+                    }
+                    inner.statements(body)
+                });
+            }
+            StmtKind::Autoescape { enabled, body } => {
+                let enabled = self.eval(enabled)?.is_true();
+                let before = std::mem::replace(&mut self.autoescape, enabled);
+                let ended = self.inner(|inner| inner.statements(body));
+                self.autoescape = before;
+                return ended;
+            }
+            StmtKind::Generation(body) => return self.generation(body),
+            StmtKind::Block(body) => return self.inner(|inner| inner.statements(body)),
+            StmtKind::Break => return Ok(Flow::Break),
+            StmtKind::Continue => return Ok(Flow::Continue),
+            StmtKind::Loader(message) => return Err(Error::unsupported(*message)),
+        }
+        Ok(Flow::Next)
+    }
+
+    fn generation(&mut self, body: &[Stmt]) -> Result<Flow> {
+        let length = |interpreter: &Self| interpreter.out.last().map_or(0, TextBuilder::len);
+        let start = length(self);
+        let flow = self.inner(|inner| inner.statements(body))?;
+        if self.out.len() == 1 {
+            let end = length(self);
+            self.generation.push(start..end);
+        }
+        Ok(flow)
+    }
+
+    fn capture_inner(&mut self, body: &[Stmt]) -> Result<(Text, Flow)> {
+        self.capture(|interpreter| interpreter.inner(|inner| inner.statements(body)))
+    }
+
+    /// The value of a filter whose innermost operand is a captured text.
+    fn filtered(&mut self, filter: &Expr, text: Text) -> Result<Value> {
+        self.captured.push(Value::Text(text));
+        let value = self.eval(filter);
+        self.captured.pop();
+        value
+    }
+
+    pub(super) fn assign(&mut self, target: &Target, value: Value) -> Result<()> {
+        match target {
+            Target::Name(name) => self.set(*name, value),
+            Target::Attribute(name, attribute) => {
+                let Value::Namespace(namespace) = self.variable(*name) else {
+                    return Err(Error::value("cannot assign attribute on non-namespace object"));
+                };
+                let attribute = self.text(*attribute);
+                namespace.set(&attribute, value);
+            }
+            Target::Tuple(targets) => {
+                let items = match &value {
+                    Value::Undefined(_) => Vec::new(),
+                    Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+                        return Err(Error::value(format!("cannot unpack non-iterable {} object", value.type_name())));
+                    }
+                    value => iterate::items(&self.budget, value)?,
+                };
+                if items.len() > targets.len() {
+                    return Err(Error::value(format!("too many values to unpack (expected {})", targets.len())));
+                }
+                if items.len() < targets.len() {
+                    let message =
+                        format!("not enough values to unpack (expected {}, got {})", targets.len(), items.len());
+                    return Err(Error::value(message));
+                }
+                for (target, item) in targets.iter().zip(items) {
+                    self.assign(target, item)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn for_statement(&mut self, code: &Arc<For>) -> Result<Flow> {
+        let iterable = self.eval(&code.iterable)?;
+        self.run_loop(code, &iterable, 0)?;
+        Ok(Flow::Next)
+    }
+
+    /// Runs a loop over a value; `depth` counts the calls of a recursive loop.
+    pub(super) fn run_loop(&mut self, code: &Arc<For>, iterable: &Value, depth: usize) -> Result<()> {
+        let mut items = iterate::loop_items(&self.budget, iterable)?;
+        if let Some(test) = &code.test {
+            let mut kept = Vec::new();
+            for item in items {
+                let keep = self.inner(|inner| {
+                    inner.assign(&code.target, item.clone())?;
+                    Ok(inner.eval(test)?.is_true())
+                })?;
+                if keep {
+                    kept.push(item);
+                }
+            }
+            items = kept;
+        }
+        if items.is_empty() {
+            self.inner(|inner| inner.statements(&code.otherwise))?;
+            return Ok(());
+        }
+        let around = self.scopes.current();
+        let state = code.uses_loop.then(|| {
+            let recursion = code.recursive.then(|| (Arc::clone(code), around));
+            let state = LoopObject {
+                items: items.clone(),
+                index: std::cell::Cell::new(0),
+                depth,
+                code: recursion,
+                last_changed: std::cell::RefCell::new(None),
+            };
+            Rc::new(Object::Loop(state))
+        });
+        let loop_name = self.names.iter().position(|name| &**name == "loop").and_then(|at| u32::try_from(at).ok()).map(Name);
+        for (index, item) in items.into_iter().enumerate() {
+            self.budget.step(1)?;
+            let flow = self.scoped(around, |inner| {
+                if let (Some(state), Some(name)) = (&state, loop_name) {
+                    if let Object::Loop(of) = &**state {
+                        of.index.set(index);
+                    }
+                    inner.set(name, Value::Object(Rc::clone(state)));
+                }
+                inner.assign(&code.target, item)?;
+                inner.statements(&code.body)
+            })?;
+            if flow == Flow::Break {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, code: &Arc<Macro>) {
+        let scope = self.scopes.keep();
+        let name = code.name.map(|name| self.text(name));
+        let value = object::value(Object::Macro(MacroObject { code: Arc::clone(code), name, scope }));
+        if let Some(name) = code.name {
+            self.set(name, value);
+        }
+    }
+
+    fn call_block(&mut self, caller: &Arc<Macro>, call: &Expr) -> Result<()> {
+        let scope = self.scopes.keep();
+        let caller = object::value(Object::Macro(MacroObject { code: Arc::clone(caller), name: None, scope }));
+        let caller_name = Text::outer("caller", Vec::new());
+        let value = self.eval_call(call, Some((caller_name, caller)))?;
+        self.write(&value)
+    }
+
+    /// Calls a macro.
+    pub(super) fn call_macro(&mut self, called: &MacroObject, args: Args) -> Result<Value> {
+        let budget = Rc::clone(&self.budget);
+        let text = budget.call(|| {
+            stacker::maybe_grow(RED_ZONE, MORE_STACK, || {
+                self.capture(|interpreter| {
+                    interpreter.scoped(called.scope, |inner| {
+                        inner.bind(called, args)?;
+                        inner.statements(&called.code.body)
+                    })
+                })
+            })
+        });
+        Ok(Value::Text(text?.0))
+    }
+
+    /// Sets the parameters of a macro in the current scope.
+    fn bind(&mut self, called: &MacroObject, args: Args) -> Result<()> {
+        let code = &called.code;
+        let title = called.name.as_ref().map_or_else(|| "None".to_owned(), |name| super::print::quoted_string(name));
+        let Args { positional, mut named } = args;
+        let count = code.parameters.len();
+        let mut rest = positional.into_iter();
+        for (parameter, default) in &code.parameters {
+            let name = self.text(*parameter);
+            let given = named.iter().position(|(known, _)| known.as_str() == name.as_str());
+            let value = match (rest.next(), given) {
+                (Some(_), Some(_)) => {
+                    return Err(Error::value(format!("macro {title} got multiple values for argument '{}'", name.as_str())));
+                }
+                (Some(value), None) => value,
+                (None, Some(at)) => named.remove(at).1,
+                (None, None) => match default {
+                    Some(default) => self.eval(default)?,
+                    None => Value::undefined(Undefined::Parameter(name)),
+                },
+            };
+            self.set(*parameter, value);
+        }
+        let caller = named.iter().position(|(name, _)| name.as_str() == "caller");
+        if code.uses_caller && !code.parameters.iter().any(|(name, _)| self.name(*name) == "caller") {
+            let value = match caller {
+                Some(at) => named.remove(at).1,
+                None => Value::undefined(Undefined::Other("No caller defined")),
+            };
+            self.set_special("caller", value);
+        }
+        let rest: Vec<Value> = rest.collect();
+        if code.uses_kwargs {
+            let entries = named.drain(..).map(|(name, value)| (Value::Text(name), value)).collect();
+            let kwargs = Value::dict(&self.budget, entries)?;
+            self.set_special("kwargs", kwargs);
+        } else if let Some((name, _)) = named.first() {
+            let message = match name.as_str() {
+                "caller" => format!("macro {title} was invoked with two values for the special caller argument. This is most likely a bug."),
+                name => format!("macro {title} takes no keyword argument {}", super::print::quoted_string(name)),
+            };
+            return Err(Error::value(message));
+        }
+        if code.uses_varargs {
+            let varargs = Value::tuple(&self.budget, rest)?;
+            self.set_special("varargs", varargs);
+        } else if !rest.is_empty() {
+            return Err(Error::value(format!("macro {title} takes not more than {count} argument(s)")));
+        }
+        Ok(())
+    }
+
+    fn set_special(&mut self, name: &str, value: Value) {
+        let place = self.names.iter().position(|known| &**known == name);
+        if let Some(place) = place.and_then(|place| u32::try_from(place).ok()) {
+            self.set(Name(place), value);
+        }
+    }
+}

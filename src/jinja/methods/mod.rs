@@ -1,0 +1,162 @@
+//! The methods of Python's types, as far as the sandbox gives them.
+
+mod containers;
+mod text;
+
+pub(crate) use containers::pairs;
+pub(crate) use text::{changed_case, line_parts, pad, replace, strip_tags, trim};
+
+use std::rc::Rc;
+
+use num_traits::Signed;
+
+use super::args::Args;
+use super::error::{Error, Result};
+use super::interpreter::Interpreter;
+use super::iterate;
+use super::number;
+use super::object::Object;
+use super::text::Text;
+use super::value::Value;
+use super::compare;
+
+/// Whether a value has a method of this name.
+pub(crate) fn has(of: &Value, name: &str) -> bool {
+    match of {
+        Value::Text(text) => self::text::NAMES.contains(&name) || text.is_safe() && self::text::MARKUP_NAMES.contains(&name),
+        Value::List(list) => {
+            matches!(name, "count" | "index" | "copy")
+                || list.is_own() && matches!(name, "append" | "extend" | "insert" | "pop")
+        }
+        Value::Tuple(_) | Value::Range(_) => matches!(name, "count" | "index"),
+        Value::Dict(_) => matches!(name, "get" | "items" | "keys" | "values" | "copy" | "fromkeys"),
+        Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
+            matches!(name, "bit_length" | "bit_count" | "conjugate" | "as_integer_ratio")
+        }
+        Value::Float(_) => matches!(name, "is_integer" | "conjugate" | "as_integer_ratio"),
+        Value::Object(object) => match &**object {
+            Object::Loop(_) => matches!(name, "cycle" | "changed"),
+            Object::Cycler { .. } => matches!(name, "next" | "reset"),
+            Object::Builtin("dict", _) => name == "fromkeys",
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether the sandbox hides the attribute of this name.
+pub(crate) fn is_unsafe(of: &Value, name: &str) -> bool {
+    let mutates = match of {
+        Value::List(list) => {
+            matches!(name, "clear" | "remove" | "reverse" | "sort")
+                || !list.is_own() && matches!(name, "append" | "extend" | "insert" | "pop")
+        }
+        Value::Dict(_) => matches!(name, "clear" | "pop" | "popitem" | "setdefault" | "update"),
+        _ => false,
+    };
+    mutates || name.starts_with("__") && name.ends_with("__") && !matches!(of, Value::Namespace(_)) && is_dunder(of, name)
+}
+
+/// Attributes that every Python object has.
+fn is_dunder(of: &Value, name: &str) -> bool {
+    let every = [
+        "__class__", "__doc__", "__dir__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__init__",
+        "__init_subclass__", "__new__", "__reduce__", "__reduce_ex__", "__repr__", "__setattr__", "__delattr__",
+        "__getattribute__", "__sizeof__", "__str__", "__subclasshook__", "__format__",
+    ];
+    every.contains(&name)
+        || matches!(of, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_))
+            && ["__len__", "__iter__", "__contains__", "__getitem__"].contains(&name)
+}
+
+/// Calls a method that the value [has](has).
+pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    match of {
+        Value::Text(text) => self::text::call(interpreter, text, name, args),
+        Value::List(list) => containers::list(interpreter, of, list, name, args),
+        Value::Tuple(list) => containers::sequence(&budget, list, name, args),
+        Value::Dict(dict) => containers::dict(interpreter, dict, name, args),
+        Value::Range(_) => {
+            let items = iterate::items(&budget, of)?;
+            let [wanted] = args.bind(name, ["value"], 1)?;
+            let wanted = wanted.unwrap_or(Value::None);
+            containers::find(&budget, &items, name, &wanted, 0, items.len())
+        }
+        Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
+            args.none(name)?;
+            let number = number::big(of).unwrap_or_default();
+            match name.as_str() {
+                "bit_length" => Ok(Value::count(usize::try_from(number.bits()).unwrap_or(usize::MAX))),
+                "bit_count" => {
+                    let digits = number.abs().to_str_radix(2);
+                    Ok(Value::count(digits.bytes().filter(|digit| *digit == b'1').count()))
+                }
+                "as_integer_ratio" => Value::tuple(&budget, vec![Value::integer(number), Value::Int(1)]),
+                _ => Ok(Value::integer(number)),
+            }
+        }
+        Value::Float(number) => {
+            args.none(name)?;
+            match name.as_str() {
+                "is_integer" => Ok(Value::Bool(number.is_finite() && number.fract() == 0.0)),
+                "as_integer_ratio" => ratio(interpreter, *number),
+                _ => Ok(of.clone()),
+            }
+        }
+        Value::Object(object) => match (&**object, name.as_str()) {
+            (Object::Loop(of), "cycle") => {
+                if args.positional.is_empty() {
+                    return Err(Error::value("no items for cycling given"));
+                }
+                let at = of.index.get() % args.positional.len();
+                Ok(args.positional[at].clone())
+            }
+            (Object::Loop(of), _) => {
+                let now = Value::tuple(&budget, args.positional)?;
+                let before = of.last_changed.borrow().clone();
+                let changed = match before {
+                    Some(before) => !compare::equal(&budget, &before, &now)?,
+                    None => true,
+                };
+                if changed {
+                    of.last_changed.replace(Some(now));
+                }
+                Ok(Value::Bool(changed))
+            }
+            (Object::Cycler { items, at }, "next") => {
+                args.none("next")?;
+                let item = items[at.get()].clone();
+                at.set((at.get() + 1) % items.len());
+                Ok(item)
+            }
+            (Object::Cycler { at, .. }, _) => {
+                args.none("reset")?;
+                at.set(0);
+                Ok(Value::None)
+            }
+            (Object::Builtin(..), _) => containers::from_keys(&budget, args),
+            _ => Err(Error::value(format!("'{}' object is not callable", of.type_name()))),
+        },
+        other => Err(Error::value(format!("'{}' object is not callable", other.type_name()))),
+    }
+}
+
+/// A float as the exact fraction it is.
+fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
+    if number.is_nan() {
+        return Err(Error::value("cannot convert NaN to integer ratio"));
+    }
+    if number.is_infinite() {
+        return Err(Error::value("cannot convert Infinity to integer ratio"));
+    }
+    let mut numerator = number;
+    let mut power = 0u32;
+    while numerator.fract() != 0.0 {
+        numerator *= 2.0;
+        power += 1;
+    }
+    let denominator = Value::integer(num_bigint::BigInt::from(1) << power);
+    let numerator = number::truncate(numerator)?;
+    Value::tuple(&interpreter.budget, vec![numerator, denominator])
+}

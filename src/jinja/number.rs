@@ -1,0 +1,307 @@
+//! Python's numbers: printing, parsing, arithmetic. Integers have any size, within reason.
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_traits::{Signed, ToPrimitive, Zero};
+
+use super::error::{Error, Result};
+use super::value::Value;
+
+/// The longest integer that arithmetic makes, in bits: enough for anything but an attack.
+const MAX_BITS: u64 = 1 << 16;
+
+/// A float as Python's `repr` prints it: shortest digits, exponent below 1e-4 and from 1e16.
+pub(crate) fn float(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number < 0.0 { "-inf" } else { "inf" }.to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        let plain = number.to_string();
+        return if plain.contains('.') { plain } else { plain + ".0" };
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// `int(text, base)`; base 0 reads prefixes.
+pub(crate) fn parse_int(text: &str, base: u32) -> Option<Value> {
+    let text = text.trim();
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let prefixed = |prefix: &str| digits.get(..2).filter(|start| start.eq_ignore_ascii_case(prefix)).map(|_| &digits[2..]);
+    let (base, digits) = match base {
+        0 => match (prefixed("0x"), prefixed("0o"), prefixed("0b")) {
+            (Some(rest), _, _) => (16, rest.strip_prefix('_').unwrap_or(rest)),
+            (_, Some(rest), _) => (8, rest.strip_prefix('_').unwrap_or(rest)),
+            (_, _, Some(rest)) => (2, rest.strip_prefix('_').unwrap_or(rest)),
+            _ if digits.starts_with('0') && digits.bytes().any(|b| b.is_ascii_digit() && b != b'0') => return None,
+            _ => (10, digits),
+        },
+        16 => (16, prefixed("0x").unwrap_or(digits)),
+        8 => (8, prefixed("0o").unwrap_or(digits)),
+        2 => (2, prefixed("0b").unwrap_or(digits)),
+        base @ 2..=36 => (base, digits),
+        _ => return None,
+    };
+    let mut plain = String::with_capacity(digits.len());
+    let mut underscore = true;
+    for c in digits.chars() {
+        if c == '_' {
+            if underscore {
+                return None;
+            }
+            underscore = true;
+        } else {
+            plain.push(char::from_digit(super::unicode::digit(c).filter(|digit| *digit < base)?, 36)?);
+            underscore = false;
+        }
+    }
+    // Python refuses more than 4300 digits as well.
+    if underscore || plain.len() > 4300 {
+        return None;
+    }
+    let number = BigInt::parse_bytes(plain.as_bytes(), base)?;
+    Some(Value::integer(if negative { -number } else { number }))
+}
+
+/// `float(text)`.
+pub(crate) fn parse_float(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let bytes = text.as_bytes();
+    let mut plain = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        if c == '_' {
+            let digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
+            if !digit(at.checked_sub(1)) || !digit(Some(at + 1)) {
+                return None;
+            }
+        } else {
+            plain.push(c);
+        }
+    }
+    let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(&plain);
+    match unsigned.to_ascii_lowercase().as_str() {
+        "inf" | "infinity" | "nan" => {}
+        _ if unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.') => {}
+        _ => return None,
+    }
+    plain.parse().ok()
+}
+
+/// A number as an arbitrary integer: int and bool.
+pub(crate) fn big(value: &Value) -> Option<BigInt> {
+    match value {
+        Value::Int(number) => Some(BigInt::from(*number)),
+        Value::Bool(flag) => Some(BigInt::from(*flag)),
+        Value::Big(number) => Some((**number).clone()),
+        _ => None,
+    }
+}
+
+/// A number as a float: int, bool and float.
+pub(crate) fn as_float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Float(number) => Some(*number),
+        #[expect(clippy::cast_precision_loss, reason = "as Python's float()")]
+        Value::Int(number) => Some(*number as f64),
+        Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
+        Value::Big(number) => number.to_f64(),
+        _ => None,
+    }
+}
+
+/// `int(float)`.
+pub(crate) fn truncate(number: f64) -> Result<Value> {
+    use num_traits::FromPrimitive;
+    if number.is_nan() {
+        return Err(Error::value("cannot convert float NaN to integer"));
+    }
+    match BigInt::from_f64(number.trunc()) {
+        Some(number) => Ok(Value::integer(number)),
+        None => Err(Error::value("cannot convert float infinity to integer")),
+    }
+}
+
+/// An arithmetic operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arithmetic {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+    Pow,
+}
+
+impl Arithmetic {
+    pub(crate) fn symbol(self) -> &'static str {
+        match self {
+            Arithmetic::Add => "+",
+            Arithmetic::Sub => "-",
+            Arithmetic::Mul => "*",
+            Arithmetic::Div => "/",
+            Arithmetic::FloorDiv => "//",
+            Arithmetic::Mod => "%",
+            Arithmetic::Pow => "** or pow()",
+        }
+    }
+}
+
+/// The result for two numbers; None when one is not a number.
+pub(crate) fn arithmetic(op: Arithmetic, left: &Value, right: &Value) -> Option<Result<Value>> {
+    if let (Some(a), Some(b)) = (left.as_int(), right.as_int())
+        && let Some(result) = small(op, a, b)
+    {
+        return Some(Ok(result));
+    }
+    if let (Some(a), Some(b)) = (big(left), big(right)) {
+        return Some(integers(op, &a, &b));
+    }
+    Some(floats(op, as_float(left)?, as_float(right)?))
+}
+
+/// 64-bit integers, where the result is one.
+fn small(op: Arithmetic, a: i64, b: i64) -> Option<Value> {
+    match op {
+        Arithmetic::Add => a.checked_add(b).map(Value::Int),
+        Arithmetic::Sub => a.checked_sub(b).map(Value::Int),
+        Arithmetic::Mul => a.checked_mul(b).map(Value::Int),
+        Arithmetic::FloorDiv if b != 0 && b != -1 => Some(Value::Int(Integer::div_floor(&a, &b))),
+        Arithmetic::Mod if b != 0 && b != -1 => Some(Value::Int(Integer::mod_floor(&a, &b))),
+        _ => None,
+    }
+}
+
+fn integers(op: Arithmetic, a: &BigInt, b: &BigInt) -> Result<Value> {
+    if a.bits() > MAX_BITS || b.bits() > MAX_BITS {
+        return Err(too_long());
+    }
+    let number = match op {
+        Arithmetic::Add => a + b,
+        Arithmetic::Sub => a - b,
+        Arithmetic::Mul => a * b,
+        Arithmetic::Div => {
+            if b.is_zero() {
+                return Err(Error::value("division by zero"));
+            }
+            let quotient = a.to_f64().unwrap_or(f64::NAN) / b.to_f64().unwrap_or(f64::NAN);
+            return if quotient.is_finite() { Ok(Value::Float(quotient)) } else { Err(Error::value("integer division result too large for a float")) };
+        }
+        Arithmetic::FloorDiv | Arithmetic::Mod if b.is_zero() => {
+            return Err(Error::value("integer division or modulo by zero"));
+        }
+        Arithmetic::FloorDiv => a.div_floor(b),
+        Arithmetic::Mod => a.mod_floor(b),
+        Arithmetic::Pow => match b.to_u32() {
+            Some(exponent) if a.bits() <= 1 || u64::from(exponent) * a.bits() <= MAX_BITS => a.pow(exponent),
+            None if b.is_negative() => {
+                return floats(op, a.to_f64().unwrap_or(f64::NAN), b.to_f64().unwrap_or(f64::NAN));
+            }
+            _ => return Err(too_long()),
+        },
+    };
+    Ok(Value::integer(number))
+}
+
+fn too_long() -> Error {
+    Error::limit(format!("an integer has more than {MAX_BITS} bits"))
+}
+
+fn floats(op: Arithmetic, a: f64, b: f64) -> Result<Value> {
+    let number = match op {
+        Arithmetic::Add => a + b,
+        Arithmetic::Sub => a - b,
+        Arithmetic::Mul => a * b,
+        Arithmetic::Div if b == 0.0 => return Err(Error::value("float division by zero")),
+        Arithmetic::Div => a / b,
+        Arithmetic::FloorDiv if b == 0.0 => return Err(Error::value("float floor division by zero")),
+        Arithmetic::Mod if b == 0.0 => return Err(Error::value("float modulo")),
+        Arithmetic::FloorDiv => floor_divmod(a, b).0,
+        Arithmetic::Mod => floor_divmod(a, b).1,
+        Arithmetic::Pow => {
+            if a == 0.0 && b < 0.0 {
+                return Err(Error::value("0.0 cannot be raised to a negative power"));
+            }
+            if a < 0.0 && b.fract() != 0.0 && b.is_finite() {
+                return Err(Error::unsupported("complex numbers are not supported"));
+            }
+            let power = a.powf(b);
+            if power.is_infinite() && a.is_finite() && b.is_finite() {
+                return Err(Error::value("(34, 'Numerical result out of range')"));
+            }
+            power
+        }
+    };
+    Ok(Value::Float(number))
+}
+
+/// Python's `divmod` of floats: the remainder has the divisor's sign.
+fn floor_divmod(a: f64, b: f64) -> (f64, f64) {
+    let mut remainder = a % b;
+    let mut quotient = (a - remainder) / b;
+    if remainder == 0.0 {
+        remainder = 0.0f64.copysign(b);
+    } else if (b < 0.0) != (remainder < 0.0) {
+        remainder += b;
+        quotient -= 1.0;
+    }
+    let floor = if quotient == 0.0 {
+        0.0f64.copysign(a / b)
+    } else {
+        let floor = quotient.floor();
+        if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+    };
+    (floor, remainder)
+}
+
+/// Python's `round(number, digits)` of a float: half to even on the exact decimal value.
+pub(crate) fn round(number: f64, digits: i64) -> f64 {
+    if !number.is_finite() || digits > 300 {
+        return number;
+    }
+    if digits >= 0 {
+        let digits = usize::try_from(digits).unwrap_or(0);
+        // Formatting is exact and rounds half to even.
+        return format!("{number:.digits$}").parse().unwrap_or(number);
+    }
+    if digits < -308 {
+        return 0.0f64.copysign(number);
+    }
+    let scale = 10f64.powi(i32::try_from(-digits).unwrap_or(308));
+    let scaled = number / scale;
+    let rounded = scaled.round_ties_even() * scale;
+    if rounded == 0.0 { 0.0f64.copysign(number) } else { rounded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_print_as_in_python() {
+        for (number, expected) in [
+            (1.0, "1.0"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (1e16, "1e+16"),
+            (1e15, "1000000000000000.0"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (1.5e-7, "1.5e-07"),
+            (-0.0, "-0.0"),
+            (1e300, "1e+300"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(float(number), expected);
+        }
+    }
+}

@@ -1,0 +1,568 @@
+//! Tokens to statements: the tags of Jinja2 with loop controls and transformers' `generation`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::ast::{Arguments, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
+use super::error::{Error, Result};
+use super::lexer::{Token, TokenKind, tokens};
+
+/// How deep statements, and how deep expressions may nest.
+pub(super) const MAX_DEPTH: u16 = 150;
+/// How many operands a chain of operators may have.
+const MAX_CHAIN: u16 = 400;
+
+/// What the source says.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) body: Vec<Stmt>,
+    /// What [`Name`] counts.
+    pub(crate) names: Vec<Box<str>>,
+}
+
+/// Parses a source.
+pub(crate) fn parse(source: &str) -> Result<Parsed> {
+    let mut parser = Parser {
+        tokens: tokens(source)?,
+        at: 0,
+        names: Vec::new(),
+        places: HashMap::new(),
+        depth: 0,
+        soft: false,
+        loops: 0,
+        uses: Uses::default(),
+        open: Vec::new(),
+    };
+    let body = parser.statements(&[])?;
+    Ok(Parsed { body, names: parser.names })
+}
+
+/// Which special names an enclosed part mentions.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Uses {
+    pub(super) loop_: bool,
+    pub(super) caller: bool,
+    pub(super) varargs: bool,
+    pub(super) kwargs: bool,
+}
+
+impl Uses {
+    fn or(self, other: Uses) -> Uses {
+        Uses {
+            loop_: self.loop_ || other.loop_,
+            caller: self.caller || other.caller,
+            varargs: self.varargs || other.varargs,
+            kwargs: self.kwargs || other.kwargs,
+        }
+    }
+}
+
+pub(super) struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    names: Vec<Box<str>>,
+    places: HashMap<Box<str>, Name>,
+    pub(super) depth: u16,
+    /// Within a condition, where an unknown filter fails only when it is reached.
+    pub(super) soft: bool,
+    /// Loops that `break` could leave.
+    loops: usize,
+    pub(super) uses: Uses,
+    /// The tags that are open, for messages.
+    open: Vec<&'static str>,
+}
+
+impl Parser {
+    pub(super) fn peek(&self) -> &TokenKind {
+        &self.tokens[self.at].kind
+    }
+
+    pub(super) fn peek_after(&self) -> &TokenKind {
+        &self.tokens[(self.at + 1).min(self.tokens.len() - 1)].kind
+    }
+
+    /// The tokens from here on.
+    pub(super) fn ahead(&self) -> impl Iterator<Item = &TokenKind> {
+        self.tokens[self.at..].iter().map(|token| &token.kind)
+    }
+
+    pub(super) fn line(&self) -> u32 {
+        self.tokens[self.at].line
+    }
+
+    pub(super) fn next(&mut self) -> TokenKind {
+        let token = self.tokens[self.at].kind.clone();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        token
+    }
+
+    pub(super) fn fail<T>(&self, message: impl Into<String>) -> Result<T> {
+        Err(Error::syntax(message, self.line()))
+    }
+
+    pub(super) fn is_op(&self, op: &str) -> bool {
+        matches!(self.peek(), TokenKind::Op(known) if *known == op)
+    }
+
+    pub(super) fn skip_op(&mut self, op: &str) -> bool {
+        let found = self.is_op(op);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    pub(super) fn expect_op(&mut self, op: &str) -> Result<()> {
+        if self.skip_op(op) { Ok(()) } else { self.unexpected(op) }
+    }
+
+    pub(super) fn unexpected<T>(&self, wanted: &str) -> Result<T> {
+        match self.peek() {
+            TokenKind::End => self.fail(format!("unexpected end of template, expected '{wanted}'.")),
+            other => self.fail(format!("expected token '{wanted}', got '{}'", other.describe())),
+        }
+    }
+
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        matches!(self.peek(), TokenKind::Name(name) if name == word)
+    }
+
+    pub(super) fn skip_word(&mut self, word: &str) -> bool {
+        let found = self.is_word(word);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    pub(super) fn expect_name(&mut self) -> Result<Name> {
+        match self.peek() {
+            TokenKind::Name(name) => {
+                let name = name.clone();
+                self.at += 1;
+                Ok(self.name(&name))
+            }
+            _ => self.unexpected("name"),
+        }
+    }
+
+    /// The place of a text in the table.
+    pub(super) fn name(&mut self, text: &str) -> Name {
+        if let Some(known) = self.places.get(text) {
+            return *known;
+        }
+        let name = Name(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        self.names.push(text.into());
+        self.places.insert(text.into(), name);
+        name
+    }
+
+    pub(super) fn text(&self, name: Name) -> &str {
+        &self.names[name.0 as usize]
+    }
+
+    /// An expression node; chains of operators and subscripts nest to the left without end otherwise.
+    pub(super) fn node(&self, line: u32, deepest: u16, kind: ExprKind) -> Result<Expr> {
+        if deepest >= MAX_CHAIN {
+            return Err(Error::limit(format!("an expression has more than {MAX_CHAIN} operations within each other")).at(line));
+        }
+        Ok(Expr { line, depth: deepest + 1, kind })
+    }
+
+    /// Parses something one level deeper.
+    pub(super) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return Err(Error::limit(format!("the source nests deeper than {MAX_DEPTH} levels")).at(self.line()));
+        }
+        self.depth += 1;
+        let parsed = parse(self);
+        self.depth -= 1;
+        parsed
+    }
+
+    /// Statements up to a tag of one of these names, which is next then; without names up to the end.
+    fn statements(&mut self, ends: &[&str]) -> Result<Vec<Stmt>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line();
+            let kind = match self.peek() {
+                TokenKind::Data(_) => match self.next() {
+                    TokenKind::Data(text) => StmtKind::Text(text.into()),
+                    _ => continue,
+                },
+                TokenKind::VariableBegin => {
+                    self.at += 1;
+                    let printed = self.tuple(true, &[])?;
+                    if *self.peek() != TokenKind::VariableEnd {
+                        return self.unexpected("end of print statement");
+                    }
+                    self.at += 1;
+                    StmtKind::Print(printed)
+                }
+                TokenKind::BlockBegin => {
+                    self.at += 1;
+                    if matches!(self.peek(), TokenKind::Name(name) if ends.contains(&name.as_str())) {
+                        return Ok(body);
+                    }
+                    let kind = self.deeper(Self::statement)?;
+                    self.end_of_block()?;
+                    kind
+                }
+                TokenKind::End if ends.is_empty() => return Ok(body),
+                _ => return self.unexpected_end(ends),
+            };
+            body.push(Stmt { line, kind });
+        }
+    }
+
+    fn unexpected_end<T>(&self, ends: &[&str]) -> Result<T> {
+        let wanted: Vec<String> = ends.iter().map(|end| format!("'{end}'")).collect();
+        let mut message = String::from("Unexpected end of template.");
+        if !wanted.is_empty() {
+            message.push_str(&format!(" Jinja was looking for the following tags: {}.", wanted.join(" or ")));
+        }
+        if let Some(open) = self.open.last() {
+            message.push_str(&format!(" The innermost block that needs to be closed is '{open}'."));
+        }
+        self.fail(message)
+    }
+
+    fn end_of_block(&mut self) -> Result<()> {
+        if *self.peek() != TokenKind::BlockEnd {
+            return self.unexpected("end of statement block");
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn statement(&mut self) -> Result<StmtKind> {
+        let TokenKind::Name(tag) = self.peek().clone() else { return self.fail("tag name expected") };
+        let line = self.line();
+        self.at += 1;
+        match tag.as_str() {
+            "if" => self.if_(),
+            "for" => self.for_(),
+            "set" => self.set(),
+            "macro" => self.macro_(),
+            "call" => self.call_block(line),
+            "filter" => {
+                let start = self.node(line, 0, ExprKind::Captured)?;
+                let filter = self.filter_chain(start, true)?;
+                let body = self.hard(|parser| parser.block("filter", "endfilter"))?;
+                Ok(StmtKind::Filter { filter, body })
+            }
+            "with" => self.with(),
+            "autoescape" => {
+                let enabled = self.expression()?;
+                let body = self.block("autoescape", "endautoescape")?;
+                Ok(StmtKind::Autoescape { enabled, body })
+            }
+            "generation" => {
+                let body = self.function_body(|parser| parser.block("generation", "endgeneration"))?;
+                Ok(StmtKind::Generation(body))
+            }
+            "block" => self.block_tag(),
+            "print" => {
+                let mut printed = Vec::new();
+                while *self.peek() != TokenKind::BlockEnd {
+                    if !printed.is_empty() {
+                        self.expect_op(",")?;
+                    }
+                    printed.push(self.expression()?);
+                }
+                let deepest = deepest(&printed);
+                Ok(StmtKind::Print(self.node(line, deepest, ExprKind::Concat(printed))?))
+            }
+            "break" | "continue" => {
+                if self.loops == 0 {
+                    return Err(Error::syntax(format!("'{tag}' outside loop"), line));
+                }
+                Ok(if tag == "break" { StmtKind::Break } else { StmtKind::Continue })
+            }
+            "include" | "import" | "from" | "extends" => {
+                while *self.peek() != TokenKind::BlockEnd {
+                    if *self.peek() == TokenKind::End {
+                        return self.unexpected("end of statement block");
+                    }
+                    self.at += 1;
+                }
+                Ok(StmtKind::Loader("no loader for this environment specified"))
+            }
+            _ => {
+                let mut message = format!("Encountered unknown tag '{tag}'.");
+                if let Some(open) = self.open.last() {
+                    message.push_str(&format!(" The innermost block that needs to be closed is '{open}'."));
+                }
+                Err(Error::syntax(message, line))
+            }
+        }
+    }
+
+    /// The body of a tag and its end tag.
+    fn block(&mut self, tag: &'static str, end: &str) -> Result<Vec<Stmt>> {
+        self.end_of_block()?;
+        self.open.push(tag);
+        let body = self.statements(&[end])?;
+        self.open.pop();
+        self.at += 1;
+        Ok(body)
+    }
+
+    /// Parses what is not part of the condition around it any more.
+    fn hard<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let soft = std::mem::replace(&mut self.soft, false);
+        let parsed = parse(self);
+        self.soft = soft;
+        parsed
+    }
+
+    /// Parses what becomes a function of its own in Jinja2: loops around it cannot be left from inside.
+    fn function_body<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let loops = std::mem::replace(&mut self.loops, 0);
+        let parsed = self.hard(parse);
+        self.loops = loops;
+        parsed
+    }
+
+    fn if_(&mut self) -> Result<StmtKind> {
+        let soft = std::mem::replace(&mut self.soft, true);
+        let mut branches = Vec::new();
+        let mut otherwise = Vec::new();
+        self.open.push("if");
+        loop {
+            let test = self.tuple(false, &[])?;
+            self.end_of_block()?;
+            let body = self.statements(&["elif", "else", "endif"])?;
+            branches.push((test, body));
+            match self.next() {
+                TokenKind::Name(tag) if tag == "elif" => {}
+                TokenKind::Name(tag) if tag == "else" => {
+                    self.end_of_block()?;
+                    otherwise = self.statements(&["endif"])?;
+                    self.at += 1;
+                    break;
+                }
+                _ => break,
+            }
+        }
+        self.open.pop();
+        self.soft = soft;
+        Ok(StmtKind::If { branches, otherwise })
+    }
+
+    fn for_(&mut self) -> Result<StmtKind> {
+        let target = self.target(&["in"])?;
+        if !self.skip_word("in") {
+            return self.unexpected("in");
+        }
+        let iterable = self.tuple(false, &["recursive"])?;
+        let around = std::mem::take(&mut self.uses);
+        let test = if self.skip_word("if") { Some(self.hard(Self::expression)?) } else { None };
+        let recursive = self.skip_word("recursive");
+        self.end_of_block()?;
+        self.open.push("for");
+        self.loops += 1;
+        let body = self.hard(|parser| parser.statements(&["endfor", "else"]))?;
+        self.loops -= 1;
+        let uses_loop = self.uses.loop_ || recursive;
+        let mut otherwise = Vec::new();
+        let ended = matches!(self.next(), TokenKind::Name(tag) if tag == "endfor");
+        if !ended {
+            self.end_of_block()?;
+            otherwise = self.hard(|parser| parser.statements(&["endfor"]))?;
+            self.at += 1;
+        }
+        self.open.pop();
+        self.uses = self.uses.or(around);
+        Ok(StmtKind::For(Arc::new(For { target, iterable, test, body, otherwise, recursive, uses_loop })))
+    }
+
+    fn set(&mut self) -> Result<StmtKind> {
+        let line = self.line();
+        let target = self.namespace_target()?;
+        if self.skip_op("=") {
+            return Ok(StmtKind::Set { target, value: self.tuple(true, &[])? });
+        }
+        let captured = self.node(line, 0, ExprKind::Captured)?;
+        let filter = if self.is_op("|") { Some(self.filter_chain(captured, false)?) } else { None };
+        let body = self.hard(|parser| parser.block("set", "endset"))?;
+        Ok(StmtKind::SetBlock { target, filter, body })
+    }
+
+    fn macro_(&mut self) -> Result<StmtKind> {
+        let name = self.target_name()?;
+        let parameters = self.signature()?;
+        let (body, uses) = self.macro_body("macro", "endmacro")?;
+        Ok(StmtKind::Macro(Arc::new(Macro {
+            name: Some(name),
+            parameters,
+            body,
+            uses_caller: uses.caller,
+            uses_varargs: uses.varargs,
+            uses_kwargs: uses.kwargs,
+        })))
+    }
+
+    /// The body of a macro, and which special names it mentions; `loop` goes on to the loop around it.
+    fn macro_body(&mut self, tag: &'static str, end: &str) -> Result<(Vec<Stmt>, Uses)> {
+        let around = std::mem::take(&mut self.uses);
+        let body = self.function_body(|parser| parser.block(tag, end))?;
+        let inside = self.uses;
+        self.uses = around.or(Uses { loop_: inside.loop_, ..Uses::default() });
+        Ok((body, inside))
+    }
+
+    fn call_block(&mut self, line: u32) -> Result<StmtKind> {
+        let parameters = if self.is_op("(") { self.signature()? } else { Vec::new() };
+        let call = self.expression()?;
+        if !matches!(call.kind, ExprKind::Call(..)) {
+            return Err(Error::syntax("expected call", line));
+        }
+        let (body, uses) = self.macro_body("call", "endcall")?;
+        let caller = Macro {
+            name: None,
+            parameters,
+            body,
+            uses_caller: uses.caller,
+            uses_varargs: uses.varargs,
+            uses_kwargs: uses.kwargs,
+        };
+        // A call block may hand on its own caller.
+        self.uses.caller |= uses.caller;
+        Ok(StmtKind::Call { caller: Arc::new(caller), call })
+    }
+
+    fn signature(&mut self) -> Result<Vec<(Name, Option<Expr>)>> {
+        self.expect_op("(")?;
+        let mut parameters: Vec<(Name, Option<Expr>)> = Vec::new();
+        while !self.is_op(")") {
+            if !parameters.is_empty() {
+                self.expect_op(",")?;
+            }
+            let name = self.target_name()?;
+            if parameters.iter().any(|(known, _)| *known == name) {
+                return self.fail(format!("duplicate argument '{}' in function definition", self.text(name)));
+            }
+            if self.skip_op("=") {
+                let default = self.expression()?;
+                parameters.push((name, Some(default)));
+            } else if parameters.iter().any(|(_, default)| default.is_some()) {
+                return self.fail("non-default argument follows default argument");
+            } else {
+                parameters.push((name, None));
+            }
+        }
+        self.expect_op(")")?;
+        Ok(parameters)
+    }
+
+    fn with(&mut self) -> Result<StmtKind> {
+        let mut bindings = Vec::new();
+        while *self.peek() != TokenKind::BlockEnd {
+            if !bindings.is_empty() {
+                self.expect_op(",")?;
+            }
+            let target = self.target(&[])?;
+            self.expect_op("=")?;
+            bindings.push((target, self.expression()?));
+        }
+        let body = self.hard(|parser| parser.block("with", "endwith"))?;
+        Ok(StmtKind::With { bindings, body })
+    }
+
+    fn block_tag(&mut self) -> Result<StmtKind> {
+        self.expect_name()?;
+        self.skip_word("scoped");
+        self.skip_word("required");
+        let around = std::mem::take(&mut self.uses);
+        let body = {
+            self.end_of_block()?;
+            self.open.push("block");
+            let body = self.function_body(|parser| parser.statements(&["endblock"]))?;
+            self.open.pop();
+            self.at += 1;
+            body
+        };
+        self.uses = self.uses.or(around);
+        if matches!(self.peek(), TokenKind::Name(_)) {
+            self.at += 1;
+        }
+        Ok(StmtKind::Block(body))
+    }
+
+    fn target_name(&mut self) -> Result<Name> {
+        let name = self.expect_name()?;
+        match self.text(name) {
+            "true" | "false" | "none" | "True" | "False" | "None" => {
+                let message = format!("can't assign to '{}'", self.text(name));
+                self.fail(message)
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// `x`, `x, y` or `(x, y)`, up to one of these words.
+    fn target(&mut self, ends: &[&str]) -> Result<Target> {
+        self.deeper(|parser| parser.targets(ends, false))
+    }
+
+    /// As [`Parser::target`], also `ns.x`.
+    fn namespace_target(&mut self) -> Result<Target> {
+        self.deeper(|parser| parser.targets(&[], true))
+    }
+
+    fn targets(&mut self, ends: &[&str], namespace: bool) -> Result<Target> {
+        let mut targets = Vec::new();
+        let mut is_tuple = false;
+        loop {
+            if !targets.is_empty() {
+                self.expect_op(",")?;
+            }
+            let ended = match self.peek() {
+                TokenKind::BlockEnd | TokenKind::VariableEnd | TokenKind::Op(")") => true,
+                TokenKind::Name(word) => ends.contains(&word.as_str()),
+                _ => false,
+            };
+            if ended {
+                break;
+            }
+            if self.skip_op("(") {
+                let inner = self.deeper(|parser| parser.targets(&[], namespace))?;
+                self.expect_op(")")?;
+                targets.push(inner);
+            } else {
+                let name = self.target_name()?;
+                if namespace && self.skip_op(".") {
+                    targets.push(Target::Attribute(name, self.expect_name()?));
+                } else {
+                    targets.push(Target::Name(name));
+                }
+            }
+            if self.is_op(",") {
+                is_tuple = true;
+            } else {
+                break;
+            }
+        }
+        match targets.pop() {
+            Some(only) if !is_tuple && targets.is_empty() => Ok(only),
+            Some(last) => {
+                targets.push(last);
+                Ok(Target::Tuple(targets))
+            }
+            None => self.fail(format!("Expected an expression, got '{}'", self.peek().describe())),
+        }
+    }
+}
+
+/// The deepest of some expressions.
+pub(super) fn deepest<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> u16 {
+    expressions.into_iter().map(|expression| expression.depth).max().unwrap_or(0)
+}
+
+/// The deepest of arguments.
+pub(super) fn deepest_argument(arguments: &Arguments) -> u16 {
+    let named = arguments.named.iter().map(|(_, value)| value);
+    let spread = arguments.spread.iter().chain(&arguments.spread_named).map(|value| &**value);
+    deepest(arguments.positional.iter().chain(named).chain(spread))
+}

@@ -1,0 +1,97 @@
+//! Variables and where they are visible.
+//!
+//! Scopes are a stack, except that a macro keeps the scopes around its definition: those stay until the render ends.
+
+use super::ast::Name;
+use super::value::Value;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScopeId(usize);
+
+#[derive(Default)]
+struct Scope {
+    around: Option<ScopeId>,
+    variables: Vec<(Name, Value)>,
+    kept: bool,
+}
+
+/// All scopes of a render.
+pub(crate) struct Scopes {
+    all: Vec<Scope>,
+    current: ScopeId,
+}
+
+impl Scopes {
+    /// The outermost scope alone.
+    pub(crate) fn new() -> Scopes {
+        Scopes { all: vec![Scope { kept: true, ..Scope::default() }], current: ScopeId(0) }
+    }
+
+    pub(crate) fn current(&self) -> ScopeId {
+        self.current
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Opens a scope within `around`; returns the one to go back to.
+    pub(crate) fn enter(&mut self, around: ScopeId) -> ScopeId {
+        let back = self.current;
+        self.current = ScopeId(self.all.len());
+        self.all.push(Scope { around: Some(around), ..Scope::default() });
+        back
+    }
+
+    /// Closes the current scope.
+    pub(crate) fn leave(&mut self, back: ScopeId) {
+        let left = self.current.0;
+        self.current = back;
+        if !self.all[left].kept {
+            self.all[left].variables.clear();
+            // Those above it were left before.
+            while self.all.len() > left && self.all.last().is_some_and(|scope| !scope.kept) {
+                self.all.pop();
+            }
+        }
+    }
+
+    /// Keeps the current scope and those around it until the end.
+    pub(crate) fn keep(&mut self) -> ScopeId {
+        let mut scope = Some(self.current);
+        while let Some(ScopeId(at)) = scope {
+            if self.all[at].kept {
+                break;
+            }
+            self.all[at].kept = true;
+            scope = self.all[at].around;
+        }
+        self.current
+    }
+
+    /// Sets a variable of the current scope; returns the value it had.
+    pub(crate) fn set(&mut self, name: Name, value: Value) -> Option<Value> {
+        let variables = &mut self.all[self.current.0].variables;
+        match variables.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => Some(std::mem::replace(old, value)),
+            None => {
+                variables.push((name, value));
+                None
+            }
+        }
+    }
+
+    /// The innermost variable of this name.
+    pub(crate) fn get(&self, name: Name) -> Option<&Value> {
+        let mut scope = Some(self.current);
+        while let Some(ScopeId(at)) = scope {
+            let Scope { around, variables, .. } = &self.all[at];
+            if let Some((_, value)) = variables.iter().rev().find(|(known, _)| *known == name) {
+                return Some(value);
+            }
+            scope = *around;
+        }
+        None
+    }
+}

@@ -1,0 +1,280 @@
+//! Strings that know where their bytes came from.
+//!
+//! A text is a view of a shared buffer, so that slices of long contents copy nothing. Bytes that came from the caller's data
+//! carry marks; bytes without a mark are the template's own. Marks survive every operation that keeps characters.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+
+use super::budget::{Budget, Charge};
+use super::error::{Error, Result};
+
+/// Bytes of a text that came from one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// First byte.
+    pub(crate) start: u32,
+    /// One after the last byte.
+    pub(crate) end: u32,
+    /// Which source; the caller of the render knows what it is.
+    pub(crate) source: u32,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    text: Box<str>,
+    marks: Box<[Mark]>,
+    ascii: bool,
+    _charge: Charge,
+}
+
+/// An immutable string.
+#[derive(Clone)]
+pub(crate) struct Text {
+    buffer: Rc<Buffer>,
+    start: u32,
+    end: u32,
+    /// `Markup`: needs no escaping.
+    safe: bool,
+}
+
+impl Text {
+    /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it is cut.
+    pub(crate) fn outer(text: &str, marks: Vec<Mark>) -> Text {
+        let end = text.floor_char_boundary(u32::MAX as usize);
+        Text::whole(text[..end].into(), marks.into(), Charge::none())
+    }
+
+    fn whole(text: Box<str>, marks: Box<[Mark]>, charge: Charge) -> Text {
+        let (ascii, end) = (text.is_ascii(), u32::try_from(text.len()).unwrap_or(u32::MAX));
+        Text { buffer: Rc::new(Buffer { text, marks, ascii, _charge: charge }), start: 0, end, safe: false }
+    }
+
+    /// A text without marks.
+    pub(crate) fn plain(budget: &Rc<Budget>, text: impl Into<String>) -> Result<Text> {
+        let text: String = text.into();
+        let charge = budget.charge(text.len())?;
+        budget.read(text.len())?;
+        Ok(Text::whole(text.into(), Box::default(), charge))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.buffer.text[self.start as usize..self.end as usize]
+    }
+
+    pub(crate) fn is_safe(&self) -> bool {
+        self.safe
+    }
+
+    /// The same characters, as `Markup` or not.
+    pub(crate) fn with_safe(&self, safe: bool) -> Text {
+        Text { safe, ..self.clone() }
+    }
+
+    /// Whether every character is one byte.
+    pub(crate) fn is_ascii(&self) -> bool {
+        self.buffer.ascii || self.as_str().is_ascii()
+    }
+
+    /// Python's `len`: code points.
+    pub(crate) fn char_count(&self) -> usize {
+        if self.buffer.ascii { self.len() } else { self.as_str().chars().count() }
+    }
+
+    /// The bytes of a range; must lie on character boundaries.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Text {
+        debug_assert!(self.as_str().get(range.clone()).is_some(), "a slice is on character boundaries");
+        let cut = |at: usize| self.start + u32::try_from(at).unwrap_or(u32::MAX);
+        Text { start: cut(range.start), end: cut(range.end), ..self.clone() }
+    }
+
+    /// A part of this text, given as a slice of [`Text::as_str`].
+    pub(crate) fn part(&self, part: &str) -> Text {
+        let start = (part.as_ptr() as usize).wrapping_sub(self.as_str().as_ptr() as usize);
+        debug_assert!(start <= self.len(), "the part is of this text");
+        self.slice(start..start + part.len())
+    }
+
+    /// The marks within this view, relative to its start.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> + '_ {
+        let (start, end) = (self.start, self.end);
+        let first = self.buffer.marks.partition_point(|mark| mark.end <= start);
+        self.buffer.marks[first..].iter().take_while(move |mark| mark.start < end).map(move |mark| Mark {
+            start: mark.start.max(start) - start,
+            end: mark.end.min(end) - start,
+            source: mark.source,
+        })
+    }
+
+    /// The source of the byte at this place.
+    pub(crate) fn source_at(&self, at: usize) -> Option<u32> {
+        if self.buffer.marks.is_empty() {
+            return None;
+        }
+        let at = u32::try_from(at).ok()?;
+        self.marks().find(|mark| mark.start <= at && at < mark.end).map(|mark| mark.source)
+    }
+
+    /// Whether any byte has a source.
+    pub(crate) fn is_marked(&self) -> bool {
+        !self.buffer.marks.is_empty() && self.marks().next().is_some()
+    }
+
+    /// Each character replaced by a text; every replacement keeps the source of its character.
+    pub(crate) fn map_chars(&self, budget: &Rc<Budget>, mut map: impl FnMut(usize, char, &mut String)) -> Result<Text> {
+        let mut out = TextBuilder::new(budget);
+        let mut mapped = String::new();
+        if self.is_marked() {
+            for (at, c) in self.as_str().char_indices() {
+                mapped.clear();
+                map(at, c, &mut mapped);
+                out.push_from(&mapped, self.source_at(at))?;
+            }
+        } else {
+            for (at, c) in self.as_str().char_indices() {
+                map(at, c, &mut mapped);
+                if mapped.len() > 4096 {
+                    out.push(&mapped)?;
+                    mapped.clear();
+                }
+            }
+            out.push(&mapped)?;
+        }
+        Ok(out.finish()?.with_safe(self.safe))
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// A text under construction, within the memory that is left.
+pub(crate) struct TextBuilder {
+    text: String,
+    marks: Vec<Mark>,
+    budget: Rc<Budget>,
+    /// Accounts for the capacity.
+    charge: Charge,
+    limit: usize,
+}
+
+impl TextBuilder {
+    pub(crate) fn new(budget: &Rc<Budget>) -> TextBuilder {
+        TextBuilder::limited(budget, usize::MAX)
+    }
+
+    /// Refuses to become longer than `limit` bytes.
+    pub(crate) fn limited(budget: &Rc<Budget>, limit: usize) -> TextBuilder {
+        let limit = limit.min(u32::MAX as usize);
+        TextBuilder { text: String::new(), marks: Vec::new(), budget: Rc::clone(budget), charge: Charge::none(), limit }
+    }
+
+    /// Room for more bytes.
+    fn grow(&mut self, bytes: usize) -> Result<()> {
+        let needed = self.text.len().saturating_add(bytes);
+        if needed > self.limit {
+            return Err(Error::limit(format!("the text is longer than {} bytes", self.limit)));
+        }
+        self.budget.read(bytes)?;
+        if needed > self.text.capacity() {
+            // Twice the need, unless that is more than there is.
+            let left = self.budget.memory_left();
+            let wanted = needed.max(self.text.capacity() * 2).max(64);
+            let capacity = if wanted > left && needed <= left { needed } else { wanted };
+            // The old and the new buffer are alive together while the bytes are moved.
+            let charge = self.budget.charge(capacity)?;
+            self.text.reserve_exact(capacity - self.text.len());
+            self.charge = charge;
+        }
+        Ok(())
+    }
+
+    /// Makes room for so many bytes in all, so that the text is moved at most once.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
+        self.grow(bytes)
+    }
+
+    /// Appends text of the template's.
+    pub(crate) fn push(&mut self, text: &str) -> Result<()> {
+        self.grow(text.len())?;
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    pub(crate) fn push_char(&mut self, c: char) -> Result<()> {
+        self.grow(c.len_utf8())?;
+        self.text.push(c);
+        Ok(())
+    }
+
+    /// Appends characters that stand for some of a source.
+    pub(crate) fn push_from(&mut self, text: &str, source: Option<u32>) -> Result<()> {
+        let start = self.text.len();
+        self.push(text)?;
+        if let Some(source) = source {
+            self.mark(start, self.text.len(), source)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a text with its marks.
+    pub(crate) fn push_text(&mut self, text: &Text) -> Result<()> {
+        let offset = self.text.len();
+        self.push(text.as_str())?;
+        if !text.buffer.marks.is_empty() {
+            for mark in text.marks() {
+                self.mark(offset + mark.start as usize, offset + mark.end as usize, mark.source)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, start: usize, end: usize, source: u32) -> Result<()> {
+        if start == end {
+            return Ok(());
+        }
+        let at = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        let (start, end) = (at(start), at(end));
+        match self.marks.last_mut() {
+            Some(last) if last.end == start && last.source == source => last.end = end,
+            _ => {
+                if self.marks.len() == self.marks.capacity() {
+                    self.budget.can_allocate((self.marks.len() + 1) * 2 * size_of::<Mark>())?;
+                }
+                self.marks.push(Mark { start, end, source });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The finished text.
+    pub(crate) fn finish(self) -> Result<Text> {
+        drop(self.charge);
+        let charge = self.budget.charge(self.text.len() + self.marks.len() * size_of::<Mark>())?;
+        Ok(Text::whole(self.text.into_boxed_str(), self.marks.into(), charge))
+    }
+
+    /// The finished text as the caller's own.
+    pub(crate) fn into_parts(self) -> (String, Vec<Mark>) {
+        (self.text, self.marks)
+    }
+}

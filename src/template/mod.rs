@@ -15,6 +15,7 @@ mod namespace;
 pub mod polyfill;
 mod prepare;
 mod probe;
+mod prober;
 mod source;
 mod tojson;
 mod traits;
@@ -41,6 +42,7 @@ pub use traits::{
 };
 
 use crate::error::{Error, Result};
+use prober::Prober;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -189,7 +191,7 @@ impl Templates {
 
     /// What the template can carry; of the tool_use template when there is one. Probed at the first call.
     pub fn caps(&self) -> &CapsReport {
-        self.caps.get_or_init(|| caps::report(&self.env, self.variant(true), &self.limits))
+        self.caps.get_or_init(|| caps::report(Prober::new(&self.env, self.variant(true), &self.limits)))
     }
 
     /// What was noticed while compiling.

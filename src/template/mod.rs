@@ -3,12 +3,16 @@
 //! In: the Jinja source of a model file, messages, tools, the time. Out: the prompt, or an error with its kind and line, and
 //! the capability flags. Never reads files, the network or (but for [`LocalTime::now`]) the clock, and never prints.
 
+mod calls;
 mod caps;
 mod clock;
+mod content;
 mod env;
 mod evidence;
 mod failure;
 mod filters;
+mod frame;
+mod generation_prompt;
 mod limits;
 mod methods;
 mod namespace;
@@ -16,6 +20,7 @@ pub mod polyfill;
 mod prepare;
 mod probe;
 mod prober;
+mod roles;
 mod source;
 mod tojson;
 mod traits;

@@ -61,6 +61,13 @@ impl Form {
         self.calls(frame, &[self.one(ID, NAME, VALUE)])
     }
 
+    /// A message that calls this function.
+    pub(crate) fn call_of(self, frame: &Frame<'_>, name: &str, arguments: Value) -> Value {
+        let mut call = self.one(ID, name, VALUE);
+        call["function"]["arguments"] = if self.object { arguments } else { arguments.to_string().into() };
+        self.calls(frame, &[call])
+    }
+
     /// The result of that call, where the template renders one.
     pub(crate) fn result(self, frame: &Frame<'_>) -> Option<Value> {
         self.answer(frame, ID, NAME, RESULT)

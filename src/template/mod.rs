@@ -7,15 +7,18 @@ mod calls;
 mod caps;
 mod clock;
 mod content;
+mod details;
 mod effort;
 mod env;
 mod evidence;
+mod example;
 mod failure;
 mod filters;
 mod frame;
 mod generation_prompt;
 mod limits;
 mod methods;
+mod minja;
 mod namespace;
 pub mod polyfill;
 mod prepare;
@@ -25,6 +28,7 @@ mod reasoning;
 mod roles;
 mod source;
 mod switches;
+mod template_caps;
 mod tojson;
 mod traits;
 mod value;
@@ -81,6 +85,7 @@ pub struct Templates {
     sha256: Option<String>,
     findings: Vec<Finding>,
     caps: OnceLock<CapsReport>,
+    traits: OnceLock<(Traits, Vec<(&'static str, Evidence)>)>,
 }
 
 /// One conversation to render.
@@ -140,6 +145,7 @@ impl Templates {
             sha256: tool_use.or(sources.own_default()).map(sha256),
             findings,
             caps: OnceLock::new(),
+            traits: OnceLock::new(),
         })
     }
 
@@ -199,7 +205,22 @@ impl Templates {
 
     /// What the template can carry; of the tool_use template when there is one. Probed at the first call.
     pub fn caps(&self) -> &CapsReport {
-        self.caps.get_or_init(|| caps::report(Prober::new(&self.env, self.variant(true), &self.limits)))
+        self.caps.get_or_init(|| caps::report(self.prober()))
+    }
+
+    /// What the template does with each part of a conversation, and why that is believed; of the tool_use template when
+    /// there is one. Probed at the first call.
+    pub fn traits(&self) -> &(Traits, Vec<(&'static str, Evidence)>) {
+        self.traits.get_or_init(|| template_caps::report(self.prober()))
+    }
+
+    /// The sixteen flags as minja's own algorithm finds them; null where that cannot be computed. Probed at every call.
+    pub fn minja_caps(&self) -> Map<String, serde_json::Value> {
+        minja::minja_caps(&self.prober())
+    }
+
+    fn prober(&self) -> Prober {
+        Prober::new(&self.env, self.variant(true), &self.limits)
     }
 
     /// What was noticed while compiling.

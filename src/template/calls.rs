@@ -41,18 +41,8 @@ pub(crate) struct Form {
     pub(crate) object: bool,
     /// How the message says that it has no content.
     pub(crate) content: NoContent,
-    /// What follows the call.
-    result: Answer,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    /// A tool message.
-    Tool,
-    /// A tool message that names its tool.
-    NamedTool,
-    /// Nothing: the template does not render results.
-    Missing,
+    /// A result follows the call; without one where the template does not render results.
+    answered: bool,
 }
 
 impl Form {
@@ -91,12 +81,9 @@ impl Form {
     fn answer(self, frame: &Frame<'_>, id: &str, name: &str, text: &str) -> Option<Value> {
         let mut message = frame.message("tool", text);
         message["tool_call_id"] = id.into();
-        match self.result {
-            Answer::Missing => return None,
-            Answer::NamedTool => message["name"] = name.into(),
-            Answer::Tool => {}
-        }
-        Some(message)
+        // Some templates refuse a result that does not name its tool.
+        message["name"] = name.into();
+        self.answered.then_some(message)
     }
 
     fn exchange(self, frame: &Frame<'_>) -> Vec<Value> {
@@ -173,18 +160,14 @@ impl Probes<'_> {
         let control = if control.is_ok() { control } else { self.render(vec![self.frame.user()]) };
         let none = control.as_ref().map_or(0, |text| count(text, "None"));
         let passes = |text: &Text| text.as_ref().is_ok_and(|text| shows_call(text) && count(text, "None") <= none);
-        let fallback = Form { object: false, content: NoContent::Absent, result: Answer::Tool };
+        let fallback = Form { object: false, content: NoContent::Absent, answered: true };
         let mut first_refusal: Option<Failure> = None;
         let mut first_failure: Option<Failure> = None;
         let mut rendered = false;
-        let named = self.frame.prober.mentions("tool_calls");
-        'forms: for result in [Answer::Tool, Answer::NamedTool, Answer::Missing] {
-            // A name is tried only where the engine failed for want of something.
-            if result == Answer::NamedTool && (rendered || first_failure.is_none()) {
-                continue;
-            }
+        let mentioned = self.frame.prober.mentions("tool_calls");
+        'forms: for answered in [true, false] {
             for content in [NoContent::Absent, NoContent::Null, NoContent::Empty, NoContent::Space] {
-                let form = |object| Form { object, content, result };
+                let form = |object| Form { object, content, answered };
                 let [object, string] = [true, false].map(|object| self.render(form(object).exchange(self.frame)));
                 if passes(&object) || passes(&string) {
                     let (is_object, arguments) = arguments(&object, &string, passes(&object), passes(&string));
@@ -201,7 +184,7 @@ impl Probes<'_> {
                         Err(failure) => first_failure = first_failure.or_else(|| Some(failure.clone())),
                     }
                 }
-                if !named && object.is_ok() {
+                if !mentioned && object.is_ok() {
                     // A template that has no word for calls does not look at them in another form either.
                     break 'forms;
                 }
@@ -264,8 +247,8 @@ impl Probes<'_> {
             no: "the text of a tool result does not appear in the prompt",
         };
         let call = || vec![self.frame.user(), form.call(self.frame)];
-        if form.result == Answer::Missing {
-            let answered = Form { result: Answer::Tool, ..form };
+        if !form.answered {
+            let answered = Form { answered: true, ..form };
             let test = self.render(call().into_iter().chain(answered.result(self.frame)).collect());
             return pair.judge(&test, one, |_, _| false);
         }

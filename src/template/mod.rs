@@ -35,6 +35,8 @@ mod value;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod conformance_caps;
 
 use std::sync::OnceLock;
 
@@ -217,6 +219,15 @@ impl Templates {
     /// The sixteen flags as minja's own algorithm finds them; null where that cannot be computed. Probed at every call.
     pub fn minja_caps(&self) -> Map<String, serde_json::Value> {
         minja::minja_caps(&self.prober())
+    }
+
+    /// How many renders it takes to probe.
+    #[cfg(test)]
+    fn count_probes(&self) -> u32 {
+        let prober = self.prober();
+        let renders = prober.count();
+        template_caps::report(prober);
+        renders.get()
     }
 
     fn prober(&self) -> Prober {

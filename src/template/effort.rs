@@ -7,12 +7,10 @@ use super::traits::{Effort, Switch};
 const VARIABLES: [&str; 2] = ["reasoning_effort", "reasoning_strength"];
 const VALUES: [&str; 8] = ["none", "minimal", "low", "medium", "high", "xhigh", "max", "no_think"];
 
-/// The first variable whose values change the prompt; with reasoning switched on where nothing changes otherwise.
+/// The first variable whose values change the prompt, with reasoning switched on where there is a switch.
 pub(crate) fn probe(frame: &Frame<'_>, switches: &[Switch]) -> Option<Effort> {
-    VARIABLES.into_iter().filter(|name| frame.prober.mentions(name)).find_map(|variable| {
-        let plain = of(frame, variable, None);
-        plain.or_else(|| of(frame, variable, Some(switches.first()?)))
-    })
+    let on = switches.first();
+    VARIABLES.into_iter().filter(|name| frame.prober.mentions(name)).find_map(|variable| of(frame, variable, on))
 }
 
 fn of(frame: &Frame<'_>, variable: &'static str, on: Option<&Switch>) -> Option<Effort> {
@@ -49,8 +47,11 @@ mod tests {
     use super::*;
     use crate::template::prober;
 
+    /// Variable, accepted, refused, default.
+    type Found<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Option<&'a str>);
+
     #[track_caller]
-    fn check(source: &str, expected: Option<(&str, &[&str], &[&str], Option<&str>)>) {
+    fn check(source: &str, expected: Option<Found<'_>>) {
         let mut prober = prober::of(source);
         let frame = Frame::find(&mut prober);
         let on = Switch { variable: "thinking", on: json!(true), off: json!(false), default: None, positions: Vec::new() };

@@ -4,7 +4,8 @@
 //! A probe is a raw render at a fixed time, with less fuel than a request has, so that all probes of one template together
 //! cost about what one render may; after a few exceeded limits nothing is rendered any more. Never fails as a whole.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use minijinja::Environment;
@@ -76,6 +77,8 @@ pub(crate) struct Prober {
     limits: Limits,
     /// Variables bound so that the template renders at all.
     assumed: Map<String, Value>,
+    /// What was rendered before: several questions ask for the same render.
+    known: RefCell<HashMap<String, Result<String, Failure>>>,
     exceeded: Cell<u32>,
     renders: Rc<Cell<u32>>,
 }
@@ -91,7 +94,15 @@ impl Prober {
         };
         let mut env = env.clone();
         env.set_fuel(Some(limits.fuel));
-        Prober { env, template, limits, assumed: Map::new(), exceeded: Cell::new(0), renders: Rc::default() }
+        Prober {
+            env,
+            template,
+            limits,
+            assumed: Map::new(),
+            known: RefCell::default(),
+            exceeded: Cell::new(0),
+            renders: Rc::default(),
+        }
     }
 
     /// Renders with recording objects.
@@ -102,8 +113,19 @@ impl Prober {
         Outcome { text: self.guarded(root), log }
     }
 
-    /// Renders with plain values: the prompt alone.
+    /// Renders with plain values: the prompt alone. The same probe is rendered once.
     pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
+        let key =
+            json!([probe.messages, probe.tools, probe.tools.is_some(), probe.kwargs, probe.add_generation_prompt]).to_string();
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        let text = self.render_anew(probe);
+        self.known.borrow_mut().insert(key, text.clone());
+        text
+    }
+
+    fn render_anew(&self, probe: Probe) -> Result<String, Failure> {
         let context = self.context(probe);
         let mut root: Vec<(&str, Jinja)> = context.iter().map(|(name, json)| (name.as_str(), value::from_json(json))).collect();
         root.push(("strftime_now", now()));
@@ -135,6 +157,7 @@ impl Prober {
     /// A template may want variables that no client gives. When this plainest conversation fails, the variable it looked for
     /// last is bound to "", or else to a list of those, and kept so only if that leads to a render.
     pub(crate) fn assume_what_is_needed(&mut self, plain: &Probe) {
+        self.known.borrow_mut().clear();
         let mut seen: Vec<String> = Vec::new();
         loop {
             let outcome = self.run(plain.clone());
@@ -226,8 +249,9 @@ mod tests {
     #[test]
     fn a_hostile_template_is_not_rendered_again_and_again() {
         let prober = of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
-        for _ in 0..10 {
-            assert_eq!(prober.render(plain()).map_err(|failure| failure.kind), Err("limit"));
+        for number in 0..10 {
+            let probe = Probe { kwargs: vec![("number", number.into())], ..plain() };
+            assert_eq!(prober.render(probe).map_err(|failure| failure.kind), Err("limit"));
         }
         assert_eq!(prober.count().get(), MAX_EXCEEDED);
     }

@@ -183,11 +183,12 @@ impl<'a> Turns<'a> {
         Position::ALL.into_iter().filter(move |position| if position.has_calls() { calls } else { !beside_calls })
     }
 
-    /// The cells in which reasoning shows under a flag, and the first failure among the others.
-    fn cells(&self, flag: Flag) -> (Vec<ReasoningCell>, Outcomes) {
+    /// The cells in which reasoning shows under a flag, with and without the generation prompt as wanted; and what became of
+    /// the others.
+    fn cells(&self, flag: Flag, prompts: &[bool]) -> (Vec<ReasoningCell>, Outcomes) {
         let (mut cells, mut outcomes) = (Vec::new(), Outcomes::default());
         for position in self.positions() {
-            for add_generation_prompt in [false, true] {
+            for &add_generation_prompt in prompts {
                 let text = self.render(position, self.at(position), add_generation_prompt, kwargs(flag));
                 if text.as_ref().is_ok_and(|text| text.contains(REASONING)) {
                     cells.push(ReasoningCell { position: position.name(), add_generation_prompt, flag });
@@ -271,11 +272,12 @@ pub(crate) fn probe(turns: Turns<'_>) -> Reasoning {
     for flag in [None].into_iter().chain(flags.iter().copied()) {
         for format in &candidates {
             let turns = turns.in_format(*format);
-            let (cells, others) = turns.cells(flag);
+            // The generation prompt comes after everything: no template shows reasoning for its sake.
+            let (cells, others) = turns.cells(flag, &[false]);
             outcomes.rendered |= others.rendered;
             outcomes.failure = outcomes.failure.take().or(others.failure);
             if cells.first().is_some_and(|cell| turns.is_real(cell)) {
-                return found(turns, cells, flag, &flags, inline);
+                return found(turns, flag, &flags, inline);
             }
         }
     }
@@ -327,12 +329,13 @@ fn candidates(turns: Turns<'_>) -> (Vec<ReasoningFormat>, Outcomes) {
     (formats, outcomes)
 }
 
-fn found(turns: Turns<'_>, mut visible: Vec<ReasoningCell>, needs: Flag, flags: &[Flag], inline: bool) -> Reasoning {
+fn found(turns: Turns<'_>, needs: Flag, flags: &[Flag], inline: bool) -> Reasoning {
+    let (mut visible, _) = turns.cells(needs, &[false, true]);
     let first = visible[0];
     let position = Position::ALL.into_iter().find(|position| position.name() == first.position).unwrap_or(Position::Last);
     let tools_only = visible.iter().all(|cell| cell.position.starts_with("tc_"));
     for flag in flags.iter().filter(|flag| **flag != needs) {
-        visible.extend(turns.cells(*flag).0);
+        visible.extend(turns.cells(*flag, &[false, true]).0);
     }
     let render = |text: Option<&str>| {
         let turn =

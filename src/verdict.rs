@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::Format;
-use crate::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+use crate::template::{Evidence, Limits, LocalTime, RenderInput, Sources, Templates};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
@@ -71,8 +71,8 @@ impl Verdict {
     /// The members that `llb_model_info` and `llb_template_info` share.
     pub fn to_json(&self) -> Map<String, Value> {
         let caps = self.templates.caps();
-        let evidence: Map<String, Value> =
-            caps.evidence.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
+        let (traits, _) = self.templates.traits();
+        let (tool_support, reasons) = traits.tool_support();
         let format = match &self.format {
             Some(format) => json!({
                 "family": format.family,
@@ -85,10 +85,36 @@ impl Verdict {
             self.templates.findings().iter().map(|f| json!({ "code": f.code, "message": f.message })).collect();
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
-        members.insert("tool_support".into(), if self.is_tool_capable() { "native" } else { "none" }.into());
-        members.insert("evidence".into(), evidence.into());
+        members.insert("template_caps".into(), traits.caps.to_json());
+        members.insert("tool_support".into(), tool_support.into());
+        members.insert("tool_support_reasons".into(), reasons.into());
+        members.insert("details".into(), traits.details_json());
+        members.insert("evidence".into(), self.evidence().into());
         members.insert("output_format".into(), format);
         members.insert("findings".into(), findings.into());
+        members
+    }
+
+    /// The grounds of all flags. Four names are in both views: their entry is about `template_caps`, and has that of `caps`
+    /// as a member where it differs.
+    fn evidence(&self) -> Map<String, Value> {
+        let (traits, grounds) = self.templates.traits();
+        let flags = traits.caps.to_json();
+        let nine = self.templates.caps();
+        let mut members: Map<String, Value> =
+            grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
+        for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
+            match grounds.iter().find(|(name, _)| *name == flag) {
+                Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
+                    let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
+                    members.insert(flag.to_owned(), both.to_json());
+                }
+                Some(_) => {}
+                None => {
+                    members.insert(flag.to_owned(), evidence.to_json());
+                }
+            }
+        }
         members
     }
 
@@ -162,4 +188,42 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
         info.extend(shared);
     }
     Ok(info)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn info(template: &str) -> Map<String, Value> {
+        Verdict::of(&Sources { default: Some(template.to_owned()), ..Sources::default() }).unwrap().to_json()
+    }
+
+    #[test]
+    fn both_views_of_a_template() {
+        let members = info("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+        assert_eq!(members["template_caps"].as_object().unwrap().len(), 16);
+        assert_eq!(members["template_caps"]["supports_system_role"], true);
+        assert_eq!(members["tool_support"], "polyfilled");
+        assert_eq!(members["tool_support_reasons"].as_array().unwrap().len(), 2);
+        assert_eq!(members["details"]["content"]["none"], "absent");
+        // Sixteen and nine, four of them the same.
+        assert_eq!(members["evidence"].as_object().unwrap().len(), 21);
+        assert_eq!(members["evidence"]["supports_system_role"].get("caps"), None);
+        assert_eq!(members["evidence"]["supports_string_content"]["status"], "yes");
+    }
+
+    #[test]
+    fn a_flag_on_which_the_views_differ_has_both() {
+        // The calls are read, but nothing of them is shown.
+        let members = info("{% for m in messages %}{% if m.tool_calls %}call{% endif %}{{ m.content }}{% endfor %}");
+        assert_eq!(
+            (&members["caps"]["supports_tool_calls"], &members["template_caps"]["supports_tool_calls"]),
+            (&json!(true), &json!(false))
+        );
+        let evidence = &members["evidence"]["supports_tool_calls"];
+        assert_eq!((&evidence["status"], &evidence["control"]), (&json!("no"), &json!("no_tool_call")));
+        assert_eq!(evidence["caps"]["status"], "yes");
+    }
 }

@@ -3,22 +3,11 @@
 //! In: a compiled template. Out: nine booleans and why. Each probe renders one conversation with recording objects, raw, and
 //! a probe that fails changes no flag but its own.
 
-use minijinja::Environment;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::clock::LocalTime;
-use super::env;
 use super::evidence::{Evidence, Status};
 use super::failure::Failure;
-use super::limits::Limits;
-use super::probe::{self, Log};
-
-/// The time every probe sees: 2024-07-26T00:00:00.
-const PROBE_TIME: i64 = 1_721_952_000;
-/// How many unknown variables a template may need bound before it renders at all.
-const MAX_ASSUMED: usize = 8;
-/// Names that the environment defines; looking for them in the context is not a need.
-const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
+use super::prober::{Outcome, Probe, Prober};
 
 const STRING: &str = "STRING_MARKER";
 const TYPED: &str = "TYPED_MARKER";
@@ -84,39 +73,15 @@ pub struct CapsReport {
     pub evidence: Vec<(&'static str, Evidence)>,
 }
 
-/// One probe's result.
-struct Outcome {
-    text: Result<String, Failure>,
-    log: Log,
+/// The probes of the nine flags.
+struct Flags {
+    prober: Prober,
 }
 
-impl Outcome {
-    fn read(&self, path: &str) -> bool {
-        self.log.has(path)
-    }
-
-    fn failure(&self) -> Option<&Failure> {
-        self.text.as_ref().err()
-    }
-
-    fn shows(&self, needle: &str) -> bool {
-        self.text.as_ref().is_ok_and(|text| text.contains(needle))
-    }
-}
-
-/// Renders probes of one template.
-struct Prober<'a> {
-    env: &'a Environment<'static>,
-    template: &'static str,
-    limits: &'a Limits,
-    /// Variables bound so that the template renders at all.
-    assumed: Map<String, Value>,
-}
-
-/// Probes the template of this name.
-pub(crate) fn report(env: &Environment<'static>, template: &'static str, limits: &Limits) -> CapsReport {
-    let mut prober = Prober { env, template, limits, assumed: Map::new() };
-    prober.assume_what_is_needed();
+/// Probes a template.
+pub(crate) fn report(prober: Prober) -> CapsReport {
+    let mut prober = Flags { prober };
+    prober.prober.assume_what_is_needed(&probe(json!([user("User message")]), json!([]), Vec::new()));
     let (supports_string_content, string) = prober.string_content();
     let (supports_typed_content, typed) = prober.typed_content();
     let (supports_system_role, system) = prober.system_role();
@@ -160,51 +125,18 @@ struct ToolVerdicts {
     object: Verdict,
 }
 
-impl Prober<'_> {
-    fn run(&self, messages: Value, tools: Value, extra: Value) -> Outcome {
-        let mut members = Map::new();
-        members.insert("messages".to_owned(), messages);
-        members.insert("tools".to_owned(), tools);
-        members.insert("documents".to_owned(), Value::Null);
-        members.insert("add_generation_prompt".to_owned(), true.into());
-        members.insert("bos_token".to_owned(), "".into());
-        members.insert("eos_token".to_owned(), "".into());
-        members.extend(self.assumed.clone());
-        if let Value::Object(extra) = extra {
-            members.extend(extra);
-        }
-        let log = Log::default();
-        let now = env::strftime_now(LocalTime::from_unix_local(PROBE_TIME, 0));
-        let root = probe::root(&members, vec![("strftime_now", now)], &log);
-        Outcome { text: env::render(self.env, self.template, root, self.limits), log }
-    }
+/// Variables of a probe.
+type Kwargs = Vec<(&'static str, Value)>;
 
-    /// A template may want variables that no client gives. When the plainest conversation fails, the variable it looked for
-    /// last is bound to "", or else to a list of those, and kept so only if that leads to a render.
-    fn assume_what_is_needed(&mut self) {
-        let mut seen: Vec<String> = Vec::new();
-        loop {
-            let outcome = self.run(json!([user("User message")]), json!([]), Value::Null);
-            let Some(failure) = outcome.failure() else { return };
-            if matches!(failure.kind, "raised" | "limit" | "engine") {
-                break;
-            }
-            let mut missing = outcome.log.missing();
-            missing.retain(|name| !GLOBALS.contains(&name.as_str()));
-            let further = missing.last().is_some_and(|name| !seen.contains(name));
-            match self.assumed.values_mut().last() {
-                // Bound, and still failing there: it is indexed.
-                Some(last) if !further && last.is_string() => *last = vec![""; 16].into(),
-                _ => match missing.last() {
-                    Some(name) if self.assumed.len() < MAX_ASSUMED => {
-                        self.assumed.insert(name.clone(), "".into());
-                    }
-                    _ => break,
-                },
-            }
-            seen = missing;
-        }
-        self.assumed.clear();
+/// llama.cpp's frame: with the generation prompt.
+fn probe(messages: Value, tools: Value, kwargs: Kwargs) -> Probe {
+    let Value::Array(messages) = messages else { return Probe::default() };
+    Probe { messages, tools: Some(tools), kwargs, add_generation_prompt: true }
+}
+
+impl Flags {
+    fn run(&self, messages: Value, tools: Value, kwargs: Kwargs) -> Outcome {
+        self.prober.run(probe(messages, tools, kwargs))
     }
 
     fn evidence(&self, probe: &'static str, status: Status, because: &str, error: Option<&Failure>) -> Evidence {
@@ -213,7 +145,8 @@ impl Prober<'_> {
             because: because.to_owned(),
             probe,
             error: error.cloned(),
-            assumed: self.assumed.keys().cloned().collect(),
+            assumed: self.prober.assumed(),
+            ..Evidence::default()
         }
     }
 
@@ -236,7 +169,7 @@ impl Prober<'_> {
     }
 
     fn string_content(&self) -> Verdict {
-        let outcome = self.run(json!([user(STRING)]), json!([]), Value::Null);
+        let outcome = self.run(json!([user(STRING)]), json!([]), Vec::new());
         self.verdict(
             "string_content",
             outcome.shows(STRING),
@@ -255,10 +188,10 @@ impl Prober<'_> {
                 .is_ok_and(|text| text.match_indices(TYPED).any(|(at, _)| !text[..at].ends_with(['\'', '"'])));
             printed_as_text && outcome.read("messages[0].content[0].text")
         };
-        let mut outcome = self.run(messages.clone(), json!([]), Value::Null);
+        let mut outcome = self.run(messages.clone(), json!([]), Vec::new());
         if !taken_apart(&outcome) {
             // Some templates put tools into the first user turn, as text, even when the list is empty.
-            outcome = self.run(messages, Value::Null, Value::Null);
+            outcome = self.run(messages, Value::Null, Vec::new());
         }
         self.verdict(
             "typed_content",
@@ -271,7 +204,7 @@ impl Prober<'_> {
 
     fn system_role(&self) -> Verdict {
         let messages = json!([{ "role": "system", "content": "System message" }, user("User message")]);
-        let outcome = self.run(messages, json!([]), Value::Null);
+        let outcome = self.run(messages, json!([]), Vec::new());
         self.verdict(
             "system_role",
             outcome.read("messages[0].content"),
@@ -290,10 +223,10 @@ impl Prober<'_> {
         let no_calls = "the tool calls of an assistant message are not read";
 
         // Tool results may have to name their tool; tried only where nothing renders without.
-        let unnamed = [true, false].map(|object| self.run(with_calls(1, object, false), one_tool(), Value::Null));
+        let unnamed = [true, false].map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
         let named = unnamed.iter().all(|outcome| outcome.failure().is_some_and(|failure| failure.kind != "raised"));
         let [first, second] = match named {
-            true => [true, false].map(|object| self.run(with_calls(1, object, true), one_tool(), Value::Null)),
+            true => [true, false].map(|object| self.run(with_calls(1, object, true), one_tool(), Vec::new())),
             false => unnamed,
         };
         let rendered = first.failure().is_none();
@@ -316,7 +249,7 @@ impl Prober<'_> {
         let tools = self.verdict(probe, tools, decisive, yes_tools, unused);
         let calls = self.verdict(probe, calls, decisive, yes_calls, no_calls);
 
-        let both = self.run(with_calls(2, object, named), one_tool(), Value::Null);
+        let both = self.run(with_calls(2, object, named), one_tool(), Vec::new());
         let parallel = both.failure().is_none() && both.read("messages[1].tool_calls[1].function");
         ToolVerdicts {
             tools,
@@ -346,10 +279,13 @@ impl Prober<'_> {
             { "role": "assistant", "content": "Assistant message", "reasoning_content": "Reasoning content" },
             user("User message"),
         ]);
-        let switches = json!({
-            "enable_thinking": true, "preserve_thinking": true, "clear_thinking": false,
-            "truncate_history_thinking": false, "drop_thinking": false,
-        });
+        let switches = vec![
+            ("enable_thinking", true.into()),
+            ("preserve_thinking", true.into()),
+            ("clear_thinking", false.into()),
+            ("truncate_history_thinking", false.into()),
+            ("drop_thinking", false.into()),
+        ];
         let outcome = self.run(messages, json!([]), switches);
         self.verdict(
             "preserve_reasoning",
@@ -361,7 +297,8 @@ impl Prober<'_> {
     }
 
     fn reasoning_effort(&self) -> Verdict {
-        let switches = json!({ "enable_thinking": true, "reasoning_effort": "low", "reasoning_strength": "low" });
+        let switches =
+            vec![("enable_thinking", true.into()), ("reasoning_effort", "low".into()), ("reasoning_strength", "low".into())];
         let outcome = self.run(json!([user("User message")]), json!([]), switches);
         self.verdict(
             "reasoning_effort",
@@ -420,12 +357,10 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
+    use crate::template::prober;
 
     fn probe(source: &str) -> CapsReport {
-        let limits = Limits::default();
-        let mut jinja = env::environment(&limits);
-        env::add(&mut jinja, "default", source).unwrap();
-        report(&jinja, "default", &limits)
+        report(prober::of(source))
     }
 
     #[track_caller]

@@ -5,13 +5,14 @@ use serde_json::{Map, Value, json};
 use super::failure::Failure;
 
 /// What the probes of a flag could show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Status {
     /// The template does it.
     Yes,
     /// It does not, or it refused by `raise_exception`.
     No,
     /// The engine failed before the question was answered.
+    #[default]
     Unknown,
 }
 
@@ -27,7 +28,7 @@ impl Status {
 }
 
 /// The grounds of one flag.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// What was found.
     pub status: Status,
@@ -35,19 +36,28 @@ pub struct Evidence {
     pub because: String,
     /// Name of the deciding probe.
     pub probe: &'static str,
+    /// Name of the probe's twin, which differs in exactly one thing.
+    pub control: Option<&'static str>,
     /// What failed, if something did.
     pub error: Option<Failure>,
     /// Variables that were bound to "" because the template does not render without them.
     pub assumed: Vec<String>,
+    /// What minja's own algorithm says, where that differs; null where it cannot be computed.
+    pub compat: Option<Value>,
+    /// The entry of the flag of the same name among llama.cpp's nine, where that differs.
+    pub caps: Option<Box<Evidence>>,
 }
 
 impl Evidence {
-    /// `{"status","because","probe","error"?,"assumed"?}`.
+    /// `{"status","because","probe","control"?,"error"?,"assumed"?,"compat"?,"caps"?}`.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("status".to_owned(), self.status.as_str().into());
         object.insert("because".to_owned(), self.because.as_str().into());
         object.insert("probe".to_owned(), self.probe.into());
+        if let Some(control) = self.control {
+            object.insert("control".to_owned(), control.into());
+        }
         if let Some(failure) = &self.error {
             let mut error = json!({ "kind": failure.kind, "message": failure.message });
             if let Some(line) = failure.line {
@@ -57,6 +67,12 @@ impl Evidence {
         }
         if !self.assumed.is_empty() {
             object.insert("assumed".to_owned(), json!(self.assumed));
+        }
+        if let Some(compat) = &self.compat {
+            object.insert("compat".to_owned(), compat.clone());
+        }
+        if let Some(caps) = &self.caps {
+            object.insert("caps".to_owned(), caps.to_json());
         }
         Value::Object(object)
     }

@@ -3,25 +3,40 @@
 //! In: the Jinja source of a model file, messages, tools, the time. Out: the prompt, or an error with its kind and line, and
 //! the capability flags. Never reads files, the network or (but for [`LocalTime::now`]) the clock, and never prints.
 
+mod calls;
 mod caps;
 mod clock;
+mod content;
+mod details;
+mod effort;
 mod env;
 mod evidence;
+mod example;
 mod failure;
 mod filters;
+mod frame;
+mod generation_prompt;
 mod limits;
 mod methods;
+mod minja;
 mod namespace;
 pub mod polyfill;
 mod prepare;
 mod probe;
+mod prober;
+mod reasoning;
+mod roles;
 mod source;
+mod switches;
+mod template_caps;
 mod tojson;
 mod traits;
 mod value;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod conformance_caps;
 
 use std::sync::OnceLock;
 
@@ -41,6 +56,7 @@ pub use traits::{
 };
 
 use crate::error::{Error, Result};
+use prober::Prober;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -71,6 +87,7 @@ pub struct Templates {
     sha256: Option<String>,
     findings: Vec<Finding>,
     caps: OnceLock<CapsReport>,
+    traits: OnceLock<(Traits, Vec<(&'static str, Evidence)>)>,
 }
 
 /// One conversation to render.
@@ -130,6 +147,7 @@ impl Templates {
             sha256: tool_use.or(sources.own_default()).map(sha256),
             findings,
             caps: OnceLock::new(),
+            traits: OnceLock::new(),
         })
     }
 
@@ -189,7 +207,31 @@ impl Templates {
 
     /// What the template can carry; of the tool_use template when there is one. Probed at the first call.
     pub fn caps(&self) -> &CapsReport {
-        self.caps.get_or_init(|| caps::report(&self.env, self.variant(true), &self.limits))
+        self.caps.get_or_init(|| caps::report(self.prober()))
+    }
+
+    /// What the template does with each part of a conversation, and why that is believed; of the tool_use template when
+    /// there is one. Probed at the first call.
+    pub fn traits(&self) -> &(Traits, Vec<(&'static str, Evidence)>) {
+        self.traits.get_or_init(|| template_caps::report(self.prober()))
+    }
+
+    /// The sixteen flags as minja's own algorithm finds them; null where that cannot be computed. Probed at every call.
+    pub fn minja_caps(&self) -> Map<String, serde_json::Value> {
+        minja::minja_caps(&self.prober())
+    }
+
+    /// How many renders it takes to probe.
+    #[cfg(test)]
+    fn count_probes(&self) -> u32 {
+        let prober = self.prober();
+        let renders = prober.count();
+        template_caps::report(prober);
+        renders.get()
+    }
+
+    fn prober(&self) -> Prober {
+        Prober::new(&self.env, self.variant(true), &self.limits)
     }
 
     /// What was noticed while compiling.

@@ -37,7 +37,7 @@ fn a_header_is_told_in_full() {
 fn what_a_template_lacks_is_told_with_evidence() {
     let info = model_info(&scripted_model("no_tools.gguf"));
     assert_eq!(info["supports_tools"], false);
-    assert_eq!(info["tool_support"], "none");
+    assert_eq!(info["tool_support"], "polyfilled");
     assert_eq!(info["caps"]["supports_system_role"], true);
     assert_eq!(info["evidence"]["supports_tools"]["status"], "no");
     assert!(info["evidence"]["supports_tools"]["because"].is_string());

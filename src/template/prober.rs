@@ -1,0 +1,258 @@
+//! Probing: one conversation in, the prompt and what the template read of it out. The only way from the capability code to
+//! the engine.
+//!
+//! A probe is a raw render at a fixed time, with less fuel than a request has, so that all probes of one template together
+//! cost about what one render may; after a few exceeded limits nothing is rendered any more. Never fails as a whole.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use minijinja::Environment;
+use minijinja::value::Value as Jinja;
+use serde_json::{Map, Value, json};
+
+use super::clock::LocalTime;
+use super::failure::Failure;
+use super::limits::Limits;
+use super::probe::{self, Log};
+use super::{env, value};
+
+/// The time every probe sees: 2024-07-26T00:00:00.
+const PROBE_TIME: i64 = 1_721_952_000;
+/// How many unknown variables a template may need bound before it renders at all.
+const MAX_ASSUMED: usize = 8;
+/// Names that the environment defines; looking for them in the context is not a need.
+const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
+/// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a hundredth of that again.
+const SHARE: usize = 100;
+/// Less fuel than this proves nothing about a template.
+const LEAST_FUEL: u64 = 20_000;
+/// Less output than this proves nothing either.
+const LEAST_OUTPUT: usize = 64 << 10;
+/// After so many exceeded limits the template is not rendered again.
+const MAX_EXCEEDED: u32 = 3;
+
+/// One conversation to render.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Probe {
+    /// The messages, as they are.
+    pub(crate) messages: Vec<Value>,
+    /// What `tools` is; None leaves it undefined.
+    pub(crate) tools: Option<Value>,
+    /// Further variables.
+    pub(crate) kwargs: Vec<(&'static str, Value)>,
+    /// End with the start of an assistant turn.
+    pub(crate) add_generation_prompt: bool,
+}
+
+/// One recorded probe's result.
+pub(crate) struct Outcome {
+    /// The prompt.
+    pub(crate) text: Result<String, Failure>,
+    log: Log,
+}
+
+impl Outcome {
+    /// Whether the template read this path, such as `messages[1].tool_calls`.
+    pub(crate) fn read(&self, path: &str) -> bool {
+        self.log.has(path)
+    }
+
+    /// Why there is no prompt.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.text.as_ref().err()
+    }
+
+    /// Whether the prompt has this text.
+    pub(crate) fn shows(&self, needle: &str) -> bool {
+        self.text.as_ref().is_ok_and(|text| text.contains(needle))
+    }
+}
+
+/// Renders probes of one template.
+pub(crate) struct Prober {
+    env: Environment<'static>,
+    template: &'static str,
+    limits: Limits,
+    /// Variables bound so that the template renders at all.
+    assumed: Map<String, Value>,
+    /// What was rendered before: several questions ask for the same render.
+    known: RefCell<HashMap<String, Result<String, Failure>>>,
+    exceeded: Cell<u32>,
+    renders: Rc<Cell<u32>>,
+}
+
+impl Prober {
+    /// A prober of the template of this name.
+    pub(crate) fn new(env: &Environment<'static>, template: &'static str, limits: &Limits) -> Prober {
+        let share = |whole: usize, least: usize| (whole / SHARE).max(least).min(whole);
+        let limits = Limits {
+            fuel: (limits.fuel / SHARE as u64).max(LEAST_FUEL).min(limits.fuel),
+            output_bytes: share(limits.output_bytes, LEAST_OUTPUT),
+            ..*limits
+        };
+        let mut env = env.clone();
+        env.set_fuel(Some(limits.fuel));
+        Prober {
+            env,
+            template,
+            limits,
+            assumed: Map::new(),
+            known: RefCell::default(),
+            exceeded: Cell::new(0),
+            renders: Rc::default(),
+        }
+    }
+
+    /// Renders with recording objects.
+    pub(crate) fn run(&self, probe: Probe) -> Outcome {
+        let log = Log::default();
+        let members: Map<String, Value> = self.context(probe).into_iter().collect();
+        let root = probe::root(&members, vec![("strftime_now", now())], &log);
+        Outcome { text: self.guarded(root), log }
+    }
+
+    /// Renders with plain values: the prompt alone. The same probe is rendered once.
+    pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
+        let key =
+            json!([probe.messages, probe.tools, probe.tools.is_some(), probe.kwargs, probe.add_generation_prompt]).to_string();
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        let text = self.render_anew(probe);
+        self.known.borrow_mut().insert(key, text.clone());
+        text
+    }
+
+    fn render_anew(&self, probe: Probe) -> Result<String, Failure> {
+        let context = self.context(probe);
+        let mut root: Vec<(&str, Jinja)> = context.iter().map(|(name, json)| (name.as_str(), value::from_json(json))).collect();
+        root.push(("strftime_now", now()));
+        self.guarded(Jinja::from_pairs(root))
+    }
+
+    /// Whether the source has this word. A variable that it does not name cannot change what it renders: Jinja has no other
+    /// way to a variable than its name.
+    pub(crate) fn mentions(&self, word: &str) -> bool {
+        let Ok(template) = self.env.get_template(self.template) else { return true };
+        let source = template.source();
+        let part_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
+        source
+            .match_indices(word)
+            .any(|(at, _)| !source[..at].ends_with(part_of_a_name) && !source[at + word.len()..].starts_with(part_of_a_name))
+    }
+
+    /// Variables that are bound because the template does not render without them.
+    pub(crate) fn assumed(&self) -> Vec<String> {
+        self.assumed.keys().cloned().collect()
+    }
+
+    /// How many renders there are, for tests.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> Rc<Cell<u32>> {
+        Rc::clone(&self.renders)
+    }
+
+    /// A template may want variables that no client gives. When this plainest conversation fails, the variable it looked for
+    /// last is bound to "", or else to a list of those, and kept so only if that leads to a render.
+    pub(crate) fn assume_what_is_needed(&mut self, plain: &Probe) {
+        self.known.borrow_mut().clear();
+        let mut seen: Vec<String> = Vec::new();
+        loop {
+            let outcome = self.run(plain.clone());
+            let Some(failure) = outcome.failure() else { return };
+            if matches!(failure.kind, "raised" | "limit" | "engine") {
+                break;
+            }
+            let mut missing = outcome.log.missing();
+            missing.retain(|name| !GLOBALS.contains(&name.as_str()));
+            let further = missing.last().is_some_and(|name| !seen.contains(name));
+            match self.assumed.values_mut().last() {
+                // Bound, and still failing there: it is indexed.
+                Some(last) if !further && last.is_string() => *last = vec![""; 16].into(),
+                _ => match missing.last() {
+                    Some(name) if self.assumed.len() < MAX_ASSUMED => {
+                        self.assumed.insert(name.clone(), "".into());
+                    }
+                    _ => break,
+                },
+            }
+            seen = missing;
+        }
+        self.assumed.clear();
+    }
+
+    fn context(&self, probe: Probe) -> Vec<(String, Value)> {
+        let mut members = vec![("messages".to_owned(), Value::Array(probe.messages))];
+        members.extend(probe.tools.map(|tools| ("tools".to_owned(), tools)));
+        members.push(("documents".to_owned(), Value::Null));
+        members.push(("add_generation_prompt".to_owned(), probe.add_generation_prompt.into()));
+        members.push(("bos_token".to_owned(), json!("")));
+        members.push(("eos_token".to_owned(), json!("")));
+        members.extend(self.assumed.iter().map(|(name, value)| (name.clone(), value.clone())));
+        members.extend(probe.kwargs.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        members
+    }
+
+    fn guarded(&self, root: Jinja) -> Result<String, Failure> {
+        if self.exceeded.get() >= MAX_EXCEEDED {
+            let message = "probing stopped: the template exceeded its limits again and again".to_owned();
+            return Err(Failure { kind: "limit", message, line: None });
+        }
+        self.renders.set(self.renders.get() + 1);
+        let text = env::render(&self.env, self.template, root, &self.limits);
+        if text.as_ref().is_err_and(|failure| failure.kind == "limit") {
+            self.exceeded.set(self.exceeded.get() + 1);
+        }
+        text
+    }
+}
+
+fn now() -> Jinja {
+    env::strftime_now(LocalTime::from_unix_local(PROBE_TIME, 0))
+}
+
+/// A prober of this source, for tests.
+#[cfg(test)]
+pub(crate) fn of(source: &str) -> Prober {
+    let limits = Limits::default();
+    let mut jinja = env::environment(&limits);
+    env::add(&mut jinja, "default", source).expect("the source of a test parses");
+    Prober::new(&jinja, "default", &limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Probe {
+        Probe { messages: vec![json!({ "role": "user", "content": "Hi" })], ..Probe::default() }
+    }
+
+    #[test]
+    fn words_are_whole_names() {
+        let prober = of("{% if enable_thinking and m['reasoning'] %}{% endif %}");
+        assert!(prober.mentions("enable_thinking") && prober.mentions("reasoning"));
+        assert!(!prober.mentions("thinking") && !prober.mentions("reason"));
+    }
+
+    #[test]
+    fn recorded_and_plain_renders_agree() {
+        let prober = of("{{ messages[0].content }}{{ tools is defined }}{{ add_generation_prompt }}");
+        let outcome = prober.run(plain());
+        assert_eq!(prober.render(plain()), outcome.text);
+        assert_eq!(outcome.text.as_deref(), Ok("HiFalseFalse"));
+        assert!(outcome.read("messages[0].content") && !outcome.read("messages[0].role"));
+    }
+
+    #[test]
+    fn a_hostile_template_is_not_rendered_again_and_again() {
+        let prober = of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
+        for number in 0..10 {
+            let probe = Probe { kwargs: vec![("number", number.into())], ..plain() };
+            assert_eq!(prober.render(probe).map_err(|failure| failure.kind), Err("limit"));
+        }
+        assert_eq!(prober.count().get(), MAX_EXCEEDED);
+    }
+}

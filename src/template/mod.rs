@@ -7,41 +7,35 @@ mod calls;
 mod caps;
 mod clock;
 mod content;
+mod continued;
 mod details;
 mod effort;
 mod env;
 mod evidence;
 mod example;
 mod failure;
-mod filters;
 mod frame;
 mod generation_prompt;
+mod import;
 mod limits;
-mod methods;
 mod minja;
-mod namespace;
 pub mod polyfill;
-mod prepare;
-mod probe;
 mod prober;
 mod reasoning;
 mod roles;
 mod source;
 mod switches;
 mod template_caps;
-mod tojson;
 mod traits;
-mod value;
 
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod conformance_caps;
 
-use std::sync::OnceLock;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
-use minijinja::Environment;
-use minijinja::value::Value;
 use serde_json::Map;
 use sha2::{Digest, Sha256};
 
@@ -56,6 +50,9 @@ pub use traits::{
 };
 
 use crate::error::{Error, Result};
+use crate::jinja::{Context, Template, Text, Value};
+use import::{Origins, Wanted};
+pub use polyfill::Polyfilled;
 use prober::Prober;
 
 const DEFAULT: &str = "default";
@@ -77,17 +74,29 @@ pub struct Finding {
 /// The compiled templates of one model: its default, and its tool_use template when it has one.
 #[derive(Debug)]
 pub struct Templates {
-    env: Environment<'static>,
-    limits: Limits,
+    /// What requests without tools are rendered with.
+    default: Compiled,
+    tool_use: Option<Compiled>,
     bos_token: String,
     eos_token: String,
-    /// What requests without tools are rendered with.
-    default: &'static str,
-    tool_use: bool,
     sha256: Option<String>,
     findings: Vec<Finding>,
     caps: OnceLock<CapsReport>,
     traits: OnceLock<(Traits, Vec<(&'static str, Evidence)>)>,
+}
+
+/// One template under the name that errors give it.
+#[derive(Debug)]
+struct Compiled {
+    name: &'static str,
+    source: Arc<str>,
+    template: Arc<Template>,
+}
+
+impl Compiled {
+    fn new(name: &'static str, source: &str) -> Result<Compiled, Failure> {
+        Ok(Compiled { name, source: source.into(), template: Arc::new(env::compile(source)?) })
+    }
 }
 
 /// One conversation to render.
@@ -95,18 +104,70 @@ pub struct Templates {
 pub struct RenderInput<'a> {
     /// OpenAI-style messages.
     pub messages: &'a [serde_json::Value],
-    /// Declared tools; an empty list is the same as None.
+    /// Where the strings of the messages came from, when polyfills changed them.
+    pub polyfilled: Option<&'a Polyfilled<'a>>,
+    /// Declared tools; None is not the same as an empty list: some templates print it.
     pub tools: Option<&'a [serde_json::Value]>,
-    /// Documents for retrieval templates; an empty list is the same as None.
+    /// Documents for retrieval templates.
     pub documents: Option<&'a [serde_json::Value]>,
     /// End with the start of an assistant turn.
     pub add_generation_prompt: bool,
+    /// End within the last message, whose member of this name goes on: mostly `content`.
+    pub continue_final_message: Option<&'a str>,
     /// Extra variables (`chat_template_kwargs`); they override everything but messages, tools and add_generation_prompt.
     pub kwargs: Option<&'a Map<String, serde_json::Value>>,
-    /// What `strftime_now` tells.
-    pub now: LocalTime,
+    /// What `strftime_now` tells; None where the template may not know.
+    pub now: Option<LocalTime>,
     /// Leave the messages as they are, instead of preparing them as transformers does.
     pub raw: bool,
+    /// Say where each byte of the prompt came from.
+    pub spans: bool,
+    /// Give `bos_token` and `eos_token` their text, or none.
+    pub special_tokens: [bool; 2],
+    /// What the render may use.
+    pub limits: Limits,
+}
+
+/// A rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// The prompt.
+    pub text: String,
+    /// The bytes that came from the request, in order, when they were asked for; all others are the template's.
+    pub spans: Vec<Span>,
+    /// The bytes that `{% generation %}` blocks made.
+    pub generation: Vec<Range<usize>>,
+}
+
+/// Bytes of a prompt that came from one member of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One after the last byte.
+    pub end: usize,
+    /// The member, for example `messages[0].content`.
+    pub path: Arc<str>,
+}
+
+impl<'a> RenderInput<'a> {
+    /// These messages without tools or generation prompt, at this time, with everything else as transformers has it.
+    pub fn new(messages: &'a [serde_json::Value], now: LocalTime) -> RenderInput<'a> {
+        RenderInput {
+            messages,
+            polyfilled: None,
+            tools: None,
+            documents: None,
+            add_generation_prompt: false,
+            continue_final_message: None,
+            kwargs: None,
+            now: Some(now),
+            raw: false,
+            spans: false,
+            special_tokens: [true; 2],
+            limits: Limits::default(),
+        }
+    }
 }
 
 impl Templates {
@@ -114,90 +175,121 @@ impl Templates {
     ///
     /// A default that does not parse is `TEMPLATE_ERROR` with `{"kind":"syntax","line","template":"default"}`; a tool_use
     /// template that does not parse is left out, with a finding.
-    pub fn compile(sources: &Sources, limits: &Limits) -> Result<Templates> {
-        let mut env = env::environment(limits);
+    pub fn compile(sources: &Sources) -> Result<Templates> {
         let mut findings = Vec::new();
-        let mut tool_use = sources.own_tool_use();
-        if let Some(text) = tool_use
-            && let Err(failure) = env::add(&mut env, TOOL_USE, text)
-        {
-            let line = failure.line.map_or_else(String::new, |line| format!(" at line {line}"));
-            let message = format!("the tool_use template is ignored: {}{line}", failure.message);
-            findings.push(Finding { code: "tool_use_template_ignored", message });
-            tool_use = None;
-        }
-        let default = match sources.own_default() {
-            Some(text) => {
-                env::add(&mut env, DEFAULT, text).map_err(|failure| failure.into_error(DEFAULT))?;
-                DEFAULT
+        let tool_use = match sources.own_tool_use().map(|text| Compiled::new(TOOL_USE, text)) {
+            Some(Ok(compiled)) => Some(compiled),
+            Some(Err(failure)) => {
+                let line = failure.line.map_or_else(String::new, |line| format!(" at line {line}"));
+                let message = format!("the tool_use template is ignored: {}{line}", failure.message);
+                findings.push(Finding { code: "tool_use_template_ignored", message });
+                None
             }
-            None if tool_use.is_some() => TOOL_USE,
-            None => {
-                env::add(&mut env, CHATML, source::CHATML).map_err(|failure| failure.into_error(CHATML))?;
-                CHATML
-            }
+            None => None,
         };
+        let (name, text) = match (sources.own_default(), sources.own_tool_use()) {
+            (Some(text), _) => (DEFAULT, text),
+            (None, Some(text)) if tool_use.is_some() => (TOOL_USE, text),
+            (None, _) => (CHATML, source::CHATML),
+        };
+        let default = Compiled::new(name, text).map_err(|failure| failure.into_error(name))?;
+        let own = tool_use.as_ref().map(|compiled| &*compiled.source).or(sources.own_default());
         Ok(Templates {
-            env,
-            limits: *limits,
             bos_token: sources.bos_token.clone(),
             eos_token: sources.eos_token.clone(),
+            sha256: own.map(sha256),
             default,
-            tool_use: tool_use.is_some(),
-            sha256: tool_use.or(sources.own_default()).map(sha256),
+            tool_use,
             findings,
             caps: OnceLock::new(),
             traits: OnceLock::new(),
         })
     }
 
+    fn chosen(&self, has_tools: bool) -> &Compiled {
+        match &self.tool_use {
+            Some(tool_use) if has_tools => tool_use,
+            _ => &self.default,
+        }
+    }
+
     /// The prompt, with the tool_use template when there is one and tools are given, else with the default.
     ///
     /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`; what the template refuses by
     /// `raise_exception` has kind `raised` and the template's own words as its message.
-    pub fn render(&self, input: &RenderInput<'_>) -> Result<String> {
-        let has_tools = input.tools.is_some_and(|tools| !tools.is_empty());
-        let template = self.variant(has_tools);
-        let root = self.root(input)?;
-        env::render(&self.env, template, root, &self.limits).map_err(|failure| failure.into_error(template))
+    pub fn render(&self, input: &RenderInput<'_>) -> Result<Prompt> {
+        let chosen = self.chosen(input.tools.is_some_and(|tools| !tools.is_empty()));
+        let mut origins = Origins::default();
+        let mut wanted = if input.spans { Wanted::Sources(&mut origins) } else { Wanted::Values };
+        if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted) {
+            note_origins(polyfilled, origins);
+        }
+        let continued = match input.continue_final_message {
+            Some(member) => Some(continued::tag(input.messages, member, &chosen.source)?),
+            None => None,
+        };
+        let messages = continued.as_ref().map_or(input.messages, |continued| &continued.messages);
+        let variables = self.variables(input, messages, &mut wanted)?;
+        let strftime_now: Option<Box<dyn Fn(&str) -> String>> = match input.now {
+            Some(now) => Some(Box::new(move |format| now.strftime(format))),
+            None => None,
+        };
+        let context = Context { variables, strftime_now, log: None };
+        let rendered = env::render(&chosen.template, context, &input.limits).map_err(|failure| failure.into_error(chosen.name))?;
+        let spans = rendered.marks.iter().filter_map(|mark| {
+            let path = Arc::clone(origins.path(mark.source)?);
+            Some(Span { start: mark.start as usize, end: mark.end as usize, path })
+        });
+        let mut prompt = Prompt { spans: spans.collect(), text: rendered.text, generation: rendered.generation };
+        if let Some(continued) = continued {
+            continued.cut(&mut prompt)?;
+        }
+        Ok(prompt)
     }
 
-    fn root(&self, input: &RenderInput<'_>) -> Result<Value> {
-        let list = |items: Option<&[serde_json::Value]>| match items {
-            Some(items) if !items.is_empty() => Value::from(items.iter().map(value::from_json).collect::<Vec<_>>()),
-            _ => Value::from(()),
+    fn variables(
+        &self,
+        input: &RenderInput<'_>,
+        messages: &[serde_json::Value],
+        wanted: &mut Wanted<'_>,
+    ) -> Result<Vec<(Text, Value)>> {
+        let name = |name: &str| Text::outer(name, Vec::new());
+        let mut list = |items: Option<&[serde_json::Value]>, path| match items {
+            Some(items) => import::list(items, path, wanted),
+            None => Value::None,
         };
-        let messages: Vec<Value> = match input.raw {
-            true => input.messages.iter().map(value::from_json).collect(),
-            false => input.messages.iter().map(|message| value::from_json(&prepare::message(message))).collect(),
-        };
-        let mut root = vec![
-            ("messages", Value::from(messages)),
-            ("tools", list(input.tools)),
-            ("documents", list(input.documents)),
-            ("add_generation_prompt", Value::from(input.add_generation_prompt)),
-            ("bos_token", Value::from(self.bos_token.as_str())),
-            ("eos_token", Value::from(self.eos_token.as_str())),
-            ("strftime_now", env::strftime_now(input.now)),
+        let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
+        let token = |text: &str, used: bool| Value::Text(name(if used { text } else { "" }));
+        let mut variables = vec![
+            (name("messages"), import::messages(messages, input.raw, wanted)),
+            (name("tools"), tools),
+            (name("documents"), documents),
+            (name("add_generation_prompt"), Value::Bool(input.add_generation_prompt)),
+            (name("bos_token"), token(&self.bos_token, input.special_tokens[0])),
+            (name("eos_token"), token(&self.eos_token, input.special_tokens[1])),
         ];
-        for (name, json) in input.kwargs.into_iter().flatten() {
-            if RESERVED.contains(&name.as_str()) {
-                let path = format!("chat_template_kwargs.{name}");
+        for (key, json) in input.kwargs.into_iter().flatten() {
+            let path = format!("chat_template_kwargs.{key}");
+            if RESERVED.contains(&key.as_str()) {
                 return Err(Error::invalid(path, "this variable is set by the request itself"));
             }
-            root.push((name, value::from_json(json)));
+            let value = import::value(json, &path, wanted);
+            match variables.iter_mut().find(|(known, _)| known.as_str() == key) {
+                Some((_, known)) => *known = value,
+                None => variables.push((name(key), value)),
+            }
         }
-        Ok(Value::from_pairs(root))
+        Ok(variables)
     }
 
     /// Which template a request is rendered with: `default`, `tool_use`, or `chatml` (the built-in one).
     pub fn variant(&self, has_tools: bool) -> &'static str {
-        if has_tools && self.tool_use { TOOL_USE } else { self.default }
+        self.chosen(has_tools).name
     }
 
     /// Whether there is a tool_use template that parses.
     pub fn has_tool_use(&self) -> bool {
-        self.tool_use
+        self.tool_use.is_some()
     }
 
     /// SHA-256, in hex, of the source that [`caps`](Self::caps) is about, as stored in the file; None for the built-in one.
@@ -231,13 +323,31 @@ impl Templates {
     }
 
     fn prober(&self) -> Prober {
-        Prober::new(&self.env, self.variant(true), &self.limits)
+        let chosen = self.chosen(true);
+        Prober::new(&chosen.template, &chosen.source)
     }
 
     /// What was noticed while compiling.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
+}
+
+/// Tells which members of the request the strings of polyfilled messages came from.
+fn note_origins(polyfilled: &Polyfilled<'_>, origins: &mut Origins) {
+    polyfilled.visit_strings(&mut |message, pointer, _, segments| {
+        let mut place = format!("messages[{message}]");
+        for step in pointer.split('/').skip(1) {
+            if step.bytes().all(|byte| byte.is_ascii_digit()) && !step.is_empty() {
+                place.push_str(&format!("[{step}]"));
+            } else {
+                place.push('.');
+                place.push_str(&step.replace("~1", "/").replace("~0", "~"));
+            }
+        }
+        let parts = segments.iter().map(|segment| (segment.start, segment.end, origins.number(&segment.path))).collect();
+        origins.compose(place, parts);
+    });
 }
 
 fn sha256(text: &str) -> String {
@@ -260,7 +370,7 @@ mod tests {
             bos_token: "<s>".to_owned(),
             eos_token: "</s>".to_owned(),
         };
-        Templates::compile(&sources, &Limits::default()).unwrap()
+        Templates::compile(&sources).unwrap()
     }
 
     fn render(templates: &Templates, tools: &[serde_json::Value], kwargs: serde_json::Value) -> Result<String> {
@@ -321,7 +431,7 @@ mod tests {
     #[test]
     fn a_broken_default_is_an_error() {
         let sources = Sources { default: Some("a\n{% if %}".to_owned()), ..Sources::default() };
-        let error = Templates::compile(&sources, &Limits::default()).unwrap_err();
+        let error = Templates::compile(&sources).unwrap_err();
         assert_eq!(error.code(), Code::TemplateError);
         let details = error.details().unwrap();
         assert_eq!(

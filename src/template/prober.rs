@@ -7,16 +7,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use minijinja::Environment;
-use minijinja::value::Value as Jinja;
 use serde_json::{Map, Value, json};
 
 use super::clock::LocalTime;
 use super::failure::Failure;
+use super::import::{self, Wanted};
 use super::limits::Limits;
-use super::probe::{self, Log};
-use super::{env, value};
+use super::env;
+use crate::jinja::{Context, Log, Template, Text};
 
 /// The time every probe sees: 2024-07-26T00:00:00.
 const PROBE_TIME: i64 = 1_721_952_000;
@@ -25,11 +25,7 @@ const MAX_ASSUMED: usize = 8;
 /// Names that the environment defines; looking for them in the context is not a need.
 const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
 /// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a hundredth of that again.
-const SHARE: usize = 100;
-/// Less fuel than this proves nothing about a template.
-const LEAST_FUEL: u64 = 20_000;
-/// Less output than this proves nothing either.
-const LEAST_OUTPUT: usize = 64 << 10;
+const SHARE: u64 = 100;
 /// After so many exceeded limits the template is not rendered again.
 const MAX_EXCEEDED: u32 = 3;
 
@@ -50,7 +46,7 @@ pub(crate) struct Probe {
 pub(crate) struct Outcome {
     /// The prompt.
     pub(crate) text: Result<String, Failure>,
-    log: Log,
+    log: Rc<Log>,
 }
 
 impl Outcome {
@@ -72,8 +68,8 @@ impl Outcome {
 
 /// Renders probes of one template.
 pub(crate) struct Prober {
-    env: Environment<'static>,
-    template: &'static str,
+    template: Arc<Template>,
+    source: Arc<str>,
     limits: Limits,
     /// Variables bound so that the template renders at all.
     assumed: Map<String, Value>,
@@ -84,20 +80,18 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// A prober of the template of this name.
-    pub(crate) fn new(env: &Environment<'static>, template: &'static str, limits: &Limits) -> Prober {
-        let share = |whole: usize, least: usize| (whole / SHARE).max(least).min(whole);
-        let limits = Limits {
-            fuel: (limits.fuel / SHARE as u64).max(LEAST_FUEL).min(limits.fuel),
-            output_bytes: share(limits.output_bytes, LEAST_OUTPUT),
-            ..*limits
-        };
-        let mut env = env.clone();
-        env.set_fuel(Some(limits.fuel));
+    /// A prober of this template, whose text is `source`.
+    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>) -> Prober {
+        let limits = Limits::default();
         Prober {
-            env,
-            template,
-            limits,
+            template: Arc::clone(template),
+            source: Arc::clone(source),
+            limits: Limits {
+                fuel: limits.fuel / SHARE,
+                output_bytes: limits.output_bytes / SHARE as usize,
+                ms: limits.ms / 4,
+                ..limits
+            },
             assumed: Map::new(),
             known: RefCell::default(),
             exceeded: Cell::new(0),
@@ -105,12 +99,11 @@ impl Prober {
         }
     }
 
-    /// Renders with recording objects.
+    /// Renders with a note of what is read.
     pub(crate) fn run(&self, probe: Probe) -> Outcome {
-        let log = Log::default();
-        let members: Map<String, Value> = self.context(probe).into_iter().collect();
-        let root = probe::root(&members, vec![("strftime_now", now())], &log);
-        Outcome { text: self.guarded(root), log }
+        let log = Rc::<Log>::default();
+        let text = self.guarded(probe, Some(&log));
+        Outcome { text, log }
     }
 
     /// Renders with plain values: the prompt alone. The same probe is rendered once.
@@ -120,23 +113,15 @@ impl Prober {
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
-        let text = self.render_anew(probe);
+        let text = self.guarded(probe, None);
         self.known.borrow_mut().insert(key, text.clone());
         text
-    }
-
-    fn render_anew(&self, probe: Probe) -> Result<String, Failure> {
-        let context = self.context(probe);
-        let mut root: Vec<(&str, Jinja)> = context.iter().map(|(name, json)| (name.as_str(), value::from_json(json))).collect();
-        root.push(("strftime_now", now()));
-        self.guarded(Jinja::from_pairs(root))
     }
 
     /// Whether the source has this word. A variable that it does not name cannot change what it renders: Jinja has no other
     /// way to a variable than its name.
     pub(crate) fn mentions(&self, word: &str) -> bool {
-        let Ok(template) = self.env.get_template(self.template) else { return true };
-        let source = template.source();
+        let source = &self.source;
         let part_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
         source
             .match_indices(word)
@@ -195,31 +180,33 @@ impl Prober {
         members
     }
 
-    fn guarded(&self, root: Jinja) -> Result<String, Failure> {
+    fn guarded(&self, probe: Probe, log: Option<&Rc<Log>>) -> Result<String, Failure> {
         if self.exceeded.get() >= MAX_EXCEEDED {
             let message = "probing stopped: the template exceeded its limits again and again".to_owned();
             return Err(Failure { kind: "limit", message, line: None });
         }
         self.renders.set(self.renders.get() + 1);
-        let text = env::render(&self.env, self.template, root, &self.limits);
-        if text.as_ref().is_err_and(|failure| failure.kind == "limit") {
+        let mut wanted = log.map_or(Wanted::Values, Wanted::Reads);
+        let mut variables = Vec::new();
+        for (name, json) in self.context(probe) {
+            variables.push((Text::outer(&name, Vec::new()), import::value(&json, &name, &mut wanted)));
+        }
+        let now = LocalTime::from_unix_local(PROBE_TIME, 0);
+        let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
+        let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };
+        let rendered = env::render(&self.template, context, &self.limits);
+        if rendered.as_ref().is_err_and(|failure| failure.kind == "limit") {
             self.exceeded.set(self.exceeded.get() + 1);
         }
-        text
+        rendered.map(|rendered| rendered.text)
     }
-}
-
-fn now() -> Jinja {
-    env::strftime_now(LocalTime::from_unix_local(PROBE_TIME, 0))
 }
 
 /// A prober of this source, for tests.
 #[cfg(test)]
 pub(crate) fn of(source: &str) -> Prober {
-    let limits = Limits::default();
-    let mut jinja = env::environment(&limits);
-    env::add(&mut jinja, "default", source).expect("the source of a test parses");
-    Prober::new(&jinja, "default", &limits)
+    let template = Arc::new(env::compile(source).expect("the source of a test parses"));
+    Prober::new(&template, &source.into())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::api::{self, Fields, Polyfills, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{Limits, LocalTime, RenderInput, Sources, Templates, polyfill};
+use crate::template::{Limits, LocalTime, RenderInput, Sources, Templates, Variables, polyfill};
 use crate::verdict::Verdict;
 
 /// `llb_template_info`.
@@ -40,21 +40,24 @@ pub fn render(request: &str) -> Result<Value> {
         None => LocalTime::now(),
     };
     let raw = fields.boolean("raw")?.unwrap_or(false);
-    let (messages, applied) = if raw || polyfills.none() {
-        (messages.into(), Vec::new())
-    } else {
-        polyfill::apply(messages, &templates.caps().caps, polyfills)
-    };
-    let prompt = templates.render(&RenderInput {
-        messages: &messages,
+    let polyfills = Polyfills { apply_polyfills: polyfills.apply_polyfills && !raw, ..polyfills };
+    let polyfilled = polyfill::apply_by_caps(messages, Some(tools), &templates.caps().caps, &polyfills)?;
+    let input = RenderInput {
+        messages: &polyfilled.messages,
         tools: Some(tools),
         documents: fields.array("documents")?.map(Vec::as_slice),
         add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
         kwargs: fields.object("chat_template_kwargs")?,
         now,
         raw,
-    })?;
-    Ok(with_ignored_keys(json!({ "type": "rendered", "prompt": prompt, "polyfills_applied": applied }), &fields))
+    };
+    let prompt = templates.render_with(&input, Variables::of(&polyfills))?;
+    let mut reply = json!({ "type": "rendered", "prompt": prompt, "polyfills_applied": polyfilled.applied });
+    let diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    if !diagnostics.is_empty() {
+        reply["diagnostics"] = diagnostics.into();
+    }
+    Ok(with_ignored_keys(reply, &fields))
 }
 
 /// `llb_template_parse`.

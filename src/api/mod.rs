@@ -14,7 +14,7 @@ mod tool;
 
 pub use id::{new_call_id, new_completion_id};
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
-pub use polyfills::Polyfills;
+pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub use request::{ChatRequest, ResponseFormat, StreamFormat};
 pub use sampling::Sampling;
 pub use tool::{ToolChoice, function_name, function_parameters};

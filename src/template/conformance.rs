@@ -18,7 +18,7 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn data(what: &str) -> Option<PathBuf> {
+pub(super) fn data(what: &str) -> Option<PathBuf> {
     let root = std::env::var_os("LLB_CONFORMANCE")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
     if root.is_dir() {

@@ -40,6 +40,7 @@ pub use traits::{
     Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
 };
 
+use crate::api::Polyfills;
 use crate::error::{Error, Result};
 
 const DEFAULT: &str = "default";
@@ -71,6 +72,34 @@ pub struct Templates {
     sha256: Option<String>,
     findings: Vec<Finding>,
     caps: OnceLock<CapsReport>,
+}
+
+/// Variables of its own that a template is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variables {
+    /// `bos_token` is the vocabulary's, not "".
+    pub bos_token: bool,
+    /// `eos_token` is the vocabulary's, not "".
+    pub eos_token: bool,
+    /// `strftime_now` is defined.
+    pub strftime_now: bool,
+}
+
+impl Variables {
+    /// The ones that a request's switches leave.
+    pub fn of(polyfills: &Polyfills) -> Variables {
+        Variables {
+            bos_token: polyfills.use_bos_token,
+            eos_token: polyfills.use_eos_token,
+            strftime_now: polyfills.define_strftime_now,
+        }
+    }
+}
+
+impl Default for Variables {
+    fn default() -> Self {
+        Variables { bos_token: true, eos_token: true, strftime_now: true }
+    }
 }
 
 /// One conversation to render.
@@ -138,13 +167,19 @@ impl Templates {
     /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`; what the template refuses by
     /// `raise_exception` has kind `raised` and the template's own words as its message.
     pub fn render(&self, input: &RenderInput<'_>) -> Result<String> {
+        self.render_with(input, Variables::default())
+    }
+
+    /// [`render`](Self::render) with some of the template's own variables left out.
+    pub fn render_with(&self, input: &RenderInput<'_>, variables: Variables) -> Result<String> {
         let has_tools = input.tools.is_some_and(|tools| !tools.is_empty());
         let template = self.variant(has_tools);
-        let root = self.root(input)?;
+        let root = self.root(input, variables)?;
         env::render(&self.env, template, root, &self.limits).map_err(|failure| failure.into_error(template))
     }
 
-    fn root(&self, input: &RenderInput<'_>) -> Result<Value> {
+    fn root(&self, input: &RenderInput<'_>, variables: Variables) -> Result<Value> {
+        let token = |wanted: bool, token: &str| Value::from(if wanted { token } else { "" });
         let list = |items: Option<&[serde_json::Value]>| match items {
             Some(items) if !items.is_empty() => Value::from(items.iter().map(value::from_json).collect::<Vec<_>>()),
             _ => Value::from(()),
@@ -158,10 +193,12 @@ impl Templates {
             ("tools", list(input.tools)),
             ("documents", list(input.documents)),
             ("add_generation_prompt", Value::from(input.add_generation_prompt)),
-            ("bos_token", Value::from(self.bos_token.as_str())),
-            ("eos_token", Value::from(self.eos_token.as_str())),
-            ("strftime_now", env::strftime_now(input.now)),
+            ("bos_token", token(variables.bos_token, &self.bos_token)),
+            ("eos_token", token(variables.eos_token, &self.eos_token)),
         ];
+        if variables.strftime_now {
+            root.push(("strftime_now", env::strftime_now(input.now)));
+        }
         for (name, json) in input.kwargs.into_iter().flatten() {
             if RESERVED.contains(&name.as_str()) {
                 let path = format!("chat_template_kwargs.{name}");
@@ -296,6 +333,23 @@ mod tests {
         let error = render(&templates, &[], json!({"tools": []})).unwrap_err();
         assert_eq!(error.code(), Code::InvalidRequest);
         assert!(error.message().starts_with("chat_template_kwargs.tools: "));
+    }
+
+    #[test]
+    fn variables_that_are_left_out() {
+        let templates = templates(Some("{{ bos_token }}{{ eos_token }}{{ strftime_now is defined }}"), None);
+        let input = RenderInput {
+            messages: &[json!({"role": "user", "content": "Hi"})],
+            tools: None,
+            documents: None,
+            add_generation_prompt: true,
+            kwargs: None,
+            now: LocalTime::parse("2026-01-31T09:30:00").unwrap(),
+            raw: false,
+        };
+        assert_eq!(templates.render(&input).unwrap(), "<s></s>True");
+        let none = Variables { bos_token: false, eos_token: false, strftime_now: false };
+        assert_eq!(templates.render_with(&input, none).unwrap(), "False");
     }
 
     #[test]

@@ -41,7 +41,7 @@ use serde_json::Value;
 
 pub use bridge::apply_by_caps;
 pub use conversation::Diagnostic;
-pub use polyfilled::Polyfilled;
+pub use polyfilled::{Polyfilled, StringVisitor};
 pub use text::Segment;
 
 use super::traits::Traits;

@@ -8,6 +8,9 @@ use super::conversation::{Conversation, Diagnostic, Message};
 use super::node::Node;
 use super::text::Segment;
 
+/// Takes one string of the messages: message, JSON pointer inside it, text, segments.
+pub type StringVisitor<'v> = &'v mut dyn FnMut(usize, &str, &str, &[Segment]);
+
 /// Messages as a template takes them, and what was done to get there.
 #[derive(Debug, Clone)]
 pub struct Polyfilled<'a> {
@@ -47,7 +50,7 @@ impl<'a> Polyfilled<'a> {
     /// Calls `visit(message, pointer, text, segments)` for every string of every message. `pointer` is a JSON pointer inside
     /// the message, for example `/content` or `/tool_calls/0/function/arguments/city`; bytes of `text` outside the segments
     /// were added by a polyfill and belong to no member of the request.
-    pub fn visit_strings(&self, visit: &mut dyn FnMut(usize, &str, &str, &[Segment])) {
+    pub fn visit_strings(&self, visit: StringVisitor) {
         let mut pointer = String::new();
         match &self.origins {
             Some(messages) => {

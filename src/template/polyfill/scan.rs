@@ -9,10 +9,12 @@ use crate::template::traits::{NoContent, ReasoningFormat};
 
 /// Whether no step would change or report anything. Wrong in one direction only: true is certain.
 pub(super) fn nothing_to_do(messages: &[Value], context: &Context) -> bool {
-    !tools::wanted(context)
-        && messages.iter().all(|message| plain(message, context))
-        && !(same_role_merge::wanted(context) && messages.windows(2).any(|pair| pair[0]["role"] == pair[1]["role"]))
-        && !(system_position::wanted(context) && messages.iter().skip(1).any(|message| message["role"] == "system"))
+    let neighbours = same_role_merge::wanted(context) && messages.windows(2).any(|pair| pair[0]["role"] == pair[1]["role"]);
+    let later = system_position::wanted(context) && messages.iter().skip(1).any(|message| message["role"] == "system");
+    if tools::wanted(context) || neighbours || later {
+        return false;
+    }
+    messages.iter().all(|message| plain(message, context))
 }
 
 fn plain(message: &Value, context: &Context) -> bool {

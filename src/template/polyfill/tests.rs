@@ -8,9 +8,11 @@ use crate::api::Polyfills;
 use crate::template::conformance;
 use crate::template::traits::{Arguments, Fate, NoContent, ReasoningFormat, Traits, WithCalls};
 
-/// Templates that differ from one that takes everything, one way each, and all of them at once.
+type Change = Box<dyn Fn(&mut Traits)>;
+
+/// Templates that differ from one that takes everything.
 fn kinds() -> Vec<Traits> {
-    let mut changes: Vec<Box<dyn Fn(&mut Traits)>> = vec![
+    let mut changes: Vec<Change> = vec![
         Box::new(|_| {}),
         Box::new(|t| t.caps.supports_system_role = false),
         Box::new(|t| t.caps.supports_tools = false),
@@ -56,11 +58,18 @@ fn kinds() -> Vec<Traits> {
             kinds.push(kind);
         }
     }
-    let mut all = traits();
-    for change in &changes {
-        change(&mut all);
+    // And mixtures of several, the same ones in every run.
+    let mut random = 1_u64;
+    for _ in 0..400 {
+        let mut kind = traits();
+        for change in &changes {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if random >> 62 == 0 {
+                change(&mut kind);
+            }
+        }
+        kinds.push(kind);
     }
-    kinds.push(all);
     kinds
 }
 

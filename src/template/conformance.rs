@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Limits, LocalTime, RenderInput, Sources, Templates};
 
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     // The lint against printing is for the library; a test reports.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -29,7 +29,7 @@ pub(super) fn data(what: &str) -> Option<PathBuf> {
 }
 
 /// Compiled templates by name.
-fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
+pub(super) fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
     let table = fs::read_to_string(root.join("templates.tsv")).unwrap();
     let mut lines = table.lines();
     let header: Vec<&str> = lines.next().unwrap().split('\t').collect();
@@ -52,7 +52,7 @@ fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
     templates
 }
 
-fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
+pub(super) fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
     let files = fs::read_dir(root.join("contexts")).unwrap();
     files
         .map(|file| {
@@ -62,7 +62,7 @@ fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
         .collect()
 }
 
-fn render(templates: &Templates, context: &Value) -> crate::error::Result<String> {
+pub(super) fn render(templates: &Templates, context: &Value) -> crate::error::Result<String> {
     templates.render(&RenderInput {
         messages: context["messages"].as_array().unwrap(),
         tools: context["tools"].as_array().map(Vec::as_slice),

@@ -8,6 +8,7 @@ pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> 
     let mut changed = false;
     for call in conversation.messages.iter_mut().flat_map(|message| message.calls_mut()) {
         if let Some(call) = call.as_map_mut()
+            && call.get("function").is_some()
             && call.text("type").is_none()
         {
             call.set_before("function", "type", Node::own("function"));
@@ -31,5 +32,7 @@ mod tests {
         Case::new(traits(), with(json!([{"id": "1", "type": null, "function": {"name": "f", "arguments": {}}}])))
             .check(with(json!([whole])), &["call_type"]);
         Case::new(traits(), with(json!([call("1", "f", json!({}))]))).unchanged();
+        // Not OpenAI's shape, and not ours to guess.
+        Case::new(traits(), with(json!([{"name": "f", "arguments": {}}]))).unchanged();
     }
 }

@@ -63,5 +63,8 @@ fn calls(calls: Option<&Value>, context: &Context) -> bool {
         (object_arguments::Wanted::Object, Some(arguments)) => arguments.is_object(),
         _ => false,
     };
-    !empty && !several && !renamed && calls.iter().all(|call| call["type"] == "function" && as_taken(call))
+    !empty
+        && !several
+        && !renamed
+        && calls.iter().all(|call| (call["type"] == "function" || call.get("function").is_none()) && as_taken(call))
 }

@@ -29,7 +29,8 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 fn shape(call: &Node) -> Node {
     let mut out = Members::default();
     let call = call.as_map();
-    let function = call.and_then(|call| call.get("function")).and_then(Node::as_map);
+    // Some clients send name and arguments one level up.
+    let function = call.and_then(|call| call.get("function")).and_then(Node::as_map).or(call);
     for name in ["name", "arguments"] {
         if let Some(node) = function.and_then(|function| function.get(name)) {
             out.set(name, node.clone());

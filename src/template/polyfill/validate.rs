@@ -35,15 +35,14 @@ pub(super) fn check(messages: &[Value]) -> Result<()> {
 }
 
 fn check_call(path: &str, call: &Value) -> Result<()> {
+    if !call.is_object() {
+        return Err(Error::invalid(path, "is not an object"));
+    }
     match call.get("type") {
-        None | Some(Value::Null) => {}
-        Some(Value::String(kind)) if kind == "function" => {}
-        Some(kind) => return Err(Error::invalid(format!("{path}.type"), format!("unknown type {kind}; it is \"function\""))),
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::String(kind)) if kind == "function" => Ok(()),
+        Some(kind) => Err(Error::invalid(format!("{path}.type"), format!("unknown type {kind}; it is \"function\""))),
     }
-    if call.pointer("/function/name").is_some_and(Value::is_string) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{path}.function.name"), "is not a string"))
 }
 
 #[cfg(test)]
@@ -71,10 +70,7 @@ mod tests {
             json!([{"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]}]),
             Some(r#"messages[0].tool_calls[0].type: unknown type "custom"; it is "function""#),
         );
-        check(
-            json!([{"role": "assistant", "tool_calls": [{"function": {}}]}]),
-            Some("messages[0].tool_calls[0].function.name: is not a string"),
-        );
+        check(json!([{"role": "assistant", "tool_calls": ["f"]}]), Some("messages[0].tool_calls[0]: is not an object"));
         check(json!([{"role": "assistant", "tool_calls": {}}]), Some("messages[0].tool_calls: is not an array"));
     }
 }

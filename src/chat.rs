@@ -22,7 +22,7 @@ use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{LocalTime, RenderInput, polyfill};
+use crate::template::{LocalTime, RenderInput, Variables, polyfill};
 use crate::verdict::Verdict;
 
 use stream::Stream;
@@ -110,7 +110,7 @@ impl Chat {
     /// What a request would do, without generating a token.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let (prompt, polyfills_applied) = self.render(&request)?;
+        let Rendered { prompt, polyfills_applied, diagnostics } = self.render(&request)?;
         let tokens = self.tokenise(&prompt)?;
         let grammar = self.grammar(&request)?;
         let shared = self.verdict.to_json();
@@ -125,6 +125,9 @@ impl Chat {
             "stop": request.stop,
             "tokens_left": self.model.n_ctx.saturating_sub(tokens.len()),
         });
+        if !diagnostics.is_empty() {
+            explanation["diagnostics"] = json!(diagnostics);
+        }
         if !request.ignored_keys.is_empty() {
             explanation["ignored_keys"] = json!(request.ignored_keys);
         }
@@ -156,7 +159,7 @@ impl Chat {
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let (prompt, polyfills_applied) = self.render(request)?;
+        let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(request)?;
         let tokens = self.tokenise(&prompt)?;
         let constraint = match self.grammar(request)? {
             Some(grammar) => Some(self.compile(&grammar, request)?),
@@ -174,11 +177,12 @@ impl Chat {
             new_id: Box::new(api::new_call_id),
         });
         let response = self.receive(updates, recogniser, request, prompt_tokens, pieces)?;
-        Ok(ChatResponse { polyfills_applied, ..response })
+        diagnostics.extend(response.diagnostics);
+        Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
     }
 
-    /// Messages to prompt, with the model's own template; also the names of the polyfills that changed the messages.
-    fn render(&self, request: &ChatRequest) -> Result<(String, Vec<&'static str>)> {
+    /// Messages to prompt, with the model's own template.
+    fn render(&self, request: &ChatRequest) -> Result<Rendered> {
         let now = match &request.now {
             Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
             None => LocalTime::now(),
@@ -189,18 +193,20 @@ impl Chat {
             _ => Some(&request.tools).filter(|tools| !tools.is_empty()).map(Vec::as_slice),
         };
         let caps = &self.verdict.templates.caps().caps;
-        let allowed = request.polyfills.unwrap_or(self.polyfills);
-        let (messages, applied) = polyfill::apply(&request.messages, caps, allowed);
-        let prompt = self.verdict.templates.render(&RenderInput {
-            messages: &messages,
+        let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
+        let polyfilled = polyfill::apply_by_caps(&request.messages, tools, caps, allowed)?;
+        let input = RenderInput {
+            messages: &polyfilled.messages,
             tools,
             documents: None,
             add_generation_prompt: request.add_generation_prompt,
             kwargs: Some(&request.template_kwargs).filter(|kwargs| !kwargs.is_empty()),
             now,
             raw: false,
-        })?;
-        Ok((prompt, applied))
+        };
+        let prompt = self.verdict.templates.render_with(&input, Variables::of(allowed))?;
+        let diagnostics = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        Ok(Rendered { prompt, polyfills_applied: polyfilled.applied, diagnostics })
     }
 
     /// Prompt to tokens: special tokens parsed, BOS prepended where the vocabulary wants one and the text has none.
@@ -346,6 +352,13 @@ impl Chat {
     }
 }
 
+/// The prompt of a request, and what was done to its messages to get it.
+struct Rendered {
+    prompt: String,
+    polyfills_applied: Vec<&'static str>,
+    diagnostics: Vec<Value>,
+}
+
 type Opened = (Arc<LoadedModel>, Verdict, Polyfills, LogLevel);
 
 fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
@@ -383,7 +396,7 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::ModelInvalid => CreateFailure::new("load_model", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok((model, verdict, options.polyfills, options.log))
+    Ok((model, verdict, options.polyfills.clone(), options.log))
 }
 
 fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::api::{self, Fields, Polyfills, ToolChoice};
+use crate::api::{self, Fields, Polyfills, TemplateLimits, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{Limits, LocalTime, RenderInput, Sources, Templates, polyfill};
+use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill};
 use crate::verdict::Verdict;
 
 /// `llb_template_info`.
@@ -27,34 +27,62 @@ pub fn info(request: &str) -> Result<Value> {
 pub fn render(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    fields.refuse_unsupported(&["continue_final_message", "template_limits"])?;
-    if fields.boolean("spans")? == Some(true) {
-        return Err(fields.invalid("spans", "not supported by this version of llb"));
-    }
     let polyfills = Polyfills::read(&mut fields)?.unwrap_or_default();
-    let templates = Templates::compile(&read_sources(&mut fields)?, &Limits::default())?;
-    let messages = api::check_messages(&mut fields)?;
-    let tools = api::check_tools(&mut fields)?;
+    let limits = Limits::with(&TemplateLimits::read(&mut fields)?);
+    let sources = read_sources(&mut fields)?;
+    let raw = fields.boolean("raw")?.unwrap_or(false);
+    let polyfills = Polyfills { apply_polyfills: polyfills.apply_polyfills && !raw, ..polyfills };
+    let messages = if polyfills.apply_polyfills {
+        api::check_messages(&mut fields)?
+    } else {
+        // What transformers takes, this takes: its templates may want any role and any content.
+        fields.array("messages")?.ok_or_else(|| fields.invalid("messages", "missing"))?
+    };
+    let tools = fields.array("tools")?.map(Vec::as_slice);
+    if polyfills.apply_polyfills {
+        api::check_tools(&mut fields)?;
+    }
+    // Some templates print an empty list. transformers lets them; nobody means it.
+    let tools = tools.filter(|tools| !polyfills.apply_polyfills || !tools.is_empty());
     let now = match fields.string("now")? {
         Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
         None => LocalTime::now(),
     };
-    let raw = fields.boolean("raw")?.unwrap_or(false);
-    let (messages, applied) = if raw || polyfills.none() {
-        (messages.into(), Vec::new())
+    let verdict = Verdict::of(&sources)?;
+    let templates = &verdict.templates;
+    let polyfilled = if polyfills.apply_polyfills {
+        polyfill::apply(messages, tools, &templates.traits().0, &polyfills)?
     } else {
-        polyfill::apply(messages, &templates.caps().caps, polyfills)
+        Polyfilled::untouched(messages, Vec::new())
     };
+    let spans = fields.boolean("spans")?.unwrap_or(false);
     let prompt = templates.render(&RenderInput {
-        messages: &messages,
-        tools: Some(tools),
+        messages: &polyfilled.messages,
+        polyfilled: Some(&polyfilled),
+        tools,
         documents: fields.array("documents")?.map(Vec::as_slice),
         add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
+        continue_final_message: api::read_continued(&mut fields)?,
         kwargs: fields.object("chat_template_kwargs")?,
         now,
         raw,
+        spans,
+        variables: Variables::of(&polyfills),
+        limits,
     })?;
-    Ok(with_ignored_keys(json!({ "type": "rendered", "prompt": prompt, "polyfills_applied": applied }), &fields))
+    let mut reply = json!({ "type": "rendered", "prompt": prompt.text, "polyfills_applied": polyfilled.applied });
+    if spans {
+        reply["spans"] = prompt.spans_json();
+    }
+    if !prompt.generation.is_empty() {
+        let ranges = prompt.generation.iter().map(|range| json!({ "start": range.start, "end": range.end }));
+        reply["generation_spans"] = ranges.collect();
+    }
+    let diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    if !diagnostics.is_empty() {
+        reply["diagnostics"] = diagnostics.into();
+    }
+    Ok(with_ignored_keys(reply, &fields))
 }
 
 /// `llb_template_parse`.
@@ -68,7 +96,7 @@ pub fn parse(request: &str) -> Result<Value> {
     let tool_choice = api::read_tool_choice(&mut fields, tools)?;
     let prompt = fields.string("prompt")?.unwrap_or_default();
     let partial = fields.boolean("partial")?.unwrap_or(false);
-    let format = verdict.format.as_ref();
+    let format = verdict.format();
     let mut recogniser = Recogniser::new(RecogniserInput {
         format,
         tools,

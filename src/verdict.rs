@@ -3,25 +3,67 @@
 //! No weight is read to answer a question about a template.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::Format;
-use crate::template::{Evidence, Limits, LocalTime, RenderInput, Sources, Templates};
+use crate::template::{Evidence, LocalTime, RenderInput, Sources, Templates};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
+
+/// How many templates are remembered; each takes some hundred kilobytes.
+const REMEMBERED: usize = 32;
 
 /// A template with what was found out about it.
 pub struct Verdict {
     /// The compiled template or templates.
     pub templates: Templates,
-    /// How it writes tool calls, when that is known and a round trip has proved it.
-    pub format: Option<Format>,
-    /// Whether it writes a turn's reasoning between the format's tags.
+    output: OnceLock<Output>,
+}
+
+/// What a model with this template writes.
+struct Output {
+    format: Option<Format>,
+    /// Whether the template writes a turn's reasoning between the format's tags.
     shows_reasoning: bool,
+}
+
+type Key = [u8; 32];
+
+fn key(sources: &Sources) -> Key {
+    let mut hash = Sha256::new();
+    let optional = [sources.default.as_deref(), sources.tool_use.as_deref()];
+    for part in optional.into_iter().chain([Some(&*sources.bos_token), Some(&*sources.eos_token)]) {
+        // Lengths keep the parts apart.
+        hash.update(part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
+        hash.update(part.unwrap_or_default());
+    }
+    hash.finalize().into()
+}
+
+/// The templates of this process, the latest used last.
+static KNOWN: Mutex<Vec<(Key, Arc<Verdict>)>> = Mutex::new(Vec::new());
+
+fn remembered(key: &Key) -> Option<Arc<Verdict>> {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = known.iter().rposition(|(known, _)| known == key)?;
+    let found = known.remove(place);
+    let verdict = Arc::clone(&found.1);
+    known.push(found);
+    Some(verdict)
+}
+
+fn remember(key: Key, verdict: &Arc<Verdict>) {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= REMEMBERED {
+        known.remove(0);
+    }
+    known.push((key, Arc::clone(verdict)));
 }
 
 impl Verdict {
@@ -36,31 +78,41 @@ impl Verdict {
         }
     }
 
-    /// Compiles and probes.
-    pub fn of(sources: &Sources) -> Result<Verdict> {
-        let templates = Templates::compile(sources, &Limits::default())?;
-        let now = LocalTime::parse(PROBE_TIME)?;
-        let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
-            templates.render(&RenderInput {
-                messages,
-                tools: Some(tools),
-                documents: None,
-                add_generation_prompt,
-                kwargs: None,
-                now,
-                raw: false,
-            })
-        };
-        let format = if templates.caps().caps.supports_tool_calls { Format::detect(&render) } else { None };
-        let reasoning = format.as_ref().and_then(|format| format.reasoning.as_ref());
-        let shows_reasoning = reasoning.is_some_and(|markers| {
-            let needle = "the needle of the reasoning probe";
-            let user = json!({ "role": "user", "content": "question" });
-            let assistant = json!({ "role": "assistant", "content": "answer", "reasoning_content": needle });
-            let rendered = render(&[user, assistant], &[], false).unwrap_or_default();
-            rendered.split_once(&*markers.open).is_some_and(|(_, rest)| rest.trim_start().starts_with(needle))
-        });
-        Ok(Verdict { templates, format, shows_reasoning })
+    /// Compiles, or finds what was compiled before: a second chat on the same template compiles and probes nothing.
+    pub fn of(sources: &Sources) -> Result<Arc<Verdict>> {
+        let key = key(sources);
+        if let Some(known) = remembered(&key) {
+            return Ok(known);
+        }
+        let verdict = Arc::new(Verdict { templates: Templates::compile(sources)?, output: OnceLock::new() });
+        remember(key, &verdict);
+        Ok(verdict)
+    }
+
+    /// How the template writes tool calls, when that is known and a round trip has proved it.
+    pub fn format(&self) -> Option<&Format> {
+        self.output().format.as_ref()
+    }
+
+    fn output(&self) -> &Output {
+        self.output.get_or_init(|| {
+            let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
+                let tools = Some(tools).filter(|tools| !tools.is_empty());
+                let now = LocalTime::parse(PROBE_TIME)?;
+                let input = RenderInput { tools, add_generation_prompt, ..RenderInput::new(messages, now) };
+                self.templates.render(&input).map(|prompt| prompt.text)
+            };
+            let format = if self.templates.caps().caps.supports_tool_calls { Format::detect(&render) } else { None };
+            let reasoning = format.as_ref().and_then(|format| format.reasoning.as_ref());
+            let shows_reasoning = reasoning.is_some_and(|markers| {
+                let needle = "the needle of the reasoning probe";
+                let user = json!({ "role": "user", "content": "question" });
+                let assistant = json!({ "role": "assistant", "content": "answer", "reasoning_content": needle });
+                let rendered = render(&[user, assistant], &[], false).unwrap_or_default();
+                rendered.split_once(&*markers.open).is_some_and(|(_, rest)| rest.trim_start().starts_with(needle))
+            });
+            Output { format, shows_reasoning }
+        })
     }
 
     /// Whether the gate lets the model through.
@@ -73,11 +125,11 @@ impl Verdict {
         let caps = self.templates.caps();
         let (traits, _) = self.templates.traits();
         let (tool_support, reasons) = traits.tool_support();
-        let format = match &self.format {
+        let format = match self.format() {
             Some(format) => json!({
                 "family": format.family,
                 "tool_calls": "verified",
-                "reasoning": if self.shows_reasoning { "tags" } else { "none" },
+                "reasoning": if self.output().shows_reasoning { "tags" } else { "none" },
             }),
             None => json!({ "family": null, "tool_calls": "none", "reasoning": "none" }),
         };

@@ -2,8 +2,10 @@
 //!
 //! Shapes and ranges are settled here; what depends on a model (its template, its tool-call format) is settled in `chat`.
 
+mod continued;
 mod fields;
 mod id;
+mod limits;
 mod message;
 mod options;
 mod polyfills;
@@ -12,13 +14,15 @@ pub mod response;
 mod sampling;
 mod tool;
 
+pub use limits::TemplateLimits;
 pub use id::{new_call_id, new_completion_id};
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
-pub use polyfills::Polyfills;
+pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub use request::{ChatRequest, ResponseFormat, StreamFormat};
 pub use sampling::Sampling;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
+pub(crate) use continued::read_continued;
 pub(crate) use fields::Fields;
 pub(crate) use message::check_messages;
 pub(crate) use tool::{check_tools, read_tool_choice};

@@ -1,58 +1,165 @@
-//! Which polyfills may change a request's messages.
+//! Which polyfills may change a request's messages, and how.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::fields::Fields;
 use crate::error::Result;
 
-/// Switches, all on by default.
+/// What becomes of a system message that is not the first message, where the template loses or refuses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SystemPosition {
+    /// Appended to the first system message.
+    Hoist,
+    /// Put in front of the user message that follows it.
+    User,
+    /// Left where it is.
+    Keep,
+}
+
+/// What becomes of arguments that are no JSON object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InvalidArguments {
+    /// The object `{"_raw": text}`.
+    Wrap,
+    /// The text as it is.
+    String,
+    /// The request is refused.
+    Error,
+}
+
+/// What becomes of content beside reasoning and calls, where the template refuses the three together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningConflict {
+    /// It is appended to the reasoning.
+    Merge,
+    /// It is left out.
+    Drop,
+    /// It stays, and the template refuses.
+    Keep,
+}
+
+/// The switches. All on by default but `reasoning_inline`.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a published format")]
 pub struct Polyfills {
-    /// Arguments of tool calls as objects, where the template reads them so.
+    /// The master switch; off, messages stay as they are.
+    pub apply_polyfills: bool,
+    /// System messages as part of user messages.
+    pub system_role: bool,
+    /// Declared tools as text of a system message.
+    pub tools: bool,
+    /// That text shows how a call is written.
+    pub tool_call_examples: bool,
+    /// Tool calls as text.
+    pub tool_calls: bool,
+    /// Tool results as user messages.
+    pub tool_responses: bool,
+    /// Arguments of tool calls as objects (or as text), where the template reads them so.
     pub object_arguments: bool,
+    /// Content as a list of parts (or as a string), where the template reads it so.
+    pub typed_content: bool,
+    /// Reasoning of earlier turns in the form the template reads.
+    pub reasoning: bool,
+    /// An assistant message without content in the form the template accepts.
+    pub null_content: bool,
+    /// An empty list of calls is no list of calls.
+    pub empty_tool_calls: bool,
+    /// Developer messages as system messages.
+    pub developer_role: bool,
+    /// Neighbouring messages of one role as one message.
+    pub same_role_merge: bool,
+    /// Ids of calls as nine letters or digits.
+    pub tool_call_ids: bool,
+    /// `bos_token` is the vocabulary's; off, it is empty.
+    pub use_bos_token: bool,
+    /// `eos_token` is the vocabulary's; off, it is empty.
+    pub use_eos_token: bool,
+    /// `strftime_now` is defined.
+    pub define_strftime_now: bool,
+    /// A later system message.
+    pub system_position: SystemPosition,
+    /// Arguments that are no object.
+    pub invalid_arguments: InvalidArguments,
+    /// Content beside reasoning and calls.
+    pub reasoning_conflict: ReasoningConflict,
+    /// Reasoning in `<think>` tags in the content, where the template reads no other.
+    pub reasoning_inline: bool,
+    /// Values in place of `template_caps`, by name; for tests.
+    pub caps_override: Option<Map<String, Value>>,
 }
 
 impl Default for Polyfills {
     fn default() -> Self {
-        Polyfills { object_arguments: true }
+        Polyfills {
+            apply_polyfills: true,
+            system_role: true,
+            tools: true,
+            tool_call_examples: true,
+            tool_calls: true,
+            tool_responses: true,
+            object_arguments: true,
+            typed_content: true,
+            reasoning: true,
+            null_content: true,
+            empty_tool_calls: true,
+            developer_role: true,
+            same_role_merge: true,
+            tool_call_ids: true,
+            use_bos_token: true,
+            use_eos_token: true,
+            define_strftime_now: true,
+            system_position: SystemPosition::Hoist,
+            invalid_arguments: InvalidArguments::Wrap,
+            reasoning_conflict: ReasoningConflict::Merge,
+            reasoning_inline: false,
+            caps_override: None,
+        }
     }
 }
 
-/// Names of the contract whose polyfills this version does not have: nothing is done for them, on or off.
-const WITHOUT_EFFECT: [&str; 12] = [
-    "polyfill_reasoning",
-    "polyfill_typed_content",
-    "polyfill_system_role",
-    "polyfill_tools",
-    "polyfill_tool_calls",
-    "polyfill_tool_responses",
-    "polyfill_tool_call_examples",
-    "polyfill_null_content",
-    "polyfill_empty_tool_calls",
-    "polyfill_developer_role",
-    "polyfill_same_role_merge",
-    "polyfill_tool_call_ids",
-];
-
 impl Polyfills {
-    /// Whether messages stay as they are.
-    pub fn none(self) -> bool {
-        !self.object_arguments
-    }
-
     /// The member `polyfills`; an unknown name in it is an error. None when there is no such member.
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<Polyfills>> {
         let path = fields.path("polyfills");
         let Some(value) = fields.get("polyfills") else { return Ok(None) };
-        let mut switches = Fields::new(path, value)?;
-        for name in WITHOUT_EFFECT {
-            switches.boolean(name)?;
+        let mut given = Fields::new(path, value)?;
+        let mut read = Polyfills::default();
+        for (name, switch) in [
+            ("apply_polyfills", &mut read.apply_polyfills),
+            ("polyfill_system_role", &mut read.system_role),
+            ("polyfill_tools", &mut read.tools),
+            ("polyfill_tool_call_examples", &mut read.tool_call_examples),
+            ("polyfill_tool_calls", &mut read.tool_calls),
+            ("polyfill_tool_responses", &mut read.tool_responses),
+            ("polyfill_object_arguments", &mut read.object_arguments),
+            ("polyfill_typed_content", &mut read.typed_content),
+            ("polyfill_reasoning", &mut read.reasoning),
+            ("polyfill_null_content", &mut read.null_content),
+            ("polyfill_empty_tool_calls", &mut read.empty_tool_calls),
+            ("polyfill_developer_role", &mut read.developer_role),
+            ("polyfill_same_role_merge", &mut read.same_role_merge),
+            ("polyfill_tool_call_ids", &mut read.tool_call_ids),
+            ("use_bos_token", &mut read.use_bos_token),
+            ("use_eos_token", &mut read.use_eos_token),
+            ("define_strftime_now", &mut read.define_strftime_now),
+            ("reasoning_inline", &mut read.reasoning_inline),
+        ] {
+            if let Some(flag) = given.boolean(name)? {
+                *switch = flag;
+            }
         }
-        let all = switches.boolean("apply_polyfills")?.unwrap_or(true);
-        let object_arguments = switches.boolean("polyfill_object_arguments")?.unwrap_or(true);
-        match Value::as_object(value).and_then(|object| object.keys().find(|name| !switches.knows(name))) {
-            Some(name) => Err(switches.invalid(name, "unknown polyfill")),
-            None => Ok(Some(Polyfills { object_arguments: all && object_arguments })),
+        let positions = [("hoist", SystemPosition::Hoist), ("user", SystemPosition::User), ("keep", SystemPosition::Keep)];
+        let invalid =
+            [("wrap", InvalidArguments::Wrap), ("string", InvalidArguments::String), ("error", InvalidArguments::Error)];
+        let conflicts =
+            [("merge", ReasoningConflict::Merge), ("drop", ReasoningConflict::Drop), ("keep", ReasoningConflict::Keep)];
+        read.system_position = given.one_of("system_position", &positions)?.unwrap_or(read.system_position);
+        read.invalid_arguments = given.one_of("invalid_arguments", &invalid)?.unwrap_or(read.invalid_arguments);
+        read.reasoning_conflict = given.one_of("reasoning_conflict", &conflicts)?.unwrap_or(read.reasoning_conflict);
+        read.caps_override = given.object("caps_override")?.cloned();
+        match Value::as_object(value).and_then(|object| object.keys().find(|name| !given.knows(name))) {
+            Some(name) => Err(given.invalid(name, "unknown polyfill")),
+            None => Ok(Some(read)),
         }
     }
 }
@@ -62,21 +169,46 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn read(polyfills: &Value) -> Result<Option<Polyfills>> {
+        Polyfills::read(&mut Fields::new("", &json!({ "polyfills": polyfills })).expect("an object"))
+    }
+
     #[track_caller]
-    fn check(polyfills: Value, expected: Result<Option<bool>, &str>) {
-        let request = json!({ "polyfills": polyfills });
-        let mut fields = Fields::new("", &request).expect("an object");
-        let got = Polyfills::read(&mut fields).map(|read| read.map(|polyfills| polyfills.object_arguments));
-        assert_eq!(got.as_ref().map_err(|error| error.message()), expected.as_ref().map_err(|message| *message));
+    fn check(polyfills: Value, change: impl FnOnce(&mut Polyfills)) {
+        let mut expected = Polyfills::default();
+        change(&mut expected);
+        assert_eq!(read(&polyfills).expect("valid"), Some(expected));
+    }
+
+    #[track_caller]
+    fn refused(polyfills: Value, message: &str) {
+        assert_eq!(read(&polyfills).expect_err("refused").message(), message);
     }
 
     #[test]
     fn switches() {
-        check(json!(null), Ok(None));
-        check(json!({}), Ok(Some(true)));
-        check(json!({ "apply_polyfills": false }), Ok(Some(false)));
-        check(json!({ "polyfill_object_arguments": false, "polyfill_tools": true }), Ok(Some(false)));
-        check(json!({ "polyfill_everything": true }), Err("polyfills.polyfill_everything: unknown polyfill"));
-        check(json!({ "polyfill_tools": 1 }), Err("polyfills.polyfill_tools: expected true or false, got 1"));
+        assert_eq!(read(&json!(null)).expect("valid"), None);
+        check(json!({}), |_| {});
+        check(json!({ "apply_polyfills": false }), |read| read.apply_polyfills = false);
+        check(json!({ "polyfill_object_arguments": false, "polyfill_tools": true }), |read| read.object_arguments = false);
+        check(json!({ "use_bos_token": false, "reasoning_inline": true }), |read| {
+            read.use_bos_token = false;
+            read.reasoning_inline = true;
+        });
+        check(json!({ "system_position": "user" }), |read| read.system_position = SystemPosition::User);
+        check(json!({ "invalid_arguments": "error" }), |read| read.invalid_arguments = InvalidArguments::Error);
+        check(json!({ "reasoning_conflict": "drop" }), |read| read.reasoning_conflict = ReasoningConflict::Drop);
+        check(json!({ "caps_override": {} }), |read| read.caps_override = Some(Map::new()));
+    }
+
+    #[test]
+    fn wrong_names_and_values() {
+        refused(json!({ "polyfill_everything": true }), "polyfills.polyfill_everything: unknown polyfill");
+        refused(json!({ "polyfill_tools": 1 }), "polyfills.polyfill_tools: expected true or false, got 1");
+        refused(
+            json!({ "system_position": "first" }),
+            r#"polyfills.system_position: unknown value "first"; it is one of "hoist", "user", "keep""#,
+        );
+        refused(json!({ "caps_override": [] }), "polyfills.caps_override: expected an object, got []");
     }
 }

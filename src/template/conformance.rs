@@ -52,7 +52,7 @@ pub(super) fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
     templates
 }
 
-fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
+pub(super) fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
     let files = fs::read_dir(root.join("contexts")).unwrap();
     files
         .map(|file| {
@@ -62,7 +62,7 @@ fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
         .collect()
 }
 
-fn render(templates: &Templates, context: &Value) -> crate::error::Result<String> {
+pub(super) fn render(templates: &Templates, context: &Value) -> crate::error::Result<String> {
     templates.render(&RenderInput {
         messages: context["messages"].as_array().unwrap(),
         tools: context["tools"].as_array().map(Vec::as_slice),

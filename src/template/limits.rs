@@ -1,5 +1,7 @@
 //! What one template may use. A hostile template ends in `TEMPLATE_LIMIT`, not in a hang.
 
+use crate::api::TemplateLimits;
+
 /// The longest template source that is compiled, in bytes.
 pub(crate) const SOURCE_BYTES: usize = 1 << 20;
 
@@ -21,5 +23,22 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits { fuel: 50_000_000, output_bytes: 16 << 20, recursion: 500, ms: 200, memory_bytes: 40 << 20 }
+    }
+}
+
+impl Limits {
+    /// The defaults, but for what a caller sets.
+    pub fn with(given: &TemplateLimits) -> Limits {
+        let bytes = |given: Option<u64>, default| given.map_or(default, |given| usize::try_from(given).unwrap_or(usize::MAX));
+        let default = Limits::default();
+        let output_bytes = bytes(given.output_bytes, default.output_bytes);
+        Limits {
+            fuel: given.fuel.unwrap_or(default.fuel),
+            output_bytes,
+            recursion: bytes(given.recursion, default.recursion),
+            ms: given.ms.unwrap_or(default.ms),
+            // Who asks for longer prompts wants room for them.
+            memory_bytes: bytes(given.memory_bytes, default.memory_bytes.max(output_bytes.saturating_mul(2))),
+        }
     }
 }

@@ -49,6 +49,7 @@ pub use traits::{
     Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
 };
 
+use crate::api::Polyfills;
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Template, Text, Value};
 use import::{Origins, Wanted};
@@ -99,6 +100,34 @@ impl Compiled {
     }
 }
 
+/// Variables of its own that a template is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variables {
+    /// `bos_token` is the vocabulary's, not "".
+    pub bos_token: bool,
+    /// `eos_token` is the vocabulary's, not "".
+    pub eos_token: bool,
+    /// `strftime_now` is defined.
+    pub strftime_now: bool,
+}
+
+impl Variables {
+    /// The ones that a request's switches leave.
+    pub fn of(polyfills: &Polyfills) -> Variables {
+        Variables {
+            bos_token: polyfills.use_bos_token,
+            eos_token: polyfills.use_eos_token,
+            strftime_now: polyfills.define_strftime_now,
+        }
+    }
+}
+
+impl Default for Variables {
+    fn default() -> Self {
+        Variables { bos_token: true, eos_token: true, strftime_now: true }
+    }
+}
+
 /// One conversation to render.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderInput<'a> {
@@ -116,14 +145,14 @@ pub struct RenderInput<'a> {
     pub continue_final_message: Option<&'a str>,
     /// Extra variables (`chat_template_kwargs`); they override everything but messages, tools and add_generation_prompt.
     pub kwargs: Option<&'a Map<String, serde_json::Value>>,
-    /// What `strftime_now` tells; None where the template may not know.
-    pub now: Option<LocalTime>,
+    /// What `strftime_now` tells.
+    pub now: LocalTime,
     /// Leave the messages as they are, instead of preparing them as transformers does.
     pub raw: bool,
     /// Say where each byte of the prompt came from.
     pub spans: bool,
-    /// Give `bos_token` and `eos_token` their text, or none.
-    pub special_tokens: [bool; 2],
+    /// Which variables of its own the template is given.
+    pub variables: Variables,
     /// What the render may use.
     pub limits: Limits,
 }
@@ -150,6 +179,27 @@ pub struct Span {
     pub path: Arc<str>,
 }
 
+impl Prompt {
+    /// Every byte of the prompt, in order: `[{"start","end","origin":"template"|"message","path"?}]`.
+    pub fn spans_json(&self) -> serde_json::Value {
+        let mut spans = Vec::new();
+        let mut at = 0;
+        let template = |start: usize, end: usize| serde_json::json!({ "start": start, "end": end, "origin": "template" });
+        for span in &self.spans {
+            if at < span.start {
+                spans.push(template(at, span.start));
+            }
+            let (start, end, path) = (span.start, span.end, &*span.path);
+            spans.push(serde_json::json!({ "start": start, "end": end, "origin": "message", "path": path }));
+            at = span.end;
+        }
+        if at < self.text.len() {
+            spans.push(template(at, self.text.len()));
+        }
+        spans.into()
+    }
+}
+
 impl<'a> RenderInput<'a> {
     /// These messages without tools or generation prompt, at this time, with everything else as transformers has it.
     pub fn new(messages: &'a [serde_json::Value], now: LocalTime) -> RenderInput<'a> {
@@ -161,10 +211,10 @@ impl<'a> RenderInput<'a> {
             add_generation_prompt: false,
             continue_final_message: None,
             kwargs: None,
-            now: Some(now),
+            now,
             raw: false,
             spans: false,
-            special_tokens: [true; 2],
+            variables: Variables::default(),
             limits: Limits::default(),
         }
     }
@@ -230,10 +280,9 @@ impl Templates {
         };
         let messages = continued.as_ref().map_or(input.messages, |continued| &continued.messages);
         let variables = self.variables(input, messages, &mut wanted)?;
-        let strftime_now: Option<Box<dyn Fn(&str) -> String>> = match input.now {
-            Some(now) => Some(Box::new(move |format| now.strftime(format))),
-            None => None,
-        };
+        let now = input.now;
+        let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
+        let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
         let rendered = env::render(&chosen.template, context, &input.limits).map_err(|failure| failure.into_error(chosen.name))?;
         let spans = rendered.marks.iter().filter_map(|mark| {
@@ -265,8 +314,8 @@ impl Templates {
             (name("tools"), tools),
             (name("documents"), documents),
             (name("add_generation_prompt"), Value::Bool(input.add_generation_prompt)),
-            (name("bos_token"), token(&self.bos_token, input.special_tokens[0])),
-            (name("eos_token"), token(&self.eos_token, input.special_tokens[1])),
+            (name("bos_token"), token(&self.bos_token, input.variables.bos_token)),
+            (name("eos_token"), token(&self.eos_token, input.variables.eos_token)),
         ];
         for (key, json) in input.kwargs.into_iter().flatten() {
             let path = format!("chat_template_kwargs.{key}");
@@ -373,16 +422,15 @@ mod tests {
         Templates::compile(&sources).unwrap()
     }
 
+    fn input<'a>(messages: &'a [serde_json::Value], kwargs: &'a serde_json::Value) -> RenderInput<'a> {
+        let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
+        RenderInput { add_generation_prompt: true, kwargs: kwargs.as_object(), ..RenderInput::new(messages, now) }
+    }
+
     fn render(templates: &Templates, tools: &[serde_json::Value], kwargs: serde_json::Value) -> Result<String> {
-        templates.render(&RenderInput {
-            messages: &[json!({"role": "user", "content": "Hi"})],
-            tools: Some(tools),
-            documents: None,
-            add_generation_prompt: true,
-            kwargs: kwargs.as_object(),
-            now: LocalTime::parse("2026-01-31T09:30:00").unwrap(),
-            raw: false,
-        })
+        let messages = [json!({"role": "user", "content": "Hi"})];
+        let tools = Some(tools).filter(|tools| !tools.is_empty());
+        templates.render(&RenderInput { tools, ..input(&messages, &kwargs) }).map(|prompt| prompt.text)
     }
 
     #[track_caller]
@@ -448,6 +496,17 @@ mod tests {
         let error = render(&templates, &[], json!({"tools": []})).unwrap_err();
         assert_eq!(error.code(), Code::InvalidRequest);
         assert!(error.message().starts_with("chat_template_kwargs.tools: "));
+    }
+
+    #[test]
+    fn variables_that_are_left_out() {
+        let templates = templates(Some("{{ bos_token }}{{ eos_token }}{{ strftime_now is defined }}"), None);
+        let messages = [json!({"role": "user", "content": "Hi"})];
+        let kwargs = json!({});
+        let input = input(&messages, &kwargs);
+        assert_eq!(templates.render(&input).unwrap().text, "<s></s>True");
+        let variables = Variables { bos_token: false, eos_token: false, strftime_now: false };
+        assert_eq!(templates.render(&RenderInput { variables, ..input }).unwrap().text, "False");
     }
 
     #[test]

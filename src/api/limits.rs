@@ -1,0 +1,42 @@
+//! Bounds of template renders, as a caller sets them.
+
+use super::fields::Fields;
+use crate::error::Result;
+
+/// The member `template_limits`; what is absent keeps its default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TemplateLimits {
+    /// Engine steps.
+    pub fuel: Option<u64>,
+    /// Bytes of the prompt.
+    pub output_bytes: Option<u64>,
+    /// Calls of macros within each other.
+    pub recursion: Option<u64>,
+    /// Milliseconds.
+    pub ms: Option<u64>,
+    /// Bytes of values alive.
+    pub memory_bytes: Option<u64>,
+}
+
+impl TemplateLimits {
+    /// The member `template_limits`; all defaults when there is none. Zero is no limit that lets anything through.
+    pub(crate) fn read(fields: &mut Fields) -> Result<TemplateLimits> {
+        let path = fields.path("template_limits");
+        let Some(value) = fields.get("template_limits") else { return Ok(TemplateLimits::default()) };
+        let mut limits = Fields::new(path, value)?;
+        let whole = |limits: &mut Fields, key, highest| -> Result<Option<u64>> {
+            Ok(limits.integer(key, 1..=highest)?.and_then(|number| u64::try_from(number).ok()))
+        };
+        let read = TemplateLimits {
+            fuel: whole(&mut limits, "fuel", i64::MAX)?,
+            output_bytes: whole(&mut limits, "output_bytes", 1 << 32)?,
+            recursion: whole(&mut limits, "recursion", 10_000)?,
+            ms: whole(&mut limits, "ms", 3_600_000)?,
+            memory_bytes: whole(&mut limits, "memory_bytes", 1 << 40)?,
+        };
+        match limits.ignored().first() {
+            Some(unknown) => Err(crate::error::Error::invalid(unknown.clone(), "unknown limit")),
+            None => Ok(read),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Content in its two forms: a string, and a list of parts.
+
+use super::node::Node;
+use super::text::Text;
+
+/// Two contents as one. Strings are joined by `separator`; where one is a list, both become lists.
+pub(super) fn join(first: Option<Node>, separator: &str, second: Option<Node>) -> Node {
+    match (first, second) {
+        (None, None) => Node::own(""),
+        (Some(only), None) | (None, Some(only)) => only,
+        (Some(Node::Text(first)), Some(Node::Text(second))) => Node::Text(first.followed_by(separator, &second)),
+        (Some(first), Some(second)) => {
+            let mut parts = into_parts(first);
+            parts.extend(into_parts(second));
+            Node::List(parts)
+        }
+    }
+}
+
+/// A content as a list of parts; an empty string has none.
+pub(super) fn into_parts(content: Node) -> Vec<Node> {
+    match content {
+        Node::List(parts) => parts,
+        Node::Text(text) if text.is_empty() => Vec::new(),
+        Node::Text(text) => vec![Node::part("text", "text", text)],
+        other => vec![other],
+    }
+}
+
+/// The text of a list of parts: joined by a line break, but for media markers, which stand where they stand. The first part
+/// that is no text is the error.
+pub(super) fn joined(parts: &[Node]) -> Result<Text, &Node> {
+    let mut out = Text::default();
+    let mut behind_marker = true;
+    for part in parts {
+        let members = part.as_map().ok_or(part)?;
+        let text = members.text("text").ok_or(part)?;
+        let marker = match members.str("type") {
+            Some("text") => false,
+            Some("media_marker") => true,
+            _ => return Err(part),
+        };
+        if !behind_marker && !marker {
+            out.push_str("\n");
+        }
+        out.push(text);
+        behind_marker = marker;
+    }
+    Ok(out)
+}
+
+/// A content as one text, if it is nothing but text.
+pub(super) fn plain_text(content: &Node) -> Option<Text> {
+    match content {
+        Node::Text(text) => Some(text.clone()),
+        Node::List(parts) => joined(parts).ok(),
+        _ => None,
+    }
+}
+
+/// A content as JSON holds it best: one string if it is nothing but text, else as it is. Nothing, if it says nothing.
+pub(super) fn compact(content: Option<&Node>) -> Option<Node> {
+    let content = content?;
+    match plain_text(content) {
+        Some(text) if text.is_empty() => None,
+        Some(text) => Some(Node::Text(text)),
+        None => Some(content.clone()),
+    }
+}

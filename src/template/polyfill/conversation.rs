@@ -1,0 +1,125 @@
+//! The messages while steps change them, and what the steps have to say about it.
+
+use serde_json::{Value, json};
+
+use super::node::{Members, Node};
+use super::text::Text;
+use crate::api::Polyfills;
+use crate::template::traits::{Details, TemplateCaps};
+
+/// Something that was lost, moved, renamed or repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Stable, for programs.
+    pub code: &'static str,
+    /// For people.
+    pub message: String,
+    /// Which message of the request it is about.
+    pub index: Option<usize>,
+}
+
+impl Diagnostic {
+    /// `{"code","message","message_index"?}`.
+    pub fn to_json(&self) -> Value {
+        let mut object = json!({ "code": self.code, "message": self.message });
+        if let Some(index) = self.index {
+            object["message_index"] = index.into();
+        }
+        object
+    }
+}
+
+/// What a step may know.
+pub(super) struct Context<'a> {
+    pub(super) caps: TemplateCaps,
+    pub(super) details: &'a Details,
+    pub(super) tool_call_example: Option<&'a str>,
+    pub(super) options: &'a Polyfills,
+    pub(super) tools: &'a [Value],
+}
+
+/// What a step may change.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    pub(super) messages: Vec<Message>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+    /// Ids of calls as sent, and what became of them.
+    pub(super) id_map: Vec<(String, String)>,
+}
+
+impl Conversation {
+    pub(super) fn of(messages: &[Value]) -> Conversation {
+        let messages = messages.iter().enumerate().map(|(index, message)| {
+            let node = Node::of_member(message, &format!("messages[{index}]"));
+            let members = if let Node::Map(members) = node { members } else { Members::default() };
+            Message { index: Some(index), members }
+        });
+        Conversation { messages: messages.collect(), ..Conversation::default() }
+    }
+
+    pub(super) fn note(&mut self, code: &'static str, index: Option<usize>, message: impl Into<String>) {
+        self.diagnostics.push(Diagnostic { code, message: message.into(), index });
+    }
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Message {
+    /// Its place in the request; None if a step made it from nothing of the request's messages.
+    pub(super) index: Option<usize>,
+    pub(super) members: Members,
+}
+
+impl Message {
+    pub(super) fn new(role: &str, content: Node, index: Option<usize>) -> Message {
+        Message { index, members: Members::of([("role", Node::own(role)), ("content", content)]) }
+    }
+
+    pub(super) fn is(&self, role: &str) -> bool {
+        self.members.str("role") == Some(role)
+    }
+
+    /// The content; null is none.
+    pub(super) fn content(&self) -> Option<&Node> {
+        self.members.get("content").filter(|content| **content != Node::Null)
+    }
+
+    /// Puts a content where the old one was, or behind the role.
+    pub(super) fn set_content(&mut self, content: Node) {
+        self.members.set_behind("role", "content", content);
+    }
+
+    /// Takes the content out; null is none.
+    pub(super) fn take_content(&mut self) -> Option<Node> {
+        self.members.remove("content").filter(|content| *content != Node::Null)
+    }
+
+    /// The calls; none is the empty list.
+    pub(super) fn calls(&self) -> &[Node] {
+        match self.members.get("tool_calls") {
+            Some(Node::List(calls)) => calls,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn calls_mut(&mut self) -> &mut [Node] {
+        match self.members.get_mut("tool_calls") {
+            Some(Node::List(calls)) => calls,
+            _ => &mut [],
+        }
+    }
+
+    pub(super) fn has_calls(&self) -> bool {
+        !self.calls().is_empty()
+    }
+
+    /// The canonical reasoning of an assistant message.
+    pub(super) fn reasoning(&self) -> Option<&Text> {
+        self.members.text("reasoning_content").filter(|_| self.is("assistant"))
+    }
+
+    /// `messages[2]`, for errors.
+    pub(super) fn path(&self) -> String {
+        self.index.map_or_else(|| "messages".to_owned(), |index| format!("messages[{index}]"))
+    }
+}

@@ -1,0 +1,52 @@
+//! Developer messages become system messages, where the template loses or refuses them and knows system messages (itself,
+//! or by `system_role`).
+
+use super::conversation::{Context, Conversation};
+use super::node::Node;
+use crate::error::Result;
+use crate::template::traits::Fate;
+
+pub(super) fn wanted(context: &Context) -> bool {
+    let system_shows = context.caps.supports_system_role || context.options.system_role;
+    context.options.developer_role && context.details.developer != Fate::Shown && system_shows
+}
+
+pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+    if !wanted(context) {
+        return Ok(false);
+    }
+    let mut renamed = Vec::new();
+    for message in conversation.messages.iter_mut().filter(|message| message.is("developer")) {
+        message.members.set("role", Node::own("system"));
+        renamed.push(message.index);
+    }
+    for index in &renamed {
+        conversation.note("developer_message_renamed", *index, "the developer message was sent as a system message");
+    }
+    Ok(!renamed.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, traits};
+    use crate::template::traits::Fate;
+    use serde_json::json;
+
+    #[test]
+    fn cases() {
+        let sent = json!([{"role": "developer", "content": "D"}, {"role": "user", "content": "U"}]);
+        let mut lost = traits();
+        lost.details.developer = Fate::Lost;
+        Case::new(lost.clone(), sent.clone())
+            .notes(&[("developer_message_renamed", 0)])
+            .check(json!([{"role": "system", "content": "D"}, {"role": "user", "content": "U"}]), &["developer_role"]);
+        Case::new(lost.clone(), sent.clone()).with(|options| options.developer_role = false).unchanged();
+        Case::new(traits(), sent.clone()).unchanged();
+        lost.caps.supports_system_role = false;
+        lost.details.developer = Fate::Refused;
+        Case::new(lost.clone(), sent.clone())
+            .notes(&[("developer_message_renamed", 0), ("system_message_merged", 0)])
+            .check(json!([{"role": "user", "content": "D\nU"}]), &["developer_role", "system_role"]);
+        Case::new(lost, sent).with(|options| options.system_role = false).unchanged();
+    }
+}

@@ -1,0 +1,129 @@
+//! Nodes as JSON text, laid out as Python's `json.dumps(…, ensure_ascii=False)` does, segments kept.
+
+use serde_json::Number;
+
+use super::node::Node;
+use super::text::Text;
+use crate::template::value;
+
+/// `json.dumps(node, indent=2)`.
+pub(super) fn indented(node: &Node) -> Text {
+    let mut out = Text::default();
+    write(&mut out, node, Some(0));
+    out
+}
+
+/// `json.dumps(node)`: `", "` and `": "`.
+pub(super) fn plain(node: &Node) -> Text {
+    let mut out = Text::default();
+    write(&mut out, node, None);
+    out
+}
+
+fn write(out: &mut Text, node: &Node, depth: Option<usize>) {
+    match node {
+        Node::Null => out.push_str("null"),
+        Node::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Node::Number(number) => out.push_str(&print(number)),
+        Node::Text(text) => {
+            out.push_str("\"");
+            out.push_mapped(text, escape);
+            out.push_str("\"");
+        }
+        Node::List(items) => {
+            out.push_str("[");
+            for (index, item) in items.iter().enumerate() {
+                separate(out, depth, index == 0);
+                write(out, item, depth.map(|depth| depth + 1));
+            }
+            close(out, depth, items.is_empty(), "]");
+        }
+        Node::Map(members) => {
+            out.push_str("{");
+            let mut empty = true;
+            for (name, item) in members.iter() {
+                separate(out, depth, empty);
+                empty = false;
+                let mut key = String::new();
+                escape(&mut key, name);
+                out.push_str(&format!("\"{key}\": "));
+                write(out, item, depth.map(|depth| depth + 1));
+            }
+            close(out, depth, empty, "}");
+        }
+    }
+}
+
+fn separate(out: &mut Text, depth: Option<usize>, first: bool) {
+    match (depth, first) {
+        (None, true) => {}
+        (None, false) => out.push_str(", "),
+        (Some(depth), first) => {
+            out.push_str(if first { "\n" } else { ",\n" });
+            out.push_str(&"  ".repeat(depth + 1));
+        }
+    }
+}
+
+fn close(out: &mut Text, depth: Option<usize>, empty: bool, bracket: &str) {
+    if let Some(depth) = depth.filter(|_| !empty) {
+        out.push_str("\n");
+        out.push_str(&"  ".repeat(depth));
+    }
+    out.push_str(bracket);
+}
+
+fn print(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => value::float(float),
+        _ => number.to_string(),
+    }
+}
+
+fn escape(out: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..='\u{1f}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(value: serde_json::Value, two: &str, one: &str) {
+        let node = Node::of_member(&value, "v");
+        assert_eq!((indented(&node).as_str(), plain(&node).as_str()), (two, one));
+    }
+
+    #[test]
+    fn layouts() {
+        check(json!({}), "{}", "{}");
+        check(json!([[], {"a": {}}]), "[\n  [],\n  {\n    \"a\": {}\n  }\n]", r#"[[], {"a": {}}]"#);
+        check(
+            json!([1, 1.0, 1e16, -2.5, true, null]),
+            "[\n  1,\n  1.0,\n  1e+16,\n  -2.5,\n  true,\n  null\n]",
+            "[1, 1.0, 1e+16, -2.5, true, null]",
+        );
+        check(json!("é<\"\\\n\u{1}\u{7f}"), "\"é<\\\"\\\\\\n\\u0001\u{7f}\"", "\"é<\\\"\\\\\\n\\u0001\u{7f}\"");
+        check(json!({"k\"": "v"}), "{\n  \"k\\\"\": \"v\"\n}", r#"{"k\"": "v"}"#);
+    }
+
+    #[test]
+    fn what_a_segment_covers() {
+        let text = plain(&Node::of_member(&json!({"a": ["x\ny", ""], "b": "é\""}), "v"));
+        let covered: Vec<(&str, &str)> = text.segments().iter().map(|s| (&text.as_str()[s.start..s.end], &*s.path)).collect();
+        assert_eq!(covered, [("x\\ny", "v.a[0]"), ("é\\\"", "v.b")]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Several calls in one message -> one message for each call, followed by its result, where the template shows one call a
+//! message. Every call must have its result, since a result without its call, or a call without its result, misleads.
+
+use super::conversation::{Context, Conversation, Message};
+use super::node::Node;
+use crate::error::{Error, Result};
+
+pub(super) fn wanted(context: &Context) -> bool {
+    context.options.tool_calls && context.caps.supports_tool_calls && !context.caps.supports_parallel_tool_calls
+}
+
+pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+    if !wanted(context) || !conversation.messages.iter().any(|message| message.calls().len() > 1) {
+        return Ok(false);
+    }
+    let mut rest = std::mem::take(&mut conversation.messages).into_iter().peekable();
+    while let Some(message) = rest.next() {
+        if message.calls().len() < 2 {
+            conversation.messages.push(message);
+            continue;
+        }
+        let mut results = Vec::new();
+        while let Some(result) = rest.next_if(|message| message.is("tool")) {
+            results.push(result);
+        }
+        let text = format!("{} calls were sent one by one, each with its result", message.calls().len());
+        conversation.note("tool_calls_split", message.index, text);
+        conversation.messages.extend(split(&message, results)?);
+    }
+    Ok(true)
+}
+
+fn split(message: &Message, mut results: Vec<Message>) -> Result<Vec<Message>> {
+    let mut out = Vec::with_capacity(message.calls().len() + results.len());
+    let mut first = true;
+    for (number, call) in message.calls().iter().enumerate() {
+        let id = call.as_map().and_then(|call| call.str("id"));
+        let by_id = results.iter().position(|result| id.is_some() && result.members.str("tool_call_id") == id);
+        // Without ids, results come in the order of the calls.
+        let answer = by_id.or_else(|| results.iter().position(|result| result.members.str("tool_call_id").is_none()));
+        let Some(answer) = answer else {
+            let path = format!("{}.tool_calls[{number}]", message.path());
+            let problem = "the chat template shows one call a message, and this one has no result to be sent with";
+            return Err(Error::invalid(path, problem));
+        };
+        let mut single = message.clone();
+        if !first {
+            // What was said once is not said again.
+            single.members.retain(|name, _| name == "role" || name == "tool_calls");
+        }
+        first = false;
+        single.members.set("tool_calls", Node::List(vec![call.clone()]));
+        out.push(single);
+        out.push(results.remove(answer));
+    }
+    out.append(&mut results);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, call, traits};
+    use crate::template::traits::Traits;
+    use serde_json::json;
+
+    fn single() -> Traits {
+        let mut traits = traits();
+        traits.caps.supports_parallel_tool_calls = false;
+        traits
+    }
+
+    #[test]
+    fn cases() {
+        let (one, two) = (call("1", "f", json!({})), call("2", "g", json!({})));
+        let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": id});
+        let user = json!({"role": "user", "content": "U"});
+        let both = json!({"role": "assistant", "content": "A", "tool_calls": [one, two]});
+        let sent = json!([user, both, result("2"), result("1"), user]);
+        let first = json!({"role": "assistant", "content": "A", "tool_calls": [one]});
+        let second = json!({"role": "assistant", "tool_calls": [two]});
+        Case::new(single(), sent.clone())
+            .notes(&[("tool_calls_split", 1)])
+            .check(json!([user, first, result("1"), second, result("2"), user]), &["parallel_calls"]);
+        let bare = json!({"role": "tool", "content": "R"});
+        Case::new(single(), json!([both, bare, bare]))
+            .notes(&[("tool_calls_split", 0)])
+            .check(json!([first, bare, second, bare]), &["parallel_calls"]);
+        Case::new(single(), json!([user, both, result("1"), user])).refused(
+            "messages[1].tool_calls[1]: the chat template shows one call a message, and this one has no result to be sent with",
+        );
+        Case::new(single(), json!([user, first, result("1")])).unchanged();
+        Case::new(single(), sent.clone()).with(|options| options.tool_calls = false).unchanged();
+        Case::new(traits(), sent).unchanged();
+    }
+}

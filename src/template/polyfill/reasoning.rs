@@ -1,0 +1,289 @@
+//! `reasoning_content` in the form a template reads: a member of another name, a part of the content, a mapping of blocks.
+//! Also what happens to content beside calls that a template refuses together with reasoning, and what will not show.
+
+use super::content;
+use super::conversation::{Context, Conversation, Diagnostic, Message};
+use super::node::Node;
+use super::text::Text;
+use crate::api::ReasoningConflict;
+use crate::error::Result;
+use crate::template::traits::{ReasoningFormat, WithCalls};
+
+const MEMBERS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Whether the format keeps content as a list that must stay one.
+pub(super) fn is_block(format: ReasoningFormat) -> bool {
+    matches!(format, ReasoningFormat::ThinkingContentBlock | ReasoningFormat::ThoughtsContentBlock)
+}
+
+pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+    if !context.options.reasoning || !conversation.messages.iter().any(|message| message.reasoning().is_some()) {
+        return Ok(false);
+    }
+    let format = context.caps.reasoning_format;
+    let Conversation { messages, diagnostics, .. } = conversation;
+    let mut changed = false;
+    for message in messages.iter_mut().filter(|message| message.is("assistant")) {
+        if message.reasoning().is_some() {
+            changed |= settle(message, context, diagnostics);
+            changed |= move_reasoning(message, context, diagnostics);
+        } else if format == ReasoningFormat::BlocksMapping {
+            changed |= blocks(message, None);
+        }
+    }
+    Ok(changed)
+}
+
+/// Reasoning and content beside calls: what the template refuses or drops.
+fn settle(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagnostic>) -> bool {
+    let reasoning = message.reasoning().filter(|text| !text.is_empty()).cloned();
+    // A blank may be how this template wants no content said.
+    let said = message.content().and_then(content::plain_text).filter(|text| !text.as_str().trim().is_empty());
+    let (Some(reasoning), Some(said), true) = (reasoning, said, message.has_calls()) else { return false };
+    let mut note = |code, text: &str| diagnostics.push(Diagnostic { code, message: text.to_owned(), index: message.index });
+    match (context.details.reasoning_with_calls, context.options.reasoning_conflict) {
+        (WithCalls::Both, _) | (WithCalls::Raises, ReasoningConflict::Keep) => return false,
+        (WithCalls::Raises, ReasoningConflict::Merge) => {
+            note("content_merged_into_reasoning", "the template refuses content and reasoning beside calls; they were joined");
+            message.members.set("reasoning_content", Node::Text(reasoning.followed_by("\n\n", &said)));
+            message.members.retain(|name, _| name != "thinking" && name != "reasoning");
+        }
+        (WithCalls::Raises, ReasoningConflict::Drop) => {
+            note("content_dropped", "the template refuses content and reasoning beside calls; the content was dropped");
+        }
+        (lost, _) => {
+            if lost != WithCalls::ContentOnly {
+                note("content_not_rendered", "the template drops content that stands beside reasoning and calls");
+            }
+            if lost != WithCalls::ReasoningOnly {
+                note("reasoning_not_rendered", "the template drops reasoning that stands beside content and calls");
+            }
+            return false;
+        }
+    }
+    message.members.remove("content");
+    true
+}
+
+fn move_reasoning(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagnostic>) -> bool {
+    let Some(reasoning) = message.reasoning().cloned() else { return false };
+    let index = message.index;
+    let mut note = |code, text: &str| {
+        if !reasoning.is_empty() {
+            diagnostics.push(Diagnostic { code, message: text.to_owned(), index });
+        }
+    };
+    let format = context.caps.reasoning_format;
+    let beside_calls_only = context.caps.reasoning_requires_tools && format != ReasoningFormat::ToolPlanField;
+    if beside_calls_only && format != ReasoningFormat::None && !message.has_calls() {
+        note("reasoning_not_rendered", "the template shows reasoning beside tool calls only");
+    }
+    match format {
+        ReasoningFormat::ReasoningContentField => return false,
+        ReasoningFormat::ThoughtField => to_member(message, "thought", reasoning),
+        ReasoningFormat::ThinkingField => to_member(message, "thinking", reasoning),
+        ReasoningFormat::ReasoningField => to_member(message, "reasoning", reasoning),
+        ReasoningFormat::ToolPlanField if message.has_calls() => to_member(message, "tool_plan", reasoning),
+        ReasoningFormat::ToolPlanField => {
+            note("tool_plan_without_calls", "the template shows reasoning beside tool calls only; it was dropped");
+            take_members(message);
+        }
+        ReasoningFormat::ThinkingContentBlock => in_front(message, reasoning, |text| Node::part("thinking", "thinking", text)),
+        ReasoningFormat::ThoughtsContentBlock => in_front(message, reasoning, |text| Node::part("thoughts", "text", text)),
+        ReasoningFormat::BlocksMapping => {
+            take_members(message);
+            blocks(message, Some(reasoning));
+        }
+        ReasoningFormat::None if context.options.reasoning_inline && context.details.inline_reasoning => {
+            take_members(message);
+            let mut text = Text::own("<think>\n");
+            text.push(&reasoning);
+            text.push_str("\n</think>\n\n");
+            let inline = content::join(Some(Node::Text(text)), "", message.take_content());
+            message.set_content(inline);
+        }
+        ReasoningFormat::None => {
+            note("reasoning_not_rendered", "the template does not show reasoning of earlier turns");
+            return false;
+        }
+    }
+    true
+}
+
+fn take_members(message: &mut Message) {
+    message.members.retain(|name, _| !MEMBERS.contains(&name));
+}
+
+fn to_member(message: &mut Message, native: &str, reasoning: Text) {
+    message.members.retain(|name, _| name == native || !MEMBERS.contains(&name));
+    message.members.set(native, Node::Text(reasoning));
+}
+
+/// The reasoning as a part in front of the content's parts.
+fn in_front(message: &mut Message, reasoning: Text, part: impl Fn(Text) -> Node) {
+    take_members(message);
+    if reasoning.is_empty() {
+        return;
+    }
+    let mut parts = vec![part(reasoning)];
+    parts.extend(message.take_content().map(content::into_parts).unwrap_or_default());
+    message.set_content(Node::List(parts));
+}
+
+/// Content as `{"blocks":[thoughts?, response?]}`. A content that already is a mapping stays.
+fn blocks(message: &mut Message, reasoning: Option<Text>) -> bool {
+    let response = match message.content() {
+        Some(content) => match content::plain_text(content) {
+            Some(text) => Some(text),
+            None => return false,
+        },
+        None if reasoning.is_none() => return false,
+        None => None,
+    };
+    let thoughts = reasoning.filter(|text| !text.is_empty()).map(|text| Node::part("thoughts", "text", text));
+    let response = response.filter(|text| !text.is_empty()).map(|text| Node::part("response", "text", text));
+    let blocks = Node::List(thoughts.into_iter().chain(response).collect());
+    message.set_content(Node::map([("blocks", blocks)]));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, call, traits};
+    use super::*;
+    use crate::template::traits::{NoContent, Traits};
+    use serde_json::{Value, json};
+
+    fn reading(format: ReasoningFormat) -> Traits {
+        let mut traits = traits();
+        traits.caps.reasoning_format = format;
+        traits
+    }
+
+    #[track_caller]
+    fn check(format: ReasoningFormat, before: Value, after: Value) {
+        Case::new(reading(format), json!([before])).check(json!([after]), &["reasoning"]);
+    }
+
+    #[test]
+    fn members() {
+        let sent = json!({"role": "assistant", "reasoning_content": "R", "content": "C"});
+        check(ReasoningFormat::ThoughtField, sent.clone(), json!({"role": "assistant", "content": "C", "thought": "R"}));
+        check(ReasoningFormat::ThinkingField, sent.clone(), json!({"role": "assistant", "content": "C", "thinking": "R"}));
+        check(ReasoningFormat::ReasoningField, sent.clone(), json!({"role": "assistant", "content": "C", "reasoning": "R"}));
+        let overwritten = json!({"role": "assistant", "reasoning_content": "R", "content": "C", "thought": "old"});
+        check(ReasoningFormat::ThoughtField, overwritten, json!({"role": "assistant", "content": "C", "thought": "R"}));
+        check(
+            ReasoningFormat::ThoughtField,
+            json!({"role": "assistant", "reasoning_content": "R"}),
+            json!({"role": "assistant", "thought": "R"}),
+        );
+        Case::new(reading(ReasoningFormat::ThinkingField), json!([sent])).with(|options| options.reasoning = false).unchanged();
+        Case::new(reading(ReasoningFormat::ReasoningContentField), json!([sent])).unchanged();
+        Case::new(reading(ReasoningFormat::None), json!([sent])).notes(&[("reasoning_not_rendered", 0)]).unchanged();
+        let alias = json!([{"role": "assistant", "reasoning": "R", "content": "C"}]);
+        Case::new(reading(ReasoningFormat::ThoughtField), alias)
+            .check(json!([{"role": "assistant", "content": "C", "thought": "R"}]), &["reasoning_alias", "reasoning"]);
+        let mut beside_calls = reading(ReasoningFormat::ReasoningContentField);
+        beside_calls.caps.reasoning_requires_tools = true;
+        Case::new(beside_calls, json!([sent])).notes(&[("reasoning_not_rendered", 0)]).unchanged();
+    }
+
+    #[test]
+    fn tool_plan() {
+        let calls = json!([call("1", "f", json!({}))]);
+        check(
+            ReasoningFormat::ToolPlanField,
+            json!({"role": "assistant", "reasoning_content": "R", "content": "C", "tool_calls": calls}),
+            json!({"role": "assistant", "content": "C", "tool_calls": calls, "tool_plan": "R"}),
+        );
+        Case::new(
+            reading(ReasoningFormat::ToolPlanField),
+            json!([{"role": "assistant", "reasoning_content": "R", "content": "C"}]),
+        )
+        .notes(&[("tool_plan_without_calls", 0)])
+        .check(json!([{"role": "assistant", "content": "C"}]), &["reasoning"]);
+    }
+
+    #[test]
+    fn parts() {
+        let block = json!({"type": "thinking", "thinking": "R"});
+        let text = json!({"type": "text", "text": "C"});
+        let format = ReasoningFormat::ThinkingContentBlock;
+        let sent = |content: Value| json!({"role": "assistant", "reasoning_content": "R", "content": content});
+        let after = |content: Value| json!({"role": "assistant", "content": content});
+        check(format, sent(json!("C")), after(json!([block, text])));
+        check(format, sent(json!(null)), after(json!([block])));
+        check(format, sent(json!([text])), after(json!([block, text])));
+        let thoughts = json!({"type": "thoughts", "text": "R"});
+        check(ReasoningFormat::ThoughtsContentBlock, sent(json!("C")), after(json!([thoughts, text])));
+        let alias = json!([{"role": "assistant", "thinking": "R", "content": "C"}]);
+        Case::new(reading(format), alias).check(json!([after(json!([block, text]))]), &["reasoning_alias", "reasoning"]);
+        let mut strings = reading(format);
+        strings.details.accepts_parts = false;
+        strings.caps.supports_system_role = false;
+        Case::new(strings, json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, sent(json!("C"))]))
+            .notes(&[("system_message_merged", 0)])
+            .check(json!([{"role": "user", "content": "S\nU"}, after(json!([block, text]))]), &["reasoning", "system_role"]);
+    }
+
+    #[test]
+    fn mapping() {
+        let format = ReasoningFormat::BlocksMapping;
+        let response = |text: &str| json!({"type": "response", "text": text});
+        Case::new(
+            reading(format),
+            json!([
+                {"role": "assistant", "content": "A"},
+                {"role": "user", "content": "U"},
+                {"role": "assistant", "reasoning_content": "R", "content": "C"},
+            ]),
+        )
+        .check(
+            json!([
+                {"role": "assistant", "content": {"blocks": [response("A")]}},
+                {"role": "user", "content": "U"},
+                {"role": "assistant", "content": {"blocks": [{"type": "thoughts", "text": "R"}, response("C")]}},
+            ]),
+            &["reasoning"],
+        );
+        Case::new(reading(format), json!([{"role": "assistant", "content": "A"}])).unchanged();
+    }
+
+    #[test]
+    fn conflict() {
+        let mut refusing = reading(ReasoningFormat::ThinkingField);
+        refusing.details.reasoning_with_calls = WithCalls::Raises;
+        let calls = json!([call("1", "f", json!({}))]);
+        let sent = json!([{"role": "assistant", "reasoning_content": "R", "content": "C", "tool_calls": calls}]);
+        Case::new(refusing.clone(), sent.clone())
+            .notes(&[("content_merged_into_reasoning", 0)])
+            .check(json!([{"role": "assistant", "tool_calls": calls, "thinking": "R\n\nC"}]), &["reasoning"]);
+        Case::new(refusing.clone(), sent.clone())
+            .with(|options| options.reasoning_conflict = ReasoningConflict::Drop)
+            .notes(&[("content_dropped", 0)])
+            .check(json!([{"role": "assistant", "tool_calls": calls, "thinking": "R"}]), &["reasoning"]);
+        Case::new(refusing.clone(), sent.clone())
+            .with(|options| options.reasoning_conflict = ReasoningConflict::Keep)
+            .check(json!([{"role": "assistant", "content": "C", "tool_calls": calls, "thinking": "R"}]), &["reasoning"]);
+        refusing.details.no_content_beside_calls = NoContent::Empty;
+        Case::new(refusing, sent.clone()).notes(&[("content_merged_into_reasoning", 0)]).check(
+            json!([{"role": "assistant", "content": "", "tool_calls": calls, "thinking": "R\n\nC"}]),
+            &["reasoning", "null_content"],
+        );
+        let mut dropping = reading(ReasoningFormat::ReasoningContentField);
+        dropping.details.reasoning_with_calls = WithCalls::ReasoningOnly;
+        Case::new(dropping, sent).notes(&[("content_not_rendered", 0)]).unchanged();
+    }
+
+    #[test]
+    fn inline() {
+        let mut inline = reading(ReasoningFormat::None);
+        inline.details.inline_reasoning = true;
+        let sent = json!([{"role": "assistant", "reasoning_content": "R", "content": "C"}]);
+        Case::new(inline.clone(), sent.clone())
+            .with(|options| options.reasoning_inline = true)
+            .check(json!([{"role": "assistant", "content": "<think>\nR\n</think>\n\nC"}]), &["reasoning"]);
+        Case::new(inline, sent).notes(&[("reasoning_not_rendered", 0)]).unchanged();
+    }
+}

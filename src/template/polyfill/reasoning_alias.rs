@@ -1,0 +1,41 @@
+//! Other names of an assistant's reasoning: `reasoning_content` becomes the first of it, `thinking` and `reasoning` that is
+//! not null, as in transformers 5.23.
+
+use super::conversation::{Context, Conversation};
+use crate::error::Result;
+
+pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> {
+    let mut changed = false;
+    for message in conversation.messages.iter_mut().filter(|message| message.is("assistant")) {
+        if message.members.text("reasoning_content").is_some() {
+            continue;
+        }
+        let alias = ["thinking", "reasoning"].into_iter().find(|name| message.members.text(name).is_some());
+        if let Some(node) = alias.and_then(|name| message.members.get(name)).cloned() {
+            message.members.set("reasoning_content", node);
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, traits};
+    use serde_json::json;
+
+    #[test]
+    fn cases() {
+        Case::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R"}])).check(
+            json!([{"role": "assistant", "content": "A", "reasoning": "R", "reasoning_content": "R"}]),
+            &["reasoning_alias"],
+        );
+        Case::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R", "thinking": "T"}])).check(
+            json!([{"role": "assistant", "content": "A", "reasoning": "R", "thinking": "T", "reasoning_content": "T"}]),
+            &["reasoning_alias"],
+        );
+        Case::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R", "reasoning_content": "C"}]))
+            .unchanged();
+        Case::new(traits(), json!([{"role": "user", "content": "A", "reasoning": "R"}])).unchanged();
+    }
+}

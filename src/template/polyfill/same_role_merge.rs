@@ -1,0 +1,102 @@
+//! Neighbouring messages of the same role as one, for templates that want user and assistant to alternate.
+
+use super::content;
+use super::conversation::{Context, Conversation, Message};
+use super::node::Node;
+use crate::error::Result;
+
+/// Members that are joined as content is; of others the first message's stays.
+const TEXTS: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "thought"];
+
+pub(super) fn wanted(context: &Context) -> bool {
+    context.options.same_role_merge && context.details.needs_alternation
+}
+
+pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+    if !wanted(context) {
+        return Ok(false);
+    }
+    let mut out: Vec<Message> = Vec::with_capacity(conversation.messages.len());
+    let mut merged = Vec::new();
+    for message in std::mem::take(&mut conversation.messages) {
+        match out.last_mut() {
+            Some(last) if belong_together(last, &message) => {
+                merged.push(message.index);
+                append(last, message);
+            }
+            _ => out.push(message),
+        }
+    }
+    conversation.messages = out;
+    for index in merged.iter().filter(|index| index.is_some()) {
+        conversation.note("message_merged", *index, "the message was sent as part of the one before, which has the same role");
+    }
+    Ok(!merged.is_empty())
+}
+
+fn belong_together(first: &Message, second: &Message) -> bool {
+    let mapping = |message: &Message| matches!(message.content(), Some(Node::Map(_)));
+    if mapping(first) || mapping(second) {
+        return false;
+    }
+    let assistants = first.is("assistant") && second.is("assistant") && !first.has_calls() && !second.has_calls();
+    assistants || (first.is("user") && second.is("user"))
+}
+
+fn append(first: &mut Message, mut second: Message) {
+    if first.content().is_some() || second.content().is_some() {
+        let joined = content::join(first.take_content(), "\n\n", second.take_content());
+        first.set_content(joined);
+    }
+    for (name, node) in second.members.iter() {
+        match (first.members.get(name), node) {
+            (None | Some(Node::Null), _) if name != "content" => first.members.set(name, node.clone()),
+            (Some(Node::Text(text)), Node::Text(more)) if TEXTS.contains(&name) => {
+                let joined = text.clone().followed_by("\n\n", more);
+                first.members.set(name, Node::Text(joined));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, call, traits};
+    use serde_json::json;
+
+    #[test]
+    fn cases() {
+        let mut alternating = traits();
+        alternating.details.needs_alternation = true;
+        let user = |text: &str| json!({"role": "user", "content": text});
+        let assistant = |text: &str| json!({"role": "assistant", "content": text});
+        let sent = json!([user("U"), user("V"), user("W"), assistant("A"), assistant("B"), user("X")]);
+        Case::new(alternating.clone(), sent.clone())
+            .notes(&[("message_merged", 1), ("message_merged", 2), ("message_merged", 4)])
+            .check(json!([user("U\n\nV\n\nW"), assistant("A\n\nB"), user("X")]), &["same_role_merge"]);
+        Case::new(alternating.clone(), sent.clone()).with(|options| options.same_role_merge = false).unchanged();
+        Case::new(traits(), sent).unchanged();
+
+        let calls = json!({"role": "assistant", "content": "C", "tool_calls": [call("1", "f", json!({}))]});
+        Case::new(alternating.clone(), json!([assistant("A"), calls])).unchanged();
+
+        let part = |text: &str| json!({"type": "text", "text": text});
+        Case::new(alternating.clone(), json!([user("U"), {"role": "user", "content": [part("V")], "name": "n"}]))
+            .notes(&[("message_merged", 1)])
+            .check(json!([{"role": "user", "content": [part("U"), part("V")], "name": "n"}]), &["same_role_merge"]);
+        Case::new(
+            alternating.clone(),
+            json!([{"role": "assistant", "reasoning_content": "R"}, {"role": "assistant", "content": "A", "reasoning_content": "S"}]),
+        )
+        .notes(&[("message_merged", 1)])
+        .check(json!([{"role": "assistant", "content": "A", "reasoning_content": "R\n\nS"}]), &["same_role_merge"]);
+
+        // Neighbours that the polyfills make.
+        alternating.caps.supports_tool_responses = false;
+        let response = "{\n  \"tool_response\": {\n    \"content\": \"R\"\n  }\n}";
+        Case::new(alternating, json!([{"role": "tool", "content": "R"}, user("U")]))
+            .notes(&[("message_merged", 1)])
+            .check(json!([user(&format!("{response}\n\nU"))]), &["tool_responses", "same_role_merge"]);
+    }
+}

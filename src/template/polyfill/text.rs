@@ -1,0 +1,88 @@
+//! Text that knows which input member each of its bytes came from.
+//!
+//! Steps build texts by appending; what they add of their own belongs to no member.
+
+use std::sync::Arc;
+
+/// A stretch of a text that was copied, perhaps escaped, from one member of the input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte.
+    pub start: usize,
+    /// The byte behind the last one.
+    pub end: usize,
+    /// JSON path of the member, for example `messages[0].content` or `tools[1].function.name`.
+    pub path: Arc<str>,
+}
+
+/// A string and its segments: in order, never empty, never overlapping.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Text {
+    string: String,
+    segments: Vec<Segment>,
+}
+
+impl Text {
+    /// Text that a polyfill adds.
+    pub(super) fn own(text: &str) -> Text {
+        Text { string: text.to_owned(), segments: Vec::new() }
+    }
+
+    /// The whole text of one member.
+    pub(super) fn member(text: String, path: &Arc<str>) -> Text {
+        let mut own = Text { segments: Vec::new(), string: text };
+        if !own.string.is_empty() {
+            own.segments.push(Segment { start: 0, end: own.string.len(), path: Arc::clone(path) });
+        }
+        own
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.string
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.string.is_empty()
+    }
+
+    pub(super) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Appends text of a polyfill.
+    pub(super) fn push_str(&mut self, text: &str) {
+        self.string.push_str(text);
+    }
+
+    /// Appends a text with its segments.
+    pub(super) fn push(&mut self, text: &Text) {
+        self.push_mapped(text, |out, piece| out.push_str(piece));
+    }
+
+    /// Appends a text piece by piece through `write`, which may escape; segments keep to what became of their piece.
+    pub(super) fn push_mapped(&mut self, text: &Text, write: impl Fn(&mut String, &str)) {
+        let mut at = 0;
+        for segment in &text.segments {
+            write(&mut self.string, &text.string[at..segment.start]);
+            let start = self.string.len();
+            write(&mut self.string, &text.string[segment.start..segment.end]);
+            self.segments.push(Segment { start, end: self.string.len(), path: Arc::clone(&segment.path) });
+            at = segment.end;
+        }
+        write(&mut self.string, &text.string[at..]);
+    }
+
+    /// This text, `separator` and the other; without the separator where one of them is empty.
+    pub(super) fn followed_by(mut self, separator: &str, other: &Text) -> Text {
+        if !self.is_empty() && !other.is_empty() {
+            self.push_str(separator);
+        }
+        self.push(other);
+        self
+    }
+
+    /// The member the text begins with, if it comes from one.
+    pub(super) fn path(&self) -> Option<&str> {
+        self.segments.first().map(|segment| &*segment.path)
+    }
+}

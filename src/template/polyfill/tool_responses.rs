@@ -1,0 +1,54 @@
+//! Tool results as JSON text of user messages, for templates that do not show them. The shape is minja's.
+
+use super::conversation::{Context, Conversation};
+use super::node::{Members, Node};
+use super::{content, dump};
+use crate::error::Result;
+
+pub(super) fn wanted(context: &Context) -> bool {
+    context.options.tool_responses && !context.caps.supports_tool_responses
+}
+
+pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+    let mut changed = false;
+    if wanted(context) {
+        for message in conversation.messages.iter_mut().filter(|message| message.is("tool")) {
+            let mut response = Members::default();
+            if let Some(name) = message.members.remove("name") {
+                response.set("tool", name);
+            }
+            response.set("content", content::compact(message.content()).unwrap_or_else(|| Node::own("")));
+            if let Some(id) = message.members.get("tool_call_id") {
+                response.set("tool_call_id", id.clone());
+            }
+            let object = Node::map([("tool_response", Node::Map(response))]);
+            message.members.set("role", Node::own("user"));
+            message.set_content(Node::Text(dump::indented(&object)));
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, traits};
+    use serde_json::json;
+
+    #[test]
+    fn cases() {
+        let mut lacking = traits();
+        lacking.caps.supports_tool_responses = false;
+        let sent = json!([{"role": "tool", "name": "f", "content": "R\"", "tool_call_id": "x", "y": 1}]);
+        let text =
+            "{\n  \"tool_response\": {\n    \"tool\": \"f\",\n    \"content\": \"R\\\"\",\n    \"tool_call_id\": \"x\"\n  }\n}";
+        Case::new(lacking.clone(), sent.clone())
+            .check(json!([{"role": "user", "content": text, "tool_call_id": "x", "y": 1}]), &["tool_responses"]);
+        let text = "{\n  \"tool_response\": {\n    \"content\": \"a\\nb\"\n  }\n}";
+        let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+        Case::new(lacking.clone(), json!([{"role": "tool", "content": parts}]))
+            .check(json!([{"role": "user", "content": text}]), &["tool_responses"]);
+        Case::new(lacking, sent.clone()).with(|options| options.tool_responses = false).unchanged();
+        Case::new(traits(), sent).unchanged();
+    }
+}

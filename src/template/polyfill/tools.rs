@@ -1,0 +1,89 @@
+//! Declared tools as text of the first system message, for templates that do not show them.
+//!
+//! The words are minja's. The example of a call is the template's own rendering of one.
+
+use super::content;
+use super::conversation::{Context, Conversation, Message};
+use super::dump;
+use super::node::Node;
+use super::text::Text;
+use crate::error::Result;
+
+const INTRODUCTION: &str = "You can call any of the following tools to satisfy the user's requests: ";
+
+pub(super) fn wanted(context: &Context) -> bool {
+    context.options.tools && !context.caps.supports_tools && !context.tools.is_empty()
+}
+
+pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+    if !wanted(context) {
+        return Ok(false);
+    }
+    let text = Some(Node::Text(text(context)));
+    match conversation.messages.first_mut() {
+        Some(first) if first.is("system") => {
+            let joined = content::join(first.take_content(), "\n\n", text);
+            first.set_content(joined);
+        }
+        _ => conversation.messages.insert(0, Message::new("system", content::join(None, "", text), None)),
+    }
+    Ok(true)
+}
+
+fn text(context: &Context) -> Text {
+    let tools = context.tools.iter().enumerate();
+    let tools = Node::List(tools.map(|(index, tool)| Node::of_member(tool, &format!("tools[{index}]"))).collect());
+    let mut text = Text::own(INTRODUCTION);
+    text.push(&dump::indented(&tools));
+    if let Some(example) = context.tool_call_example.filter(|_| context.options.tool_call_examples) {
+        text.push_str("\n\nExample tool call syntax:\n\n");
+        text.push_str(example);
+        text.push_str("\n\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, traits};
+    use crate::template::traits::Traits;
+    use serde_json::json;
+
+    const TEXT: &str = "You can call any of the following tools to satisfy the user's requests: [\n  {\n    \"type\": \"function\",\n    \
+                        \"function\": {\n      \"name\": \"f\",\n      \"description\": \"é\",\n      \"parameters\": {}\n    }\n  }\n]";
+
+    fn lacking() -> Traits {
+        let mut traits = traits();
+        traits.caps.supports_tools = false;
+        traits
+    }
+
+    #[test]
+    fn cases() {
+        let tools = json!([{"type": "function", "function": {"name": "f", "description": "é", "parameters": {}}}]);
+        let user = json!({"role": "user", "content": "U"});
+        let case = |traits, messages| Case::new(traits, messages).tools(tools.clone());
+        case(lacking(), json!([user])).check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
+        case(lacking(), json!([{"role": "system", "content": "S"}, user]))
+            .check(json!([{"role": "system", "content": format!("S\n\n{TEXT}")}, user]), &["tools"]);
+        let parts = json!([{"type": "text", "text": "S"}]);
+        case(lacking(), json!([{"role": "system", "content": parts}, user])).check(
+            json!([{"role": "system", "content": [{"type": "text", "text": "S"}, {"type": "text", "text": TEXT}]}, user]),
+            &["tools"],
+        );
+        let mut example = lacking();
+        example.tool_call_example = Some("<call>".to_owned());
+        let text = format!("{TEXT}\n\nExample tool call syntax:\n\n<call>\n\n");
+        case(example.clone(), json!([user])).check(json!([{"role": "system", "content": text}, user]), &["tools"]);
+        case(example, json!([user]))
+            .with(|options| options.tool_call_examples = false)
+            .check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
+        case(lacking(), json!([user])).with(|options| options.tools = false).unchanged();
+        case(traits(), json!([user])).unchanged();
+        Case::new(lacking(), json!([user])).tools(json!([])).unchanged();
+        let mut neither = lacking();
+        neither.caps.supports_system_role = false;
+        case(neither, json!([user]))
+            .check(json!([{"role": "user", "content": format!("{TEXT}\nU")}]), &["tools", "system_role"]);
+    }
+}

@@ -1,0 +1,76 @@
+//! What every step relies on: messages are objects with a role and something to say, calls are calls of functions.
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// Members of an assistant message that carry reasoning, ours and the templates'.
+const REASONING: [&str; 5] = ["reasoning_content", "thinking", "reasoning", "thought", "tool_plan"];
+
+/// Refuses what is not a message, by JSON path.
+pub(super) fn check(messages: &[Value]) -> Result<()> {
+    for (index, message) in messages.iter().enumerate() {
+        let path = format!("messages[{index}]");
+        let Some(members) = message.as_object() else {
+            return Err(Error::invalid(path, "is not an object"));
+        };
+        if !members.get("role").is_some_and(Value::is_string) {
+            return Err(Error::invalid(format!("{path}.role"), "is not a string"));
+        }
+        let says = |name: &str| members.contains_key(name);
+        if !(says("content") || says("tool_calls") || REASONING.into_iter().any(says)) {
+            return Err(Error::invalid(format!("{path}.content"), "missing, and there are no tool_calls and no reasoning"));
+        }
+        match members.get("tool_calls") {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(calls)) => {
+                for (number, call) in calls.iter().enumerate() {
+                    check_call(&format!("{path}.tool_calls[{number}]"), call)?;
+                }
+            }
+            Some(_) => return Err(Error::invalid(format!("{path}.tool_calls"), "is not an array")),
+        }
+    }
+    Ok(())
+}
+
+fn check_call(path: &str, call: &Value) -> Result<()> {
+    if !call.is_object() {
+        return Err(Error::invalid(path, "is not an object"));
+    }
+    match call.get("type") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::String(kind)) if kind == "function" => Ok(()),
+        Some(kind) => Err(Error::invalid(format!("{path}.type"), format!("unknown type {kind}; it is \"function\""))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(messages: Value, problem: Option<&str>) {
+        let got = super::check(messages.as_array().expect("a list"));
+        assert_eq!(got.err().map(|error| error.message().to_owned()).as_deref(), problem);
+    }
+
+    #[test]
+    fn messages() {
+        check(json!([{"role": "user", "content": "U"}]), None);
+        check(json!([{"role": "assistant", "content": null}]), None);
+        check(json!([{"role": "assistant", "reasoning_content": "R"}]), None);
+        check(json!([{"role": "assistant", "thought": "R"}]), None);
+        check(json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]), None);
+        check(json!([{"role": "user", "content": "U"}, "U"]), Some("messages[1]: is not an object"));
+        check(json!([{"content": "U"}]), Some("messages[0].role: is not a string"));
+        check(json!([{"role": "user"}]), Some("messages[0].content: missing, and there are no tool_calls and no reasoning"));
+        check(
+            json!([{"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]}]),
+            Some(r#"messages[0].tool_calls[0].type: unknown type "custom"; it is "function""#),
+        );
+        check(json!([{"role": "assistant", "tool_calls": ["f"]}]), Some("messages[0].tool_calls[0]: is not an object"));
+        check(json!([{"role": "assistant", "tool_calls": {}}]), Some("messages[0].tool_calls: is not an array"));
+    }
+}

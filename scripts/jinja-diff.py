@@ -276,11 +276,7 @@ def run_random(library, arguments):
         while arguments.count is None or count < arguments.count:
             source, variables = templates.template(), templates.variables()
             count += 1
-            try:
-                wanted = real(source, variables)
-            except RecursionError:
-                skipped += 1
-                continue
+            wanted = real(source, variables)
             if not environment.printable(wanted) or len(wanted.get("text", "")) > 200_000:
                 skipped += 1
                 continue

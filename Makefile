@@ -65,7 +65,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) $(if $(LLB_CON
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust test-c test-python \
-	test-java lint header header-check bench install baseline native clean
+	test-java lint header header-check bench bench-peers install baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, fetch the models once, and talk to one"
@@ -146,8 +146,13 @@ header-check: ## compare include/llb.h with the code
 	@diff -u include/llb.h target/header/llb.h || \
 		{ echo "include/llb.h is not what the code says; run: make header" >&2; exit 1; }
 
-bench: ready ## run the benchmarks
+bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
+
+# Without them the benchmark of templates measures llb alone, and says so.
+bench-peers:
+	@$(STEP) "peers of the benchmarks" benches/template/setup.sh || \
+		scripts/skip.sh "peers of the template benchmark" "they could not be fetched"
 
 install: lib ## install library, header, pkg-config and CMake files: make install PREFIX=/usr [DESTDIR=...]
 	@scripts/install.sh "$(RELEASE)" "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" "$(SOVERSION)" "$(VERSION)"

@@ -21,6 +21,8 @@ LLB_MODELS ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/llb/model
 MODEL ?= $(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 # `make test REAL_MODELS=no` neither fetches nor asks for them.
 REAL_MODELS ?= yes
+# How long `make fuzz` looks at each target.
+FUZZ_SECONDS ?= 600
 # The shared conformance set, for the tests that compare with it.
 LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
 PREFIX ?= /usr/local
@@ -65,7 +67,7 @@ TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) $(if $(LLB_CON
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
 .PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust test-c test-python \
-	test-java lint header header-check bench install baseline native clean
+	test-java fuzz lint header header-check bench bench-peers install baseline native clean
 
 help: ## list the targets
 	@echo "make demo    build llb, fetch the models once, and talk to one"
@@ -130,6 +132,9 @@ test-java: lib scripted-models ## the Java module
 	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then scripts/skip.sh "Java tests" "no JDK, 22 or later"; \
 	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
 
+fuzz: ## fuzz the template layer: FUZZ_SECONDS for each target (needs a nightly compiler)
+	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
+
 lint: ready ## formatting, clippy, and whether NOTICE names every crate
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
@@ -146,8 +151,13 @@ header-check: ## compare include/llb.h with the code
 	@diff -u include/llb.h target/header/llb.h || \
 		{ echo "include/llb.h is not what the code says; run: make header" >&2; exit 1; }
 
-bench: ready ## run the benchmarks
+bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
+
+# Without them the benchmark of templates measures llb alone, and says so.
+bench-peers:
+	@$(STEP) "peers of the benchmarks" benches/template/setup.sh || \
+		scripts/skip.sh "peers of the template benchmark" "they could not be fetched"
 
 install: lib ## install library, header, pkg-config and CMake files: make install PREFIX=/usr [DESTDIR=...]
 	@scripts/install.sh "$(RELEASE)" "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" "$(SOVERSION)" "$(VERSION)"

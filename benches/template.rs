@@ -1,0 +1,327 @@
+//! Templates against transformers, bare jinja2 and @huggingface/jinja: rendering a request, and compiling.
+//!
+//! Rendering is the same work on all sides: JSON text of a conversation in, prompt out, the template compiled before. All
+//! must write the same text, equal to the golden where there is one, or the row is not measured. Peers are processes of
+//! their own that time themselves. Every round measures all of them, in turning order; ratios are taken round by round, and
+//! a figure is the median of the rounds. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+#![allow(clippy::print_stdout, reason = "a program for a terminal")]
+
+#[path = "template/data.rs"]
+mod data;
+#[allow(dead_code, reason = "no model is used here")]
+#[path = "measure/mod.rs"]
+mod measure;
+#[path = "template/peer.rs"]
+mod peer;
+
+use std::time::Duration;
+
+use data::{Conversation, Data, Golden, NOW, Template};
+use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+use llb::template_request;
+use measure::{Figures, timed};
+use peer::Peer;
+use serde_json::{Value, json};
+
+/// How long one measurement should take at least: renders are repeated up to that.
+const BATCH: Duration = Duration::from_millis(4);
+/// How long a contestant runs before it is measured; JIT compilers need it.
+const WARM_UP: Duration = Duration::from_millis(150);
+
+/// Who renders.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    /// `Templates::render`, the template compiled.
+    Llb,
+    /// `llb_template_render`: the template is in the request, polyfills are off.
+    Request,
+    Transformers,
+    Jinja2,
+    Node,
+}
+
+const ALL: [Who; 5] = [Who::Llb, Who::Request, Who::Transformers, Who::Jinja2, Who::Node];
+
+fn main() {
+    let Some(data) = Data::read() else { return };
+    let rounds = measure::number("LLB_ROUNDS", 15);
+    let mut bench = Bench { python: Peer::python(), node: Peer::node(), rounds };
+    render(&mut bench, &data);
+    compile(&mut bench, &data);
+}
+
+struct Bench {
+    python: Option<Peer>,
+    node: Option<Peer>,
+    rounds: usize,
+}
+
+/// What one row renders.
+struct Row<'a> {
+    templates: &'a Templates,
+    conversation: String,
+    request: String,
+}
+
+fn render(bench: &mut Bench, data: &Data) {
+    println!("\nrendering: microseconds, and how many times as long as llb; {} rounds", bench.rounds);
+    println!(
+        "{:<15} {:<15} {:>7} {:>9} {:>9} {:>12} {:>9} {:>9}   {:>12} {:>7} {:>8}",
+        "template",
+        "conversation",
+        "bytes",
+        "llb",
+        "request",
+        "transformers",
+        "jinja2",
+        "hf/jinja",
+        "transformers",
+        "jinja2",
+        "hf/jinja"
+    );
+    let mut ratios: [Figures; 3] = Default::default();
+    for template in &data.templates {
+        let templates = Templates::compile(&sources(template, &template.source), &Limits::default()).expect("it compiles");
+        let ready = [&mut bench.python, &mut bench.node].map(|peer| {
+            let compiled = |peer: &mut Peer| peer.compile(&template.source, &template.bos_token, &template.eos_token, NOW);
+            peer.as_mut()
+                .is_some_and(|peer| compiled(peer).inspect_err(|error| println!("{}: {error}", template.label)).is_ok())
+        });
+        for conversation in &data.conversations {
+            let golden = data.golden(template, conversation);
+            if !matches!(golden, Golden::Refused)
+                && let Some(row) = render_row(bench, ready, template, &templates, conversation, golden)
+            {
+                for (all, of_row) in ratios.iter_mut().zip(row) {
+                    all.push(of_row);
+                }
+            }
+        }
+    }
+    let median = |of: &Figures| median(&Figures(of.0.iter().copied().filter(|ratio| !ratio.is_nan()).collect()));
+    let [transformers, jinja2, node] = ratios.each_ref().map(median);
+    println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "median of the rows");
+    let least = |of: &Figures| format!("{:.1}", of.min());
+    let [transformers, jinja2, node] = ratios.each_ref().map(least);
+    println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "least of the rows");
+}
+
+/// Prints a row; how many times as long as llb the peers take, or None where there is nothing to measure.
+fn render_row(
+    bench: &mut Bench,
+    [python, node]: [bool; 2],
+    template: &Template,
+    templates: &Templates,
+    conversation: &Conversation,
+    golden: Golden<'_>,
+) -> Option<[f64; 3]> {
+    let row = Row { templates, conversation: conversation.json.to_string(), request: request(template, &conversation.json) };
+    let name = format!("{:<15} {:<15}", template.label, conversation.label);
+    let expected = match (golden, bench.run(&row, Who::Llb, 1)) {
+        (Golden::Text(text), _) => text.to_owned(),
+        (_, Ok((_, text))) => text,
+        // A conversation of ours that this template refuses.
+        (_, Err(_)) => return None,
+    };
+    let mut times = [0; ALL.len()];
+    for (who, times) in ALL.into_iter().zip(&mut times) {
+        let there = match who {
+            Who::Llb | Who::Request => true,
+            Who::Transformers | Who::Jinja2 => python,
+            Who::Node => node,
+        };
+        if there {
+            match bench.run(&row, who, 1) {
+                Ok((_, text)) if text == expected => *times = bench.warm_up(&row, who),
+                Ok((_, text)) => println!("{name} {}: {}", label(who), difference(&expected, &text)),
+                Err(error) => println!("{name} {}: {error}", label(who)),
+            }
+        }
+    }
+    let mut figures: [Figures; ALL.len()] = Default::default();
+    for round in 0..bench.rounds {
+        let mut order = [0, 1, 2, 3, 4];
+        order.rotate_left(round % ALL.len());
+        for who in order.into_iter().filter(|who| times[*who] > 0) {
+            let (seconds, _) = bench.run(&row, ALL[who], times[who]).expect("it rendered before");
+            figures[who].push(seconds * 1e6);
+        }
+    }
+    let [llb, request, transformers, jinja2, node] = &figures;
+    let ratios = [transformers, jinja2, node].map(|peer| peer.over(llb));
+    println!(
+        "{name} {:>7} {:>9} {:>9} {:>12} {:>9} {:>9}   {:>12} {:>7} {:>8}",
+        expected.len(),
+        median(llb),
+        median(request),
+        median(transformers),
+        median(jinja2),
+        median(node),
+        median(&ratios[0]),
+        median(&ratios[1]),
+        median(&ratios[2]),
+    );
+    Some(ratios.map(|ratio| ratio.median()))
+}
+
+impl Bench {
+    /// Renders so many times; seconds of each, and the text.
+    fn run(&mut self, row: &Row<'_>, who: Who, times: usize) -> Result<(f64, String), String> {
+        let repeat = |once: &dyn Fn() -> llb::error::Result<String>| {
+            let (took, text) = timed(|| {
+                let mut text = String::new();
+                for _ in 0..times {
+                    text = once()?;
+                }
+                Ok(text)
+            });
+            let text: llb::error::Result<String> = text;
+            Ok((took.as_secs_f64() / times as f64, text.map_err(|error| error.to_string())?))
+        };
+        match who {
+            Who::Llb => repeat(&|| render_once(row.templates, &row.conversation)),
+            Who::Request => repeat(&|| request_once(&row.request)),
+            Who::Transformers | Who::Jinja2 => {
+                self.python.as_mut().ok_or("no such peer")?.render(&row.conversation, times, who == Who::Jinja2)
+            }
+            Who::Node => self.node.as_mut().ok_or("no such peer")?.render(&row.conversation, times, false),
+        }
+    }
+
+    /// Runs for a while; how many renders then fill a measurement.
+    fn warm_up(&mut self, row: &Row<'_>, who: Who) -> usize {
+        let mut times = 1;
+        let mut spent = 0.0;
+        loop {
+            let (seconds, _) = self.run(row, who, times).expect("it rendered before");
+            spent += seconds * times as f64;
+            times = ((BATCH.as_secs_f64() / seconds).ceil() as usize).clamp(1, 10_000);
+            if spent >= WARM_UP.as_secs_f64() {
+                return times;
+            }
+        }
+    }
+}
+
+/// The work that all sides are timed for.
+fn render_once(templates: &Templates, conversation: &str) -> llb::error::Result<String> {
+    let context: Value = llb::api::parse(conversation, "conversation")?;
+    templates.render(&RenderInput {
+        messages: context["messages"].as_array().map(Vec::as_slice).unwrap_or_default(),
+        tools: context["tools"].as_array().map(Vec::as_slice),
+        documents: context["documents"].as_array().map(Vec::as_slice),
+        add_generation_prompt: context["add_generation_prompt"] == true,
+        kwargs: context["kwargs"].as_object(),
+        now: LocalTime::parse(NOW)?,
+        raw: false,
+    })
+}
+
+fn request_once(request: &str) -> llb::error::Result<String> {
+    let mut reply = template_request::render(request)?;
+    match reply["prompt"].take() {
+        Value::String(prompt) => Ok(prompt),
+        _ => Ok(String::new()),
+    }
+}
+
+fn request(template: &Template, conversation: &Value) -> String {
+    let mut request = json!({
+        "chat_template": template.source,
+        "bos_token": template.bos_token,
+        "eos_token": template.eos_token,
+        "polyfills": { "apply_polyfills": false },
+        "messages": conversation["messages"],
+        "add_generation_prompt": conversation["add_generation_prompt"],
+        "chat_template_kwargs": conversation["kwargs"],
+        "now": NOW,
+    });
+    for optional in ["tools", "documents"] {
+        if let Some(value) = conversation.get(optional) {
+            request[optional] = value.clone();
+        }
+    }
+    request.to_string()
+}
+
+/// Every round has a text of its own, so that no side finds it in a cache; llb's second call has the same text again.
+fn compile(bench: &mut Bench, data: &Data) {
+    println!("\ncompiling: microseconds; llb_template_info compiles, probes and tries the output format");
+    println!(
+        "{:<15} {:>7} {:>9} {:>12} {:>12}   {:>9} {:>9}",
+        "template", "bytes", "llb", "info, first", "info, again", "jinja2", "hf/jinja"
+    );
+    for template in &data.templates {
+        let mut figures: [Figures; 5] = Default::default();
+        for round in 0..=bench.rounds {
+            let source = format!("{}{{# {round} #}}", template.source);
+            let request = json!({ "chat_template": source, "bos_token": template.bos_token, "eos_token": template.eos_token });
+            let request = request.to_string();
+            let mut order = [0, 1, 2, 3];
+            order.rotate_left(round % 4);
+            for who in order {
+                let (bos_token, eos_token) = (&template.bos_token, &template.eos_token);
+                let peer = |peer: &mut Option<Peer>| peer.as_mut()?.compile(&source, bos_token, eos_token, NOW).ok();
+                let seconds = match who {
+                    0 => Some(
+                        timed(|| Templates::compile(&sources(template, &source), &Limits::default()).is_ok()).0.as_secs_f64(),
+                    ),
+                    1 => {
+                        let [first, again] = [(); 2].map(|()| timed(|| template_request::info(&request)));
+                        assert_eq!(first.1.ok(), again.1.ok(), "the second answer is the first");
+                        // The round before the first is not counted.
+                        if round > 0 {
+                            figures[2].push(again.0.as_secs_f64() * 1e6);
+                        }
+                        Some(first.0.as_secs_f64())
+                    }
+                    2 => peer(&mut bench.python),
+                    _ => peer(&mut bench.node),
+                };
+                if let (Some(seconds), 1..) = (seconds, round) {
+                    figures[[0, 1, 3, 4][who]].push(seconds * 1e6);
+                }
+            }
+        }
+        let [llb, first, again, jinja2, node] = figures.each_ref().map(median);
+        println!(
+            "{:<15} {:>7} {llb:>9} {first:>12} {again:>12}   {jinja2:>9} {node:>9}",
+            template.label,
+            template.source.len()
+        );
+    }
+}
+
+fn sources(template: &Template, source: &str) -> Sources {
+    Sources {
+        default: Some(source.to_owned()),
+        tool_use: None,
+        bos_token: template.bos_token.clone(),
+        eos_token: template.eos_token.clone(),
+    }
+}
+
+fn label(who: Who) -> &'static str {
+    match who {
+        Who::Llb => "llb",
+        Who::Request => "llb_template_render",
+        Who::Transformers => "transformers",
+        Who::Jinja2 => "jinja2",
+        Who::Node => "@huggingface/jinja",
+    }
+}
+
+/// A median with as many digits as say something, or a dash.
+fn median(figures: &Figures) -> String {
+    match figures.median() {
+        none if none.is_nan() => "-".to_owned(),
+        small if small < 100.0 => format!("{small:.1}"),
+        large => format!("{large:.0}"),
+    }
+}
+
+fn difference(expected: &str, text: &str) -> String {
+    let same = expected.chars().zip(text.chars()).take_while(|(a, b)| a == b).count();
+    let from_there = |text: &str| text.chars().skip(same.saturating_sub(10)).take(40).collect::<String>();
+    format!("NOT the same text: {:?}, expected {:?}", from_there(text), from_there(expected))
+}

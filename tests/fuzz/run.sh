@@ -1,0 +1,44 @@
+#!/bin/sh
+# Fuzz the template layer: tests/fuzz/run.sh [TARGET...], all targets without one.
+#
+# FUZZ_SECONDS for each target (600), FUZZ_ARGS for libFuzzer. Corpus, findings and the build are in target/fuzz. Every target runs, whatever the
+# others found; the exit status tells whether one found something. Needs a nightly compiler; cargo-fuzz is built when it
+# is not there.
+set -eu
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+fuzz=$root/target/fuzz
+version=0.13.2
+seconds=${FUZZ_SECONDS:-600}
+conformance=${LLB_CONFORMANCE:-$root/../shared/conformance}
+# A target folder of its own: all crates are compiled with coverage counters.
+export CARGO_TARGET_DIR="$fuzz/build"
+
+cargo +nightly --version >/dev/null 2>&1 || { echo "run: rustup toolchain install nightly" >&2; exit 1; }
+PATH=$fuzz/tools/bin:$PATH
+command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --version "$version" --root "$fuzz/tools" cargo-fuzz
+
+if [ -d "$conformance" ]; then
+    python3 "$root/tests/fuzz/seeds.py" "$conformance" "$fuzz/corpus"
+else
+    "$root/scripts/skip.sh" "seeds of the fuzz targets" "no conformance data at $conformance"
+fi
+
+[ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info
+found=
+for target in "$@"; do
+    case $target in
+        # As bytes of a grammar or of messages: short ones say as much.
+        template_grammar | template_messages) length=4096 dict= ;;
+        *) length=32768 dict=-dict=$root/tests/fuzz/jinja.dict ;;
+    esac
+    mkdir -p "$fuzz/corpus/$target" "$fuzz/artifacts/$target"
+    echo "    $target: $seconds s"
+    # No sanitizer: the code is safe Rust, and runs faster so.
+    # shellcheck disable=SC2086 # no dictionary is no argument, and FUZZ_ARGS may be several
+    cargo +nightly fuzz run -s none --fuzz-dir "$root/tests/fuzz" "$target" "$fuzz/corpus/$target" -- \
+        -max_total_time="$seconds" -max_len="$length" -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 \
+        -artifact_prefix="$fuzz/artifacts/$target/" $dict ${FUZZ_ARGS:-} >"$fuzz/$target.log" 2>&1 || found="$found $target"
+    grep -a 'stat::number_of_executed_units\|panicked at\|SUMMARY' "$fuzz/$target.log" | tail -n 3 | sed 's/^/    /'
+done
+[ -z "$found" ] || { echo "found something:$found (target/fuzz/TARGET.log, target/fuzz/artifacts)" >&2; exit 1; }

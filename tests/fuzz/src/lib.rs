@@ -1,0 +1,132 @@
+//! What the fuzz targets share: fixed conversations, and what must hold whatever a template says.
+
+pub mod grammar;
+
+use std::time::{Duration, Instant};
+
+use llb::error::{Code, Error, Result};
+use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+use serde_json::{Map, Value, json};
+
+/// No call may take longer, with debug assertions and coverage counters in it: the limits end a render long before.
+const LONGEST_CALL: Duration = Duration::from_secs(30);
+
+/// A conversation.
+pub struct Conversation {
+    pub messages: Vec<Value>,
+    pub tools: Vec<Value>,
+    pub documents: Vec<Value>,
+    pub kwargs: Map<String, Value>,
+    pub add_generation_prompt: bool,
+    pub raw: bool,
+}
+
+/// System, question, reasoning, calls, results, parts: what templates look for.
+pub fn conversation() -> Conversation {
+    let call = |id: &str, arguments: Value| {
+        let function = json!({ "name": "add", "arguments": arguments });
+        json!({ "id": id, "type": "function", "function": function })
+    };
+    let parts = json!([{ "type": "text", "text": "and " }, { "type": "image" }, { "type": "text", "text": "now?" }]);
+    let messages = vec![
+        json!({ "role": "system", "content": "Be brief. <b>\"é\"</b>" }),
+        json!({ "role": "user", "content": "1 + 2?\n" }),
+        json!({ "role": "assistant", "content": null, "reasoning_content": "let me add",
+            "tool_calls": [call("call_1", json!({ "a": 1, "b": 2.5 })), call("call_2", json!("{\"a\": [null, true]}"))] }),
+        json!({ "role": "tool", "tool_call_id": "call_1", "name": "add", "content": "3" }),
+        json!({ "role": "tool", "tool_call_id": "call_2", "name": "add", "content": [{ "type": "text", "text": "x" }] }),
+        json!({ "role": "assistant", "content": "<think>hm</think>3" }),
+        json!({ "role": "user", "content": parts }),
+    ];
+    let properties = json!({ "a": { "type": "number" }, "b": { "type": ["integer", "null"] } });
+    let parameters = json!({ "type": "object", "properties": properties,
+        "required": ["a"] });
+    let function = json!({ "name": "add", "description": "Adds.", "parameters": parameters });
+    let kwargs = json!({ "enable_thinking": true, "reasoning_effort": "low", "n": -3, "x": 0.1, "list": [3, 1, 2],
+        "deep": { "a": { "b": [] } } });
+    Conversation {
+        messages,
+        tools: vec![json!({ "type": "function", "function": function })],
+        documents: vec![json!({ "title": "a title", "text": "a text" })],
+        kwargs: kwargs.as_object().cloned().unwrap_or_default(),
+        add_generation_prompt: true,
+        raw: false,
+    }
+}
+
+/// The limits of a caller who is in a hurry, and those that are used when nobody says anything.
+pub fn limits(small: bool) -> Limits {
+    if small { Limits { fuel: 20_000, output_bytes: 4096, recursion: 60 } } else { Limits::default() }
+}
+
+pub fn sources(template: &str) -> Sources {
+    Sources { default: Some(template.to_owned()), tool_use: None, bos_token: "<s>".to_owned(), eos_token: "</s>".to_owned() }
+}
+
+/// Compiles, and says how it went; a failure is checked.
+pub fn compile(template: &str, limits: &Limits) -> Option<Templates> {
+    in_time(|| Templates::compile(&sources(template), limits)).map_err(|error| sound(&error)).ok()
+}
+
+/// Renders, and checks what comes of it.
+pub fn render(templates: &Templates, conversation: &Conversation, limits: &Limits) -> Option<String> {
+    let now = LocalTime::parse("2026-01-31T09:30:00").expect("this is a date");
+    let rendered = in_time(|| {
+        templates.render(&RenderInput {
+            messages: &conversation.messages,
+            tools: Some(&conversation.tools),
+            documents: Some(&conversation.documents),
+            add_generation_prompt: conversation.add_generation_prompt,
+            kwargs: Some(&conversation.kwargs),
+            now,
+            raw: conversation.raw,
+        })
+    });
+    match rendered {
+        Ok(text) => {
+            assert!(text.len() <= limits.output_bytes, "{} bytes", text.len());
+            Some(text)
+        }
+        Err(error) => {
+            sound(&error);
+            None
+        }
+    }
+}
+
+/// One of the `llb_template_*` requests.
+pub fn request(call: fn(&str) -> Result<Value>, request: &str) -> Option<Value> {
+    match in_time(|| call(request)) {
+        Ok(reply) => {
+            assert!(reply["type"].is_string(), "{reply}");
+            no_fault_inside(&reply["evidence"]);
+            Some(reply)
+        }
+        Err(error) => {
+            sound(&error);
+            None
+        }
+    }
+}
+
+/// An error is one that a caller can do something about: never a panic that was caught.
+fn sound(error: &Error) {
+    assert_ne!(error.code(), Code::InternalBridgeError, "{error}");
+    let kind = error.details().and_then(|details| details.get("kind"));
+    assert!(kind.is_none_or(|kind| kind != "engine"), "a panic was caught: {error}");
+    assert!(!error.message().is_empty(), "an error says what is wrong");
+}
+
+/// A probe that panicked is told in the evidence of its flag.
+fn no_fault_inside(evidence: &Value) {
+    for (flag, evidence) in evidence.as_object().into_iter().flatten() {
+        assert!(evidence["error"]["kind"] != "engine", "a panic was caught: {flag}: {evidence}");
+    }
+}
+
+fn in_time<T>(run: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = run();
+    assert!(start.elapsed() < LONGEST_CALL, "took {:?}", start.elapsed());
+    result
+}

@@ -36,7 +36,8 @@ mod watch;
 use std::ops::Range;
 
 pub(crate) use budget::{Bounds, Budget};
-pub(crate) use error::{Error, Kind};
+pub(crate) use error::Error;
+pub(crate) use number::float as print_float;
 pub(crate) use interpreter::Context;
 pub(crate) use text::{Mark, Text};
 pub(crate) use value::Value;

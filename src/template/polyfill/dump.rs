@@ -4,7 +4,7 @@ use serde_json::Number;
 
 use super::node::Node;
 use super::text::Text;
-use crate::template::value;
+use crate::jinja::print_float;
 
 /// `json.dumps(node, indent=2)`.
 pub(super) fn indented(node: &Node) -> Text {
@@ -75,7 +75,7 @@ fn close(out: &mut Text, depth: Option<usize>, empty: bool, bracket: &str) {
 
 fn print(number: &Number) -> String {
     match number.as_f64() {
-        Some(float) if number.is_f64() => value::float(float),
+        Some(float) if number.is_f64() => print_float(float),
         _ => number.to_string(),
     }
 }

@@ -48,6 +48,8 @@ pub struct Format {
     /// Whether a fenced block that holds nothing but a call of a given tool counts as that call. Small models fall back to
     /// it even when their template teaches tags.
     pub fenced_calls: bool,
+    /// Whether a reply that is one object `{"tool_calls": […], "content"}` is those calls and that content.
+    pub envelope: bool,
     /// Whether a round trip through the model's own template returned what went in.
     pub verified: bool,
 }
@@ -56,6 +58,11 @@ impl Format {
     /// Calls as JSON between `<tool_call>` tags, reasoning between `<think>` tags.
     pub fn hermes() -> Format {
         families::hermes::format()
+    }
+
+    /// Calls as the polyfill for templates without tool calls writes them.
+    pub fn polyfilled() -> Format {
+        families::polyfilled::format()
     }
 
     /// Markers the detokeniser must show even when they are control tokens.

@@ -6,6 +6,7 @@
 
 mod committed;
 mod ending;
+mod envelope;
 mod fenced;
 mod tagged;
 
@@ -13,6 +14,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use self::envelope::Envelope;
 use self::fenced::Fence;
 use self::tagged::{Candidate, Gap, Opened};
 use super::Format;
@@ -79,6 +81,8 @@ enum State {
     FenceObject(Box<Candidate>),
     /// Behind the object of a fence, where its end is due.
     FenceEnd(Box<Candidate>),
+    /// Inside an object that may be the whole reply, with its calls in it.
+    Envelope(Box<Envelope>),
     /// A whole call inside reasoning: a call if the reasoning never closes, text if it does.
     Suspended(Gap),
 }
@@ -165,7 +169,9 @@ impl Recogniser {
 
     fn step(&mut self, c: char) {
         match std::mem::replace(&mut self.state, State::Text) {
+            State::Text if c == '{' && self.may_open_envelope() => self.open_envelope(c),
             State::Text => self.text_step(c),
+            State::Envelope(envelope) => self.envelope_step(envelope, c),
             State::Opened(opened) => self.opened_step(opened, c),
             State::Object(candidate) => self.object_step(candidate, c),
             State::Closing(gap) => self.closing_step(gap, c),

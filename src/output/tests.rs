@@ -706,3 +706,58 @@ fn passes(case: &Value) -> bool {
     }
     passed
 }
+
+/// One text under the polyfilled format.
+#[track_caller]
+fn polyfilled(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) -> Parsed {
+    let parsed = parse(&Format::polyfilled(), &tools(), PLAIN, text);
+    let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+    let codes: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+    assert_eq!((parsed.content.as_str(), &got[..], &codes[..]), (content, calls, diagnostics), "{text:?}");
+    parsed
+}
+
+#[test]
+fn calls_as_the_polyfill_writes_them() {
+    let odd = "{\"a\": [1.50, 1234567890123456789012345, \"}]<tool_call>\\\"\"], \"tool_calls\": {}}";
+    let one = |arguments: &str| {
+        format!("{{\n  \"tool_calls\": [\n    {{\"name\": \"f\", \"arguments\": {arguments}, \"id\": \"x\"}}\n  ]")
+    };
+    polyfilled(&format!("{}\n}}", one(F1.1)), "", &[F1], &[]);
+    polyfilled(&format!("\n {}, \"content\": \"Let \\\"me\\\" see.\"}}\n", one(odd)), "Let \"me\" see.", &[("f", odd)], &[]);
+    polyfilled(
+        "{\"content\":null,\"tool_calls\":[{\"name\":\"f\",\"arguments\":{\"a\": 1}},{\"name\":\"g\"}]}",
+        "",
+        &[F1, ("g", "{}")],
+        &["arguments_missing"],
+    );
+    polyfilled(&format!("{}}} Done.", one("\"{}\"")), "Done.", &[("f", "{}")], &["arguments_string_unwrapped"]);
+    polyfilled(C, "", &[F1], &[]);
+    let cut = polyfilled(&one(F1.1), "", &[], &["truncated_call"]);
+    assert!(!cut.complete && cut.leftover == [one(F1.1)]);
+}
+
+#[test]
+fn other_objects_are_text_under_the_polyfilled_format() {
+    for text in [
+        "{\"a\": 1}",
+        "{}",
+        "{",
+        "{\"con",
+        "{\"tool_calls\": []}",
+        "{\"tool_calls\": \"f\"}",
+        "{\"tool_calls\": [1]}",
+        "{\"tool_calls\": {}}",
+        "{\"content\": \"c\"}",
+        "{not JSON}",
+        "Look: {\"tool_calls\": [{\"name\": \"f\", \"arguments\": {}}]}",
+    ] {
+        polyfilled(text, text, &[], &[]);
+    }
+    let text = "{\"tool_calls\": [{\"id\": \"x\"}]}";
+    polyfilled(text, text, &[], &["malformed_call"]);
+    polyfilled(&format!("{{\"a\": {C}"), "{\"a\":", &[F1], &[]);
+    let tools = tools();
+    let parsed = parse(&Format::polyfilled(), &tools, NO_CALLS, "{\"tool_calls\": [{\"name\": \"f\"}]}");
+    assert_eq!((parsed.content.as_str(), parsed.tool_calls.len()), ("{\"tool_calls\": [{\"name\": \"f\"}]}", 0));
+}

@@ -1,4 +1,4 @@
-//! Hermes: one JSON object per pair of tags. Also what our own polyfill teaches a model without a format.
+//! Hermes: one JSON object per pair of tags.
 //!
 //! ```text
 //! <tool_call>
@@ -25,6 +25,7 @@ pub(in crate::output) fn format() -> Format {
         wrapper_key: Some(Cow::Borrowed("function")),
         reasoning: Some(ReasoningMarkers { open: Cow::Borrowed("<think>"), close: Cow::Borrowed("</think>") }),
         fenced_calls: true,
+        envelope: false,
         verified: false,
     }
 }

@@ -1,6 +1,7 @@
 //! The families, one file of data each.
 
 pub(super) mod hermes;
+pub(super) mod polyfilled;
 
 use super::Format;
 

@@ -28,6 +28,8 @@ impl Recogniser {
                 }
                 self.again(&gap.tail);
             }
+            State::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
+            State::Envelope(envelope) => self.text_all(&envelope.held),
             State::Fence(fence) => self.text_all(&fence.held),
             State::FenceObject(candidate) => self.text_all(&candidate.held),
             State::FenceEnd(candidate) => {

@@ -8,6 +8,7 @@ use super::budget::Budget;
 use super::compare::{self, MAX_DEPTH, too_deep};
 use super::error::{Error, Result};
 use super::number;
+use super::object::Object;
 use super::print::{Piece, push_piece};
 use super::text::{Text, TextBuilder};
 use super::value::Value;
@@ -97,6 +98,11 @@ fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, layout: &Lay
             }
             close(out, layout, depth, entries.is_empty())?;
             out.push("}")
+        }
+        // Python has no JSON of a generator. Templates that were written for other engines count on a list.
+        Value::Object(object) if let Object::Generator(generator) = &**object => {
+            let items = Value::list(budget, generator.left())?;
+            write(out, budget, &items, layout, depth)
         }
         other => Err(Error::value(format!("Object of type {} is not JSON serializable", other.type_name()))),
     }

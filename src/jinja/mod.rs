@@ -9,6 +9,8 @@ mod ast;
 mod attribute;
 mod budget;
 mod compare;
+#[cfg(test)]
+mod conformance;
 mod error;
 mod evaluate;
 mod filters;

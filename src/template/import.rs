@@ -170,3 +170,9 @@ fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
     entries.insert(0, thinking);
     entries
 }
+
+/// A plain value, for tests.
+#[cfg(test)]
+pub(crate) fn plain(json: &serde_json::Value) -> Value {
+    value(json, "", &mut Wanted::Values)
+}

@@ -52,6 +52,8 @@ pub use traits::{
 use crate::api::Polyfills;
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Template, Text, Value};
+#[cfg(test)]
+pub(crate) use import::plain as import_for_tests;
 use import::{Origins, Wanted};
 pub use polyfill::Polyfilled;
 use prober::Prober;

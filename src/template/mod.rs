@@ -31,6 +31,7 @@ mod switches;
 mod template_caps;
 mod tojson;
 mod traits;
+mod turns;
 mod value;
 
 #[cfg(test)]

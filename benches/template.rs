@@ -17,7 +17,7 @@ mod peer;
 use std::time::Duration;
 
 use data::{Conversation, Data, Golden, NOW, Template};
-use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+use llb::template::{LocalTime, RenderInput, Sources, Templates};
 use llb::template_request;
 use measure::{Figures, timed};
 use peer::Peer;
@@ -81,7 +81,7 @@ fn render(bench: &mut Bench, data: &Data) {
     );
     let mut ratios: [Figures; 3] = Default::default();
     for template in &data.templates {
-        let templates = Templates::compile(&sources(template, &template.source), &Limits::default()).expect("it compiles");
+        let templates = Templates::compile(&sources(template, &template.source)).expect("it compiles");
         let ready = [&mut bench.python, &mut bench.node].map(|peer| {
             let compiled = |peer: &mut Peer| peer.compile(&template.source, &template.bos_token, &template.eos_token, NOW);
             peer.as_mut()
@@ -206,15 +206,15 @@ impl Bench {
 /// The work that all sides are timed for.
 fn render_once(templates: &Templates, conversation: &str) -> llb::error::Result<String> {
     let context: Value = llb::api::parse(conversation, "conversation")?;
-    templates.render(&RenderInput {
-        messages: context["messages"].as_array().map(Vec::as_slice).unwrap_or_default(),
+    let messages = context["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let prompt = templates.render(&RenderInput {
         tools: context["tools"].as_array().map(Vec::as_slice),
         documents: context["documents"].as_array().map(Vec::as_slice),
         add_generation_prompt: context["add_generation_prompt"] == true,
         kwargs: context["kwargs"].as_object(),
-        now: LocalTime::parse(NOW)?,
-        raw: false,
-    })
+        ..RenderInput::new(messages, LocalTime::parse(NOW)?)
+    })?;
+    Ok(prompt.text)
 }
 
 fn request_once(request: &str) -> llb::error::Result<String> {
@@ -263,9 +263,7 @@ fn compile(bench: &mut Bench, data: &Data) {
                 let (bos_token, eos_token) = (&template.bos_token, &template.eos_token);
                 let peer = |peer: &mut Option<Peer>| peer.as_mut()?.compile(&source, bos_token, eos_token, NOW).ok();
                 let seconds = match who {
-                    0 => Some(
-                        timed(|| Templates::compile(&sources(template, &source), &Limits::default()).is_ok()).0.as_secs_f64(),
-                    ),
+                    0 => Some(timed(|| Templates::compile(&sources(template, &source)).is_ok()).0.as_secs_f64()),
                     1 => {
                         let [first, again] = [(); 2].map(|()| timed(|| template_request::info(&request)));
                         assert_eq!(first.1.ok(), again.1.ok(), "the second answer is the first");

@@ -19,6 +19,9 @@ pub fn info(request: &str) -> Result<Value> {
     let mut reply = json!({ "type": "template_info" });
     if let Value::Object(reply) = &mut reply {
         reply.extend(verdict.to_json());
+        if fields.boolean("compat")? == Some(true) {
+            verdict.add_compat(reply);
+        }
     }
     Ok(with_ignored_keys(reply, &fields))
 }

@@ -170,6 +170,19 @@ impl Verdict {
         members
     }
 
+    /// Adds what minja's own algorithm says to the evidence of flags on which it differs; null where it cannot be computed.
+    pub fn add_compat(&self, members: &mut Map<String, Value>) {
+        let Some(Value::Object(evidence)) = members.get_mut("evidence") else { return };
+        let ours = self.templates.traits().0.caps.to_json();
+        for (flag, theirs) in self.templates.minja_caps() {
+            if let Some(Value::Object(entry)) = evidence.get_mut(&flag)
+                && ours[&flag] != theirs
+            {
+                entry.insert("compat".to_owned(), theirs);
+            }
+        }
+    }
+
     /// The refusal of the gate, with what was tried, what was seen, and what to do next.
     pub fn refusal(&self, header: &ModelHeader) -> Error {
         let variant = self.templates.variant(true);
@@ -264,6 +277,20 @@ mod tests {
         assert_eq!(members["evidence"].as_object().unwrap().len(), 21);
         assert_eq!(members["evidence"]["supports_system_role"].get("caps"), None);
         assert_eq!(members["evidence"]["supports_string_content"]["status"], "yes");
+    }
+
+    #[test]
+    fn what_minja_says_where_it_differs() {
+        // Part of any type: for minja a format of reasoning.
+        let source = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content|join('', attribute='text') }}{% endif %}{% endfor %}";
+        let verdict = Verdict::of(&Sources { default: Some(source.to_owned()), ..Sources::default() }).unwrap();
+        let mut members = verdict.to_json();
+        assert_eq!(members["evidence"]["reasoning_format"].get("compat"), None);
+        verdict.add_compat(&mut members);
+        let evidence = &members["evidence"];
+        assert_eq!(evidence["reasoning_format"]["compat"], "THOUGHTS_CONTENT_BLOCK");
+        assert_eq!(evidence["requires_non_null_content"].get("compat"), Some(&Value::Null));
+        assert_eq!(evidence["supports_system_role"].get("compat"), None);
     }
 
     #[test]

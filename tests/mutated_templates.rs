@@ -286,17 +286,15 @@ fn damaged_templates_are_rendered_or_refused() {
             bos_token: "<s>".to_owned(),
             eos_token: "</s>".to_owned(),
         };
-        let Some(ready) = faults.check(Templates::compile(&sources, &limits), &template) else { continue };
+        let Some(ready) = faults.check(Templates::compile(&sources), &template) else { continue };
         compiled += 1;
         let with_tools = !round.is_multiple_of(3);
         let prompt = ready.render(&RenderInput {
-            messages: if with_tools { &messages } else { &messages[..2] },
             tools: with_tools.then_some(&tools),
-            documents: None,
             add_generation_prompt: true,
-            kwargs: None,
-            now,
-            raw: false,
+            spans: true,
+            limits,
+            ..RenderInput::new(if with_tools { &messages } else { &messages[..2] }, now)
         });
         rendered += usize::from(faults.check(prompt, &template).is_some());
     }

@@ -14,8 +14,8 @@ pub mod response;
 mod sampling;
 mod tool;
 
-pub use limits::TemplateLimits;
 pub use id::{new_call_id, new_completion_id};
+pub use limits::TemplateLimits;
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub use request::{ChatRequest, ResponseFormat, StreamFormat};

@@ -55,9 +55,10 @@ impl Args {
 pub(crate) fn integer(value: &Value) -> Result<i64> {
     match value {
         Value::Big(_) => Err(Error::value("Python int too large to convert to C ssize_t")),
-        other => other.defined()?.as_int().ok_or_else(|| {
-            Error::value(format!("'{}' object cannot be interpreted as an integer", other.type_name()))
-        }),
+        other => other
+            .defined()?
+            .as_int()
+            .ok_or_else(|| Error::value(format!("'{}' object cannot be interpreted as an integer", other.type_name()))),
     }
 }
 

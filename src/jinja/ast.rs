@@ -24,18 +24,40 @@ pub(crate) enum StmtKind {
     /// Text outside of tags.
     Text(Box<str>),
     Print(Expr),
-    If { branches: Vec<(Expr, Vec<Stmt>)>, otherwise: Vec<Stmt> },
+    If {
+        branches: Vec<(Expr, Vec<Stmt>)>,
+        otherwise: Vec<Stmt>,
+    },
     For(Arc<For>),
-    Set { target: Target, value: Expr },
+    Set {
+        target: Target,
+        value: Expr,
+    },
     /// `{% set x %}…{% endset %}`; the filter applies to [`ExprKind::Captured`].
-    SetBlock { target: Target, filter: Option<Expr>, body: Vec<Stmt> },
+    SetBlock {
+        target: Target,
+        filter: Option<Expr>,
+        body: Vec<Stmt>,
+    },
     Macro(Arc<Macro>),
     /// `{% call(…) m(…) %}…{% endcall %}`
-    Call { caller: Arc<Macro>, call: Expr },
+    Call {
+        caller: Arc<Macro>,
+        call: Expr,
+    },
     /// `{% filter f %}…{% endfilter %}`; the filter applies to [`ExprKind::Captured`].
-    Filter { filter: Expr, body: Vec<Stmt> },
-    With { bindings: Vec<(Target, Expr)>, body: Vec<Stmt> },
-    Autoescape { enabled: Expr, body: Vec<Stmt> },
+    Filter {
+        filter: Expr,
+        body: Vec<Stmt>,
+    },
+    With {
+        bindings: Vec<(Target, Expr)>,
+        body: Vec<Stmt>,
+    },
+    Autoescape {
+        enabled: Expr,
+        body: Vec<Stmt>,
+    },
     /// `{% generation %}…{% endgeneration %}`
     Generation(Vec<Stmt>),
     Block(Vec<Stmt>),
@@ -113,7 +135,11 @@ pub(crate) enum ExprKind {
     Compare(Box<Expr>, Vec<(Comparison, Expr)>),
     And(Box<(Expr, Expr)>),
     Or(Box<(Expr, Expr)>),
-    Condition { test: Box<Expr>, then: Box<Expr>, otherwise: Option<Box<Expr>> },
+    Condition {
+        test: Box<Expr>,
+        then: Box<Expr>,
+        otherwise: Option<Box<Expr>>,
+    },
     /// The text that a block statement captured.
     Captured,
 }

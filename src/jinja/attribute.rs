@@ -43,9 +43,7 @@ pub(crate) fn own(budget: &Rc<Budget>, of: &Value, name: &Text) -> Result<Option
     }
     Ok(match of {
         Value::Namespace(namespace) => match namespace.get(name) {
-            Some(_) if name.starts_with('_') => {
-                Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone())))
-            }
+            Some(_) if name.starts_with('_') => Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))),
             found => found,
         },
         Value::Int(_) | Value::Big(_) | Value::Bool(_) | Value::Float(_) => number(of, name),
@@ -88,9 +86,7 @@ fn number(of: &Value, name: &Text) -> Option<Value> {
 
 fn loop_attribute(budget: &Rc<Budget>, of: &LoopObject, name: &Text) -> Result<Option<Value>> {
     let (index, length) = (of.index.get(), of.len());
-    let neighbour = |item: Option<&Value>, what| {
-        item.cloned().unwrap_or_else(|| Value::undefined(Undefined::Other(what)))
-    };
+    let neighbour = |item: Option<&Value>, what| item.cloned().unwrap_or_else(|| Value::undefined(Undefined::Other(what)));
     let _ = budget;
     Ok(Some(match name.as_str() {
         "index" => Value::count(index + 1),

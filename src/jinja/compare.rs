@@ -145,9 +145,7 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
                 budget.read(text.len())?;
                 Ok(text.contains(part.as_str()))
             }
-            other => {
-                Err(Error::value(format!("'in <string>' requires string as left operand, not {}", other.type_name())))
-            }
+            other => Err(Error::value(format!("'in <string>' requires string as left operand, not {}", other.type_name()))),
         },
         Value::List(list) | Value::Tuple(list) => {
             for item in list.items().iter() {

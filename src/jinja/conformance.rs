@@ -48,10 +48,15 @@ fn small_templates_as_transformers() {
         };
         if !equal {
             let ours = ours.map_err(|error| format!("{error:?}"));
-            differ.push(format!("{}: {} {}\n  wants {} {}\n  has   {ours:?}", case["group"], case["source"], case["vars"], case["text"], case["error"]));
+            differ.push(format!(
+                "{}: {} {}\n  wants {} {}\n  has   {ours:?}",
+                case["group"], case["source"], case["vars"], case["text"], case["error"]
+            ));
         }
     }
     let _ = writeln!(std::io::stderr(), "small templates: {} of {count} as transformers", count - differ.len());
-    if let Some(file) = std::env::var_os("LLB_CASES_OUT") { std::fs::write(file, differ.join("\n")).unwrap(); }
+    if let Some(file) = std::env::var_os("LLB_CASES_OUT") {
+        std::fs::write(file, differ.join("\n")).unwrap();
+    }
     assert!(differ.is_empty(), "{} differ", differ.len());
 }

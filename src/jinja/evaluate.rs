@@ -244,9 +244,7 @@ impl Interpreter<'_> {
             Object::Loop(of) => {
                 let [iterable] = args.bind("loop", ["iterable"], 1)?;
                 let Some((code, scope)) = &of.code else {
-                    return Err(Error::value(
-                        "The loop must have the 'recursive' marker to be called recursively.",
-                    ));
+                    return Err(Error::value("The loop must have the 'recursive' marker to be called recursively."));
                 };
                 let iterable = iterable.unwrap_or(Value::None);
                 let (code, scope, depth) = (std::sync::Arc::clone(code), *scope, of.depth + 1);

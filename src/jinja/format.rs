@@ -622,9 +622,7 @@ fn write_value(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, spec: 
     }
     let mut spec = parse_spec(spec)?;
     budget.can_allocate(spec.width)?;
-    let unknown = |kind: char| {
-        Error::value(format!("Unknown format code '{kind}' for object of type '{}'", value.type_name()))
-    };
+    let unknown = |kind: char| Error::value(format!("Unknown format code '{kind}' for object of type '{}'", value.type_name()));
     match value {
         Value::Text(text) => {
             if let Some(kind) = spec.kind.filter(|kind| *kind != 's') {
@@ -662,9 +660,7 @@ fn write_value(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, spec: 
                     let c = c.ok_or_else(|| Error::value("%c arg not in range(0x110000)"))?;
                     pad_text(out, &Text::plain(budget, c.to_string())?, &spec)
                 }
-                'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' => {
-                    float(out, budget, number.to_f64().unwrap_or(f64::INFINITY), spec)
-                }
+                'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' => float(out, budget, number.to_f64().unwrap_or(f64::INFINITY), spec),
                 other => Err(unknown(other)),
             }
         }
@@ -698,9 +694,7 @@ fn float(out: &mut TextBuilder, budget: &Rc<Budget>, number: f64, mut spec: Spec
             // Unlike `g`, at least one digit follows the point.
             if digits.contains(['.', 'e', 'n', 'i']) { digits } else { digits + ".0" }
         }
-        (Some('%'), precision) => {
-            float_digits(budget, positive * 100.0, 'f', precision.unwrap_or(6), spec.alternate)? + "%"
-        }
+        (Some('%'), precision) => float_digits(budget, positive * 100.0, 'f', precision.unwrap_or(6), spec.alternate)? + "%",
         (Some('n'), precision) => float_digits(budget, positive, 'g', precision.unwrap_or(6), spec.alternate)?,
         (Some(kind), precision) => float_digits(budget, positive, kind, precision.unwrap_or(6), spec.alternate)?,
     };

@@ -56,9 +56,7 @@ fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
         _ => return Err(Error::value(format!("range expected 1 to 3 arguments, got {}", numbers.len()))),
     };
     if range.len() > MAX_RANGE {
-        return Err(Error::limit(format!(
-            "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE})."
-        )));
+        return Err(Error::limit(format!("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE}).")));
     }
     Ok(Value::Range(Rc::new(range)))
 }

@@ -322,8 +322,7 @@ impl<'t> Interpreter<'t> {
                     return Err(Error::value(format!("too many values to unpack (expected {})", targets.len())));
                 }
                 if items.len() < targets.len() {
-                    let message =
-                        format!("not enough values to unpack (expected {}, got {})", targets.len(), items.len());
+                    let message = format!("not enough values to unpack (expected {}, got {})", targets.len(), items.len());
                     return Err(Error::value(message));
                 }
                 for (target, item) in targets.iter().zip(items) {
@@ -463,7 +462,9 @@ impl<'t> Interpreter<'t> {
             self.set_special("kwargs", kwargs);
         } else if let Some((name, _)) = named.first() {
             let message = match name.as_str() {
-                "caller" => format!("macro {title} was invoked with two values for the special caller argument. This is most likely a bug."),
+                "caller" => format!(
+                    "macro {title} was invoked with two values for the special caller argument. This is most likely a bug."
+                ),
                 name => format!("macro {title} takes no keyword argument {}", super::print::quoted_string(name)),
             };
             return Err(Error::value(message));

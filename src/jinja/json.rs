@@ -176,9 +176,7 @@ fn string(out: &mut TextBuilder, text: &Text, ensure_ascii: bool) -> Result<()> 
             '\r' => "\\r".to_owned(),
             '\t' => "\\t".to_owned(),
             '\0'..='\u{1f}' => format!("\\u{:04x}", u32::from(c)),
-            _ if ensure_ascii && c > '~' => {
-                c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
-            }
+            _ if ensure_ascii && c > '~' => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
             _ => continue,
         };
         push_piece(out, text, Piece::Verbatim(done..at))?;

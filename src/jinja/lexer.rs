@@ -50,8 +50,8 @@ impl TokenKind {
 
 /// Longest first.
 const OPERATORS: [&str; 25] = [
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|",
-    ",",
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":",
+    "|", ",",
 ];
 
 /// All tokens of a source, ending with [`TokenKind::End`].
@@ -247,7 +247,8 @@ impl<'s> Lexer<'s> {
             } else if first.is_ascii_digit() {
                 self.number()?;
             } else if first == '_' || first.is_alphanumeric() {
-                let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || is_identifier(c, true))).unwrap_or(rest.len());
+                let length =
+                    rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || is_identifier(c, true))).unwrap_or(rest.len());
                 let name = &rest[..length];
                 if !name.chars().enumerate().all(|(index, c)| is_identifier(c, index > 0)) {
                     return self.fail("Invalid character in identifier");
@@ -258,7 +259,11 @@ impl<'s> Lexer<'s> {
                 self.string(first)?;
             } else {
                 let Some(op) = OPERATORS.into_iter().find(|op| rest.starts_with(op)) else {
-                    return self.fail(format!("unexpected char {} at {}", super::print::quoted_string(&first.to_string()), self.at));
+                    return self.fail(format!(
+                        "unexpected char {} at {}",
+                        super::print::quoted_string(&first.to_string()),
+                        self.at
+                    ));
                 };
                 match op {
                     "(" => brackets.push(")"),

@@ -39,8 +39,8 @@ use std::ops::Range;
 
 pub(crate) use budget::{Bounds, Budget};
 pub(crate) use error::Error;
-pub(crate) use number::float as print_float;
 pub(crate) use interpreter::Context;
+pub(crate) use number::float as print_float;
 pub(crate) use text::{Mark, Text};
 pub(crate) use value::Value;
 pub(crate) use watch::{Log, Watch};

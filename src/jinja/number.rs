@@ -195,7 +195,11 @@ fn integers(op: Arithmetic, a: &BigInt, b: &BigInt) -> Result<Value> {
                 return Err(Error::value("division by zero"));
             }
             let quotient = a.to_f64().unwrap_or(f64::NAN) / b.to_f64().unwrap_or(f64::NAN);
-            return if quotient.is_finite() { Ok(Value::Float(quotient)) } else { Err(Error::value("integer division result too large for a float")) };
+            return if quotient.is_finite() {
+                Ok(Value::Float(quotient))
+            } else {
+                Err(Error::value("integer division result too large for a float"))
+            };
         }
         Arithmetic::FloorDiv | Arithmetic::Mod if b.is_zero() => {
             return Err(Error::value("integer division or modulo by zero"));

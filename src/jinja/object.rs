@@ -19,15 +19,27 @@ pub(crate) enum Object {
     /// A global function of this name.
     Builtin(&'static str, Builtin),
     /// A method and what it belongs to.
-    Method { receiver: Value, name: Text },
+    Method {
+        receiver: Value,
+        name: Text,
+    },
     Macro(MacroObject),
     Loop(LoopObject),
     /// What `keys()`, `values()` and `items()` of a dict return.
-    View { kind: ViewKind, items: Vec<Value> },
+    View {
+        kind: ViewKind,
+        items: Vec<Value>,
+    },
     /// What filters such as `map` return: goes once over its items.
     Generator(Generator),
-    Cycler { items: Vec<Value>, at: Cell<usize> },
-    Joiner { separator: Value, used: Cell<bool> },
+    Cycler {
+        items: Vec<Value>,
+        at: Cell<usize>,
+    },
+    Joiner {
+        separator: Value,
+        used: Cell<bool>,
+    },
 }
 
 /// A macro with the scope it was defined in.

@@ -175,8 +175,7 @@ impl Parser {
     }
 
     fn product(&mut self) -> Result<Expr> {
-        let operators =
-            [("*", Arithmetic::Mul), ("/", Arithmetic::Div), ("//", Arithmetic::FloorDiv), ("%", Arithmetic::Mod)];
+        let operators = [("*", Arithmetic::Mul), ("/", Arithmetic::Div), ("//", Arithmetic::FloorDiv), ("%", Arithmetic::Mod)];
         self.binary(Self::power, &operators)
     }
 

@@ -84,10 +84,7 @@ fn compared(interpreter: &mut Interpreter<'_>, op: Comparison, value: &Value, ar
 
 /// Has a length and elements.
 fn is_sequence(value: &Value) -> bool {
-    matches!(
-        value,
-        Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Range(_) | Value::Undefined(_)
-    )
+    matches!(value, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Range(_) | Value::Undefined(_))
 }
 
 fn is_iterable(value: &Value) -> bool {

@@ -100,7 +100,8 @@ impl Value {
     /// A dict of the template's; later entries replace earlier ones of the same key.
     pub(crate) fn dict(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Value> {
         let charge = budget.charge(entries.len() * size_of::<(Value, Value)>() + size_of::<Dict>())?;
-        let mut dict = Dict { entries: Vec::with_capacity(entries.len()), index: OnceCell::new(), watch: None, _charge: charge };
+        let mut dict =
+            Dict { entries: Vec::with_capacity(entries.len()), index: OnceCell::new(), watch: None, _charge: charge };
         let mut seen: HashMap<u64, Vec<u32>> = HashMap::new();
         for (key, value) in entries {
             let hash = compare::hash(&key)?;
@@ -257,17 +258,13 @@ impl Undefined {
     pub(crate) fn error(&self) -> Error {
         match self {
             Undefined::Variable(name) => Error::undefined(format!("'{}' is undefined", name.as_str())),
-            Undefined::Attribute(owner, name) => {
-                Error::undefined(format!("'{owner}' has no attribute '{}'", name.as_str()))
-            }
+            Undefined::Attribute(owner, name) => Error::undefined(format!("'{owner}' has no attribute '{}'", name.as_str())),
             Undefined::Element(owner, key) => Error::undefined(format!("{owner} has no element {key:?}")),
             Undefined::Unsafe(owner, name) => {
                 Error::unsupported(format!("access to attribute '{}' of '{owner}' object is unsafe.", name.as_str()))
             }
             Undefined::Other(what) => Error::undefined(*what),
-            Undefined::Parameter(name) => {
-                Error::undefined(format!("parameter '{}' was not provided", name.as_str()))
-            }
+            Undefined::Parameter(name) => Error::undefined(format!("parameter '{}' was not provided", name.as_str())),
         }
     }
 }
@@ -422,7 +419,8 @@ impl Range {
 
     pub(crate) fn contains(&self, number: i64) -> bool {
         let offset = i128::from(number) - i128::from(self.start);
-        let inside = if self.step > 0 { number >= self.start && number < self.stop } else { number <= self.start && number > self.stop };
+        let inside =
+            if self.step > 0 { number >= self.start && number < self.stop } else { number <= self.start && number > self.stop };
         inside && offset % i128::from(self.step) == 0
     }
 }

@@ -122,7 +122,7 @@ const COMPAT: &[Known] = &[
         &["lcp.Qwen-Qwen3-0.6B", "unsloth.qwen-3", "xinf.Baichuan-M2"],
     ),
     (
-        "minja's engine fails where parts of content are selected by a test",
+        "minja's engine does not show parts of content here, Python does",
         &[REASONING, &["reasoning_format"]],
         &["axolotl.llama3"],
     ),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::conformance::{self, data, say, templates};
-use super::{Details, LocalTime, RenderInput, Templates, polyfill};
+use super::{Details, Limits, LocalTime, RenderInput, Templates, polyfill};
 use crate::api::Polyfills;
 
 /// Members of a context that are not variables of the template.
@@ -36,15 +36,15 @@ fn render(templates: &Templates, context: &Value) -> crate::error::Result<String
     let polyfilled = polyfill::apply(&messages, Some(&tools), &templates.traits().0, &options)?;
     let mut kwargs: Map<String, Value> = context.as_object().unwrap().clone();
     kwargs.retain(|name, _| !REQUEST.contains(&name.as_str()));
-    templates.render(&RenderInput {
-        messages: &polyfilled.messages,
-        tools: Some(&tools),
-        documents: None,
+    let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
+    let prompt = templates.render(&RenderInput {
+        tools: Some(&tools[..]).filter(|tools| !tools.is_empty()),
         add_generation_prompt: context["add_generation_prompt"].as_bool().unwrap(),
         kwargs: Some(&kwargs),
-        now: LocalTime::parse("2024-07-26T00:00:00").unwrap(),
-        raw: false,
-    })
+        limits: Limits { ms: 60_000, ..Limits::default() },
+        ..RenderInput::new(&polyfilled.messages, now)
+    })?;
+    Ok(prompt.text)
 }
 
 /// Where a context has its reasoning. minja's metadata asks for it wherever a template shows reasoning at all; most show it in

@@ -46,11 +46,8 @@ mod tests {
     fn run(source: &str, limits: &Limits) -> Result<String, Failure> {
         let template = compile(source)?;
         let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
-        let context = Context {
-            variables: Vec::new(),
-            strftime_now: Some(Box::new(move |format| now.strftime(format))),
-            log: None,
-        };
+        let context =
+            Context { variables: Vec::new(), strftime_now: Some(Box::new(move |format| now.strftime(format))), log: None };
         render(&template, context, limits).map(|rendered| rendered.text)
     }
 

@@ -42,14 +42,12 @@ pub struct Evidence {
     pub error: Option<Failure>,
     /// Variables that were bound to "" because the template does not render without them.
     pub assumed: Vec<String>,
-    /// What minja's own algorithm says, where that differs; null where it cannot be computed.
-    pub compat: Option<Value>,
     /// The entry of the flag of the same name among llama.cpp's nine, where that differs.
     pub caps: Option<Box<Evidence>>,
 }
 
 impl Evidence {
-    /// `{"status","because","probe","control"?,"error"?,"assumed"?,"compat"?,"caps"?}`.
+    /// `{"status","because","probe","control"?,"error"?,"assumed"?,"caps"?}`.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("status".to_owned(), self.status.as_str().into());
@@ -67,9 +65,6 @@ impl Evidence {
         }
         if !self.assumed.is_empty() {
             object.insert("assumed".to_owned(), json!(self.assumed));
-        }
-        if let Some(compat) = &self.compat {
-            object.insert("compat".to_owned(), compat.clone());
         }
         if let Some(caps) = &self.caps {
             object.insert("caps".to_owned(), caps.to_json());

@@ -9,6 +9,8 @@ use super::prober::Probe;
 
 const NAME: &str = "tool_name";
 const VALUE: &str = "some_value";
+/// Begins and ends like no call.
+const PLAIN: &str = "~answer~";
 
 /// The call as this template writes it, or `polyfill`ed as a request's messages would be. None when name and argument do not
 /// both show.
@@ -20,9 +22,12 @@ pub(crate) fn of_call(frame: &Frame<'_>, calls: &Calls, polyfill: &dyn Fn(Vec<Va
     let call = calls.form.call_of(frame, NAME, json!({ "arg1": VALUE }));
     let messages = if calls.are_shown() { vec![user(), call] } else { typed(frame, polyfill(vec![user(), call])) };
     let full = render(messages, false)?;
-    let example = generation_prompt(&full, &render(vec![user()], true)?);
-    // What also ends a turn without a call is no part of the call.
-    let plain = render(vec![user(), frame.message("assistant", "answer")], false).unwrap_or_default();
+    let prompt = render(vec![user()], true)?;
+    // What also begins or ends a turn without a call is no part of the call.
+    let plain = render(vec![user(), frame.message("assistant", PLAIN)], false).unwrap_or_default();
+    let by_prompt = generation_prompt(&full, &prompt);
+    let by_turn = generation_prompt(&full, &plain);
+    let example = if by_turn.len() < by_prompt.len() { by_turn } else { by_prompt };
     let example = without_turn_end(example, &plain).trim_end_matches(['\n', '\r']);
     (example.contains(NAME) && example.contains(VALUE)).then(|| example.to_owned())
 }
@@ -96,6 +101,12 @@ mod tests {
         // The end of a call and the end of a turn end alike.
         let alike = "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{% for c in m.tool_calls %}<|c|>{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}{{ '<|calls_end|>' if m.tool_calls else '<|end|>' }}{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}";
         check(alike, Some("<|c|>tool_name{\"arg1\": \"some_value\"}<|calls_end|>"));
+    }
+
+    #[test]
+    fn a_role_that_the_generation_prompt_lacks() {
+        let source = "{% for m in messages %}### {{ m.role }}:\n{{ m.content or '' }}{% for c in m.tool_calls %}<call>{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}\n{% endfor %}";
+        check(source, Some("<call>tool_name{\"arg1\": \"some_value\"}"));
     }
 
     #[test]

@@ -41,7 +41,10 @@ impl Origins {
     fn marks(&mut self, place: &str, text: &str) -> Vec<Mark> {
         let at = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         if let Some(parts) = self.composed.get(place) {
-            return parts.iter().map(|(start, end, source)| Mark { start: at(*start), end: at(*end), source: *source }).collect();
+            return parts
+                .iter()
+                .map(|(start, end, source)| Mark { start: at(*start), end: at(*end), source: *source })
+                .collect();
         }
         if text.is_empty() {
             return Vec::new();

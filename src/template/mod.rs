@@ -27,11 +27,14 @@ mod source;
 mod switches;
 mod template_caps;
 mod traits;
+mod turns;
 
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod conformance_caps;
+#[cfg(test)]
+mod conformance_polyfill;
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -286,7 +289,8 @@ impl Templates {
         let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
-        let rendered = env::render(&chosen.template, context, &input.limits).map_err(|failure| failure.into_error(chosen.name))?;
+        let rendered =
+            env::render(&chosen.template, context, &input.limits).map_err(|failure| failure.into_error(chosen.name))?;
         let spans = rendered.marks.iter().filter_map(|mark| {
             let path = Arc::clone(origins.path(mark.source)?);
             Some(Span { start: mark.start as usize, end: mark.end as usize, path })

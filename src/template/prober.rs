@@ -12,10 +12,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::clock::LocalTime;
+use super::env;
 use super::failure::Failure;
 use super::import::{self, Wanted};
 use super::limits::Limits;
-use super::env;
 use crate::jinja::{Context, Log, Template, Text};
 
 /// The time every probe sees: 2024-07-26T00:00:00.

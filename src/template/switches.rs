@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::frame::{Finding, Frame, Pair, Text};
 use super::prober::Probe;
-use super::reasoning::{Position, Reasoning, Turns};
+use super::reasoning::Reasoning;
 use super::traits::Switch;
+use super::turns::{Position, Turns};
 
 /// Variable, on, off. The first row of a variable that changes the prompt wins.
 fn known() -> Vec<(&'static str, Value, Value)> {

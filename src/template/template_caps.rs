@@ -6,8 +6,8 @@
 use super::evidence::Evidence;
 use super::frame::{Finding, Frame};
 use super::prober::Prober;
-use super::reasoning::Turns;
 use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits};
+use super::turns::Turns;
 use super::{calls, content, effort, example, reasoning, roles, switches};
 
 /// Probes a template.

@@ -87,8 +87,9 @@ pub(super) fn filesizeformat(interpreter: &mut Interpreter<'_>, value: Value, ar
     let [binary] = args.bind("filesizeformat", ["binary"], 0)?;
     let binary = binary.is_some_and(|binary| binary.is_true());
     let number = match value.defined()? {
-        Value::Text(text) => number::parse_float(text)
-            .ok_or_else(|| Error::value(format!("could not convert string to float: {value:?}")))?,
+        Value::Text(text) => {
+            number::parse_float(text).ok_or_else(|| Error::value(format!("could not convert string to float: {value:?}")))?
+        }
         other => number::as_float(other).ok_or_else(|| {
             Error::value(format!("float() argument must be a string or a real number, not '{}'", other.type_name()))
         })?,

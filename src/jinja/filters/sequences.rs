@@ -152,8 +152,7 @@ pub(super) fn dictsort(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
 }
 
 pub(super) fn groupby(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [attribute, default, case_sensitive] =
-        args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
+    let [attribute, default, case_sensitive] = args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
     let budget = Rc::clone(&interpreter.budget);
     let default = default.filter(|default| !default.is_none());
     let path = Path { default: default.clone(), ..Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))? };
@@ -234,10 +233,7 @@ fn extreme(interpreter: &mut Interpreter<'_>, value: Value, args: Args, name: &s
             best = Some((key, item));
         }
     }
-    Ok(best.map_or_else(
-        || Value::undefined(Undefined::Other("No aggregated item, sequence was empty.")),
-        |(_, item)| item,
-    ))
+    Ok(best.map_or_else(|| Value::undefined(Undefined::Other("No aggregated item, sequence was empty.")), |(_, item)| item))
 }
 
 pub(super) fn sum(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -448,7 +444,8 @@ pub(super) fn map(interpreter: &mut Interpreter<'_>, value: Value, mut args: Arg
     }
     let name = args.positional.remove(0);
     each(interpreter, &value, |interpreter, item| {
-        let filter = name.as_str().and_then(filters::find).ok_or_else(|| Error::unsupported(format!("No filter named {name:?}.")))?;
+        let filter =
+            name.as_str().and_then(filters::find).ok_or_else(|| Error::unsupported(format!("No filter named {name:?}.")))?;
         filter(interpreter, item, args.clone()).map(Some)
     })
 }

@@ -124,10 +124,13 @@ pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     let mut items = iterate::items(&budget, &value)?;
     if let Some(attribute) = attribute.filter(|attribute| !attribute.is_none()) {
         let path = match &attribute {
-            Value::Text(path) => path.split('.').map(|part| match part.parse() {
-                Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Value::Int(index)),
-                _ => Value::text(&budget, part),
-            }).collect::<Result<Vec<_>>>()?,
+            Value::Text(path) => path
+                .split('.')
+                .map(|part| match part.parse() {
+                    Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Value::Int(index)),
+                    _ => Value::text(&budget, part),
+                })
+                .collect::<Result<Vec<_>>>()?,
             other => vec![other.clone()],
         };
         for item in &mut items {

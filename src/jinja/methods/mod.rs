@@ -11,6 +11,7 @@ use std::rc::Rc;
 use num_traits::Signed;
 
 use super::args::Args;
+use super::compare;
 use super::error::{Error, Result};
 use super::interpreter::Interpreter;
 use super::iterate;
@@ -18,7 +19,6 @@ use super::number;
 use super::object::Object;
 use super::text::Text;
 use super::value::Value;
-use super::compare;
 
 /// Whether a value has a method of this name.
 pub(crate) fn has(of: &Value, name: &str) -> bool {
@@ -60,9 +60,29 @@ pub(crate) fn is_unsafe(of: &Value, name: &str) -> bool {
 /// Attributes that every Python object has.
 fn is_dunder(of: &Value, name: &str) -> bool {
     let every = [
-        "__class__", "__doc__", "__dir__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__init__",
-        "__init_subclass__", "__new__", "__reduce__", "__reduce_ex__", "__repr__", "__setattr__", "__delattr__",
-        "__getattribute__", "__sizeof__", "__str__", "__subclasshook__", "__format__",
+        "__class__",
+        "__doc__",
+        "__dir__",
+        "__eq__",
+        "__ne__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "__hash__",
+        "__init__",
+        "__init_subclass__",
+        "__new__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__repr__",
+        "__setattr__",
+        "__delattr__",
+        "__getattribute__",
+        "__sizeof__",
+        "__str__",
+        "__subclasshook__",
+        "__format__",
     ];
     every.contains(&name)
         || matches!(of, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_))

@@ -14,10 +14,50 @@ use crate::jinja::{format, iterate, unicode};
 
 /// The methods of every string.
 pub(super) const NAMES: [&str; 44] = [
-    "capitalize", "casefold", "center", "count", "endswith", "expandtabs", "find", "format", "format_map", "index", "isalnum",
-    "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle",
-    "isupper", "join", "ljust", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex",
-    "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper", "zfill",
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "upper",
+    "zfill",
 ];
 /// Those of markup alone.
 pub(super) const MARKUP_NAMES: [&str; 2] = ["striptags", "unescape"];
@@ -31,7 +71,8 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
         "format_map" => {
             let [mapping] = args.bind("format_map", ["mapping"], 1)?;
             let Some(Value::Dict(dict)) = mapping else { return Err(Error::value("format_map() takes a mapping")) };
-            let named = dict.entries().iter().filter_map(|(key, value)| Some((key.as_text()?.clone(), value.clone()))).collect();
+            let named =
+                dict.entries().iter().filter_map(|(key, value)| Some((key.as_text()?.clone(), value.clone()))).collect();
             format::format(interpreter, text, Args { positional: Vec::new(), named })
         }
         "strip" | "lstrip" | "rstrip" => {
@@ -43,7 +84,11 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
             let part = text.slice(window(text, start, end)?.unwrap_or(0..0));
             let matches = |affix: &Value| -> Result<bool> {
                 let affix = string(affix, &format!("{} first arg", name.as_str()))?;
-                Ok(if name.as_str() == "startswith" { part.starts_with(affix.as_str()) } else { part.ends_with(affix.as_str()) })
+                Ok(if name.as_str() == "startswith" {
+                    part.starts_with(affix.as_str())
+                } else {
+                    part.ends_with(affix.as_str())
+                })
             };
             let found = match affix.unwrap_or(Value::None) {
                 Value::Tuple(affixes) => {
@@ -213,20 +258,30 @@ pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Resu
         }
         "swapcase" => {
             let source = text.as_str();
-            text.map_chars(budget, |at, c, out| {
-                if c.is_uppercase() { lower(source, at, c, out) } else { out.extend(c.to_uppercase()) }
-            })?
+            text.map_chars(
+                budget,
+                |at, c, out| {
+                    if c.is_uppercase() { lower(source, at, c, out) } else { out.extend(c.to_uppercase()) }
+                },
+            )?
         }
         "capitalize" => {
             let source = text.as_str();
-            text.map_chars(budget, |at, c, out| {
-                if at == 0 { out.push_str(&unicode::to_title(c)) } else { lower(source, at, c, out) }
-            })?
+            text.map_chars(
+                budget,
+                |at, c, out| {
+                    if at == 0 { out.push_str(&unicode::to_title(c)) } else { lower(source, at, c, out) }
+                },
+            )?
         }
         "title" => {
             let source = text.as_str();
             text.map_chars(budget, |at, c, out| {
-                if previous_cased { lower(source, at, c, out) } else { out.push_str(&unicode::to_title(c)) }
+                if previous_cased {
+                    lower(source, at, c, out)
+                } else {
+                    out.push_str(&unicode::to_title(c))
+                }
                 previous_cased = unicode::is_cased(c);
             })?
         }
@@ -259,7 +314,8 @@ fn is(text: &Text, name: &str) -> bool {
         "isnumeric" => all(char::is_numeric),
         "isidentifier" => {
             let mut chars = text.chars();
-            chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c)) && chars.all(unicode_ident::is_xid_continue)
+            chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c))
+                && chars.all(unicode_ident::is_xid_continue)
         }
         "islower" => is_case(text, char::is_lowercase),
         "isupper" => is_case(text, char::is_uppercase),
@@ -402,7 +458,8 @@ fn split(budget: &Rc<Budget>, text: &Text, separator: Option<&Text>, limit: Opti
                     push(&mut parts, rest)?;
                     break;
                 }
-                let start = rest.char_indices().rev().find(|(_, c)| unicode::is_space(*c)).map_or(0, |(at, c)| at + c.len_utf8());
+                let start =
+                    rest.char_indices().rev().find(|(_, c)| unicode::is_space(*c)).map_or(0, |(at, c)| at + c.len_utf8());
                 push(&mut parts, &rest[start..])?;
                 rest = rest[..start].trim_end_matches(unicode::is_space);
             }

@@ -5,7 +5,7 @@ pub mod grammar;
 use std::time::{Duration, Instant};
 
 use llb::error::{Code, Error, Result};
-use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+use llb::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};
 use serde_json::{Map, Value, json};
 
 /// No call may take longer, with debug assertions and coverage counters in it: the limits end a render long before.
@@ -56,7 +56,7 @@ pub fn conversation() -> Conversation {
 
 /// The limits of a caller who is in a hurry, and those that are used when nobody says anything.
 pub fn limits(small: bool) -> Limits {
-    if small { Limits { fuel: 20_000, output_bytes: 4096, recursion: 60 } } else { Limits::default() }
+    if small { Limits { fuel: 20_000, output_bytes: 4096, recursion: 60, ..Limits::default() } } else { Limits::default() }
 }
 
 pub fn sources(template: &str) -> Sources {
@@ -64,22 +64,23 @@ pub fn sources(template: &str) -> Sources {
 }
 
 /// Compiles, and says how it went; a failure is checked.
-pub fn compile(template: &str, limits: &Limits) -> Option<Templates> {
-    in_time(|| Templates::compile(&sources(template), limits)).map_err(|error| sound(&error)).ok()
+pub fn compile(template: &str) -> Option<Templates> {
+    in_time(|| Templates::compile(&sources(template))).map_err(|error| sound(&error)).ok()
 }
 
 /// Renders, and checks what comes of it.
-pub fn render(templates: &Templates, conversation: &Conversation, limits: &Limits) -> Option<String> {
+pub fn render(templates: &Templates, conversation: &Conversation, limits: &Limits) -> Option<Prompt> {
     let now = LocalTime::parse("2026-01-31T09:30:00").expect("this is a date");
     let rendered = in_time(|| {
         templates.render(&RenderInput {
-            messages: &conversation.messages,
             tools: Some(&conversation.tools),
             documents: Some(&conversation.documents),
             add_generation_prompt: conversation.add_generation_prompt,
             kwargs: Some(&conversation.kwargs),
-            now,
             raw: conversation.raw,
+            spans: true,
+            limits: *limits,
+            ..RenderInput::new(&conversation.messages, now)
         })
     });
     match rendered {

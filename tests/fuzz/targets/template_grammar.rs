@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
         println!("{}", serde_json::Value::from(template.as_str()));
     }
     let small = llb_fuzz::limits(true);
-    let templates = match llb::template::Templates::compile(&llb_fuzz::sources(&template), &small) {
+    let templates = match llb::template::Templates::compile(&llb_fuzz::sources(&template)) {
         Ok(templates) => templates,
         Err(error) => {
             let kind = error.details().and_then(|details| details.get("kind").cloned());

@@ -21,7 +21,7 @@ const TEMPLATES: [&str; 7] = [
 ];
 
 static COMPILED: LazyLock<Vec<Templates>> = LazyLock::new(|| {
-    let compile = |template| llb_fuzz::compile(template, &llb_fuzz::limits(false)).expect("our own template compiles");
+    let compile = |template| llb_fuzz::compile(template).expect("our own template compiles");
     TEMPLATES.into_iter().map(compile).collect()
 });
 

@@ -10,14 +10,13 @@ fuzz_target!(|bytes: &[u8]| {
     let conversation = llb_fuzz::conversation();
     // Small limits first: what ends there is not worth the fuel of the default ones more than now and then.
     let small = llb_fuzz::limits(true);
-    let Some(templates) = llb_fuzz::compile(&template, &small) else { return };
+    let Some(templates) = llb_fuzz::compile(&template) else { return };
     let ended = llb_fuzz::render(&templates, &conversation, &small).is_some();
     let turn = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
     if !ended && !turn.is_multiple_of(32) {
         return;
     }
     let default = llb_fuzz::limits(false);
-    let templates = llb_fuzz::compile(&template, &default).expect("the source is within both limits");
     llb_fuzz::render(&templates, &conversation, &default);
     // Polyfills need the capabilities, and probing for them takes many renders.
     if turn.is_multiple_of(4) {

@@ -7,6 +7,7 @@
 mod stream;
 mod turns;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -22,7 +23,7 @@ use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{LocalTime, RenderInput, Variables, polyfill};
+use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::verdict::Verdict;
 
 use stream::Stream;
@@ -53,9 +54,10 @@ impl CreateFailure {
 /// An open chat. Every method may be called from any thread.
 pub struct Chat {
     model: Arc<LoadedModel>,
-    verdict: Verdict,
+    verdict: Arc<Verdict>,
     events: EventSink,
     polyfills: Polyfills,
+    limits: Limits,
     log: LogLevel,
     turns: Turns,
     /// Destroyed from a callback; the call that runs says so when it ends.
@@ -69,11 +71,19 @@ impl Chat {
         events("create_start");
         let opened = options
             .map_err(|error| CreateFailure::new("invalid_options", error))
-            .and_then(|options| open(&options, events.as_ref()));
+            .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
-            Ok((model, verdict, polyfills, log)) => {
-                let chat =
-                    Chat { model, verdict, events, polyfills, log, turns: Turns::default(), destroyed: AtomicBool::new(false) };
+            Ok((options, (model, verdict))) => {
+                let chat = Chat {
+                    model,
+                    verdict,
+                    events,
+                    limits: Limits::with(&options.template_limits),
+                    polyfills: options.polyfills,
+                    log: options.log,
+                    turns: Turns::default(),
+                    destroyed: AtomicBool::new(false),
+                };
                 chat.emit_log();
                 (chat.events)("create_success");
                 Ok(chat)
@@ -111,15 +121,17 @@ impl Chat {
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
         let Rendered { prompt, polyfills_applied, diagnostics } = self.render(&request)?;
-        let tokens = self.tokenise(&prompt)?;
+        let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
         let grammar = self.grammar(&request)?;
         let shared = self.verdict.to_json();
         let mut explanation = json!({
             "type": "explanation",
-            "prompt": prompt,
+            "prompt": prompt.text,
+            "spans": prompt.spans_json(),
             "prompt_tokens": tokens.len(),
             "polyfills_applied": polyfills_applied,
             "caps_used": shared["caps"],
+            "template_caps_used": shared["template_caps"],
             "grammar": grammar,
             "output_format": shared["output_format"],
             "stop": request.stop,
@@ -160,19 +172,19 @@ impl Chat {
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(request)?;
-        let tokens = self.tokenise(&prompt)?;
+        let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
         let constraint = match self.grammar(request)? {
             Some(grammar) => Some(self.compile(&grammar, request)?),
             None => None,
         };
         let prompt_tokens = tokens.len();
         let updates = self.submit(request, tokens, constraint, cancel, deadline)?;
-        let format = self.verdict.format.as_ref();
+        let format = self.verdict.format();
         let recogniser = Recogniser::new(RecogniserInput {
             format,
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
-            reasoning_open: format.is_some_and(|format| format.opens_reasoning(&prompt)),
+            reasoning_open: format.is_some_and(|format| format.opens_reasoning(&prompt.text)),
             parallel: request.parallel_tool_calls,
             new_id: Box::new(api::new_call_id),
         });
@@ -192,27 +204,34 @@ impl Chat {
             ToolChoice::None => None,
             _ => Some(&request.tools).filter(|tools| !tools.is_empty()).map(Vec::as_slice),
         };
-        let caps = &self.verdict.templates.caps().caps;
+        let templates = &self.verdict.templates;
         let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
-        let polyfilled = polyfill::apply_by_caps(&request.messages, tools, caps, allowed)?;
-        let input = RenderInput {
-            messages: &polyfilled.messages,
+        let traits = &templates.traits().0;
+        let polyfilled = polyfill::apply(&request.messages, tools, traits, allowed)?;
+        let prompt = templates.render(&RenderInput {
+            polyfilled: Some(&polyfilled),
             tools,
-            documents: None,
             add_generation_prompt: request.add_generation_prompt,
-            kwargs: Some(&request.template_kwargs).filter(|kwargs| !kwargs.is_empty()),
-            now,
-            raw: false,
-        };
-        let prompt = self.verdict.templates.render_with(&input, Variables::of(allowed))?;
+            continue_final_message: request.continued.as_deref(),
+            kwargs: Some(&thinking::variables(&request.thinking, traits, &request.template_kwargs)?),
+            spans: true,
+            variables: Variables::of(allowed),
+            limits: self.limits,
+            ..RenderInput::new(&polyfilled.messages, now)
+        })?;
         let diagnostics = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
         Ok(Rendered { prompt, polyfills_applied: polyfilled.applied, diagnostics })
     }
 
-    /// Prompt to tokens: special tokens parsed, BOS prepended where the vocabulary wants one and the text has none.
-    fn tokenise(&self, prompt: &str) -> Result<Vec<Token>> {
+    /// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
+    /// text. BOS is prepended where the vocabulary wants one and the prompt has none.
+    fn tokenise(&self, prompt: &Prompt, parse_special_in_messages: bool) -> Result<Vec<Token>> {
         let vocab = self.model.engine.vocab();
-        let mut tokens = vocab.tokenize(prompt, true)?;
+        // Variables are the application's own words to its template.
+        let sent = prompt.spans.iter().filter(|span| !span.path.starts_with("chat_template_kwargs"));
+        let plain: Vec<Range<usize>> = sent.map(|span| span.start..span.end).collect();
+        let plain = if parse_special_in_messages { &[] } else { plain.as_slice() };
+        let mut tokens = vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, plain)?;
         if let Some(bos) = vocab.required_bos()
             && tokens.first() != Some(&bos)
         {
@@ -233,7 +252,7 @@ impl Chat {
     /// The Lark grammar a request asks for.
     fn grammar(&self, request: &ChatRequest) -> Result<Option<String>> {
         if request.tool_choice.forces_call() {
-            let format = self.verdict.format.as_ref().ok_or_else(|| {
+            let format = self.verdict.format().ok_or_else(|| {
                 let message = "tool_choice: a call cannot be forced, since how this model writes calls is not known";
                 Error::new(Code::SchemaUnsupported, message)
             })?;
@@ -283,7 +302,7 @@ impl Chat {
         deadline: Option<Instant>,
     ) -> Result<Receiver<Update>> {
         let vocab = self.model.engine.vocab();
-        let markers = self.verdict.format.iter().flat_map(|format| format.markers());
+        let markers = self.verdict.format().into_iter().flat_map(|format| format.markers());
         let marker_tokens = markers.filter_map(|marker| match vocab.tokenize(marker, true).as_deref() {
             Ok([token]) => Some(*token),
             _ => None,
@@ -354,12 +373,12 @@ impl Chat {
 
 /// The prompt of a request, and what was done to its messages to get it.
 struct Rendered {
-    prompt: String,
+    prompt: Prompt,
     polyfills_applied: Vec<&'static str>,
     diagnostics: Vec<Value>,
 }
 
-type Opened = (Arc<LoadedModel>, Verdict, Polyfills, LogLevel);
+type Opened = (Arc<LoadedModel>, Arc<Verdict>);
 
 fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
     let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
@@ -370,7 +389,14 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
     })?;
     let sources = Verdict::sources(&header, options.chat_template.as_deref());
     let verdict = Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
-    if options.tool_policy == ToolPolicy::Native && !verdict.is_tool_capable() {
+    let accepted = match options.tool_policy {
+        ToolPolicy::Native => verdict.is_tool_capable(),
+        ToolPolicy::Polyfill => {
+            verdict.is_tool_capable() || options.polyfills.apply_polyfills && verdict.tool_support() != "none"
+        }
+        ToolPolicy::Any => true,
+    };
+    if !accepted {
         return Err(CreateFailure::new("tools_unsupported", verdict.refusal(&header)));
     }
     if header.tensor_data_end() > header.file_size() {
@@ -396,7 +422,7 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::ModelInvalid => CreateFailure::new("load_model", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok((model, verdict, options.polyfills.clone(), options.log))
+    Ok((model, verdict))
 }
 
 fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::Format;
-use crate::template::{Evidence, LocalTime, RenderInput, Sources, Templates};
+use crate::api::Polyfills;
+use crate::template::{Evidence, LocalTime, RenderInput, Sources, Templates, polyfill};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
@@ -102,7 +103,21 @@ impl Verdict {
                 let input = RenderInput { tools, add_generation_prompt, ..RenderInput::new(messages, now) };
                 self.templates.render(&input).map(|prompt| prompt.text)
             };
-            let format = if self.templates.caps().caps.supports_tool_calls { Format::detect(&render) } else { None };
+            let traits = &self.templates.traits().0;
+            let shows_calls = self.templates.caps().caps.supports_tool_calls || traits.caps.supports_tool_calls;
+            let format = if shows_calls {
+                Format::detect(&render)
+            } else {
+                // The polyfill writes the calls of the history, and the model is taken to answer in kind.
+                let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
+                    let options = Polyfills::default();
+                    let polyfilled = polyfill::apply(messages, Some(tools), traits, &options)?;
+                    render(&polyfilled.messages, &[], add_generation_prompt)
+                };
+                let format = Format::polyfilled();
+                let verified = format.round_trip(&render).accepted();
+                Some(Format { verified, ..format })
+            };
             let reasoning = format.as_ref().and_then(|format| format.reasoning.as_ref());
             let shows_reasoning = reasoning.is_some_and(|markers| {
                 let needle = "the needle of the reasoning probe";
@@ -113,6 +128,11 @@ impl Verdict {
             });
             Output { format, shows_reasoning }
         })
+    }
+
+    /// `native`, `polyfilled` or `none`: how tools get to the model, if at all.
+    pub fn tool_support(&self) -> &'static str {
+        self.templates.traits().0.tool_support().0
     }
 
     /// Whether the gate lets the model through.
@@ -128,7 +148,7 @@ impl Verdict {
         let format = match self.format() {
             Some(format) => json!({
                 "family": format.family,
-                "tool_calls": "verified",
+                "tool_calls": if format.verified { "verified" } else { "unverified" },
                 "reasoning": if self.output().shows_reasoning { "tags" } else { "none" },
             }),
             None => json!({ "family": null, "tool_calls": "none", "reasoning": "none" }),

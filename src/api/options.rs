@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fields::Fields;
+use super::limits::TemplateLimits;
 use super::polyfills::Polyfills;
 use crate::error::Result;
 
@@ -11,6 +12,8 @@ use crate::error::Result;
 pub enum ToolPolicy {
     /// The gate: the chat template must carry tools and tool calls.
     Native,
+    /// Also models whose tools polyfills can carry: written into the prompt, read back from the text.
+    Polyfill,
     /// Every model; tools then work as far as the template goes.
     Any,
 }
@@ -114,6 +117,8 @@ pub struct CreateOptions {
     pub tool_policy: ToolPolicy,
     /// Which polyfills may change the messages of a request that does not say.
     pub polyfills: Polyfills,
+    /// What a render of the chat template may use.
+    pub template_limits: TemplateLimits,
     /// Least severe message that goes to the event callback.
     pub log: LogLevel,
 }
@@ -136,6 +141,7 @@ impl CreateOptions {
             chat_template: None,
             tool_policy: ToolPolicy::Native,
             polyfills: Polyfills::default(),
+            template_limits: TemplateLimits::default(),
             log: LogLevel::Off,
         }
     }
@@ -144,7 +150,7 @@ impl CreateOptions {
     pub fn read(options: &Value) -> Result<CreateOptions> {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
-        let unsupported = ["lora", "draft_model", "components", "template_limits", "engine", "state_file"];
+        let unsupported = ["lora", "draft_model", "components", "engine", "state_file"];
         fields.refuse_unsupported(&unsupported)?;
         fields.one_of("context_overflow", &[("error", ())])?;
         let cache_types = [
@@ -158,7 +164,7 @@ impl CreateOptions {
             ("q4_0", CacheType::Q4_0),
         ];
         let flash = [("auto", FlashAttention::Auto), ("on", FlashAttention::On), ("off", FlashAttention::Off)];
-        let policies = [("native", ToolPolicy::Native), ("any", ToolPolicy::Any)];
+        let policies = [("native", ToolPolicy::Native), ("polyfill", ToolPolicy::Polyfill), ("any", ToolPolicy::Any)];
         let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
         let levels = levels.map(|level| (level.as_str(), level));
         let read = CreateOptions {
@@ -178,6 +184,7 @@ impl CreateOptions {
             chat_template: fields.string("chat_template")?.map(str::to_owned),
             tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
             polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
+            template_limits: TemplateLimits::read(fields)?,
             log: fields.one_of("log", &levels)?.unwrap_or(base.log),
             model: base.model,
         };
@@ -203,7 +210,7 @@ mod tests {
         refused(json!({"modle": "x"}), "modle: unknown option");
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
         refused(json!({"lora": []}), "lora: not supported by this version of llb");
-        refused(json!({"tool_policy": "maybe"}), r#"tool_policy: unknown value "maybe"; it is one of "native", "any""#);
+        refused(json!({"tool_policy": "maybe"}), r#"tool_policy: unknown value "maybe"; it is one of "native", "polyfill", "any""#);
         refused(json!([]), "request: expected an object, got []");
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::continued::read_continued;
 use super::fields::{Fields, expected};
 use super::polyfills::Polyfills;
 use super::sampling::{Sampling, read_stop};
@@ -29,6 +30,17 @@ pub enum ResponseFormat {
     JsonSchema(Value),
 }
 
+/// What a request wants of a model's reasoning; None leaves it to the template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thinking {
+    /// Think or not.
+    pub enabled: Option<bool>,
+    /// How hard.
+    pub effort: Option<String>,
+    /// Keep the reasoning of earlier turns in the prompt.
+    pub preserve: Option<bool>,
+}
+
 /// A request with its shapes checked, its defaults filled in and its ranges kept.
 #[derive(Debug)]
 pub struct ChatRequest {
@@ -52,6 +64,12 @@ pub struct ChatRequest {
     pub stop: Vec<String>,
     /// Further variables of the chat template.
     pub template_kwargs: Map<String, Value>,
+    /// Reasoning.
+    pub thinking: Thinking,
+    /// The member of the last message that the reply goes on with.
+    pub continued: Option<String>,
+    /// Whether text of messages and tools may spell special tokens.
+    pub parse_special_in_messages: bool,
     /// `2026-01-31T09:30:00`; None is the clock.
     pub now: Option<String>,
     /// Whether the prompt ends with the template's opening of an assistant turn.
@@ -77,7 +95,13 @@ impl ChatRequest {
         let messages = check_messages(fields)?.to_vec();
         let tools = check_tools(fields)?.to_vec();
         let tool_choice = read_tool_choice(fields, &tools)?;
-        fields.refuse_unsupported(&["continue_final_message", "reasoning_budget", "top_logprobs"])?;
+        fields.refuse_unsupported(&["reasoning_budget", "top_logprobs"])?;
+        let continued = read_continued(fields)?.map(str::to_owned);
+        let add_generation_prompt = fields.boolean("add_generation_prompt")?;
+        if continued.is_some() && add_generation_prompt == Some(true) {
+            let problem = "a message goes on, or a new one begins; `add_generation_prompt` asks for the latter";
+            return Err(fields.invalid("continue_final_message", problem));
+        }
         if fields.boolean("logprobs")? == Some(true) {
             return Err(fields.invalid("logprobs", "not supported by this version of llb"));
         }
@@ -108,7 +132,10 @@ impl ChatRequest {
             stop: read_stop(fields)?,
             template_kwargs: read_template_kwargs(fields)?,
             now: fields.string("now")?.map(str::to_owned),
-            add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
+            add_generation_prompt: add_generation_prompt.unwrap_or(continued.is_none()),
+            continued,
+            thinking: read_thinking(fields)?,
+            parse_special_in_messages: fields.boolean("parse_special_in_messages")?.unwrap_or(false),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
             stream_format: fields
                 .one_of("stream_format", &[("text", StreamFormat::Text), ("chunks", StreamFormat::Chunks)])?
@@ -147,15 +174,18 @@ fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
     }
 }
 
-/// `chat_template_kwargs`, with the members that are short for one of them.
+/// The members about reasoning that every template has its own variables for.
+fn read_thinking(fields: &mut Fields) -> Result<Thinking> {
+    Ok(Thinking {
+        enabled: fields.boolean("enable_thinking")?,
+        effort: fields.string("reasoning_effort")?.map(str::to_owned),
+        preserve: fields.boolean("preserve_reasoning")?,
+    })
+}
+
+/// `chat_template_kwargs`.
 fn read_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
     let mut kwargs = Map::new();
-    if let Some(on) = fields.boolean("enable_thinking")? {
-        kwargs.insert("enable_thinking".into(), on.into());
-    }
-    if let Some(effort) = fields.string("reasoning_effort")? {
-        kwargs.insert("reasoning_effort".into(), effort.into());
-    }
     if let Some(given) = fields.object("chat_template_kwargs")? {
         for name in ["messages", "tools", "add_generation_prompt"] {
             if given.contains_key(name) {

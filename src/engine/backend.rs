@@ -1,5 +1,6 @@
 //! What the scheduler needs of something that computes logits.
 
+use super::special::SpecialTokens;
 use crate::api::Sampling;
 use crate::error::Result;
 
@@ -87,4 +88,7 @@ pub trait Vocab: Send + Sync {
 
     /// The token that begins a text, where prompts must have it.
     fn required_bos(&self) -> Option<Token>;
+
+    /// The tokens that are found in a text before the rest of it is tokenised.
+    fn special_tokens(&self) -> &SpecialTokens;
 }

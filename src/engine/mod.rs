@@ -7,9 +7,11 @@ mod backend;
 mod detokenize;
 mod prefix_cache;
 mod scheduler;
+mod special;
 mod stop;
 mod thread;
 
 pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
 pub use scheduler::{Finish, Job, Outcome, Update};
+pub use special::{Special, SpecialTokens};
 pub use thread::{Engine, Progress};

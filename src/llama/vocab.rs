@@ -1,27 +1,53 @@
 //! The vocabulary of a loaded model.
 
-use std::ffi::c_char;
-use std::sync::Arc;
+use std::ffi::{CStr, c_char};
+use std::sync::{Arc, OnceLock};
 
 use llama_cpp_sys_2 as sys;
 
 use super::abort::{self, Aborted};
 use super::model::Model;
 use crate::constraint::Words;
-use crate::engine::{Token, Vocab};
+use crate::engine::{Special, SpecialTokens, Token, Vocab};
 use crate::error::{Code, Error, Result};
 
 /// llama.cpp's vocabulary is immutable once loaded; its functions may be called from any thread.
 pub(crate) struct LlamaVocab {
     model: Arc<Model>,
     n_tokens: i32,
+    special: OnceLock<SpecialTokens>,
 }
 
 impl LlamaVocab {
     pub(crate) fn new(model: Arc<Model>) -> Self {
         // SAFETY: the model is alive, and so is its vocabulary.
         let n_tokens = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
-        LlamaVocab { model, n_tokens }
+        LlamaVocab { model, n_tokens, special: OnceLock::new() }
+    }
+
+    /// How a token is spelt in the file, and what it is; None where the spelling is not UTF-8.
+    fn special(&self, token: Token) -> Option<Special> {
+        // SAFETY: the id is inside the vocabulary, and the model is alive.
+        let attributes = unsafe { sys::llama_vocab_get_attr(self.model.vocab(), token) };
+        let has = |attribute| attributes & attribute != 0;
+        let control = has(sys::LLAMA_TOKEN_ATTR_CONTROL) || has(sys::LLAMA_TOKEN_ATTR_UNKNOWN);
+        if !control && !has(sys::LLAMA_TOKEN_ATTR_USER_DEFINED) {
+            return None;
+        }
+        // SAFETY: the id is inside the vocabulary, and the model is alive.
+        let text = unsafe { sys::llama_vocab_get_text(self.model.vocab(), token) };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: llama.cpp returns NUL-terminated text that lives as long as the model.
+        let text = unsafe { CStr::from_ptr(text) }.to_str().ok()?.to_owned();
+        Some(Special {
+            text,
+            token,
+            control,
+            strips_before: has(sys::LLAMA_TOKEN_ATTR_LSTRIP),
+            strips_after: has(sys::LLAMA_TOKEN_ATTR_RSTRIP),
+        })
     }
 
     /// Whether the id may be handed to llama.cpp: one outside the vocabulary throws through C.
@@ -125,5 +151,9 @@ impl Vocab for LlamaVocab {
         // SAFETY: the model is alive.
         let bos = unsafe { sys::llama_vocab_bos(self.model.vocab()) };
         (wanted && self.contains(bos)).then_some(bos)
+    }
+
+    fn special_tokens(&self) -> &SpecialTokens {
+        self.special.get_or_init(|| SpecialTokens::new((0..self.n_tokens).filter_map(|token| self.special(token)).collect()))
     }
 }

@@ -26,6 +26,7 @@ mod roles;
 mod source;
 mod switches;
 mod template_caps;
+pub mod thinking;
 mod traits;
 mod turns;
 

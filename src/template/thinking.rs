@@ -1,0 +1,81 @@
+//! `enable_thinking`, `reasoning_effort` and `preserve_reasoning` of a request -> the variables that this template reads.
+//!
+//! Templates call their switches differently; what a request asks for is set under the name that was found by probing,
+//! besides the name that most have. A variable that the caller sets by himself always wins.
+
+use serde_json::{Map, Value};
+
+use super::traits::Traits;
+use crate::api::Thinking;
+use crate::error::{Error, Result};
+
+/// The caller's variables with those of `thinking`.
+///
+/// `INVALID_REQUEST` for an effort that the template raises on.
+pub fn variables(thinking: &Thinking, traits: &Traits, given: &Map<String, Value>) -> Result<Map<String, Value>> {
+    let mut variables = Map::new();
+    if let Some(on) = thinking.enabled {
+        variables.insert("enable_thinking".to_owned(), on.into());
+        for switch in &traits.details.switches {
+            let value = if on { &switch.on } else { &switch.off };
+            variables.insert(switch.variable.to_owned(), value.clone());
+        }
+    }
+    if let Some(preserve) = thinking.preserve {
+        variables.insert("preserve_thinking".to_owned(), preserve.into());
+        for dropping in ["clear_thinking", "truncate_history_thinking", "drop_thinking"] {
+            variables.insert(dropping.to_owned(), (!preserve).into());
+        }
+    }
+    if let Some(effort) = &thinking.effort {
+        if let Some(known) = &traits.details.effort
+            && known.refused.contains(&effort.as_str())
+        {
+            let problem = format!("the chat template refuses {effort:?}; it takes {}", known.accepted.join(", "));
+            return Err(Error::invalid("reasoning_effort", problem));
+        }
+        for name in ["reasoning_effort", "reasoning_strength"] {
+            variables.insert(name.to_owned(), effort.as_str().into());
+        }
+    }
+    variables.extend(given.clone());
+    Ok(variables)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::template::{Sources, Templates};
+
+    #[track_caller]
+    fn check(template: &str, thinking: &Thinking, given: Value, expected: Value) {
+        let sources = Sources { default: Some(template.to_owned()), ..Sources::default() };
+        let templates = Templates::compile(&sources).unwrap();
+        let got = variables(thinking, &templates.traits().0, given.as_object().unwrap());
+        assert_eq!(got.map_or_else(|error| error.message().into(), Value::Object), expected);
+    }
+
+    #[test]
+    fn a_switch_of_another_name_is_set_too() {
+        let template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %}<think>{% else %}</think>{% endif %}";
+        let on = Thinking { enabled: Some(true), ..Thinking::default() };
+        check(template, &on, json!({}), json!({ "enable_thinking": true, "thinking": true }));
+        check(template, &on, json!({ "thinking": false }), json!({ "enable_thinking": true, "thinking": false }));
+        check(template, &Thinking::default(), json!({ "a": 1 }), json!({ "a": 1 }));
+    }
+
+    #[test]
+    fn an_effort_that_the_template_raises_on_is_refused_before() {
+        let template = "{% set e = reasoning_effort|default('low') %}{% if e not in ['low', 'high'] %}{{ raise_exception('no') }}\
+                        {% endif %}{{ e }}{{ messages[0].content }}";
+        let effort = |effort: &str| Thinking { effort: Some(effort.to_owned()), ..Thinking::default() };
+        let both = json!({ "reasoning_effort": "high", "reasoning_strength": "high" });
+        check(template, &effort("high"), json!({}), both);
+        let problem = "reasoning_effort: the chat template refuses \"max\"; it takes low, high";
+        check(template, &effort("max"), json!({}), problem.into());
+    }
+}

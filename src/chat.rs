@@ -124,11 +124,13 @@ impl Chat {
         let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
         let grammar = self.grammar(&request)?;
         let shared = self.verdict.to_json();
+        let special = self.model.engine.vocab().special_tokens();
         let mut explanation = json!({
             "type": "explanation",
             "prompt": prompt.text,
             "spans": prompt.spans_json(),
             "prompt_tokens": tokens.len(),
+            "special_tokens": tokens.iter().filter_map(|token| special.control(*token)).collect::<Vec<_>>(),
             "polyfills_applied": polyfills_applied,
             "caps_used": shared["caps"],
             "template_caps_used": shared["template_caps"],

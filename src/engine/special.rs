@@ -4,6 +4,7 @@
 //! template; what a user or a tool wrote is plain text, whatever it spells. The text between special tokens is tokenised
 //! in one piece each, as llama.cpp would: apart from those spellings the tokens are the same.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -29,6 +30,7 @@ pub struct Special {
 /// The special tokens of a vocabulary.
 pub struct SpecialTokens {
     tokens: Vec<Special>,
+    controls: HashMap<Token, usize>,
     /// None where there are none, or too many to be searched for.
     finder: Option<AhoCorasick>,
 }
@@ -39,7 +41,14 @@ impl SpecialTokens {
         tokens.retain(|special| !special.text.is_empty());
         let spellings = tokens.iter().map(|special| special.text.as_bytes());
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).ok();
-        SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), tokens }
+        let controls = tokens.iter().enumerate().filter(|(_, special)| special.control);
+        let controls = controls.map(|(place, special)| (special.token, place)).collect();
+        SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), controls, tokens }
+    }
+
+    /// How a control token is spelt; None for every other token.
+    pub fn control(&self, token: Token) -> Option<&str> {
+        self.controls.get(&token).map(|place| &*self.tokens[*place].text)
     }
 
     /// Tokens of a prompt. Control tokens are found outside of `plain` only, which is in order and does not overlap.

@@ -15,6 +15,7 @@ mod layers;
 mod library;
 mod lifetime;
 mod model_info;
+mod prompts;
 mod real_model;
 mod template;
 mod tools;

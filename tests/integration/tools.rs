@@ -118,7 +118,7 @@ fn a_result_goes_back_in() {
     let prompt = explanation["prompt"].as_str().unwrap();
     // The call stands in the history as the model would have written it, not as quoted JSON text.
     assert!(prompt.contains(TOOL_CALL), "{prompt}");
-    assert_eq!(explanation["polyfills_applied"], json!(["object_arguments"]));
+    assert_eq!(explanation["polyfills_applied"], json!(["object_arguments", "null_content"]));
     assert!(prompt.contains("<tool_response>\n{\"sky\": \"clear\"}\n</tool_response>"), "{prompt}");
     assert!(prompt.ends_with("<|im_start|>assistant\n"));
 }
@@ -136,7 +136,7 @@ fn polyfills_can_be_switched_off() {
     let by_option = by_option.explain(&json!({ "messages": messages }));
     for explanation in [by_request, by_option] {
         assert!(explanation["prompt"].as_str().unwrap().contains(r#""arguments": "{\"a\": 1}""#), "{explanation}");
-        assert_eq!(explanation["polyfills_applied"], json!([]));
+        assert_eq!(explanation["polyfills_applied"], json!(["null_content"]));
     }
     let refused = Chat::open_with(&json!({ "model": model, "polyfills": { "polyfill_all": true } })).err().expect("refused");
     assert_eq!(refused.message(), "polyfills.polyfill_all: unknown polyfill");
@@ -154,7 +154,9 @@ fn the_tool_use_template_is_used_when_there_are_tools() {
 
 #[test]
 fn a_call_cannot_be_forced_where_the_format_is_unknown() {
-    let options = json!({ "model": scripted_model("no_tools.gguf"), "tool_policy": "any", "n_ctx": 512 });
+    let template = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}CALL {{ c.function.name }} WITH \
+                    {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}{% endfor %}{% endfor %}";
+    let options = json!({ "model": scripted_model("text.gguf"), "chat_template": template, "tool_policy": "any" });
     let chat = Chat::open_with(&options).unwrap_or_else(|e| panic!("{e:?}"));
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": "required" })));
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");

@@ -115,17 +115,21 @@ impl Budget {
         self.bounds.output_bytes
     }
 
-    /// Runs something one level deeper.
+    /// Goes one level deeper; [`leave`](Self::leave) comes back.
     #[inline]
-    pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn enter(&self) -> Result<()> {
         let nesting = self.nesting.get();
         if nesting >= MAX_NESTING {
             return Err(Error::limit(format!("the template nests deeper than {MAX_NESTING} levels while it runs")));
         }
         self.nesting.set(nesting + 1);
-        let result = run();
-        self.nesting.set(nesting);
-        result
+        Ok(())
+    }
+
+    /// Comes back one level.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.nesting.set(self.nesting.get().saturating_sub(1));
     }
 
     /// Runs the call of a macro.

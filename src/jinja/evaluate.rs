@@ -6,7 +6,8 @@ use std::rc::Rc;
 use super::args::Args;
 use super::ast::{Arguments, Comparison, Expr, ExprKind, Name};
 use super::error::{Error, Result};
-use super::interpreter::Interpreter;
+use super::interpreter::{Interpreter, operands};
+use super::number::Arithmetic;
 use super::object::Object;
 use super::text::{Text, TextBuilder};
 use super::value::{Undefined, Value};
@@ -25,8 +26,10 @@ impl Interpreter<'_> {
             ExprKind::Name(name) => Ok(self.variable(*name)),
             ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
             _ => {
-                let budget = Rc::clone(&self.budget);
-                budget.nested(|| self.compound(expr)).map_err(|error| error.at(expr.line))
+                self.budget.enter()?;
+                let value = self.compound(expr);
+                self.budget.leave();
+                value.map_err(|error| error.at(expr.line))
             }
         }
     }
@@ -81,6 +84,7 @@ impl Interpreter<'_> {
                     None => Err(Error::unsupported(format!("No test named '{}' found.", self.name(*name)))),
                 }
             }
+            ExprKind::Arithmetic(Arithmetic::Add, _) => self.sum(expr),
             ExprKind::Arithmetic(op, sides) => {
                 let left = self.eval(&sides.0)?;
                 let right = self.eval(&sides.1)?;
@@ -116,6 +120,40 @@ impl Interpreter<'_> {
             ExprKind::Positive(operand) => operators::positive(&self.eval(operand)?),
             _ => self.eval(expr),
         }
+    }
+
+    /// `a + b + c`, strings joined at once: prompts are mostly made of such sums.
+    fn sum(&mut self, expr: &Expr) -> Result<Value> {
+        let (first, rest) = operands(expr);
+        let total = self.eval(first)?;
+        self.add(total, rest.into_iter().rev())
+    }
+
+    /// Adds the values of more operands to a first value.
+    pub(super) fn add<'e>(&mut self, mut total: Value, mut operands: impl Iterator<Item = &'e Expr>) -> Result<Value> {
+        while let Some(operand) = operands.next() {
+            let mut right = self.eval(operand)?;
+            if let (Value::Text(left), Value::Text(first)) = (&total, &right)
+                && !left.is_safe()
+                && !first.is_safe()
+            {
+                let mut joined = TextBuilder::new(&self.budget);
+                joined.reserve(left.len() + first.len())?;
+                joined.push_text(left)?;
+                while let Value::Text(text) = &right
+                    && !text.is_safe()
+                {
+                    joined.push_text(text)?;
+                    match operands.next() {
+                        Some(operand) => right = self.eval(operand)?,
+                        None => return Ok(Value::Text(joined.finish()?)),
+                    }
+                }
+                total = Value::Text(joined.finish()?);
+            }
+            total = operators::arithmetic(self, Arithmetic::Add, &total, &right)?;
+        }
+        Ok(total)
     }
 
     fn values(&mut self, expressions: &[Expr]) -> Result<Vec<Value>> {

@@ -5,15 +5,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::args::Args;
-use super::ast::{Expr, For, Macro, Name, Stmt, StmtKind, Target};
+use super::ast::{Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
 use super::budget::Budget;
 use super::error::{Error, Result};
+use super::number::Arithmetic;
 use super::object::{self, LoopObject, MacroObject, Object};
 use super::scope::{ScopeId, Scopes};
 use super::text::{Text, TextBuilder};
 use super::value::{Undefined, Value};
 use super::watch::Log;
-use super::{globals, iterate, print};
+use super::{globals, iterate, operators, print};
 
 /// Stack that must be left before a macro is called, and how much more is taken then.
 pub(super) const RED_ZONE: usize = 768 << 10;
@@ -40,6 +41,8 @@ pub(super) enum Flow {
 /// A render in progress.
 pub(crate) struct Interpreter<'t> {
     names: &'t [Box<str>],
+    /// `loop`, if the template has the name.
+    loop_name: Option<Name>,
     /// The texts of names and strings, made when first used.
     texts: Vec<Option<Text>>,
     pub(super) budget: Rc<Budget>,
@@ -60,6 +63,7 @@ impl<'t> Interpreter<'t> {
     pub(crate) fn new(names: &'t [Box<str>], context: Context, budget: &Rc<Budget>) -> Interpreter<'t> {
         Interpreter {
             names,
+            loop_name: place(names, "loop"),
             texts: vec![None; names.len()],
             budget: Rc::clone(budget),
             context,
@@ -194,8 +198,9 @@ impl<'t> Interpreter<'t> {
     pub(super) fn statements(&mut self, body: &[Stmt]) -> Result<Flow> {
         for statement in body {
             self.budget.step(1)?;
-            let budget = Rc::clone(&self.budget);
-            let ended = budget.nested(|| self.statement(&statement.kind));
+            self.budget.enter()?;
+            let ended = self.statement(&statement.kind);
+            self.budget.leave();
             match ended {
                 Ok(Flow::Next) => {}
                 Ok(flow) => return Ok(flow),
@@ -211,10 +216,7 @@ impl<'t> Interpreter<'t> {
                 Some(out) => out.push(text)?,
                 None => {}
             },
-            StmtKind::Print(expr) => {
-                let value = self.eval(expr)?;
-                self.write(&value)?;
-            }
+            StmtKind::Print(expr) => self.print(expr)?,
             StmtKind::If { branches, otherwise } => {
                 for (test, body) in branches {
                     if self.eval(test)?.is_true() {
@@ -275,6 +277,44 @@ impl<'t> Interpreter<'t> {
             StmtKind::Loader(message) => return Err(Error::unsupported(*message)),
         }
         Ok(Flow::Next)
+    }
+
+    /// Prints a value. A sum of strings goes into the text piece by piece, without being joined first.
+    fn print(&mut self, expr: &Expr) -> Result<()> {
+        let ExprKind::Arithmetic(Arithmetic::Add, _) = &expr.kind else {
+            let value = self.eval(expr)?;
+            return self.write(&value);
+        };
+        let (first, rest) = operands(expr);
+        let mut total = self.eval(first)?;
+        let mut rest = rest.into_iter().rev();
+        if let Value::Text(text) = &total
+            && !text.is_safe()
+            && !self.autoescape
+        {
+            let start = self.out.last().map_or(0, TextBuilder::len);
+            let text = text.clone();
+            self.write_text(&text)?;
+            loop {
+                let Some(operand) = rest.next() else { return Ok(()) };
+                match self.eval(operand)? {
+                    Value::Text(text) if !text.is_safe() => self.write_text(&text)?,
+                    other => {
+                        // What was printed so far is an operand after all.
+                        let printed = self.out.last_mut().map(|out| out.split_off(start));
+                        let printed = printed.ok_or_else(|| Error::value("the printed text is missing"))??;
+                        total = operators::arithmetic(self, Arithmetic::Add, &Value::Text(printed), &other)?;
+                        break;
+                    }
+                }
+            }
+        }
+        let total = self.add(total, rest)?;
+        self.write(&total)
+    }
+
+    fn write_text(&mut self, text: &Text) -> Result<()> {
+        self.out.last_mut().map_or(Ok(()), |out| out.push_text(text))
     }
 
     fn generation(&mut self, body: &[Stmt]) -> Result<Flow> {
@@ -371,7 +411,7 @@ impl<'t> Interpreter<'t> {
             };
             Rc::new(Object::Loop(state))
         });
-        let loop_name = self.names.iter().position(|name| &**name == "loop").and_then(|at| u32::try_from(at).ok()).map(Name);
+        let loop_name = self.loop_name;
         for (index, item) in items.into_iter().enumerate() {
             self.budget.step(1)?;
             let flow = self.scoped(around, |inner| {
@@ -479,9 +519,24 @@ impl<'t> Interpreter<'t> {
     }
 
     fn set_special(&mut self, name: &str, value: Value) {
-        let place = self.names.iter().position(|known| &**known == name);
-        if let Some(place) = place.and_then(|place| u32::try_from(place).ok()) {
-            self.set(Name(place), value);
+        if let Some(name) = place(self.names, name) {
+            self.set(name, value);
         }
     }
+}
+
+/// Where a name is in the table.
+fn place(names: &[Box<str>], name: &str) -> Option<Name> {
+    names.iter().position(|known| &**known == name).and_then(|place| u32::try_from(place).ok()).map(Name)
+}
+
+/// The first operand of a sum, and the others, last first.
+pub(super) fn operands(sum: &Expr) -> (&Expr, Vec<&Expr>) {
+    let mut rest = Vec::with_capacity(8);
+    let mut left = sum;
+    while let ExprKind::Arithmetic(Arithmetic::Add, sides) = &left.kind {
+        rest.push(&sides.1);
+        left = &sides.0;
+    }
+    (left, rest)
 }

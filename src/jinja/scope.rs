@@ -19,12 +19,14 @@ struct Scope {
 pub(crate) struct Scopes {
     all: Vec<Scope>,
     current: ScopeId,
+    /// Emptied lists of variables, to be used again: loops open a scope for every item.
+    spare: Vec<Vec<(Name, Value)>>,
 }
 
 impl Scopes {
     /// The outermost scope alone.
     pub(crate) fn new() -> Scopes {
-        Scopes { all: vec![Scope { kept: true, ..Scope::default() }], current: ScopeId(0) }
+        Scopes { all: vec![Scope { kept: true, ..Scope::default() }], current: ScopeId(0), spare: Vec::new() }
     }
 
     pub(crate) fn current(&self) -> ScopeId {
@@ -40,7 +42,8 @@ impl Scopes {
     pub(crate) fn enter(&mut self, around: ScopeId) -> ScopeId {
         let back = self.current;
         self.current = ScopeId(self.all.len());
-        self.all.push(Scope { around: Some(around), ..Scope::default() });
+        let variables = self.spare.pop().unwrap_or_default();
+        self.all.push(Scope { around: Some(around), variables, kept: false });
         back
     }
 
@@ -52,7 +55,7 @@ impl Scopes {
             self.all[left].variables.clear();
             // Those above it were left before.
             while self.all.len() > left && self.all.last().is_some_and(|scope| !scope.kept) {
-                self.all.pop();
+                self.spare.extend(self.all.pop().map(|scope| scope.variables));
             }
         }
     }

@@ -23,8 +23,8 @@ pub(crate) struct Mark {
 
 #[derive(Debug)]
 struct Buffer {
-    text: Box<str>,
-    marks: Box<[Mark]>,
+    text: String,
+    marks: Vec<Mark>,
     ascii: bool,
     _charge: Charge,
 }
@@ -43,10 +43,10 @@ impl Text {
     /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it is cut.
     pub(crate) fn outer(text: &str, marks: Vec<Mark>) -> Text {
         let end = text.floor_char_boundary(u32::MAX as usize);
-        Text::whole(text[..end].into(), marks.into(), Charge::none())
+        Text::whole(text[..end].to_owned(), marks, Charge::none())
     }
 
-    fn whole(text: Box<str>, marks: Box<[Mark]>, charge: Charge) -> Text {
+    fn whole(text: String, marks: Vec<Mark>, charge: Charge) -> Text {
         let (ascii, end) = (text.is_ascii(), u32::try_from(text.len()).unwrap_or(u32::MAX));
         Text { buffer: Rc::new(Buffer { text, marks, ascii, _charge: charge }), start: 0, end, safe: false }
     }
@@ -56,7 +56,7 @@ impl Text {
         let text: String = text.into();
         let charge = budget.charge(text.len())?;
         budget.read(text.len())?;
-        Ok(Text::whole(text.into(), Box::default(), charge))
+        Ok(Text::whole(text, Vec::new(), charge))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -266,11 +266,32 @@ impl TextBuilder {
         &self.text
     }
 
+    /// Takes back what was appended from a byte on.
+    pub(crate) fn split_off(&mut self, at: usize) -> Result<Text> {
+        let mut taken = TextBuilder::new(&self.budget);
+        taken.push(&self.text[at..])?;
+        self.text.truncate(at);
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
+        let first = self.marks.partition_point(|mark| mark.end <= at);
+        for mark in self.marks.split_off(first) {
+            if mark.start < at {
+                self.marks.push(Mark { end: at, ..mark });
+            }
+            taken.mark((mark.start.max(at) - at) as usize, (mark.end - at) as usize, mark.source)?;
+        }
+        taken.finish()
+    }
+
     /// The finished text.
     pub(crate) fn finish(self) -> Result<Text> {
         drop(self.charge);
-        let charge = self.budget.charge(self.text.len() + self.marks.len() * size_of::<Mark>())?;
-        Ok(Text::whole(self.text.into_boxed_str(), self.marks.into(), charge))
+        let mut text = self.text;
+        // A little room too much is cheaper than moving the text.
+        if text.capacity() > 2 * text.len() + 64 {
+            text.shrink_to_fit();
+        }
+        let charge = self.budget.charge(text.capacity() + self.marks.len() * size_of::<Mark>())?;
+        Ok(Text::whole(text, self.marks, charge))
     }
 
     /// The finished text as the caller's own.

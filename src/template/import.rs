@@ -90,10 +90,24 @@ fn entries(members: &Map<String, serde_json::Value>, path: &str, wanted: &mut Wa
     members
         .iter()
         .map(|(name, json)| {
-            let key = Value::Text(Text::outer(name, Vec::new()));
-            (key, value(json, &member(path, name, wanted), wanted))
+            let value = value(json, &member(path, name, wanted), wanted);
+            (key(name), value)
         })
         .collect()
+}
+
+thread_local! {
+    /// The names that nearly every member has, made once a thread.
+    static KEYS: [(&'static str, Text); 12] = [
+        "role", "content", "tool_calls", "tool_call_id", "type", "function", "name", "arguments", "description", "parameters",
+        "properties", "id",
+    ]
+    .map(|name| (name, Text::outer(name, Vec::new())));
+}
+
+fn key(name: &str) -> Value {
+    let known = KEYS.with(|keys| keys.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone()));
+    Value::Text(known.unwrap_or_else(|| Text::outer(name, Vec::new())))
 }
 
 fn watch(path: &str, wanted: &Wanted<'_>) -> Option<Watch> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::error::Result;
+use crate::template::{LocalTime, RenderInput, Sources, Templates};
 
 /// What the recogniser is told besides the text.
 #[derive(Clone, Copy)]
@@ -599,21 +599,6 @@ fn report(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// A template as transformers would run it, as far as these need.
-fn render(source: &str, context: Value) -> Result<String> {
-    let refused = |error: minijinja::Error| crate::error::Error::new(crate::error::Code::TemplateError, error.to_string());
-    let mut env = minijinja::Environment::new();
-    env.set_syntax(minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(refused)?);
-    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    env.add_filter("tojson", |value: minijinja::Value, _: minijinja::value::Kwargs| {
-        serde_json::to_string(&value).map_err(|e| minijinja::Error::new(minijinja::ErrorKind::BadSerialization, e.to_string()))
-    });
-    env.add_function("raise_exception", |message: String| -> Result<String, minijinja::Error> {
-        Err(minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, message))
-    });
-    env.template_from_str(source).and_then(|template| template.render(minijinja::value::Serde(&context))).map_err(refused)
-}
-
 #[test]
 fn real_templates_of_the_family_are_detected() {
     let names = [
@@ -632,8 +617,11 @@ fn real_templates_of_the_family_are_detected() {
     let Some(templates) = conformance("templates") else { return };
     for name in names.iter().chain(&others) {
         let source = std::fs::read_to_string(templates.join(format!("{name}.jinja"))).unwrap();
-        let render = |messages: &[Value], tools: &[Value], prompt: bool| {
-            render(&source, json!({ "messages": messages, "tools": tools, "add_generation_prompt": prompt, "bos_token": "" }))
+        let templates = Templates::compile(&Sources { default: Some(source), ..Sources::default() }).unwrap();
+        let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
+            let now = LocalTime::parse("2026-01-31T09:30:00")?;
+            let input = RenderInput { tools: Some(tools), add_generation_prompt, ..RenderInput::new(messages, now) };
+            templates.render(&input).map(|prompt| prompt.text)
         };
         let expected = names.contains(name);
         let report = Format::hermes().round_trip(&render);

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Code, Error, Result};
-use crate::gguf::ModelHeader;
+use crate::gguf::{self, ModelHeader};
 use crate::output::Format;
-use crate::template::{Evidence, LocalTime, RenderInput, Sources, Templates};
+use crate::template::{CapsReport, Evidence, Finding, LocalTime, RenderInput, Sources, Templates, Traits};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
@@ -24,6 +24,8 @@ pub struct Verdict {
     /// The compiled template or templates.
     pub templates: Templates,
     output: OnceLock<Output>,
+    /// Of a file with a tool_use template.
+    by_template: OnceLock<Value>,
 }
 
 /// What a model with this template writes.
@@ -84,7 +86,11 @@ impl Verdict {
         if let Some(known) = remembered(&key) {
             return Ok(known);
         }
-        let verdict = Arc::new(Verdict { templates: Templates::compile(sources)?, output: OnceLock::new() });
+        let verdict = Arc::new(Verdict {
+            templates: Templates::compile(sources)?,
+            output: OnceLock::new(),
+            by_template: OnceLock::new(),
+        });
         remember(key, &verdict);
         Ok(verdict)
     }
@@ -133,41 +139,36 @@ impl Verdict {
             }),
             None => json!({ "family": null, "tool_calls": "none", "reasoning": "none" }),
         };
-        let findings: Vec<Value> =
-            self.templates.findings().iter().map(|f| json!({ "code": f.code, "message": f.message })).collect();
+        let findings: Vec<Value> = self.templates.findings().iter().map(Finding::to_json).collect();
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
         members.insert("template_caps".into(), traits.caps.to_json());
         members.insert("tool_support".into(), tool_support.into());
         members.insert("tool_support_reasons".into(), reasons.into());
         members.insert("details".into(), traits.details_json());
-        members.insert("evidence".into(), self.evidence().into());
+        members.insert("evidence".into(), evidence(caps, self.templates.traits()).into());
         members.insert("output_format".into(), format);
         members.insert("findings".into(), findings.into());
+        if self.templates.has_tool_use() {
+            members.insert("by_template".into(), self.by_template().clone());
+        }
         members
     }
 
-    /// The grounds of all flags. Four names are in both views: their entry is about `template_caps`, and has that of `caps`
-    /// as a member where it differs.
-    fn evidence(&self) -> Map<String, Value> {
-        let (traits, grounds) = self.templates.traits();
-        let flags = traits.caps.to_json();
-        let nine = self.templates.caps();
-        let mut members: Map<String, Value> =
-            grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
-        for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
-            match grounds.iter().find(|(name, _)| *name == flag) {
-                Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
-                    let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
-                    members.insert(flag.to_owned(), both.to_json());
-                }
-                Some(_) => {}
-                None => {
-                    members.insert(flag.to_owned(), evidence.to_json());
-                }
-            }
-        }
-        members
+    /// What each of two templates can carry.
+    fn by_template(&self) -> &Value {
+        self.by_template.get_or_init(|| {
+            let views = self.templates.by_template().map(|(name, caps, known)| {
+                let view = json!({
+                    "caps": caps.caps.to_json(),
+                    "template_caps": known.0.caps.to_json(),
+                    "details": known.0.details_json(),
+                    "evidence": evidence(caps, known),
+                });
+                (name.to_owned(), view)
+            });
+            Value::Object(views.collect())
+        })
     }
 
     /// Adds what minja's own algorithm says to the evidence of flags on which it differs; null where it cannot be computed.
@@ -201,6 +202,27 @@ impl Verdict {
             .with("template_variant", variant)
             .with("next", "use a model whose chat template supports tools, pass one as `chat_template`, or open it without tools by `tool_policy`: \"any\"")
     }
+}
+
+/// The grounds of all flags. Four names are in both views: their entry is about `template_caps`, and has that of `caps` as a
+/// member where it differs.
+fn evidence(nine: &CapsReport, (traits, grounds): &(Traits, Vec<(&'static str, Evidence)>)) -> Map<String, Value> {
+    let flags = traits.caps.to_json();
+    let mut members: Map<String, Value> =
+        grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
+    for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
+        match grounds.iter().find(|(name, _)| *name == flag) {
+            Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
+                let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
+                members.insert(flag.to_owned(), both.to_json());
+            }
+            Some(_) => {}
+            None => {
+                members.insert(flag.to_owned(), evidence.to_json());
+            }
+        }
+    }
+    members
 }
 
 /// `llb_model_info` when the file could not be judged.
@@ -247,7 +269,8 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     });
     let mut shared = verdict.to_json();
     if let Some(Value::Array(findings)) = shared.get_mut("findings") {
-        findings.extend(header.findings().iter().map(|f| json!({ "code": f.code, "message": f.message })));
+        let warning = |f: &gguf::Finding| json!({ "code": f.code, "severity": "warning", "message": f.message });
+        findings.extend(header.findings().iter().map(warning));
     }
     if let Value::Object(info) = &mut info {
         info.extend(shared);

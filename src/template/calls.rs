@@ -42,7 +42,7 @@ pub(crate) struct Form {
     /// How the message says that it has no content.
     pub(crate) content: NoContent,
     /// A result follows the call; without one where the template does not render results.
-    answered: bool,
+    pub(crate) answered: bool,
 }
 
 impl Form {

@@ -4,7 +4,7 @@ use super::{ANSWER, Review, SYSTEM, Severity, cut};
 use crate::template::frame::{USER, count};
 use crate::template::prober::Probe;
 
-/// So many words in a row are a sentence, and not a label.
+/// So many words on a line are a sentence, and not a label.
 const WORDS: usize = 4;
 
 pub(super) fn review(review: &mut Review<'_>) {
@@ -17,35 +17,50 @@ pub(super) fn review(review: &mut Review<'_>) {
     let (user, answer) = (review.user(), review.answer());
     let turns = review.render(vec![user.clone(), answer, user.clone()]);
     let own = sentences(&plain);
+    let mut added = Added::default();
     for sentence in &own {
-        let line = line_of(review, sentence);
         if turns.as_ref().is_ok_and(|turns| count(turns, sentence) > count(&plain, sentence)) {
-            let message = format!("adds to every user turn: {}", cut(sentence));
-            review.add(Severity::Warning, "hidden_instructions_in_turns", line, message);
+            added.push("adds to every user turn", sentence);
             continue;
         }
-        let what = match &with_system {
-            Ok(text) if !text.contains(sentence) && text.contains(SYSTEM) => "unless there is a system message",
-            Ok(text) if text.contains(SYSTEM) => "also beside a system message",
-            _ => "always",
-        };
-        let message = format!("adds to the prompt, {what}: {}", cut(sentence));
-        review.add(Severity::Warning, "hidden_instructions", line, message);
+        added.push(
+            match &with_system {
+                Ok(text) if !text.contains(sentence) && text.contains(SYSTEM) => "adds unless there is a system message",
+                Ok(text) if text.contains(SYSTEM) => "adds to every prompt, also beside a system message",
+                _ => "adds to every prompt",
+            },
+            sentence,
+        );
     }
     let known = |sentence: &str| own.iter().any(|own| own.contains(sentence));
-    for sentence in turns.map(|turns| sentences(&turns)).unwrap_or_default() {
-        if !known(&sentence) {
-            let line = line_of(review, &sentence);
-            let message = format!("adds around an assistant turn: {}", cut(&sentence));
-            review.add(Severity::Warning, "hidden_instructions_in_turns", line, message);
-        }
-    }
+    let turns = turns.map(|turns| sentences(&turns)).unwrap_or_default();
+    turns.iter().filter(|sentence| !known(sentence)).for_each(|sentence| added.push("adds around an assistant turn", sentence));
     let prompt = review.frame.prober.render(Probe { add_generation_prompt: true, ..review.frame.probe(vec![user]) });
-    for sentence in prompt.map(|prompt| sentences(&prompt)).unwrap_or_default() {
-        if !plain.contains(&sentence) {
-            let line = line_of(review, &sentence);
-            let message = format!("adds to the generation prompt: {}", cut(&sentence));
-            review.add(Severity::Warning, "hidden_instructions_in_turns", line, message);
+    let prompt = prompt.map(|prompt| sentences(&prompt)).unwrap_or_default();
+    let prompt = prompt.iter().filter(|sentence| !plain.contains(*sentence));
+    prompt.for_each(|sentence| added.push("adds where a generation prompt is asked for", sentence));
+    for (what, texts) in added.0 {
+        let line = line_of(review, &texts[0]);
+        let more = match texts.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        let message = format!("{what}: {}{more}", cut(&texts[0]));
+        let in_turns = what.ends_with("turn");
+        let code = if in_turns { "hidden_instructions_in_turns" } else { "hidden_instructions" };
+        review.add(Severity::Warning, code, line, message);
+    }
+}
+
+/// What is added where: texts in the order of the prompt.
+#[derive(Default)]
+struct Added(Vec<(&'static str, Vec<String>)>);
+
+impl Added {
+    fn push(&mut self, what: &'static str, sentence: &str) {
+        match self.0.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, texts)) => texts.push(sentence.to_owned()),
+            None => self.0.push((what, vec![sentence.to_owned()])),
         }
     }
 }
@@ -68,7 +83,7 @@ fn sentences(prompt: &str) -> Vec<String> {
         let start = first.as_ptr() as usize - run.as_ptr() as usize;
         let end = last.as_ptr() as usize - run.as_ptr() as usize + last.len();
         let sentence = run[start..end].trim();
-        if words(sentence) >= WORDS && !found.iter().any(|known| known == sentence) {
+        if sentence.lines().any(|line| words(line) >= WORDS) && !found.iter().any(|known| known == sentence) {
             found.push(sentence.to_owned());
         }
     }
@@ -82,7 +97,18 @@ fn without_markers(text: &str) -> String {
     while let Some(at) = rest.find(['<', '[']) {
         let close = if rest[at..].starts_with('<') { '>' } else { ']' };
         let end = rest[at..].find(|c: char| c == close || c.is_whitespace() || c == '\0');
-        match end.filter(|end| rest[at + end..].starts_with(close)) {
+        let is_open = |end: &usize| rest[at + end..].starts_with(close);
+        // `within <tools></tools> tags` speaks of tags.
+        let spoken = |end: &usize| {
+            let before = rest[..at].ends_with(' ') || cleaned.ends_with('>') && at == 0;
+            let after = rest[at + end + 1..].trim_start_matches(' ').starts_with(|c: char| c.is_alphabetic() || c == '<');
+            close == '>' && before && after && !rest[at..at + end].contains('|')
+        };
+        match end.filter(is_open) {
+            Some(end) if spoken(&end) => {
+                cleaned.push_str(&rest[..at + end + 1]);
+                rest = &rest[at + end + 1..];
+            }
             Some(end) => {
                 cleaned.push_str(&rest[..at]);
                 cleaned.push('\0');
@@ -137,6 +163,8 @@ mod tests {
         check("<s>[INST] user_needle [/INST]", &[]);
         check("GPT4 Correct User: user_needle", &[]);
         check("Be kind. Speak in verse.\n\n### Instruction:\nuser_needle\n\n### Response:\n", &["Be kind. Speak in verse."]);
+        check("Source: assistant\nDestination: user\nuser_needle", &[]);
+        check("Write it within <a></a> tags.", &["Write it within <a></a> tags."]);
         check("USER: user_needle ASSISTANT: answer_needle a < b", &[]);
         check("Be kind\nto all.\nHe said: user_needle", &["Be kind\nto all.\nHe said:"]);
     }

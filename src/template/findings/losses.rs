@@ -54,11 +54,13 @@ fn messages(review: &mut Review<'_>) {
     two.as_array_mut().into_iter().for_each(|list| list.push(json!({ "type": "text", "text": "second_part" })));
     let text = review.render(vec![json!({ "role": "user", "content": two })]);
     if let Ok(text) = text {
-        let lost = [("first_part", "first"), ("second_part", "second")].map(|(part, name)| (!text.contains(part), name));
-        for (_, name) in lost.into_iter().filter(|(lost, _)| *lost) {
-            let message = format!("the {name} of two text parts of a content does not reach the prompt");
-            review.add(Severity::Warning, "drops_content_parts", None, message);
-        }
+        let what = match (text.contains("first_part"), text.contains("second_part")) {
+            (true, true) => return,
+            (false, false) => "content as a list of text parts",
+            (false, true) => "the first of two text parts of a content",
+            (true, false) => "the second of two text parts of a content",
+        };
+        review.add(Severity::Warning, "drops_content_parts", None, format!("{what} does not reach the prompt"));
     }
 }
 
@@ -108,7 +110,7 @@ fn tools(review: &mut Review<'_>) {
         let message = "the text of an assistant message with reasoning and tool calls does not reach the prompt";
         review.add(Severity::Warning, "drops_content_beside_reasoning", None, message);
     }
-    if review.traits.details.reasoning_with_calls == WithCalls::ContentOnly {
+    if caps.supports_reasoning && review.traits.details.reasoning_with_calls == WithCalls::ContentOnly {
         let message = "the reasoning of an assistant message with text and tool calls does not reach the prompt";
         review.add(Severity::Info, "drops_reasoning_beside_calls", None, message);
     }

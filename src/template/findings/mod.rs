@@ -20,7 +20,7 @@ use super::calls::Form;
 use super::failure::Failure;
 use super::frame::{Frame, Text, tool};
 use super::prober::Prober;
-use super::traits::Traits;
+use super::traits::{NoContent, Traits};
 use super::{CHATML, TOOL_USE};
 use crate::jinja::Inspection;
 
@@ -175,9 +175,11 @@ impl Review<'_> {
         self.frame.render_with(messages, &json!([tool(CALLED), tool(SECOND)]))
     }
 
-    /// The form in which calls show.
+    /// The form in which calls show; where they do not, the one that fails the least.
     fn form(&self) -> Form {
-        Form::of(self.traits)
+        let form = Form::of(self.traits);
+        let content = if self.traits.caps.supports_tool_calls { form.content } else { NoContent::Empty };
+        Form { content, ..form }
     }
 
     /// An assistant message that calls a tool with these arguments, in the form that shows.

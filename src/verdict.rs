@@ -328,4 +328,28 @@ mod tests {
         assert_eq!((&evidence["status"], &evidence["control"]), (&json!("no"), &json!("no_tool_call")));
         assert_eq!(evidence["caps"]["status"], "yes");
     }
+
+    #[test]
+    fn two_templates() {
+        let text = |source: &str| Some(source.to_owned());
+        let both = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
+        let sources = |default, tool_use| Sources { default, tool_use, ..Sources::default() };
+        let verdict = Verdict::of(&sources(text("{% for m in messages %}{{ m.content }}{% endfor %}"), text(both))).unwrap();
+        let members = verdict.to_json();
+        let views = &members["by_template"];
+        let names: Vec<_> = views.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(names, ["default", "tool_use"]);
+        assert_eq!(
+            (&views["default"]["caps"]["supports_tools"], &views["tool_use"]["caps"]["supports_tools"]),
+            (&json!(false), &json!(true))
+        );
+        for view in ["caps", "template_caps", "details", "evidence"] {
+            assert_eq!(views["tool_use"][view], members[view]);
+            assert_ne!(views["default"][view], members[view]);
+        }
+        assert!(members["findings"].as_array().unwrap().iter().all(|finding| finding["severity"].is_string()));
+        let alone = Verdict::of(&sources(None, text(both))).unwrap().to_json();
+        assert_eq!(alone["by_template"].as_object().unwrap().keys().collect::<Vec<_>>(), ["tool_use"]);
+        assert_eq!(info(both).get("by_template"), None);
+    }
 }

@@ -166,6 +166,6 @@ mod tests {
         check("Source: assistant\nDestination: user\nuser_needle", &[]);
         check("Write it within <a></a> tags.", &["Write it within <a></a> tags."]);
         check("USER: user_needle ASSISTANT: answer_needle a < b", &[]);
-        check("Be kind\nto all.\nHe said: user_needle", &["Be kind\nto all.\nHe said:"]);
+        check("Be kind\nto all of the people.\nHe said: user_needle", &["Be kind\nto all of the people.\nHe said:"]);
     }
 }

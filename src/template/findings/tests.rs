@@ -62,9 +62,8 @@ fn codes(source: &str) -> Vec<&'static str> {
 #[track_caller]
 fn check(source: &str, code: &str, words: &str, line: Option<usize>) {
     let findings = review(source);
-    let found = findings.iter().find(|finding| finding.code == code);
-    let found = found.unwrap_or_else(|| panic!("no {code} in {findings:#?}"));
-    assert!(found.message.contains(words), "{}", found.message);
+    let found = findings.iter().find(|finding| finding.code == code && finding.message.contains(words));
+    let found = found.unwrap_or_else(|| panic!("no {code} with {words:?} in {findings:#?}"));
     assert_eq!(found.line, line, "{found:?}");
     assert!(!codes(&with_tools(TURNS)).contains(&code));
 }

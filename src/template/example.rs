@@ -49,7 +49,6 @@ fn without_turn_end<'a>(example: &'a str, plain: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::template::{prober, template_caps};
 
     /// `source` shows no tools, so that an example is looked for.

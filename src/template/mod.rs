@@ -35,6 +35,8 @@ mod conformance;
 #[cfg(test)]
 mod conformance_caps;
 #[cfg(test)]
+mod conformance_fork;
+#[cfg(test)]
 mod conformance_polyfill;
 
 use std::ops::Range;

@@ -1,10 +1,12 @@
 //! What a request says and the prompt does not: seen in a render that succeeds.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{ANSWER, Review, SYSTEM, Severity};
 use crate::template::frame::{USER, parts};
+use crate::template::prober::Probe;
 use crate::template::traits::{Fate, WithCalls};
+use crate::template::turns;
 
 pub(super) fn review(review: &mut Review<'_>) {
     messages(review);
@@ -19,10 +21,37 @@ pub(super) fn review(review: &mut Review<'_>) {
             let message = "reasoning of an assistant message does not reach the prompt in any form";
             review.add(Severity::Info, "drops_reasoning", None, message);
         }
-    } else if !review.traits.details.reasoning_visible.iter().any(|cell| cell.position == "hist") {
+    } else if drops_old_reasoning(review) {
         let message = "reasoning of turns before the last user message does not reach the prompt";
         review.add(Severity::Info, "drops_old_reasoning", None, message);
     }
+}
+
+/// Whether reasoning shows in no turn before the last user message, with a call or without: seen, not only not seen.
+fn drops_old_reasoning(review: &Review<'_>) -> bool {
+    let details = &review.traits.details;
+    let caps = &review.traits.caps;
+    if details.reasoning_visible.iter().any(|cell| ["hist", "tc_closed"].contains(&cell.position)) {
+        return false;
+    }
+    let Some(field) = turns::field(caps.reasoning_format) else { return false };
+    let with_reasoning = |mut message: Value| {
+        message[field] = "reasoning_needle".into();
+        message
+    };
+    let mut conversations = Vec::new();
+    if !caps.reasoning_requires_tools {
+        conversations.push(vec![review.user(), with_reasoning(review.answer()), review.user()]);
+    }
+    if caps.supports_tool_calls {
+        let call = with_reasoning(review.plain_call());
+        conversations.push(vec![review.user(), call, review.result(), review.answer(), review.user()]);
+    }
+    conversations.into_iter().all(|messages| {
+        let probe = Probe { kwargs: turns::kwargs(details.reasoning_needs), ..review.frame.probe(messages) };
+        let text = review.frame.prober.render(Probe { tools: Some(review.tools()), ..probe });
+        text.is_ok_and(|text| text.contains(ANSWER) && !text.contains("reasoning_needle"))
+    })
 }
 
 fn messages(review: &mut Review<'_>) {

@@ -172,7 +172,12 @@ impl Review<'_> {
 
     /// The prompt with the tools declared that the calls are of.
     fn render_called(&self, messages: Vec<Value>) -> Text {
-        self.frame.render_with(messages, &json!([tool(CALLED), tool(SECOND)]))
+        self.frame.render_with(messages, &self.tools())
+    }
+
+    /// Those tools.
+    fn tools(&self) -> Value {
+        json!([tool(CALLED), tool(SECOND)])
     }
 
     /// The form in which calls show; where they do not, the one that fails the least.

@@ -1,9 +1,9 @@
 //! What changes a prompt apart from its own messages: the order they are put in, the date, what was said later.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{CALLED, Review, SECOND, Severity};
-use crate::template::frame::{count, tool};
+use super::{Review, Severity};
+use crate::template::frame::count;
 use crate::template::generation_prompt::start_of_unfinished_marker;
 use crate::template::prober::Probe;
 
@@ -50,7 +50,7 @@ fn prefix(review: &mut Review<'_>) {
         messages.push(frame.message("user", QUESTIONS[2]));
         messages
     };
-    let tools = json!([tool(CALLED), tool(SECOND)]);
+    let tools = review.tools();
     let mut cases = vec![(frame.no_tools().clone(), "")];
     if review.traits.caps.supports_tools {
         cases.push((tools, ", when tools are declared,"));
@@ -93,7 +93,7 @@ fn date(review: &mut Review<'_>) {
         let probe = review.frame.probe(vec![review.frame.user()]);
         review.frame.prober.render(Probe { later, add_generation_prompt: true, tools: Some(tools.clone()), ..probe })
     };
-    let tools = json!([tool(CALLED), tool(SECOND)]);
+    let tools = review.tools();
     let differs = |later: i64, tools: &Value| {
         let (now, then) = (at(0, tools), at(later, tools));
         now.is_ok() && then.is_ok() && now != then

@@ -12,7 +12,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     roles(review);
     contents(review);
     let frame = review.frame;
-    let tools = review.frame.render_with(vec![frame.user()], &json!([tool(CALLED), tool(SECOND)]));
+    let tools = review.frame.render_with(vec![frame.user()], &review.tools());
     if review.judge("raises_on_tools", "declared tools", &tools) {
         let mut bare = tool(CALLED);
         bare["function"] = json!({ "name": CALLED });
@@ -167,7 +167,7 @@ fn calls(review: &mut Review<'_>) {
     }
     // The prompt of a request ends in a generation prompt.
     let probe = Probe { add_generation_prompt: true, ..frame.probe(exchange(call.clone())) };
-    let text = frame.prober.render(Probe { tools: Some(json!([tool(CALLED), tool(SECOND)])), ..probe });
+    let text = frame.prober.render(Probe { tools: Some(review.tools()), ..probe });
     review.judge("raises_on_prompt_after_result", "a generation prompt after a tool result", &text);
 }
 

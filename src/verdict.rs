@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
 use crate::output::Format;
-use crate::template::{CapsReport, Evidence, Finding, LocalTime, RenderInput, Sources, Templates, Traits};
+use crate::template::{CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
@@ -206,7 +206,7 @@ impl Verdict {
 
 /// The grounds of all flags. Four names are in both views: their entry is about `template_caps`, and has that of `caps` as a
 /// member where it differs.
-fn evidence(nine: &CapsReport, (traits, grounds): &(Traits, Vec<(&'static str, Evidence)>)) -> Map<String, Value> {
+fn evidence(nine: &CapsReport, (traits, grounds): &Known) -> Map<String, Value> {
     let flags = traits.caps.to_json();
     let mut members: Map<String, Value> =
         grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();

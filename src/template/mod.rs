@@ -72,6 +72,9 @@ const CHATML: &str = "chatml";
 /// Variables that a caller's extra variables may not replace: the request itself says what they are.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
+/// What a template does with each part of a conversation, and why that is believed, flag by flag.
+pub type Known = (Traits, Vec<(&'static str, Evidence)>);
+
 /// The compiled templates of one model: its default, and its tool_use template when it has one.
 #[derive(Debug)]
 pub struct Templates {
@@ -93,7 +96,7 @@ struct Compiled {
     source: Arc<str>,
     template: Arc<Template>,
     caps: OnceLock<CapsReport>,
-    traits: OnceLock<(Traits, Vec<(&'static str, Evidence)>)>,
+    traits: OnceLock<Known>,
 }
 
 impl Compiled {
@@ -110,7 +113,7 @@ impl Compiled {
         self.caps.get_or_init(|| caps::report(self.prober()))
     }
 
-    fn traits(&self) -> &(Traits, Vec<(&'static str, Evidence)>) {
+    fn traits(&self) -> &Known {
         self.traits.get_or_init(|| template_caps::report(self.prober()))
     }
 
@@ -370,7 +373,7 @@ impl Templates {
 
     /// What the template does with each part of a conversation, and why that is believed; of the tool_use template when
     /// there is one. Probed at the first call.
-    pub fn traits(&self) -> &(Traits, Vec<(&'static str, Evidence)>) {
+    pub fn traits(&self) -> &Known {
         self.chosen(true).traits()
     }
 
@@ -400,7 +403,7 @@ impl Templates {
     }
 
     /// What each of the file's templates can carry, and the rest that is known of it, by its name. Probed at the first call.
-    pub fn by_template(&self) -> impl Iterator<Item = (&'static str, &CapsReport, &(Traits, Vec<(&'static str, Evidence)>))> {
+    pub fn by_template(&self) -> impl Iterator<Item = (&'static str, &CapsReport, &Known)> {
         self.own().map(|compiled| (compiled.name, compiled.caps(), compiled.traits()))
     }
 

@@ -15,8 +15,11 @@ pub(super) fn review(review: &mut Review<'_>) {
     strips(review);
 }
 
-/// The roles whose messages show at all, each with a conversation that has such a message in it.
-fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, Box<dyn Fn(&str) -> Vec<Value> + 'a>); 3] {
+/// The messages around a text.
+type Conversation<'a> = Box<dyn Fn(&str) -> Vec<Value> + 'a>;
+
+/// Roles, each with a conversation that has a message of it.
+fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, Conversation<'a>); 3] {
     let frame = review.frame;
     [
         ("system", Box::new(move |text| vec![frame.message("system", text), frame.user()])),
@@ -75,7 +78,11 @@ fn strips(review: &mut Review<'_>) {
     }
     if !roles.is_empty() {
         let message = format!("white space around a content is removed ({})", roles.join(", "));
-        let line = review.source.trims.first().map(|site| site.line);
+        // Of several places it is not known which one it was.
+        let line = match review.source.trims.as_slice() {
+            [only] => Some(only.line),
+            _ => None,
+        };
         review.add(Severity::Info, "strips_content", line, message);
     }
 }

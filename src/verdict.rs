@@ -269,8 +269,9 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     });
     let mut shared = verdict.to_json();
     if let Some(Value::Array(findings)) = shared.get_mut("findings") {
+        // What is wrong with the file comes first.
         let warning = |f: &gguf::Finding| json!({ "code": f.code, "severity": "warning", "message": f.message });
-        findings.extend(header.findings().iter().map(warning));
+        findings.splice(0..0, header.findings().iter().map(warning));
     }
     if let Value::Object(info) = &mut info {
         info.extend(shared);

@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Code, Error, Result};
-use crate::gguf::ModelHeader;
+use crate::gguf::{self, ModelHeader};
 use crate::output::Format;
 use crate::api::Polyfills;
-use crate::template::{Evidence, LocalTime, RenderInput, Sources, Templates, polyfill};
+use crate::template::{CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
@@ -25,6 +25,8 @@ pub struct Verdict {
     /// The compiled template or templates.
     pub templates: Templates,
     output: OnceLock<Output>,
+    /// Of a file with a tool_use template.
+    by_template: OnceLock<Value>,
 }
 
 /// What a model with this template writes.
@@ -85,7 +87,11 @@ impl Verdict {
         if let Some(known) = remembered(&key) {
             return Ok(known);
         }
-        let verdict = Arc::new(Verdict { templates: Templates::compile(sources)?, output: OnceLock::new() });
+        let verdict = Arc::new(Verdict {
+            templates: Templates::compile(sources)?,
+            output: OnceLock::new(),
+            by_template: OnceLock::new(),
+        });
         remember(key, &verdict);
         Ok(verdict)
     }
@@ -153,41 +159,36 @@ impl Verdict {
             }),
             None => json!({ "family": null, "tool_calls": "none", "reasoning": "none" }),
         };
-        let findings: Vec<Value> =
-            self.templates.findings().iter().map(|f| json!({ "code": f.code, "message": f.message })).collect();
+        let findings: Vec<Value> = self.templates.findings().iter().map(Finding::to_json).collect();
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
         members.insert("template_caps".into(), traits.caps.to_json());
         members.insert("tool_support".into(), tool_support.into());
         members.insert("tool_support_reasons".into(), reasons.into());
         members.insert("details".into(), traits.details_json());
-        members.insert("evidence".into(), self.evidence().into());
+        members.insert("evidence".into(), evidence(caps, self.templates.traits()).into());
         members.insert("output_format".into(), format);
         members.insert("findings".into(), findings.into());
+        if self.templates.has_tool_use() {
+            members.insert("by_template".into(), self.by_template().clone());
+        }
         members
     }
 
-    /// The grounds of all flags. Four names are in both views: their entry is about `template_caps`, and has that of `caps`
-    /// as a member where it differs.
-    fn evidence(&self) -> Map<String, Value> {
-        let (traits, grounds) = self.templates.traits();
-        let flags = traits.caps.to_json();
-        let nine = self.templates.caps();
-        let mut members: Map<String, Value> =
-            grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
-        for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
-            match grounds.iter().find(|(name, _)| *name == flag) {
-                Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
-                    let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
-                    members.insert(flag.to_owned(), both.to_json());
-                }
-                Some(_) => {}
-                None => {
-                    members.insert(flag.to_owned(), evidence.to_json());
-                }
-            }
-        }
-        members
+    /// What each of two templates can carry.
+    fn by_template(&self) -> &Value {
+        self.by_template.get_or_init(|| {
+            let views = self.templates.by_template().map(|(name, caps, known)| {
+                let view = json!({
+                    "caps": caps.caps.to_json(),
+                    "template_caps": known.0.caps.to_json(),
+                    "details": known.0.details_json(),
+                    "evidence": evidence(caps, known),
+                });
+                (name.to_owned(), view)
+            });
+            Value::Object(views.collect())
+        })
     }
 
     /// Adds what minja's own algorithm says to the evidence of flags on which it differs; null where it cannot be computed.
@@ -221,6 +222,27 @@ impl Verdict {
             .with("template_variant", variant)
             .with("next", "use a model whose chat template supports tools, pass one as `chat_template`, or open it without tools by `tool_policy`: \"any\"")
     }
+}
+
+/// The grounds of all flags. Four names are in both views: their entry is about `template_caps`, and has that of `caps` as a
+/// member where it differs.
+fn evidence(nine: &CapsReport, (traits, grounds): &Known) -> Map<String, Value> {
+    let flags = traits.caps.to_json();
+    let mut members: Map<String, Value> =
+        grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
+    for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
+        match grounds.iter().find(|(name, _)| *name == flag) {
+            Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
+                let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
+                members.insert(flag.to_owned(), both.to_json());
+            }
+            Some(_) => {}
+            None => {
+                members.insert(flag.to_owned(), evidence.to_json());
+            }
+        }
+    }
+    members
 }
 
 /// `llb_model_info` when the file could not be judged.
@@ -267,7 +289,9 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     });
     let mut shared = verdict.to_json();
     if let Some(Value::Array(findings)) = shared.get_mut("findings") {
-        findings.extend(header.findings().iter().map(|f| json!({ "code": f.code, "message": f.message })));
+        // What is wrong with the file comes first.
+        let warning = |f: &gguf::Finding| json!({ "code": f.code, "severity": "warning", "message": f.message });
+        findings.splice(0..0, header.findings().iter().map(warning));
     }
     if let Value::Object(info) = &mut info {
         info.extend(shared);
@@ -324,5 +348,29 @@ mod tests {
         let evidence = &members["evidence"]["supports_tool_calls"];
         assert_eq!((&evidence["status"], &evidence["control"]), (&json!("no"), &json!("no_tool_call")));
         assert_eq!(evidence["caps"]["status"], "yes");
+    }
+
+    #[test]
+    fn two_templates() {
+        let text = |source: &str| Some(source.to_owned());
+        let both = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
+        let sources = |default, tool_use| Sources { default, tool_use, ..Sources::default() };
+        let verdict = Verdict::of(&sources(text("{% for m in messages %}{{ m.content }}{% endfor %}"), text(both))).unwrap();
+        let members = verdict.to_json();
+        let views = &members["by_template"];
+        let names: Vec<_> = views.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(names, ["default", "tool_use"]);
+        assert_eq!(
+            (&views["default"]["caps"]["supports_tools"], &views["tool_use"]["caps"]["supports_tools"]),
+            (&json!(false), &json!(true))
+        );
+        for view in ["caps", "template_caps", "details", "evidence"] {
+            assert_eq!(views["tool_use"][view], members[view]);
+            assert_ne!(views["default"][view], members[view]);
+        }
+        assert!(members["findings"].as_array().unwrap().iter().all(|finding| finding["severity"].is_string()));
+        let alone = Verdict::of(&sources(None, text(both))).unwrap().to_json();
+        assert_eq!(alone["by_template"].as_object().unwrap().keys().collect::<Vec<_>>(), ["tool_use"]);
+        assert_eq!(info(both).get("by_template"), None);
     }
 }

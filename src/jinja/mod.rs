@@ -16,6 +16,7 @@ mod evaluate;
 mod filters;
 mod format;
 mod globals;
+mod inspect;
 mod interpreter;
 mod iterate;
 mod json;
@@ -39,6 +40,7 @@ use std::ops::Range;
 
 pub(crate) use budget::{Bounds, Budget};
 pub(crate) use error::Error;
+pub(crate) use inspect::Inspection;
 pub(crate) use interpreter::Context;
 pub(crate) use number::float as print_float;
 pub(crate) use text::{Mark, Text};

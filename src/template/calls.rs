@@ -8,7 +8,7 @@ use super::content;
 use super::evidence::Status;
 use super::failure::Failure;
 use super::frame::{Finding, Frame, Pair, Text, count, tool};
-use super::traits::{Arguments, NoContent};
+use super::traits::{Arguments, NoContent, Traits};
 
 const NAME: &str = "some_tool";
 const SECOND_NAME: &str = "second_tool";
@@ -42,10 +42,16 @@ pub(crate) struct Form {
     /// How the message says that it has no content.
     pub(crate) content: NoContent,
     /// A result follows the call; without one where the template does not render results.
-    answered: bool,
+    pub(crate) answered: bool,
 }
 
 impl Form {
+    /// The form that was found, or else what OpenAI sends.
+    pub(crate) fn of(traits: &Traits) -> Form {
+        let object = matches!(traits.details.arguments, Arguments::Object | Arguments::PrefersObject | Arguments::Either);
+        Form { object, content: traits.details.no_content_beside_calls, answered: true }
+    }
+
     /// The message with a call.
     pub(crate) fn call(self, frame: &Frame<'_>) -> Value {
         self.calls(frame, &[self.one(ID, NAME, VALUE)])
@@ -63,7 +69,8 @@ impl Form {
         self.answer(frame, ID, NAME, RESULT)
     }
 
-    fn calls(self, frame: &Frame<'_>, calls: &[Value]) -> Value {
+    /// A message with these calls.
+    pub(crate) fn calls(self, frame: &Frame<'_>, calls: &[Value]) -> Value {
         let mut message = content::without_content(frame, self.content);
         message.insert("tool_calls".to_owned(), calls.into());
         Value::Object(message)

@@ -131,7 +131,7 @@ type Kwargs = Vec<(&'static str, Value)>;
 /// llama.cpp's frame: with the generation prompt.
 fn probe(messages: Value, tools: Value, kwargs: Kwargs) -> Probe {
     let Value::Array(messages) = messages else { return Probe::default() };
-    Probe { messages, tools: Some(tools), kwargs, add_generation_prompt: true }
+    Probe { messages, tools: Some(tools), kwargs, add_generation_prompt: true, ..Probe::default() }
 }
 
 impl Flags {

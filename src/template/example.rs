@@ -2,63 +2,35 @@
 
 use serde_json::{Value, json};
 
-use super::calls::Calls;
 use super::frame::Frame;
 use super::generation_prompt::{generation_prompt, start_of_unfinished_marker};
 use super::prober::Probe;
 
 const NAME: &str = "tool_name";
 const VALUE: &str = "some_value";
+const ID: &str = "call00001";
 /// Begins and ends like no call.
 const PLAIN: &str = "~answer~";
 
-/// The call as this template writes it, or `polyfill`ed as a request's messages would be. None when name and argument do not
-/// both show.
-pub(crate) fn of_call(frame: &Frame<'_>, calls: &Calls, polyfill: &dyn Fn(Vec<Value>) -> Vec<Value>) -> Option<String> {
-    let user = || frame.message("user", "Hey");
+/// The call as this template writes it, when messages are `prepared` as those of a request are. None when name and argument
+/// do not both show.
+pub(crate) fn of_call(frame: &Frame<'_>, prepare: &dyn Fn(Vec<Value>) -> Option<Vec<Value>>) -> Option<String> {
+    let message = |role: &str, text: &str| json!({ "role": role, "content": text });
     let render = |messages: Vec<Value>, add_generation_prompt: bool| {
-        frame.prober.render(Probe { add_generation_prompt, ..frame.probe(messages) }).ok()
+        frame.prober.render(Probe { add_generation_prompt, ..frame.probe(prepare(messages)?) }).ok()
     };
-    let call = calls.form.call_of(frame, NAME, json!({ "arg1": VALUE }));
-    let messages = if calls.are_shown() { vec![user(), call] } else { typed(frame, polyfill(vec![user(), call])) };
-    let full = render(messages, false)?;
-    let prompt = render(vec![user()], true)?;
+    let function = json!({ "name": NAME, "arguments": json!({ "arg1": VALUE }).to_string() });
+    let call = json!({ "id": ID, "type": "function", "function": function });
+    let call = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
+    let full = render(vec![message("user", "Hey"), call], false)?;
+    let prompt = render(vec![message("user", "Hey")], true)?;
     // What also begins or ends a turn without a call is no part of the call.
-    let plain = render(vec![user(), frame.message("assistant", PLAIN)], false).unwrap_or_default();
+    let plain = render(vec![message("user", "Hey"), message("assistant", PLAIN)], false).unwrap_or_default();
     let by_prompt = generation_prompt(&full, &prompt);
     let by_turn = generation_prompt(&full, &plain);
     let example = if by_turn.len() < by_prompt.len() { by_turn } else { by_prompt };
     let example = without_turn_end(example, &plain).trim_end_matches(['\n', '\r']);
     (example.contains(NAME) && example.contains(VALUE)).then(|| example.to_owned())
-}
-
-/// Calls as the text that stands for them where a template shows none: content, as JSON.
-pub(crate) fn as_text(mut messages: Vec<Value>) -> Vec<Value> {
-    for message in &mut messages {
-        let Some(calls) = message.as_object_mut().and_then(|message| message.remove("tool_calls")) else { continue };
-        let written: Vec<Value> = calls.as_array().into_iter().flatten().map(one_as_text).collect();
-        let content = serde_json::to_string_pretty(&json!({ "tool_calls": written })).unwrap_or_default();
-        message["content"] = content.into();
-    }
-    messages
-}
-
-fn one_as_text(call: &Value) -> Value {
-    let function = &call["function"];
-    let arguments = match &function["arguments"] {
-        Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
-        arguments => arguments.clone(),
-    };
-    json!({ "name": function["name"], "arguments": arguments, "id": call["id"] })
-}
-
-fn typed(frame: &Frame<'_>, mut messages: Vec<Value>) -> Vec<Value> {
-    for message in &mut messages {
-        if let Some(text) = message["content"].as_str() {
-            message["content"] = frame.content(text);
-        }
-    }
-    messages
 }
 
 fn without_turn_end<'a>(example: &'a str, plain: &str) -> &'a str {
@@ -77,15 +49,13 @@ fn without_turn_end<'a>(example: &'a str, plain: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::template::{calls, prober};
+    use crate::template::{prober, template_caps};
 
+    /// `source` shows no tools, so that an example is looked for.
     #[track_caller]
     fn check(source: &str, expected: Option<&str>) {
-        let mut prober = prober::of(source);
-        let frame = Frame::find(&mut prober);
-        let calls = calls::probe(&frame);
-        assert_eq!(of_call(&frame, &calls, &as_text).as_deref(), expected);
+        let (traits, _) = template_caps::report(prober::of(source));
+        assert_eq!(traits.tool_call_example.as_deref(), expected);
     }
 
     #[test]
@@ -116,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn as_text_of_a_typed_template() {
+    fn text_of_a_typed_template() {
         let source = "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{{ p.text }}{% endfor %}[/]{% endfor %}{{ '[assistant]' if add_generation_prompt }}";
         let text = "{\n  \"tool_calls\": [\n    {\n      \"name\": \"tool_name\",\n      \"arguments\": {\n        \"arg1\": \"some_value\"\n      },\n      \"id\": \"call00001\"\n    }\n  ]\n}";
         check(source, Some(text));

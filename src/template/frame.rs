@@ -59,6 +59,11 @@ impl<'a> Frame<'a> {
         self.typed
     }
 
+    /// What `tools` is where no tools are declared.
+    pub(crate) fn no_tools(&self) -> &Value {
+        &self.tools
+    }
+
     /// This text as this template takes content.
     pub(crate) fn content(&self, text: &str) -> Value {
         if self.typed { parts(text) } else { text.into() }

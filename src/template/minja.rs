@@ -35,7 +35,7 @@ impl Minja<'_> {
     }
 
     fn render_with(&self, messages: Vec<Value>, tools: Option<Value>, kwargs: Vec<(&'static str, Value)>) -> String {
-        let probe = Probe { messages, tools, kwargs, add_generation_prompt: false };
+        let probe = Probe { messages, tools, kwargs, ..Probe::default() };
         self.prober.render(probe).unwrap_or_default()
     }
 

@@ -14,6 +14,7 @@ mod env;
 mod evidence;
 mod example;
 mod failure;
+mod findings;
 mod frame;
 mod generation_prompt;
 mod import;
@@ -35,6 +36,8 @@ mod conformance;
 #[cfg(test)]
 mod conformance_caps;
 #[cfg(test)]
+mod conformance_fork;
+#[cfg(test)]
 mod conformance_polyfill;
 
 use std::ops::Range;
@@ -47,6 +50,7 @@ pub use caps::{Caps, CapsReport};
 pub use clock::LocalTime;
 pub use evidence::{Evidence, Status};
 pub use failure::Failure;
+pub use findings::{Finding, Severity};
 pub use limits::Limits;
 pub use source::Sources;
 pub use traits::{
@@ -69,14 +73,8 @@ const CHATML: &str = "chatml";
 /// Variables that a caller's extra variables may not replace: the request itself says what they are.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
-/// Something about a template that is not an error but that its user should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Stable, for programs.
-    pub code: &'static str,
-    /// For people.
-    pub message: String,
-}
+/// What a template does with each part of a conversation, and why that is believed, flag by flag.
+pub type Known = (Traits, Vec<(&'static str, Evidence)>);
 
 /// The compiled templates of one model: its default, and its tool_use template when it has one.
 #[derive(Debug)]
@@ -87,9 +85,9 @@ pub struct Templates {
     bos_token: String,
     eos_token: String,
     sha256: Option<String>,
-    findings: Vec<Finding>,
-    caps: OnceLock<CapsReport>,
-    traits: OnceLock<(Traits, Vec<(&'static str, Evidence)>)>,
+    /// What was noticed while compiling.
+    noticed: Vec<Finding>,
+    findings: OnceLock<Vec<Finding>>,
 }
 
 /// One template under the name that errors give it.
@@ -98,11 +96,30 @@ struct Compiled {
     name: &'static str,
     source: Arc<str>,
     template: Arc<Template>,
+    caps: OnceLock<CapsReport>,
+    traits: OnceLock<Known>,
 }
 
 impl Compiled {
     fn new(name: &'static str, source: &str) -> Result<Compiled, Failure> {
-        Ok(Compiled { name, source: source.into(), template: Arc::new(env::compile(source)?) })
+        let template = Arc::new(env::compile(source)?);
+        Ok(Compiled { name, source: source.into(), template, caps: OnceLock::new(), traits: OnceLock::new() })
+    }
+
+    fn prober(&self) -> Prober {
+        Prober::new(&self.template, &self.source)
+    }
+
+    fn caps(&self) -> &CapsReport {
+        self.caps.get_or_init(|| caps::report(self.prober()))
+    }
+
+    fn traits(&self) -> &Known {
+        self.traits.get_or_init(|| template_caps::report(self.prober()))
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        findings::review(self.name, self.prober(), &self.template.inspect(), &self.traits().0)
     }
 }
 
@@ -232,13 +249,11 @@ impl Templates {
     /// A default that does not parse is `TEMPLATE_ERROR` with `{"kind":"syntax","line","template":"default"}`; a tool_use
     /// template that does not parse is left out, with a finding.
     pub fn compile(sources: &Sources) -> Result<Templates> {
-        let mut findings = Vec::new();
+        let mut noticed = Vec::new();
         let tool_use = match sources.own_tool_use().map(|text| Compiled::new(TOOL_USE, text)) {
             Some(Ok(compiled)) => Some(compiled),
             Some(Err(failure)) => {
-                let line = failure.line.map_or_else(String::new, |line| format!(" at line {line}"));
-                let message = format!("the tool_use template is ignored: {}{line}", failure.message);
-                findings.push(Finding { code: "tool_use_template_ignored", message });
+                noticed.push(findings::ignored(&failure));
                 None
             }
             None => None,
@@ -256,9 +271,8 @@ impl Templates {
             sha256: own.map(sha256),
             default,
             tool_use,
-            findings,
-            caps: OnceLock::new(),
-            traits: OnceLock::new(),
+            noticed,
+            findings: OnceLock::new(),
         })
     }
 
@@ -355,13 +369,13 @@ impl Templates {
 
     /// What the template can carry; of the tool_use template when there is one. Probed at the first call.
     pub fn caps(&self) -> &CapsReport {
-        self.caps.get_or_init(|| caps::report(self.prober()))
+        self.chosen(true).caps()
     }
 
     /// What the template does with each part of a conversation, and why that is believed; of the tool_use template when
     /// there is one. Probed at the first call.
-    pub fn traits(&self) -> &(Traits, Vec<(&'static str, Evidence)>) {
-        self.traits.get_or_init(|| template_caps::report(self.prober()))
+    pub fn traits(&self) -> &Known {
+        self.chosen(true).traits()
     }
 
     /// The sixteen flags as minja's own algorithm finds them; null where that cannot be computed. Probed at every call.
@@ -379,13 +393,32 @@ impl Templates {
     }
 
     fn prober(&self) -> Prober {
-        let chosen = self.chosen(true);
-        Prober::new(&chosen.template, &chosen.source)
+        self.chosen(true).prober()
     }
 
-    /// What was noticed while compiling.
+    /// The templates of the file that requests are rendered with, without the built-in one.
+    fn own(&self) -> impl Iterator<Item = &Compiled> {
+        // A file may have a tool_use template alone: it is its own default.
+        let default = Some(&self.default).filter(|default| default.name == DEFAULT);
+        default.into_iter().chain(&self.tool_use)
+    }
+
+    /// What each of the file's templates can carry, and the rest that is known of it, by its name. Probed at the first call.
+    pub fn by_template(&self) -> impl Iterator<Item = (&'static str, &CapsReport, &Known)> {
+        self.own().map(|compiled| (compiled.name, compiled.caps(), compiled.traits()))
+    }
+
+    /// What one should know of the templates: noticed while compiling, read in the source, or seen in renders. Probed at the
+    /// first call.
     pub fn findings(&self) -> &[Finding] {
-        &self.findings
+        self.findings.get_or_init(|| {
+            let mut findings = self.noticed.clone();
+            if self.default.name == CHATML && self.tool_use.is_none() {
+                findings.push(findings::built_in());
+            }
+            findings.extend(self.own().flat_map(Compiled::findings));
+            findings
+        })
     }
 }
 

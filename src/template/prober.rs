@@ -23,7 +23,7 @@ const PROBE_TIME: i64 = 1_721_952_000;
 /// How many unknown variables a template may need bound before it renders at all.
 const MAX_ASSUMED: usize = 8;
 /// Names that the environment defines; looking for them in the context is not a need.
-const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
+pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
 /// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a hundredth of that again.
 const SHARE: u64 = 100;
 /// After so many exceeded limits the template is not rendered again.
@@ -40,6 +40,8 @@ pub(crate) struct Probe {
     pub(crate) kwargs: Vec<(&'static str, Value)>,
     /// End with the start of an assistant turn.
     pub(crate) add_generation_prompt: bool,
+    /// How many seconds after the time of all other probes.
+    pub(crate) later: i64,
 }
 
 /// One recorded probe's result.
@@ -108,8 +110,8 @@ impl Prober {
 
     /// Renders with plain values: the prompt alone. The same probe is rendered once.
     pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
-        let key =
-            json!([probe.messages, probe.tools, probe.tools.is_some(), probe.kwargs, probe.add_generation_prompt]).to_string();
+        let Probe { messages, tools, kwargs, add_generation_prompt, later } = &probe;
+        let key = json!([messages, tools, tools.is_some(), kwargs, add_generation_prompt, later]).to_string();
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
@@ -187,11 +189,11 @@ impl Prober {
         }
         self.renders.set(self.renders.get() + 1);
         let mut wanted = log.map_or(Wanted::Values, Wanted::Reads);
+        let now = LocalTime::from_unix_local(PROBE_TIME + probe.later, 0);
         let mut variables = Vec::new();
         for (name, json) in self.context(probe) {
             variables.push((Text::outer(&name, Vec::new()), import::value(&json, &name, &mut wanted)));
         }
-        let now = LocalTime::from_unix_local(PROBE_TIME, 0);
         let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
         let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };
         let rendered = env::render(&self.template, context, &self.limits);

@@ -39,6 +39,11 @@ fn known() -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
+/// Whether templates are known to ask for this variable in order to switch reasoning.
+pub(crate) fn is_known(variable: &str) -> bool {
+    known().iter().any(|(name, ..)| *name == variable)
+}
+
 const PROMPT: &str = "prompt";
 const HISTORY: &str = "history";
 const LAST: &str = "last";

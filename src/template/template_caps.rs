@@ -3,12 +3,15 @@
 //! Every flag comes from a pair of renders that differ in one thing; an error of the engine makes a flag unknown (and then
 //! false), and no probe changes another flag.
 
+use serde_json::Value;
+
 use super::evidence::Evidence;
 use super::frame::{Finding, Frame};
 use super::prober::Prober;
 use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits};
 use super::turns::Turns;
-use super::{calls, content, effort, example, reasoning, roles, switches};
+use super::{calls, content, effort, example, polyfill, reasoning, roles, switches};
+use crate::api::Polyfills;
 
 /// Probes a template.
 pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence)>) {
@@ -27,7 +30,6 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
     let clear_thinking = switches::clear_thinking(turns, &frame, &reasoning);
     let (switches, respects) = switches::probe(turns, &frame);
     let effort = effort::probe(&frame, &switches);
-    let tool_call_example = if calls.tools.is_yes() { None } else { example::of_call(&frame, &calls, &example::as_text) };
 
     let findings: [(&'static str, &Finding); 16] = [
         ("supports_system_role", &roles.system),
@@ -84,7 +86,15 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
         switches,
         effort,
     };
-    (Traits { caps, details, tool_call_example }, evidence)
+    let mut traits = Traits { caps, details, tool_call_example: None };
+    if !caps.supports_tools {
+        let prepare = |messages: Vec<Value>| {
+            let prepared = polyfill::apply(&messages, None, &traits, &Polyfills::default()).ok()?;
+            Some(prepared.messages.into_owned())
+        };
+        traits.tool_call_example = example::of_call(&frame, &prepare);
+    }
+    (traits, evidence)
 }
 
 #[cfg(test)]

@@ -195,7 +195,11 @@ void tool_calls(void)
     reply_is_call(infer(chat, ask(WEATHER ",\"tool_choice\":\"required\"")), "get_weather", NULL);
     llb_chat_destroy(chat);
     /* A template that cannot say how: refused, not guessed. */
-    chat = open_chat("no_tools.gguf", ",\"tool_policy\":\"any\"", NULL);
+    chat = open_chat("text.gguf",
+                     ",\"tool_policy\":\"any\",\"chat_template\":\"{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+                     "CALL {{ c.function.name }} {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}"
+                     "{% endfor %}{% endfor %}\"",
+                     NULL);
     reply_is_error(infer(chat, ask(WEATHER ",\"tool_choice\":\"required\"")), "SCHEMA_UNSUPPORTED", "tool_choice: ");
     llb_chat_destroy(chat);
 }

@@ -27,7 +27,10 @@ fn a_header_is_told_in_full() {
     assert_eq!(info["tool_support"], "native");
     assert_eq!(info["output_format"]["family"], "hermes");
     assert_eq!(info["output_format"]["tool_calls"], "verified");
-    assert_eq!(info["findings"], json!([]));
+    // Nothing is wrong with the file; what there is to say is about its template.
+    for finding in info["findings"].as_array().unwrap() {
+        assert_eq!((&finding["template"], finding["severity"].is_string()), (&json!("default"), true), "{finding}");
+    }
     use sha2::Digest;
     let hash: String = sha2::Sha256::digest(TOOLS_TEMPLATE).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(info["template_sha256"], hash);

@@ -61,6 +61,9 @@ pub(super) struct Case {
     notes: Vec<(&'static str, usize)>,
 }
 
+/// The index of a diagnostic that is about no message.
+pub(super) const NO_MESSAGE: usize = usize::MAX;
+
 impl Case {
     pub(super) fn new(traits: Traits, messages: Value) -> Case {
         Case { traits, messages, tools: None, options: Polyfills::default(), notes: Vec::new() }
@@ -106,7 +109,7 @@ impl Case {
     #[track_caller]
     pub(super) fn run(&self) -> Polyfilled<'_> {
         let got = apply(self.sent(), self.declared(), &self.traits, &self.options).expect("polyfilled");
-        let notes: Vec<_> = got.diagnostics.iter().map(|note| (note.code, note.index.expect("an index"))).collect();
+        let notes: Vec<_> = got.diagnostics.iter().map(|note| (note.code, note.index.unwrap_or(NO_MESSAGE))).collect();
         assert_eq!(notes, self.notes);
         let again = apply(&got.messages, None, &self.traits, &self.options).expect("polyfilled again");
         assert!(again.applied.is_empty(), "a second time {:?} make {:?}", again.applied, again.messages);

@@ -19,6 +19,10 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     if !wanted(context) {
         return Ok(false);
     }
+    if context.options.tool_call_examples && context.tool_call_example.is_none() {
+        let message = "the template writes no tool call that could be shown as an example";
+        conversation.note("tool_call_example_missing", None, message);
+    }
     let text = Some(Node::Text(text(context)));
     match conversation.messages.first_mut() {
         Some(first) if first.is("system") => {
@@ -45,7 +49,7 @@ fn text(context: &Context) -> Text {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, traits};
+    use super::super::case::{Case, NO_MESSAGE, traits};
     use crate::template::traits::Traits;
     use serde_json::json;
 
@@ -63,11 +67,13 @@ mod tests {
         let tools = json!([{"type": "function", "function": {"name": "f", "description": "é", "parameters": {}}}]);
         let user = json!({"role": "user", "content": "U"});
         let case = |traits, messages| Case::new(traits, messages).tools(tools.clone());
-        case(lacking(), json!([user])).check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
-        case(lacking(), json!([{"role": "system", "content": "S"}, user]))
+        let missing = [("tool_call_example_missing", NO_MESSAGE)];
+        let without = |messages| case(lacking(), messages).notes(&missing);
+        without(json!([user])).check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
+        without(json!([{"role": "system", "content": "S"}, user]))
             .check(json!([{"role": "system", "content": format!("S\n\n{TEXT}")}, user]), &["tools"]);
         let parts = json!([{"type": "text", "text": "S"}]);
-        case(lacking(), json!([{"role": "system", "content": parts}, user])).check(
+        without(json!([{"role": "system", "content": parts}, user])).check(
             json!([{"role": "system", "content": [{"type": "text", "text": "S"}, {"type": "text", "text": TEXT}]}, user]),
             &["tools"],
         );
@@ -84,6 +90,7 @@ mod tests {
         let mut neither = lacking();
         neither.caps.supports_system_role = false;
         case(neither, json!([user]))
+            .notes(&missing)
             .check(json!([{"role": "user", "content": format!("{TEXT}\nU")}]), &["tools", "system_role"]);
     }
 }

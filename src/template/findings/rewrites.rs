@@ -1,0 +1,88 @@
+//! Contents that do not reach the prompt as they were sent: cut at tags, stripped of white space.
+
+use serde_json::Value;
+
+use super::{Review, Severity};
+use crate::jinja::Inspection;
+
+/// How many strings of the source are tried.
+const MOST: usize = 24;
+const BEFORE: &str = "text_before";
+const AFTER: &str = "text_after";
+
+pub(super) fn review(review: &mut Review<'_>) {
+    cuts(review);
+    strips(review);
+}
+
+/// The messages around a text.
+type Conversation<'a> = Box<dyn Fn(&str) -> Vec<Value> + 'a>;
+
+/// Roles, each with a conversation that has a message of it.
+fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, Conversation<'a>); 3] {
+    let frame = review.frame;
+    [
+        ("system", Box::new(move |text| vec![frame.message("system", text), frame.user()])),
+        ("user", Box::new(move |text| vec![frame.message("user", text)])),
+        ("assistant", Box::new(move |text| vec![frame.user(), frame.message("assistant", text), frame.user()])),
+    ]
+}
+
+fn cuts(review: &mut Review<'_>) {
+    let source: &Inspection = review.source;
+    let is_tag = |text: &str| {
+        text.starts_with(['<', '['])
+            && text.len() > 2
+            && text.contains(char::is_alphabetic)
+            && !text.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\')
+    };
+    let mut found = Vec::new();
+    for site in source.cuts.iter().filter(|site| is_tag(&site.text)).take(MOST) {
+        let tag = &site.text;
+        // A closing tag may be looked at only behind its opening one.
+        let opening = tag.strip_prefix("</").map(|name| format!("<{name}"));
+        let mut roles: Vec<&str> = Vec::new();
+        for (role, messages) in conversations(review) {
+            let shows = |text: &str| review.render(messages(text)).is_ok_and(|prompt| prompt.contains(text));
+            let changes = |text: String, control: String| {
+                shows(&control) && review.render(messages(&text)).is_ok_and(|prompt| !prompt.contains(&text))
+            };
+            let alone = changes(format!("{BEFORE} {tag} {AFTER}"), format!("{BEFORE} - {AFTER}"));
+            let both = || {
+                opening
+                    .as_ref()
+                    .is_some_and(|opening| changes(format!("{opening}{BEFORE}{tag} {AFTER}"), format!("-{BEFORE}- {AFTER}")))
+            };
+            if alone || both() {
+                roles.push(role);
+            }
+        }
+        if !roles.is_empty() {
+            let message = format!("the content of a message is changed where it has `{tag}` ({})", roles.join(", "));
+            found.push((site.line, message));
+        }
+    }
+    for (line, message) in found {
+        review.add(Severity::Warning, "rewrites_content", Some(line), message);
+    }
+}
+
+fn strips(review: &mut Review<'_>) {
+    let mut roles: Vec<&str> = Vec::new();
+    for (role, messages) in conversations(review) {
+        let text = format!("  {BEFORE}  ");
+        let stripped = review.render(messages(&text)).is_ok_and(|prompt| prompt.contains(BEFORE) && !prompt.contains(&text));
+        if stripped {
+            roles.push(role);
+        }
+    }
+    if !roles.is_empty() {
+        let message = format!("white space around a content is removed ({})", roles.join(", "));
+        // Of several places it is not known which one it was.
+        let line = match review.source.trims.as_slice() {
+            [only] => Some(only.line),
+            _ => None,
+        };
+        review.add(Severity::Info, "strips_content", line, message);
+    }
+}

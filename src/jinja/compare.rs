@@ -107,7 +107,7 @@ fn numeric_order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
     }
     match (left, right) {
         (Value::Float(a), Value::Float(b)) => return Some(a.partial_cmp(b)),
-        (Value::Float(a), b) => return Some(float_to_int(*a, b)?),
+        (Value::Float(a), b) => return float_to_int(*a, b),
         (a, Value::Float(b)) => return Some(float_to_int(*b, a)?.map(Ordering::reverse)),
         _ => {}
     }

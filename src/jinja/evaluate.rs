@@ -115,11 +115,11 @@ impl Interpreter<'_> {
             ExprKind::Negative(operand) => {
                 let value = self.eval(operand)?;
                 operators::negative(&self.budget, &value)
-            },
+            }
             ExprKind::Positive(operand) => {
                 let value = self.eval(operand)?;
                 operators::positive(&self.budget, &value)
-            },
+            }
             _ => self.eval(expr),
         }
     }

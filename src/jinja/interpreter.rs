@@ -16,12 +16,15 @@ use super::value::{Undefined, Value};
 use super::watch::Log;
 use super::{globals, iterate, print, value};
 
+/// The time in a format of strftime.
+type Strftime = dyn Fn(&str) -> String;
+
 /// What a template sees beside its own variables.
 pub(crate) struct Context {
     /// Variables by name.
     pub(crate) variables: Vec<(Text, Value)>,
     /// `strftime_now(format)`; None where a template may not know the time.
-    pub(crate) strftime_now: Option<Box<dyn Fn(&str) -> String>>,
+    pub(crate) strftime_now: Option<Box<Strftime>>,
     /// Where look-ups of variables are noted.
     pub(crate) log: Option<Rc<Log>>,
 }
@@ -120,10 +123,10 @@ impl<'t> Interpreter<'t> {
             }
             return value;
         }
-        if let Some(function) = globals::find(text) {
-            if text != "strftime_now" || self.context.strftime_now.is_some() {
-                return object::value(Object::Builtin(function.0, function.1));
-            }
+        if let Some((name, function)) = globals::find(text)
+            && (name != "strftime_now" || self.context.strftime_now.is_some())
+        {
+            return object::value(Object::Builtin(name, function));
         }
         if text == "self" {
             return object::value(Object::Template);
@@ -212,10 +215,11 @@ impl<'t> Interpreter<'t> {
 
     fn statement(&mut self, statement: &StmtKind) -> Result<Flow> {
         match statement {
-            StmtKind::Text(text) => match self.out.last_mut() {
-                Some(out) => out.push(text)?,
-                None => {}
-            },
+            StmtKind::Text(text) => {
+                if let Some(out) = self.out.last_mut() {
+                    out.push(text)?;
+                }
+            }
             StmtKind::Print(expr) => {
                 let value = self.eval(expr)?;
                 self.write(&value)?;
@@ -380,7 +384,8 @@ impl<'t> Interpreter<'t> {
     fn define(&mut self, code: &Arc<Macro>) {
         let scope = self.scopes.keep();
         let name = code.name.map(|name| self.text(name));
-        let value = object::value(Object::Macro(MacroObject { code: Arc::clone(code), name, scope, autoescape: self.autoescape }));
+        let value =
+            object::value(Object::Macro(MacroObject { code: Arc::clone(code), name, scope, autoescape: self.autoescape }));
         if let Some(name) = code.name {
             self.set(name, value);
         }

@@ -67,9 +67,8 @@ impl Interpreter<'_> {
         }
         let iterable = iterable.unwrap_or(Value::None);
         let budget = Rc::clone(&self.budget);
-        let (text, _) = budget.call(|| {
-            self.capture(|interpreter| interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1))
-        })?;
+        let (text, _) =
+            budget.call(|| self.capture(|interpreter| interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1)))?;
         Ok(Value::Text(text))
     }
 

@@ -95,7 +95,10 @@ pub(crate) struct LoopObject {
 
 /// Where a loop has its items from.
 pub(crate) enum Source {
-    Items { rest: std::vec::IntoIter<Value>, _charge: Charge },
+    Items {
+        rest: std::vec::IntoIter<Value>,
+        _charge: Charge,
+    },
     /// A generator, or another loop.
     Shared(Rc<Object>),
     /// The loop has ended.
@@ -133,7 +136,8 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    pub(crate) fn new(
+    /// A generator as an object.
+    pub(crate) fn object(
         budget: &Rc<Budget>,
         mut items: Vec<Value>,
         failure: Option<Error>,

@@ -61,11 +61,8 @@ impl Parser {
             // All of a condition is soft, what came before the `if` as well.
             self.unknown = None;
             let test = self.soft(Self::or)?;
-            let otherwise = if self.skip_word("else") {
-                Some(Box::new(self.soft(|parser| parser.deeper(Self::condition))?))
-            } else {
-                None
-            };
+            let otherwise =
+                if self.skip_word("else") { Some(Box::new(self.soft(|parser| parser.deeper(Self::condition))?)) } else { None };
             let depth = then.depth.max(test.depth).max(otherwise.as_ref().map_or(0, |expr| expr.depth));
             then = self.node(line, depth, ExprKind::Condition { test: Box::new(test), then: Box::new(then), otherwise })?;
         }

@@ -45,7 +45,10 @@ pub(crate) struct Text {
 impl Text {
     /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it is cut.
     pub(crate) fn outer(text: &str, marks: Vec<Mark>) -> Text {
-        let end = text.floor_char_boundary(u32::MAX as usize);
+        let mut end = text.len().min(u32::MAX as usize);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         Text::whole(text[..end].into(), marks.into(), Charge::none())
     }
 
@@ -202,7 +205,14 @@ impl TextBuilder {
     /// Refuses to become longer than `limit` bytes.
     pub(crate) fn limited(budget: &Rc<Budget>, limit: usize) -> TextBuilder {
         let limit = limit.min(u32::MAX as usize);
-        TextBuilder { text: String::new(), marks: Vec::new(), budget: Rc::clone(budget), charge: Charge::none(), marks_charge: Charge::none(), limit }
+        TextBuilder {
+            text: String::new(),
+            marks: Vec::new(),
+            budget: Rc::clone(budget),
+            charge: Charge::none(),
+            marks_charge: Charge::none(),
+            limit,
+        }
     }
 
     /// Room for more bytes.

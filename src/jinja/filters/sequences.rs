@@ -10,7 +10,7 @@ use crate::jinja::args::{Args, integer};
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::{Error, Kind, Result};
 use crate::jinja::interpreter::Interpreter;
-use crate::jinja::methods::pairs;
+use crate::jinja::methods::{self, pairs};
 use crate::jinja::number::Arithmetic;
 use crate::jinja::object::{self, Generator, Object};
 use crate::jinja::value::{Undefined, Value};
@@ -20,7 +20,7 @@ use crate::jinja::{attribute, compare, filters, iterate, operators, predicates};
 fn generator(budget: &Rc<Budget>, items: Vec<Value>, failure: Option<Error>) -> Result<Value> {
     match failure {
         Some(error) if error.kind() == Kind::Limit => Err(error),
-        failure => Ok(object::value(Generator::new(budget, items, failure, "generator")?)),
+        failure => Ok(object::value(Generator::object(budget, items, failure, "generator")?)),
     }
 }
 
@@ -208,12 +208,7 @@ pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     generator(&budget, kept, None)
 }
 
-fn is_new(
-    interpreter: &mut Interpreter<'_>,
-    seen: &mut HashMap<u64, Vec<Value>>,
-    path: &Path,
-    item: &Value,
-) -> Result<bool> {
+fn is_new(interpreter: &mut Interpreter<'_>, seen: &mut HashMap<u64, Vec<Value>>, path: &Path, item: &Value) -> Result<bool> {
     let key = path.of(interpreter, item)?;
     let budget = &interpreter.budget;
     let known = seen.entry(compare::hash(budget, &key)?).or_default();
@@ -343,7 +338,7 @@ pub(super) fn reverse(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
     if is_generator || value.is_undefined() {
         return Value::list(&budget, items);
     }
-    Ok(object::value(Generator::new(&budget, items, None, type_name)?))
+    Ok(object::value(Generator::object(&budget, items, None, type_name)?))
 }
 
 pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -412,14 +407,18 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
 pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [name] = args.bind("attr", ["name"], 1)?;
     let Some(Value::Text(name)) = name else { return Err(Error::value("attribute name must be string")) };
-    let found = attribute::own(interpreter, value.defined()?, &name)?;
+    if !methods::is_unsafe(&value, &name) {
+        value.defined()?;
+    }
+    let found = attribute::own(interpreter, &value, &name)?;
     Ok(found.unwrap_or_else(|| Value::undefined(Undefined::Attribute(value.owner_name(), name))))
 }
 
-/// Applies to each item; stops at the first failure. Filters that apply filters nest.
+/// Applies to each item, with copies of so many arguments; stops at the first failure. Filters that apply filters nest.
 fn each(
     interpreter: &mut Interpreter<'_>,
     value: &Value,
+    arguments: usize,
     mut apply: impl FnMut(&mut Interpreter<'_>, Value) -> Result<Option<Value>>,
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
@@ -430,11 +429,11 @@ fn each(
         Ok(items) => items,
         Err(error) => return generator(&budget, Vec::new(), Some(error)),
     };
-    let _room = budget.charge_values(items.len())?;
+    let _room = budget.charge_values(items.len().saturating_add(2 * arguments))?;
     budget.nested(|| {
         let mut out = Vec::new();
         for item in items {
-            budget.step(1)?;
+            budget.step(1 + arguments as u64)?;
             match apply(interpreter, item) {
                 Ok(item) => out.extend(item),
                 Err(error) => return generator(&budget, out, Some(error)),
@@ -458,13 +457,14 @@ pub(super) fn map(interpreter: &mut Interpreter<'_>, value: Value, mut args: Arg
             return Err(Error::value(format!("Unexpected keyword argument '{}'", name.as_str())));
         }
         let path = Path { default, ..Path::new(&budget, Some(&attribute), false)? };
-        return each(interpreter, &value, |interpreter, item| path.of(interpreter, &item).map(Some));
+        return each(interpreter, &value, 0, |interpreter, item| path.of(interpreter, &item).map(Some));
     }
     if args.positional.is_empty() {
         return generator(&budget, Vec::new(), Some(Error::value("map requires a filter argument")));
     }
     let name = args.positional.remove(0);
-    each(interpreter, &value, |interpreter, item| {
+    let arguments = args.positional.len() + args.named.len();
+    each(interpreter, &value, arguments, |interpreter, item| {
         let filter =
             name.as_str().and_then(filters::find).ok_or_else(|| Error::unsupported(format!("No filter named {name:?}.")))?;
         filter(interpreter, item, args.clone()).map(Some)
@@ -504,7 +504,8 @@ fn selected(
         Path::new(&budget, None, false)?
     };
     let test: Option<Value> = (!args.positional.is_empty()).then(|| args.positional.remove(0));
-    each(interpreter, value, |interpreter, item| {
+    let arguments = args.positional.len() + args.named.len();
+    each(interpreter, value, arguments, |interpreter, item| {
         let subject = path.of(interpreter, &item)?;
         let holds = match &test {
             None => subject.is_true(),

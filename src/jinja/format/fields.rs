@@ -201,4 +201,3 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
     }
     Ok(value)
 }
-

@@ -220,4 +220,3 @@ fn at_least(budget: &Rc<Budget>, digits: String, count: Option<usize>) -> Result
     budget.can_allocate(zeros.saturating_mul(4))?;
     Ok("0".repeat(zeros) + &digits)
 }
-

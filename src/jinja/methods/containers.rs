@@ -133,7 +133,8 @@ pub(super) fn dict(interpreter: &mut Interpreter<'_>, dict: &Rc<Dict>, name: &Te
         view => {
             args.none(view)?;
             budget.step(dict.len() as u64)?;
-            let charge = budget.charge_values(dict.len())?;
+            // The view itself as well.
+            let charge = budget.charge_values(dict.len() + 8)?;
             let (kind, items) = match view {
                 "keys" => (ViewKind::Keys, dict.keys().cloned().collect()),
                 "values" => (ViewKind::Values, dict.entries().iter().map(|(_, value)| value.clone()).collect()),

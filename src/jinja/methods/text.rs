@@ -416,15 +416,10 @@ pub(crate) fn replace(budget: &Rc<Budget>, text: &Text, old: &Text, new: &Text, 
     let mut out = TextBuilder::new(budget);
     if old.is_empty() {
         let mut done = 0;
-        let mut times = 0;
-        for (at, _) in text.char_indices().chain([(text.len(), ' ')]) {
-            if times == count {
-                break;
-            }
+        for (at, _) in text.char_indices().chain([(text.len(), ' ')]).take(count) {
             out.push_text(&text.slice(done..at))?;
             out.push_text(new)?;
             done = at;
-            times += 1;
         }
         out.push_text(&text.slice(done..text.len()))?;
         return out.finish();

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::api::Polyfills;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
 use crate::output::Format;
-use crate::api::Polyfills;
 use crate::template::{CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill};
 
 /// The instant probes render with, so that a template's date never changes a verdict.

@@ -210,7 +210,10 @@ mod tests {
         refused(json!({"modle": "x"}), "modle: unknown option");
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
         refused(json!({"lora": []}), "lora: not supported by this version of llb");
-        refused(json!({"tool_policy": "maybe"}), r#"tool_policy: unknown value "maybe"; it is one of "native", "polyfill", "any""#);
+        refused(
+            json!({"tool_policy": "maybe"}),
+            r#"tool_policy: unknown value "maybe"; it is one of "native", "polyfill", "any""#,
+        );
         refused(json!([]), "request: expected an object, got []");
     }
 

@@ -134,7 +134,8 @@ mod tests {
     fn check(prompt: &str, plain: &[Range<usize>], expected: &str) {
         let mut end = special("<e>", 257, true);
         end.strips_after = true;
-        let tokens = SpecialTokens::new(vec![special("<s>", 256, true), end, special("<ee>", 258, true), special("<w>", 259, false)]);
+        let tokens =
+            SpecialTokens::new(vec![special("<s>", 256, true), end, special("<ee>", 258, true), special("<w>", 259, false)]);
         let shown: String = tokens
             .tokenize(&Bytes, prompt, plain)
             .unwrap()

@@ -12,10 +12,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn positional(positional: Vec<Value>) -> Args {
-        Args { positional, named: Vec::new() }
-    }
-
     /// The arguments of a function with these parameters, of which the first `required` must be given.
     pub(crate) fn bind<const N: usize>(self, function: &str, names: [&str; N], required: usize) -> Result<[Option<Value>; N]> {
         if self.positional.len() > N {

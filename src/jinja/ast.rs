@@ -9,7 +9,7 @@ use super::number::Arithmetic;
 use super::predicates::Test;
 
 /// A name or string of the source, by its place in the template's table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(pub(crate) u32);
 
 #[derive(Debug)]
@@ -60,11 +60,12 @@ pub(crate) enum StmtKind {
     },
     /// `{% generation %}…{% endgeneration %}`
     Generation(Vec<Stmt>),
-    Block(Vec<Stmt>),
+    Block(Arc<Block>),
     Break,
     Continue,
-    /// A tag that needs a template loader, which there is none of.
-    Loader(&'static str),
+    /// A tag that needs a template loader, which there is none of. `{% include x ignore missing %}` of nothing at all is
+    /// nothing.
+    Loader(Option<Expr>),
 }
 
 #[derive(Debug)]
@@ -77,6 +78,15 @@ pub(crate) struct For {
     pub(crate) recursive: bool,
     /// Whether `loop` occurs in it.
     pub(crate) uses_loop: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) body: Vec<Stmt>,
+    /// Whether it sees the variables around it.
+    pub(crate) scoped: bool,
+    /// The name of a block that another template should have filled.
+    pub(crate) required: Option<Name>,
 }
 
 #[derive(Debug)]

@@ -1,9 +1,6 @@
 //! `value.name` and `value[index]`, within the sandbox.
 
-use std::rc::Rc;
-
-use super::budget::Budget;
-use super::error::Result;
+use super::error::{Kind, Result};
 use super::interpreter::Interpreter;
 use super::methods;
 use super::object::{self, LoopObject, Object};
@@ -14,6 +11,8 @@ use super::value::{Undefined, Value};
 /// `of.name`: the attribute, else the element of this name.
 pub(crate) fn attribute(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text) -> Result<Value> {
     match of {
+        // What every Python object has, the sandbox hides.
+        Value::Undefined(_) if methods::is_unsafe(of, name) => {}
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
             return Ok(match dict.get_name(name) {
@@ -23,7 +22,7 @@ pub(crate) fn attribute(interpreter: &mut Interpreter<'_>, of: &Value, name: &Te
         }
         _ => {}
     }
-    match own(&interpreter.budget, of, name)? {
+    match own(interpreter, of, name)? {
         Some(value) => Ok(value),
         None => Ok(missing(of, name)),
     }
@@ -34,17 +33,23 @@ fn missing(of: &Value, name: &Text) -> Value {
 }
 
 /// The attribute itself; None if there is none.
-pub(crate) fn own(budget: &Rc<Budget>, of: &Value, name: &Text) -> Result<Option<Value>> {
-    if methods::is_unsafe(of, name) {
+pub(crate) fn own(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text) -> Result<Option<Value>> {
+    methods::refuse_unsupported(of, name)?;
+    if methods::is_unsafe(of, name) || methods::changes_list(of, name) {
         return Ok(Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))));
     }
     if methods::has(of, name) {
         return Ok(Some(object::value(Object::Method { receiver: of.clone(), name: name.clone() })));
     }
     Ok(match of {
-        Value::Namespace(namespace) => match namespace.get(name) {
-            Some(_) if name.starts_with('_') => Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))),
-            found => found,
+        Value::Namespace(namespace) => {
+            interpreter.budget.step(namespace.len() as u64 / 16)?;
+            namespace.get(name)
+        }
+        Value::Tuple(list) if list.is_group() => match name.as_str() {
+            "grouper" => list.get(0),
+            "list" => list.get(1),
+            _ => None,
         },
         Value::Int(_) | Value::Big(_) | Value::Bool(_) | Value::Float(_) => number(of, name),
         Value::Range(range) => match name.as_str() {
@@ -54,15 +59,30 @@ pub(crate) fn own(budget: &Rc<Budget>, of: &Value, name: &Text) -> Result<Option
             _ => None,
         },
         Value::Object(object) => match &**object {
-            Object::Loop(of) => loop_attribute(budget, of, name)?,
+            Object::Loop(of) => loop_attribute(interpreter, of, name)?,
+            Object::Template => interpreter.block(name).map(|block| object::value(Object::Block(block))),
             Object::Macro(of) => match name.as_str() {
                 "name" => Some(of.name.clone().map_or(Value::None, Value::Text)),
+                "arguments" => {
+                    let names = of.code.parameters.iter().map(|(name, _)| Value::Text(interpreter.text(*name))).collect();
+                    Some(Value::tuple(&interpreter.budget, names)?)
+                }
                 "catch_kwargs" => Some(Value::Bool(of.code.uses_kwargs)),
                 "catch_varargs" => Some(Value::Bool(of.code.uses_varargs)),
                 "caller" => Some(Value::Bool(of.code.uses_caller)),
                 _ => None,
             },
-            Object::Cycler { items, at } if name.as_str() == "current" => items.get(at.get()).cloned(),
+            Object::Cycler { items, at } => match name.as_str() {
+                "current" => items.get(at.get()).cloned(),
+                "pos" => Some(Value::count(at.get())),
+                "items" => Some(Value::tuple(&interpreter.budget, items.clone())?),
+                _ => None,
+            },
+            Object::Joiner { separator, used } => match name.as_str() {
+                "sep" => Some(separator.clone()),
+                "used" => Some(Value::Bool(used.get())),
+                _ => None,
+            },
             _ => None,
         },
         _ => None,
@@ -84,22 +104,20 @@ fn number(of: &Value, name: &Text) -> Option<Value> {
     }
 }
 
-fn loop_attribute(budget: &Rc<Budget>, of: &LoopObject, name: &Text) -> Result<Option<Value>> {
-    let (index, length) = (of.index.get(), of.len());
-    let neighbour = |item: Option<&Value>, what| item.cloned().unwrap_or_else(|| Value::undefined(Undefined::Other(what)));
-    let _ = budget;
+fn loop_attribute(interpreter: &mut Interpreter<'_>, of: &LoopObject, name: &Text) -> Result<Option<Value>> {
+    let neighbour = |item: Option<Value>, what| item.unwrap_or_else(|| Value::undefined(Undefined::Other(what)));
     Ok(Some(match name.as_str() {
-        "index" => Value::count(index + 1),
-        "index0" => Value::count(index),
-        "revindex" => Value::count(length - index),
-        "revindex0" => Value::count(length - index - 1),
-        "first" => Value::Bool(index == 0),
-        "last" => Value::Bool(index + 1 == length),
-        "length" => Value::count(length),
+        "index" => Value::count(of.count.get()),
+        "index0" => Value::count(of.index()),
+        "revindex" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.index())),
+        "revindex0" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.count.get())),
+        "first" => Value::Bool(of.index() == 0),
+        "last" => Value::Bool(interpreter.peek(of)?.is_none()),
+        "length" => Value::count(interpreter.loop_length(of)?),
         "depth" => Value::count(of.depth + 1),
         "depth0" => Value::count(of.depth),
-        "previtem" => neighbour(index.checked_sub(1).and_then(|before| of.items.get(before)), "there is no previous item"),
-        "nextitem" => neighbour(of.items.get(index + 1), "there is no next item"),
+        "previtem" => neighbour(of.previous.borrow().clone(), "there is no previous item"),
+        "nextitem" => neighbour(interpreter.peek(of)?, "there is no next item"),
         _ => return Ok(None),
     }))
 }
@@ -111,20 +129,22 @@ pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value)
         Value::Undefined(why) => return Err(why.error()),
         Value::Dict(dict) => {
             // A key that has no hash finds nothing.
-            if let Ok(Some(value)) = dict.get(budget, index) {
-                return Ok(value.clone());
+            match dict.get(budget, index) {
+                Ok(Some(value)) => return Ok(value.clone()),
+                Err(error) if error.kind() == Kind::Limit => return Err(error),
+                _ => {}
             }
         }
         _ => {
             if let Some(at) = index.as_int()
-                && let Some(value) = operators::element(of, at)
+                && let Some(value) = operators::element(budget, of, at)?
             {
                 return Ok(value);
             }
         }
     }
     if let Value::Text(name) = index {
-        return Ok(own(budget, of, name)?.unwrap_or_else(|| missing(of, name)));
+        return Ok(own(interpreter, of, name)?.unwrap_or_else(|| missing(of, name)));
     }
     Ok(Value::undefined(Undefined::Element(of.owner_name(), index.clone())))
 }

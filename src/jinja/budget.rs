@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::error::{Error, Result};
+use super::value::Value;
 
 /// Bounds of one render.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +22,15 @@ pub(crate) struct Bounds {
     pub(crate) time: Duration,
 }
 
-/// Statements and expressions within each other, over all macro calls: keeps the stack below ten megabytes.
+/// Statements, expressions and filters within each other, over all macro calls: bounds the stack.
 const MAX_NESTING: usize = 12_000;
 /// Steps between two looks at the clock.
 const CLOCK_STEPS: u64 = 2_000;
 /// Bytes of text that cost one step.
 const BYTES_PER_STEP: usize = 256;
+/// Stack that must be left at each level of nesting, enough for what compares, prints and drops; and how much is taken then.
+const RED_ZONE: usize = 256 << 10;
+const MORE_STACK: usize = 2 << 20;
 
 /// What is left of the bounds.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ impl Budget {
 
     #[cold]
     fn refill(&self, steps: u64) -> Result<()> {
+        // What is accounted for without asking adds up.
+        self.can_allocate(0)?;
         if self.started.elapsed() > self.bounds.time {
             return Err(Error::limit(format!("the template runs longer than {} ms", self.bounds.time.as_millis())));
         }
@@ -87,7 +93,7 @@ impl Budget {
     /// Takes the steps that going through so much text costs.
     #[inline]
     pub(crate) fn read(&self, bytes: usize) -> Result<()> {
-        self.step((bytes / BYTES_PER_STEP) as u64)
+        self.step(1 + (bytes / BYTES_PER_STEP) as u64)
     }
 
     /// Bytes that may still be allocated.
@@ -97,7 +103,7 @@ impl Budget {
 
     /// Whether so many more bytes may be allocated.
     pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
-        if bytes > self.memory_left() {
+        if bytes > self.memory_left() || self.live.get() > self.bounds.memory_bytes {
             return Err(Error::limit(format!("the template's values take more than {} bytes", self.bounds.memory_bytes)));
         }
         Ok(())
@@ -110,26 +116,33 @@ impl Budget {
         Ok(Charge { budget: Some(Rc::clone(self)), bytes })
     }
 
+    /// As [`Budget::charge`] for the little that one small value takes: too much of it fails at a later step.
+    pub(crate) fn hold(self: &Rc<Budget>, bytes: usize) -> Charge {
+        self.live.set(self.live.get().saturating_add(bytes));
+        Charge { budget: Some(Rc::clone(self)), bytes }
+    }
+
+    /// Accounts for a number of values, until the charge is dropped.
+    pub(crate) fn charge_values(self: &Rc<Budget>, count: usize) -> Result<Charge> {
+        self.charge(count.saturating_mul(size_of::<Value>()))
+    }
+
     /// The longest result.
     pub(crate) fn output_bytes(&self) -> usize {
         self.bounds.output_bytes
     }
 
-    /// Goes one level deeper; [`leave`](Self::leave) comes back.
+    /// Runs something one level deeper, on more stack if there is too little left.
     #[inline]
-    pub(crate) fn enter(&self) -> Result<()> {
+    pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let nesting = self.nesting.get();
         if nesting >= MAX_NESTING {
             return Err(Error::limit(format!("the template nests deeper than {MAX_NESTING} levels while it runs")));
         }
         self.nesting.set(nesting + 1);
-        Ok(())
-    }
-
-    /// Comes back one level.
-    #[inline]
-    pub(crate) fn leave(&self) {
-        self.nesting.set(self.nesting.get().saturating_sub(1));
+        let result = stacker::maybe_grow(RED_ZONE, MORE_STACK, run);
+        self.nesting.set(nesting);
+        result
     }
 
     /// Runs the call of a macro.

@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 
 use super::args::Args;
-use super::ast::{Arguments, Comparison, Expr, ExprKind, Name};
+use super::ast::{Arguments, Comparison, Expr, ExprKind};
 use super::error::{Error, Result};
 use super::interpreter::{Interpreter, operands};
 use super::number::Arithmetic;
 use super::object::Object;
 use super::text::{Text, TextBuilder};
 use super::value::{Undefined, Value};
-use super::{attribute, compare, globals, iterate, methods, number, operators, print};
+use super::{attribute, compare, iterate, methods, operators, print};
 
 impl Interpreter<'_> {
     pub(super) fn eval(&mut self, expr: &Expr) -> Result<Value> {
@@ -21,15 +21,13 @@ impl Interpreter<'_> {
             ExprKind::Bool(flag) => Ok(Value::Bool(*flag)),
             ExprKind::Int(number) => Ok(Value::Int(*number)),
             ExprKind::Float(number) => Ok(Value::Float(*number)),
-            ExprKind::Big(number) => Ok(Value::Big(Rc::new(number.clone()))),
+            ExprKind::Big(number) => Ok(Value::own_integer(&self.budget, number.clone())),
             ExprKind::Str(name) => Ok(Value::Text(self.text(*name))),
             ExprKind::Name(name) => Ok(self.variable(*name)),
             ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
             _ => {
-                self.budget.enter()?;
-                let value = self.compound(expr);
-                self.budget.leave();
-                value.map_err(|error| error.at(expr.line))
+                let budget = Rc::clone(&self.budget);
+                budget.nested(|| self.compound(expr)).map_err(|error| error.at(expr.line))
             }
         }
     }
@@ -116,8 +114,14 @@ impl Interpreter<'_> {
                 }
                 Value::dict(&self.budget, values)
             }
-            ExprKind::Negative(operand) => operators::negative(&self.eval(operand)?),
-            ExprKind::Positive(operand) => operators::positive(&self.eval(operand)?),
+            ExprKind::Negative(operand) => {
+                let value = self.eval(operand)?;
+                operators::negative(&self.budget, &value)
+            }
+            ExprKind::Positive(operand) => {
+                let value = self.eval(operand)?;
+                operators::positive(&self.budget, &value)
+            }
             _ => self.eval(expr),
         }
     }
@@ -223,7 +227,7 @@ impl Interpreter<'_> {
         let mut positional = self.values(&arguments.positional)?;
         let mut named: Vec<(Text, Value)> = Vec::with_capacity(arguments.named.len());
         for (name, value) in &arguments.named {
-            named.push((self.argument_name(*name), self.eval(value)?));
+            named.push((self.text(*name), self.eval(value)?));
         }
         if let Some(spread) = &arguments.spread {
             let spread = self.eval(spread)?;
@@ -233,19 +237,17 @@ impl Interpreter<'_> {
             let Value::Dict(dict) = self.eval(spread)? else {
                 return Err(Error::value("argument after ** must be a mapping"));
             };
+            if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
+                return Err(Error::value(format!("got multiple values for keyword argument '{}'", name.as_str())));
+            }
+            self.budget.step(dict.len() as u64)?;
+            self.budget.can_allocate(dict.len() * 2 * size_of::<(Text, Value)>())?;
             for (key, value) in dict.entries() {
                 let Value::Text(key) = key else { return Err(Error::value("keywords must be strings")) };
-                if named.iter().any(|(known, _)| known.as_str() == key.as_str()) {
-                    return Err(Error::value(format!("got multiple values for keyword argument '{}'", key.as_str())));
-                }
                 named.push((key.clone(), value.clone()));
             }
         }
         Ok(Args { positional, named })
-    }
-
-    fn argument_name(&mut self, name: Name) -> Text {
-        self.text(name)
     }
 
     /// A call, with one more keyword argument for call blocks.
@@ -279,54 +281,18 @@ impl Interpreter<'_> {
             Object::Builtin(_, function) => function(self, args),
             Object::Method { receiver, name } => methods::call(self, receiver, name, args),
             Object::Macro(called) => self.call_macro(called, args),
-            Object::Loop(of) => {
-                let [iterable] = args.bind("loop", ["iterable"], 1)?;
-                let Some((code, scope)) = &of.code else {
-                    return Err(Error::value("The loop must have the 'recursive' marker to be called recursively."));
-                };
-                let iterable = iterable.unwrap_or(Value::None);
-                let (code, scope, depth) = (std::sync::Arc::clone(code), *scope, of.depth + 1);
-                let budget = Rc::clone(&self.budget);
-                let text = budget.call(|| {
-                    stacker::maybe_grow(super::interpreter::RED_ZONE, super::interpreter::MORE_STACK, || {
-                        self.capture(|interpreter| {
-                            interpreter.scoped(scope, |inner| inner.run_loop(&code, &iterable, depth))?;
-                            Ok(super::interpreter::Flow::Next)
-                        })
-                    })
-                })?;
-                Ok(Value::Text(text.0))
-            }
-            Object::Cycler { items, at } => {
-                args.none("next")?;
-                let _ = (items, at);
-                Err(Error::value("'Cycler' object is not callable"))
+            Object::Loop(of) => self.call_loop(of, args),
+            Object::Block(block) => {
+                args.none("block")?;
+                self.call_block_of_self(block)
             }
             Object::Joiner { separator, used } => {
                 args.none("joiner")?;
                 if used.replace(true) { Ok(separator.clone()) } else { Value::text(&self.budget, "") }
             }
-            Object::View { .. } | Object::Generator(_) => {
+            Object::View { .. } | Object::Generator(_) | Object::Cycler { .. } | Object::Template => {
                 Err(Error::value(format!("'{}' object is not callable", object.type_name())))
             }
         }
-    }
-
-    /// A number for a filter or global that takes one.
-    pub(super) fn int_argument(value: Option<Value>, default: i64) -> Result<i64> {
-        value.map_or(Ok(default), |value| super::args::integer(&value))
-    }
-
-    /// `int(value)` for numbers that may be floats.
-    pub(super) fn whole(value: &Value) -> Result<Value> {
-        match value {
-            Value::Float(float) => number::truncate(*float),
-            other => Ok(other.clone()),
-        }
-    }
-
-    /// Whether a global function has this name.
-    pub(super) fn is_global(name: &str) -> bool {
-        globals::find(name).is_some()
     }
 }

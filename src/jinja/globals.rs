@@ -12,7 +12,8 @@ use super::print;
 use super::text::Text;
 use super::value::{Namespace, Range, Value};
 
-const GLOBALS: [(&str, Builtin); 7] = [
+const GLOBALS: [(&str, Builtin); 8] = [
+    ("lipsum", |_, _| Err(Error::unsupported("the function 'lipsum' is not supported: renders are reproducible"))),
     ("range", range),
     ("dict", dict),
     ("namespace", namespace),
@@ -70,7 +71,9 @@ fn entries(interpreter: &mut Interpreter<'_>, function: &str, args: Args) -> Res
         [] => {}
         [Value::Dict(dict)] => entries.extend(dict.entries().iter().cloned()),
         [pairs] => {
-            for pair in iterate::items(budget, pairs)? {
+            let items = iterate::items(budget, pairs.defined()?)?;
+            let _room = budget.charge_values(3 * items.len())?;
+            for pair in items {
                 let pair = iterate::items(budget, &pair)?;
                 match pair.as_slice() {
                     [key, value] => entries.push((key.clone(), value.clone())),
@@ -96,18 +99,27 @@ fn dict(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
 }
 
 fn namespace(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     let entries = entries(interpreter, "namespace", args)?;
-    let namespace = Namespace::default();
-    for (key, value) in entries {
-        let name = match key {
-            Value::Text(name) => name,
-            other => print::text(&interpreter.budget, &other)?,
-        };
-        namespace.set(&name, value);
+    let Value::Dict(dict) = Value::dict(&budget, entries)? else { return Ok(Value::None) };
+    let mut attributes = Vec::with_capacity(dict.len());
+    for (key, value) in dict.entries() {
+        let name = print::text(&budget, key)?;
+        refuse_underscore(&name)?;
+        attributes.push((name, value.clone()));
     }
-    let value = Value::Namespace(Rc::new(namespace));
-    interpreter.remember(&value)?;
-    Ok(value)
+    Ok(Value::Namespace(Rc::new(Namespace::new(&budget, attributes)?)))
+}
+
+/// transformers' sandbox keeps such names from templates.
+pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
+    if !name.starts_with('_') {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
+        print::quoted_string(name)
+    )))
 }
 
 fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {

@@ -49,7 +49,7 @@ const SPECIAL: [&str; 6] = ["loop", "caller", "varargs", "kwargs", "self", "supe
 impl Template {
     /// Reads the source.
     pub(crate) fn inspect(&self) -> Inspection {
-        let Parsed { body, names } = &self.parsed;
+        let Parsed { body, names, .. } = &self.parsed;
         let mut walk = Walk {
             names,
             scopes: vec![HashSet::new()],
@@ -181,10 +181,12 @@ impl<'a> Walk<'a> {
                 self.expression(enabled);
                 self.within(HashSet::new(), |walk| walk.statements(body));
             }
-            StmtKind::Generation(body) | StmtKind::Block(body) => {
-                self.within(HashSet::new(), |walk| walk.statements(body));
+            StmtKind::Generation(body) => self.within(HashSet::new(), |walk| walk.statements(body)),
+            StmtKind::Block(block) => self.within(HashSet::new(), |walk| walk.statements(&block.body)),
+            StmtKind::Loader(of) => {
+                of.iter().for_each(|of| self.expression(of));
+                self.found.loaders.push(Site { text: "no template loader".to_owned(), line });
             }
-            StmtKind::Loader(message) => self.found.loaders.push(Site { text: (*message).to_owned(), line }),
             StmtKind::Break | StmtKind::Continue => {}
         }
     }

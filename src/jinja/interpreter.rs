@@ -5,27 +5,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::args::Args;
-use super::ast::{Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
+use super::ast::{Block, Expr, ExprKind, Macro, Name, Stmt, StmtKind, Target};
 use super::budget::Budget;
 use super::error::{Error, Result};
 use super::number::Arithmetic;
-use super::object::{self, LoopObject, MacroObject, Object};
+use super::object::{self, MacroObject, Object};
+use super::parser::{CALLER, KWARGS, Parsed, VARARGS};
 use super::scope::{ScopeId, Scopes};
 use super::text::{Text, TextBuilder};
 use super::value::{Undefined, Value};
 use super::watch::Log;
-use super::{globals, iterate, operators, print};
+use super::{globals, iterate, operators, print, value};
 
-/// Stack that must be left before a macro is called, and how much more is taken then.
-pub(super) const RED_ZONE: usize = 768 << 10;
-pub(super) const MORE_STACK: usize = 4 << 20;
+/// The time in a format of strftime.
+type Strftime = dyn Fn(&str) -> String;
 
 /// What a template sees beside its own variables.
 pub(crate) struct Context {
     /// Variables by name.
     pub(crate) variables: Vec<(Text, Value)>,
     /// `strftime_now(format)`; None where a template may not know the time.
-    pub(crate) strftime_now: Option<Box<dyn Fn(&str) -> String>>,
+    pub(crate) strftime_now: Option<Box<Strftime>>,
     /// Where look-ups of variables are noted.
     pub(crate) log: Option<Rc<Log>>,
 }
@@ -40,9 +40,7 @@ pub(super) enum Flow {
 
 /// A render in progress.
 pub(crate) struct Interpreter<'t> {
-    names: &'t [Box<str>],
-    /// `loop`, if the template has the name.
-    loop_name: Option<Name>,
+    parsed: &'t Parsed,
     /// The texts of names and strings, made when first used.
     texts: Vec<Option<Text>>,
     pub(super) budget: Rc<Budget>,
@@ -60,11 +58,10 @@ pub(crate) struct Interpreter<'t> {
 }
 
 impl<'t> Interpreter<'t> {
-    pub(crate) fn new(names: &'t [Box<str>], context: Context, budget: &Rc<Budget>) -> Interpreter<'t> {
+    pub(crate) fn new(parsed: &'t Parsed, context: Context, budget: &Rc<Budget>) -> Interpreter<'t> {
         Interpreter {
-            names,
-            loop_name: place(names, "loop"),
-            texts: vec![None; names.len()],
+            parsed,
+            texts: vec![None; parsed.names.len()],
             budget: Rc::clone(budget),
             context,
             scopes: Scopes::new(),
@@ -77,8 +74,8 @@ impl<'t> Interpreter<'t> {
     }
 
     /// Runs the whole template; returns its text and where the bodies of generation blocks are.
-    pub(crate) fn run(mut self, body: &[Stmt]) -> Result<(TextBuilder, Vec<Range<usize>>)> {
-        let ended = stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.statements(body));
+    pub(crate) fn run(mut self) -> Result<(TextBuilder, Vec<Range<usize>>)> {
+        let ended = self.statements(&self.parsed.body);
         for value in std::mem::take(&mut self.mutable) {
             match value {
                 Value::List(list) => list.clear(),
@@ -97,7 +94,7 @@ impl<'t> Interpreter<'t> {
         match &self.texts[place] {
             Some(text) => text.clone(),
             None => {
-                let text = Text::outer(&self.names[place], Vec::new());
+                let text = Text::outer(&self.parsed.names[place], Vec::new());
                 self.texts[place] = Some(text.clone());
                 text
             }
@@ -105,8 +102,13 @@ impl<'t> Interpreter<'t> {
     }
 
     pub(super) fn name(&self, name: Name) -> &'t str {
-        let names: &'t [Box<str>] = self.names;
-        &names[name.0 as usize]
+        let parsed: &'t Parsed = self.parsed;
+        &parsed.names[name.0 as usize]
+    }
+
+    /// The block of this name.
+    pub(super) fn block(&self, name: &str) -> Option<Arc<Block>> {
+        self.parsed.blocks.iter().find(|(known, _)| self.name(*known) == name).map(|(_, block)| Arc::clone(block))
     }
 
     /// The value of a variable: of a scope, of the context, of the environment.
@@ -122,10 +124,13 @@ impl<'t> Interpreter<'t> {
             }
             return value;
         }
-        if let Some(function) = globals::find(text) {
-            if text != "strftime_now" || self.context.strftime_now.is_some() {
-                return object::value(Object::Builtin(function.0, function.1));
-            }
+        if let Some((name, function)) = globals::find(text)
+            && (name != "strftime_now" || self.context.strftime_now.is_some())
+        {
+            return object::value(Object::Builtin(name, function));
+        }
+        if text == "self" {
+            return object::value(Object::Template);
         }
         if let Some(log) = &self.context.log {
             log.note_missing(text);
@@ -142,23 +147,23 @@ impl<'t> Interpreter<'t> {
         }
     }
 
-    /// Remembers a value that may come to hold itself.
-    pub(super) fn remember(&mut self, value: &Value) -> Result<()> {
-        self.budget.can_allocate(self.mutable.len() * 2 * size_of::<Value>())?;
-        let known = |known: &Value| match (known, value) {
-            (Value::List(a), Value::List(b)) => Rc::ptr_eq(a, b),
-            _ => false,
+    /// Remembers a list or namespace that gets a value: it may come to hold itself.
+    pub(super) fn remember(&mut self, holder: &Value, held: &Value) -> Result<()> {
+        let known = match holder {
+            _ if !value::nests(held) => true,
+            Value::List(list) => list.remember(),
+            Value::Namespace(namespace) => namespace.remember(),
+            _ => true,
         };
-        if !self.mutable.last().is_some_and(known) {
-            self.mutable.push(value.clone());
+        if !known {
+            self.budget.can_allocate(self.mutable.len() * 2 * size_of::<Value>())?;
+            self.mutable.push(holder.clone());
         }
         Ok(())
     }
 
     pub(super) fn set(&mut self, name: Name, value: Value) {
-        if let Some(old) = self.scopes.set(name, value) {
-            drop(old);
-        }
+        drop(self.scopes.set(name, value));
     }
 
     pub(super) fn write(&mut self, value: &Value) -> Result<()> {
@@ -198,9 +203,8 @@ impl<'t> Interpreter<'t> {
     pub(super) fn statements(&mut self, body: &[Stmt]) -> Result<Flow> {
         for statement in body {
             self.budget.step(1)?;
-            self.budget.enter()?;
-            let ended = self.statement(&statement.kind);
-            self.budget.leave();
+            let budget = Rc::clone(&self.budget);
+            let ended = budget.nested(|| self.statement(&statement.kind));
             match ended {
                 Ok(Flow::Next) => {}
                 Ok(flow) => return Ok(flow),
@@ -212,10 +216,11 @@ impl<'t> Interpreter<'t> {
 
     fn statement(&mut self, statement: &StmtKind) -> Result<Flow> {
         match statement {
-            StmtKind::Text(text) => match self.out.last_mut() {
-                Some(out) => out.push(text)?,
-                None => {}
-            },
+            StmtKind::Text(text) => {
+                if let Some(out) = self.out.last_mut() {
+                    out.push(text)?;
+                }
+            }
             StmtKind::Print(expr) => self.print(expr)?,
             StmtKind::If { branches, otherwise } => {
                 for (test, body) in branches {
@@ -225,7 +230,11 @@ impl<'t> Interpreter<'t> {
                 }
                 return self.statements(otherwise);
             }
-            StmtKind::For(code) => return self.for_statement(code),
+            StmtKind::For(code) => {
+                let iterable = self.eval(&code.iterable)?;
+                let around = self.scopes.current();
+                return self.run_loop(code, &iterable, around, 0);
+            }
             StmtKind::Set { target, value } => {
                 let value = self.eval(value)?;
                 self.assign(target, value)?;
@@ -249,6 +258,10 @@ impl<'t> Interpreter<'t> {
                     return Ok(flow);
                 }
                 let value = self.filtered(filter, text)?;
+                if value.as_text().is_none() {
+                    let found = value.type_name();
+                    return Err(Error::value(format!("sequence item 0: expected str instance, {found} found")));
+                }
                 self.write(&value)?;
             }
             StmtKind::With { bindings, body } => {
@@ -271,12 +284,39 @@ impl<'t> Interpreter<'t> {
                 return ended;
             }
             StmtKind::Generation(body) => return self.generation(body),
-            StmtKind::Block(body) => return self.inner(|inner| inner.statements(body)),
+            StmtKind::Block(block) => return self.run_block(block),
             StmtKind::Break => return Ok(Flow::Break),
             StmtKind::Continue => return Ok(Flow::Continue),
-            StmtKind::Loader(message) => return Err(Error::unsupported(*message)),
+            StmtKind::Loader(of) => self.load(of.as_ref())?,
         }
         Ok(Flow::Next)
+    }
+
+    /// A block sees the outermost variables alone, unless it is scoped.
+    fn run_block(&mut self, block: &Block) -> Result<Flow> {
+        if let Some(name) = block.required {
+            return Err(Error::value(format!("Required block '{}' not found", self.name(name))));
+        }
+        let around = if block.scoped { self.scopes.current() } else { self.scopes.outermost() };
+        self.scoped(around, |inner| inner.statements(&block.body))
+    }
+
+    /// `self.name()`
+    pub(super) fn call_block_of_self(&mut self, block: &Block) -> Result<Value> {
+        let budget = Rc::clone(&self.budget);
+        let (text, _) = budget.call(|| self.capture(|interpreter| interpreter.run_block(block)))?;
+        Ok(Value::Text(text))
+    }
+
+    /// A tag that needs a loader; of nothing at all with `ignore missing` it is nothing.
+    fn load(&mut self, ignoring: Option<&Expr>) -> Result<()> {
+        if let Some(of) = ignoring {
+            let of = self.eval(of)?;
+            if !of.defined()?.is_true() && of.as_text().is_none() {
+                return Ok(());
+            }
+        }
+        Err(Error::unsupported("no loader for this environment specified"))
     }
 
     /// Prints a value. A sum of strings goes into the text piece by piece, without being joined first.
@@ -344,10 +384,14 @@ impl<'t> Interpreter<'t> {
         match target {
             Target::Name(name) => self.set(*name, value),
             Target::Attribute(name, attribute) => {
-                let Value::Namespace(namespace) = self.variable(*name) else {
+                let holder = self.variable(*name);
+                let Value::Namespace(namespace) = &holder else {
                     return Err(Error::value("cannot assign attribute on non-namespace object"));
                 };
                 let attribute = self.text(*attribute);
+                globals::refuse_underscore(&attribute)?;
+                self.budget.step(namespace.len() as u64 / 16)?;
+                self.remember(&holder, &value)?;
                 namespace.set(&attribute, value);
             }
             Target::Tuple(targets) => {
@@ -373,68 +417,11 @@ impl<'t> Interpreter<'t> {
         Ok(())
     }
 
-    fn for_statement(&mut self, code: &Arc<For>) -> Result<Flow> {
-        let iterable = self.eval(&code.iterable)?;
-        self.run_loop(code, &iterable, 0)?;
-        Ok(Flow::Next)
-    }
-
-    /// Runs a loop over a value; `depth` counts the calls of a recursive loop.
-    pub(super) fn run_loop(&mut self, code: &Arc<For>, iterable: &Value, depth: usize) -> Result<()> {
-        let mut items = iterate::loop_items(&self.budget, iterable)?;
-        if let Some(test) = &code.test {
-            let mut kept = Vec::new();
-            for item in items {
-                let keep = self.inner(|inner| {
-                    inner.assign(&code.target, item.clone())?;
-                    Ok(inner.eval(test)?.is_true())
-                })?;
-                if keep {
-                    kept.push(item);
-                }
-            }
-            items = kept;
-        }
-        if items.is_empty() {
-            self.inner(|inner| inner.statements(&code.otherwise))?;
-            return Ok(());
-        }
-        let around = self.scopes.current();
-        let state = code.uses_loop.then(|| {
-            let recursion = code.recursive.then(|| (Arc::clone(code), around));
-            let state = LoopObject {
-                items: items.clone(),
-                index: std::cell::Cell::new(0),
-                depth,
-                code: recursion,
-                last_changed: std::cell::RefCell::new(None),
-            };
-            Rc::new(Object::Loop(state))
-        });
-        let loop_name = self.loop_name;
-        for (index, item) in items.into_iter().enumerate() {
-            self.budget.step(1)?;
-            let flow = self.scoped(around, |inner| {
-                if let (Some(state), Some(name)) = (&state, loop_name) {
-                    if let Object::Loop(of) = &**state {
-                        of.index.set(index);
-                    }
-                    inner.set(name, Value::Object(Rc::clone(state)));
-                }
-                inner.assign(&code.target, item)?;
-                inner.statements(&code.body)
-            })?;
-            if flow == Flow::Break {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     fn define(&mut self, code: &Arc<Macro>) {
         let scope = self.scopes.keep();
         let name = code.name.map(|name| self.text(name));
-        let value = object::value(Object::Macro(MacroObject { code: Arc::clone(code), name, scope }));
+        let value =
+            object::value(Object::Macro(MacroObject { code: Arc::clone(code), name, scope, autoescape: self.autoescape }));
         if let Some(name) = code.name {
             self.set(name, value);
         }
@@ -442,7 +429,8 @@ impl<'t> Interpreter<'t> {
 
     fn call_block(&mut self, caller: &Arc<Macro>, call: &Expr) -> Result<()> {
         let scope = self.scopes.keep();
-        let caller = object::value(Object::Macro(MacroObject { code: Arc::clone(caller), name: None, scope }));
+        let autoescape = self.autoescape;
+        let caller = object::value(Object::Macro(MacroObject { code: Arc::clone(caller), name: None, scope, autoescape }));
         let caller_name = Text::outer("caller", Vec::new());
         let value = self.eval_call(call, Some((caller_name, caller)))?;
         self.write(&value)
@@ -451,17 +439,19 @@ impl<'t> Interpreter<'t> {
     /// Calls a macro.
     pub(super) fn call_macro(&mut self, called: &MacroObject, args: Args) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
-        let text = budget.call(|| {
-            stacker::maybe_grow(RED_ZONE, MORE_STACK, || {
-                self.capture(|interpreter| {
-                    interpreter.scoped(called.scope, |inner| {
-                        inner.bind(called, args)?;
-                        inner.statements(&called.code.body)
-                    })
+        // The body escapes where the macro was defined, its text is markup where it is called.
+        let around = std::mem::replace(&mut self.autoescape, called.autoescape);
+        let captured = budget.call(|| {
+            self.capture(|interpreter| {
+                interpreter.scoped(called.scope, |inner| {
+                    inner.bind(called, args)?;
+                    inner.statements(&called.code.body)
                 })
             })
         });
-        Ok(Value::Text(text?.0))
+        self.autoescape = around;
+        let (text, _) = captured?;
+        Ok(Value::Text(text.with_safe(around)))
     }
 
     /// Sets the parameters of a macro in the current scope.
@@ -472,6 +462,7 @@ impl<'t> Interpreter<'t> {
         let count = code.parameters.len();
         let mut rest = positional.into_iter();
         for (parameter, default) in &code.parameters {
+            self.budget.step(1 + named.len() as u64 / 16)?;
             let name = self.text(*parameter);
             let given = named.iter().position(|(known, _)| known.as_str() == name.as_str());
             let value = match (rest.next(), given) {
@@ -488,18 +479,18 @@ impl<'t> Interpreter<'t> {
             self.set(*parameter, value);
         }
         let caller = named.iter().position(|(name, _)| name.as_str() == "caller");
-        if code.uses_caller && !code.parameters.iter().any(|(name, _)| self.name(*name) == "caller") {
+        if code.uses_caller {
             let value = match caller {
                 Some(at) => named.remove(at).1,
                 None => Value::undefined(Undefined::Other("No caller defined")),
             };
-            self.set_special("caller", value);
+            self.set(CALLER, value);
         }
         let rest: Vec<Value> = rest.collect();
         if code.uses_kwargs {
             let entries = named.drain(..).map(|(name, value)| (Value::Text(name), value)).collect();
             let kwargs = Value::dict(&self.budget, entries)?;
-            self.set_special("kwargs", kwargs);
+            self.set(KWARGS, kwargs);
         } else if let Some((name, _)) = named.first() {
             let message = match name.as_str() {
                 "caller" => format!(
@@ -511,23 +502,12 @@ impl<'t> Interpreter<'t> {
         }
         if code.uses_varargs {
             let varargs = Value::tuple(&self.budget, rest)?;
-            self.set_special("varargs", varargs);
+            self.set(VARARGS, varargs);
         } else if !rest.is_empty() {
             return Err(Error::value(format!("macro {title} takes not more than {count} argument(s)")));
         }
         Ok(())
     }
-
-    fn set_special(&mut self, name: &str, value: Value) {
-        if let Some(name) = place(self.names, name) {
-            self.set(name, value);
-        }
-    }
-}
-
-/// Where a name is in the table.
-fn place(names: &[Box<str>], name: &str) -> Option<Name> {
-    names.iter().position(|known| &**known == name).and_then(|place| u32::try_from(place).ok()).map(Name)
 }
 
 /// The first operand of a sum, and the others, last first.

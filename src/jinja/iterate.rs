@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::budget::Budget;
 use super::error::{Error, Result};
-use super::object::Object;
+use super::object::{Object, Source};
 use super::value::Value;
 
 /// The most numbers a range may have: the sandbox's bound.
@@ -12,43 +12,60 @@ pub(crate) const MAX_RANGE: usize = 100_000;
 
 /// `list(value)`: everything that Python iterates over. A generator is used up by it.
 pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
-    let items = match value {
+    // Each item is looked at, and its copies are alive beside it.
+    let ask = |count: usize| -> Result<()> {
+        budget.step(count as u64)?;
+        budget.can_allocate(count.saturating_mul(2 * size_of::<Value>()))
+    };
+    Ok(match value {
         Value::List(list) | Value::Tuple(list) => {
-            budget.can_allocate(list.len() * size_of::<Value>())?;
+            ask(list.len())?;
             list.items().clone()
         }
-        Value::Dict(dict) => dict.keys().cloned().collect(),
+        Value::Dict(dict) => {
+            ask(dict.len())?;
+            dict.keys().cloned().collect()
+        }
         Value::Text(text) => {
-            budget.can_allocate(text.len() * size_of::<Value>())?;
-            let mut items = Vec::with_capacity(text.len());
-            let mut at = 0;
-            for c in text.chars() {
-                items.push(Value::Text(text.slice(at..at + c.len_utf8()).with_safe(false)));
-                at += c.len_utf8();
-            }
+            budget.read(text.len())?;
+            let count = text.char_count();
+            ask(count)?;
+            let mut items = Vec::with_capacity(count);
+            items.extend(text.char_indices().map(|(at, c)| Value::Text(text.slice(at..at + c.len_utf8()).with_safe(false))));
             items
         }
         Value::Undefined(_) => Vec::new(),
         Value::Range(range) => {
-            budget.can_allocate(range.len() * size_of::<Value>())?;
+            ask(range.len())?;
             (0..range.len()).map(|index| Value::Int(range.get(index))).collect()
         }
         Value::Object(object) => match &**object {
-            Object::View { items, .. } => items.clone(),
-            Object::Generator(generator) => generator.drain()?,
-            Object::Loop(of) => of.rest(),
+            Object::View { items, .. } => {
+                ask(items.len())?;
+                items.clone()
+            }
+            Object::Generator(generator) => {
+                budget.step(generator.len() as u64)?;
+                generator.drain()?
+            }
+            Object::Loop(_) => return Err(Error::unsupported("only a loop goes over another loop")),
             other => return Err(not_iterable(other.type_name())),
         },
         other => return Err(not_iterable(other.type_name())),
-    };
-    budget.step(items.len() as u64)?;
-    Ok(items)
+    })
 }
 
-/// As [`items`], for loops and filters of a template: None is taken for nothing, which Jinja2 refuses. Templates that loop
-/// over `tools` without asking whether there are any then work without tools.
-pub(crate) fn loop_items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
-    if value.is_none() { Ok(Vec::new()) } else { items(budget, value) }
+/// What a loop goes over, item by item. None is taken for nothing, which Jinja2 refuses: templates that loop over `tools`
+/// without asking whether there are any then work without tools.
+pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<Source> {
+    if let Value::Object(object) = value
+        && matches!(**object, Object::Generator(_) | Object::Loop(_))
+    {
+        return Ok(Source::Shared(Rc::clone(object)));
+    }
+    let items = if value.is_none() { Vec::new() } else { items(budget, value)? };
+    let charge = budget.charge_values(items.len())?;
+    Ok(Source::Items { rest: items.into_iter(), _charge: charge })
 }
 
 fn not_iterable(type_name: &str) -> Error {
@@ -56,9 +73,12 @@ fn not_iterable(type_name: &str) -> Error {
 }
 
 /// `len(value)`.
-pub(crate) fn length(value: &Value) -> Result<usize> {
+pub(crate) fn length(budget: &Rc<Budget>, value: &Value) -> Result<usize> {
     Ok(match value {
-        Value::Text(text) => text.char_count(),
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            text.char_count()
+        }
         Value::List(list) | Value::Tuple(list) => list.len(),
         Value::Dict(dict) => dict.len(),
         Value::Range(range) => range.len(),
@@ -67,7 +87,7 @@ pub(crate) fn length(value: &Value) -> Result<usize> {
             Object::View { items, .. } => items.len(),
             // Python's generators have no length; ours are lists in waiting.
             Object::Generator(generator) => generator.len(),
-            Object::Loop(of) => of.len(),
+            Object::Loop(of) => of.known_length().ok_or_else(|| no_length(object.type_name()))?,
             other => return Err(no_length(other.type_name())),
         },
         other => return Err(no_length(other.type_name())),

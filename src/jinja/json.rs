@@ -1,6 +1,5 @@
 //! The `tojson` filter as transformers defines it: `json.dumps` without HTML escapes and with its keywords.
 
-use std::cmp::Ordering;
 use std::rc::Rc;
 
 use super::args::Args;
@@ -33,8 +32,7 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
         Some(width) => {
             let width = width.as_int().ok_or_else(|| Error::value("indent is neither a number nor a string"))?;
             let width = usize::try_from(width).unwrap_or(0);
-            budget.can_allocate(width)?;
-            Some(Text::plain(budget, " ".repeat(width))?)
+            Some(Text::fill(budget, ' ', width)?)
         }
     };
     let (between_items, after_key) = match given(separators) {
@@ -71,7 +69,7 @@ fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, layout: &Lay
         Value::None => out.push("null"),
         Value::Bool(flag) => out.push(if *flag { "true" } else { "false" }),
         Value::Int(number) => out.push(&number.to_string()),
-        Value::Big(number) => out.push(&number.to_string()),
+        Value::Big(number) => out.push(&number::digits(number)?),
         Value::Float(number) => out.push(&float(*number)),
         Value::Text(text) => string(out, text, layout.ensure_ascii),
         Value::List(list) | Value::Tuple(list) => {
@@ -87,7 +85,7 @@ fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, layout: &Lay
         Value::Dict(dict) => {
             let mut entries: Vec<&(Value, Value)> = dict.entries().iter().collect();
             if layout.sort_keys {
-                sort(budget, &mut entries)?;
+                entries = compare::sorted(entries, |(a, _), (b, _)| compare::less(budget, a, b))?;
             }
             out.push("{")?;
             for (index, (key, value)) in entries.iter().enumerate() {
@@ -106,18 +104,6 @@ fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, layout: &Lay
         }
         other => Err(Error::value(format!("Object of type {} is not JSON serializable", other.type_name()))),
     }
-}
-
-fn sort(budget: &Rc<Budget>, entries: &mut [&(Value, Value)]) -> Result<()> {
-    let mut failure = None;
-    entries.sort_by(|(a, _), (b, _)| match compare::order(budget, a, b, "<") {
-        Ok(order) => order.unwrap_or(Ordering::Equal),
-        Err(error) => {
-            failure.get_or_insert(error);
-            Ordering::Equal
-        }
-    });
-    failure.map_or(Ok(()), Err)
 }
 
 fn separate(out: &mut TextBuilder, layout: &Layout, depth: usize, first: bool) -> Result<()> {
@@ -157,7 +143,7 @@ fn key_text(budget: &Rc<Budget>, key: &Value) -> Result<Text> {
         Value::None => Text::plain(budget, "null"),
         Value::Bool(flag) => Text::plain(budget, if *flag { "true" } else { "false" }),
         Value::Int(number) => Text::plain(budget, number.to_string()),
-        Value::Big(number) => Text::plain(budget, number.to_string()),
+        Value::Big(number) => Text::plain(budget, number::digits(number)?),
         Value::Float(number) => Text::plain(budget, float(*number)),
         other => Err(Error::value(format!("keys must be str, int, float, bool or None, not {}", other.type_name()))),
     }

@@ -48,6 +48,9 @@ impl TokenKind {
     }
 }
 
+/// More tokens than any template has: bounds what parsing takes.
+const MAX_TOKENS: usize = 250_000;
+
 /// Longest first.
 const OPERATORS: [&str; 25] = [
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":",
@@ -199,6 +202,10 @@ impl<'s> Lexer<'s> {
     /// The text of a raw block, up to its end.
     fn raw(&mut self) -> Result<()> {
         let rest = self.rest();
+        // At the very end of the source Jinja2 does not miss the end.
+        if rest.is_empty() {
+            return Ok(());
+        }
         let mut from = 0;
         while let Some(found) = rest[from..].find("{%") {
             let at = from + found;
@@ -242,11 +249,14 @@ impl<'s> Lexer<'s> {
                 // The parser says what is missing.
                 return Ok(());
             };
+            if self.tokens.len() > MAX_TOKENS {
+                return Err(Error::limit(format!("the source has more than {MAX_TOKENS} tokens")).at(self.line));
+            }
             if unicode::is_space(first) {
                 self.skip_blanks();
             } else if first.is_ascii_digit() {
                 self.number()?;
-            } else if first == '_' || first.is_alphanumeric() {
+            } else if first.is_alphanumeric() || is_identifier(first, true) {
                 let length =
                     rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || is_identifier(c, true))).unwrap_or(rest.len());
                 let name = &rest[..length];

@@ -16,11 +16,14 @@ mod evaluate;
 mod filters;
 mod format;
 mod globals;
+#[cfg(test)]
+mod hostile;
 mod inspect;
 mod interpreter;
 mod iterate;
 mod json;
 mod lexer;
+mod loops;
 mod markup;
 mod methods;
 mod number;
@@ -28,6 +31,7 @@ mod object;
 mod operators;
 mod parse_expression;
 mod parser;
+mod pprint;
 mod predicates;
 mod print;
 mod scope;
@@ -75,7 +79,7 @@ impl Template {
     /// Renders within bounds.
     pub(crate) fn render(&self, context: Context, bounds: Bounds) -> Result<Rendered, Error> {
         let budget = Budget::new(bounds);
-        let (text, generation) = Interpreter::new(&self.parsed.names, context, &budget).run(&self.parsed.body)?;
+        let (text, generation) = Interpreter::new(&self.parsed, context, &budget).run()?;
         let (text, marks) = text.into_parts();
         Ok(Rendered { text, marks, generation })
     }

@@ -1,14 +1,20 @@
 //! Python's numbers: printing, parsing, arithmetic. Integers have any size, within reason.
 
+use std::rc::Rc;
+
 use num_bigint::BigInt;
 use num_integer::Integer;
-use num_traits::{Signed, ToPrimitive, Zero};
+use num_traits::{FromPrimitive, One, Signed, ToPrimitive, Zero};
 
+use super::budget::Budget;
 use super::error::{Error, Result};
+use super::unicode;
 use super::value::Value;
 
 /// The longest integer that arithmetic makes, in bits: enough for anything but an attack.
 const MAX_BITS: u64 = 1 << 16;
+/// The most digits of an integer that are read or printed: Python's bound.
+const MAX_DIGITS: usize = 4300;
 
 /// A float as Python's `repr` prints it: shortest digits, exponent below 1e-4 and from 1e16.
 pub(crate) fn float(number: f64) -> String {
@@ -29,9 +35,19 @@ pub(crate) fn float(number: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
+/// The decimal digits of an integer.
+pub(crate) fn digits(number: &BigInt) -> Result<String> {
+    // More bits than any number of so many digits has.
+    let text = if number.bits() < 4 * MAX_DIGITS as u64 { number.to_string() } else { String::new() };
+    if text.is_empty() || text.trim_start_matches('-').len() > MAX_DIGITS {
+        return Err(Error::value(format!("Exceeds the limit ({MAX_DIGITS} digits) for integer string conversion")));
+    }
+    Ok(text)
+}
+
 /// `int(text, base)`; base 0 reads prefixes.
-pub(crate) fn parse_int(text: &str, base: u32) -> Option<Value> {
-    let text = text.trim();
+pub(crate) fn parse_int(text: &str, base: u32) -> Option<BigInt> {
+    let text = text.trim_matches(unicode::is_space);
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -61,32 +77,30 @@ pub(crate) fn parse_int(text: &str, base: u32) -> Option<Value> {
             }
             underscore = true;
         } else {
-            plain.push(char::from_digit(super::unicode::digit(c).filter(|digit| *digit < base)?, 36)?);
+            plain.push(char::from_digit(unicode::digit(c).filter(|digit| *digit < base)?, 36)?);
             underscore = false;
         }
     }
-    // Python refuses more than 4300 digits as well.
-    if underscore || plain.len() > 4300 {
+    if underscore || plain.len() > MAX_DIGITS {
         return None;
     }
     let number = BigInt::parse_bytes(plain.as_bytes(), base)?;
-    Some(Value::integer(if negative { -number } else { number }))
+    Some(if negative { -number } else { number })
 }
 
 /// `float(text)`.
 pub(crate) fn parse_float(text: &str) -> Option<f64> {
-    let text = text.trim();
-    let bytes = text.as_bytes();
+    let text = text.trim_matches(unicode::is_space);
     let mut plain = String::with_capacity(text.len());
-    for (at, c) in text.char_indices() {
-        if c == '_' {
-            let digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
-            if !digit(at.checked_sub(1)) || !digit(Some(at + 1)) {
-                return None;
-            }
-        } else {
+    let mut chars = text.chars().map(|c| unicode::decimal(c).unwrap_or(c)).peekable();
+    let mut before = ' ';
+    while let Some(c) = chars.next() {
+        if c != '_' {
             plain.push(c);
+        } else if !before.is_ascii_digit() || !chars.peek().is_some_and(char::is_ascii_digit) {
+            return None;
         }
+        before = c;
     }
     let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(&plain);
     match unsigned.to_ascii_lowercase().as_str() {
@@ -102,33 +116,58 @@ pub(crate) fn big(value: &Value) -> Option<BigInt> {
     match value {
         Value::Int(number) => Some(BigInt::from(*number)),
         Value::Bool(flag) => Some(BigInt::from(*flag)),
-        Value::Big(number) => Some((**number).clone()),
+        Value::Big(number) => Some((***number).clone()),
         _ => None,
     }
 }
 
-/// A number as a float: int, bool and float.
-pub(crate) fn as_float(value: &Value) -> Option<f64> {
-    match value {
-        Value::Float(number) => Some(*number),
+/// Whether a value is an int, bool or float.
+pub(crate) fn is_number(value: &Value) -> bool {
+    matches!(value, Value::Int(_) | Value::Bool(_) | Value::Big(_) | Value::Float(_))
+}
+
+/// `float(value)` of a number; None of anything else.
+pub(crate) fn as_float(value: &Value) -> Result<Option<f64>> {
+    Ok(Some(match value {
+        Value::Float(number) => *number,
         #[expect(clippy::cast_precision_loss, reason = "as Python's float()")]
-        Value::Int(number) => Some(*number as f64),
-        Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
-        Value::Big(number) => number.to_f64(),
-        _ => None,
-    }
+        Value::Int(number) => *number as f64,
+        Value::Bool(flag) => f64::from(u8::from(*flag)),
+        Value::Big(number) => {
+            quotient(number, &BigInt::one()).ok_or_else(|| Error::value("int too large to convert to float"))?
+        }
+        _ => return Ok(None),
+    }))
 }
 
 /// `int(float)`.
-pub(crate) fn truncate(number: f64) -> Result<Value> {
-    use num_traits::FromPrimitive;
+pub(crate) fn whole_part(number: f64) -> Result<BigInt> {
     if number.is_nan() {
         return Err(Error::value("cannot convert float NaN to integer"));
     }
-    match BigInt::from_f64(number.trunc()) {
-        Some(number) => Ok(Value::integer(number)),
-        None => Err(Error::value("cannot convert float infinity to integer")),
+    BigInt::from_f64(number.trunc()).ok_or_else(|| Error::value("cannot convert float infinity to integer"))
+}
+
+/// `int(float)` as a value.
+pub(crate) fn truncate(budget: &Rc<Budget>, number: f64) -> Result<Value> {
+    Ok(Value::own_integer(budget, whole_part(number)?))
+}
+
+/// `a / b`, rounded once; None where it is too large for a float.
+pub(crate) fn quotient(a: &BigInt, b: &BigInt) -> Option<f64> {
+    let bits = |number: &BigInt| i64::try_from(number.bits()).unwrap_or(i64::MAX);
+    // At least 66 bits of the quotient, the last of which stands for all that follow. Below the smallest float there are none.
+    let shift = (66 - (bits(a) - bits(b))).min(1_080);
+    let (high, low) = (a.abs() << shift.max(0), b.abs() << (-shift).max(0));
+    let (whole, rest) = high.div_rem(&low);
+    let whole = whole.to_u128()? | u128::from(!rest.is_zero());
+    let power = i32::try_from(-shift).ok()?;
+    if power > 1_024 {
+        return None;
     }
+    #[expect(clippy::cast_precision_loss, reason = "rounds half to even, as Python does")]
+    let number = whole as f64 * 2f64.powi(power / 2) * 2f64.powi(power - power / 2);
+    number.is_finite().then_some(if a.is_negative() == b.is_negative() { number } else { -number })
 }
 
 /// An arithmetic operator.
@@ -158,16 +197,25 @@ impl Arithmetic {
 }
 
 /// The result for two numbers; None when one is not a number.
-pub(crate) fn arithmetic(op: Arithmetic, left: &Value, right: &Value) -> Option<Result<Value>> {
+pub(crate) fn arithmetic(budget: &Rc<Budget>, op: Arithmetic, left: &Value, right: &Value) -> Option<Result<Value>> {
     if let (Some(a), Some(b)) = (left.as_int(), right.as_int())
         && let Some(result) = small(op, a, b)
     {
         return Some(Ok(result));
     }
     if let (Some(a), Some(b)) = (big(left), big(right)) {
-        return Some(integers(op, &a, &b));
+        return Some(integers(budget, op, &a, &b));
     }
-    Some(floats(op, as_float(left)?, as_float(right)?))
+    if !is_number(left) || !is_number(right) {
+        return None;
+    }
+    let both = || -> Result<Value> {
+        match (as_float(left)?, as_float(right)?) {
+            (Some(a), Some(b)) => floats(op, a, b),
+            _ => Ok(Value::None),
+        }
+    };
+    Some(both())
 }
 
 /// 64-bit integers, where the result is one.
@@ -182,10 +230,12 @@ fn small(op: Arithmetic, a: i64, b: i64) -> Option<Value> {
     }
 }
 
-fn integers(op: Arithmetic, a: &BigInt, b: &BigInt) -> Result<Value> {
+fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Result<Value> {
     if a.bits() > MAX_BITS || b.bits() > MAX_BITS {
         return Err(too_long());
     }
+    // Multiplication and division go through all pairs of digits.
+    budget.step(a.bits() * b.bits() / (1 << 18))?;
     let number = match op {
         Arithmetic::Add => a + b,
         Arithmetic::Sub => a - b,
@@ -194,27 +244,30 @@ fn integers(op: Arithmetic, a: &BigInt, b: &BigInt) -> Result<Value> {
             if b.is_zero() {
                 return Err(Error::value("division by zero"));
             }
-            let quotient = a.to_f64().unwrap_or(f64::NAN) / b.to_f64().unwrap_or(f64::NAN);
-            return if quotient.is_finite() {
-                Ok(Value::Float(quotient))
-            } else {
-                Err(Error::value("integer division result too large for a float"))
-            };
+            let quotient = quotient(a, b).ok_or_else(|| Error::value("integer division result too large for a float"))?;
+            return Ok(Value::Float(quotient));
         }
         Arithmetic::FloorDiv | Arithmetic::Mod if b.is_zero() => {
             return Err(Error::value("integer division or modulo by zero"));
         }
         Arithmetic::FloorDiv => a.div_floor(b),
         Arithmetic::Mod => a.mod_floor(b),
+        Arithmetic::Pow if b.is_negative() => {
+            let float = |number: &BigInt| as_float(&Value::own_integer(budget, number.clone()));
+            return floats(op, float(a)?.unwrap_or_default(), float(b)?.unwrap_or_default());
+        }
         Arithmetic::Pow => match b.to_u32() {
-            Some(exponent) if a.bits() <= 1 || u64::from(exponent) * a.bits() <= MAX_BITS => a.pow(exponent),
-            None if b.is_negative() => {
-                return floats(op, a.to_f64().unwrap_or(f64::NAN), b.to_f64().unwrap_or(f64::NAN));
+            Some(exponent) if u64::from(exponent).saturating_mul(a.bits()) <= MAX_BITS => {
+                budget.step(MAX_BITS / 64)?;
+                a.pow(exponent)
             }
+            // 0, 1 and -1 stay small.
+            _ if a.bits() <= 1 => a.pow(if b.is_even() { 2 } else { 1 }),
             _ => return Err(too_long()),
         },
     };
-    Ok(Value::integer(number))
+    budget.can_allocate(usize::try_from(number.bits() / 8).unwrap_or(usize::MAX))?;
+    Ok(Value::own_integer(budget, number))
 }
 
 fn too_long() -> Error {

@@ -1,11 +1,13 @@
 //! Values that are neither data nor namespaces: functions, macros, loops, views and generators.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::args::Args;
-use super::ast::{For, Macro};
+use super::ast::{Block, For, Macro};
+use super::budget::{Budget, Charge};
 use super::error::{Error, Result};
 use super::interpreter::Interpreter;
 use super::scope::ScopeId;
@@ -29,7 +31,12 @@ pub(crate) enum Object {
     View {
         kind: ViewKind,
         items: Vec<Value>,
+        _charge: Charge,
     },
+    /// `self`: the template with its blocks.
+    Template,
+    /// `self.name`: a block that can be called.
+    Block(Arc<Block>),
     /// What filters such as `map` return: goes once over its items.
     Generator(Generator),
     Cycler {
@@ -47,6 +54,8 @@ pub(crate) struct MacroObject {
     pub(crate) code: Arc<Macro>,
     pub(crate) name: Option<Text>,
     pub(crate) scope: ScopeId,
+    /// Whether it escapes what it prints.
+    pub(crate) autoescape: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,25 +75,54 @@ impl ViewKind {
     }
 }
 
-/// `loop`: where a loop is.
+/// `loop`: where a loop is. What it goes over is asked for one item after another, as late as Jinja2 does.
 pub(crate) struct LoopObject {
-    pub(crate) items: Vec<Value>,
-    pub(crate) index: Cell<usize>,
+    pub(crate) code: Arc<For>,
+    /// The scope around the loop.
+    pub(crate) scope: ScopeId,
+    pub(crate) source: RefCell<Source>,
+    /// Items that were looked at before their turn.
+    pub(crate) ahead: RefCell<VecDeque<Value>>,
+    pub(crate) previous: RefCell<Option<Value>>,
+    pub(crate) current: RefCell<Option<Value>>,
+    /// How many items had their turn, the current one among them.
+    pub(crate) count: Cell<usize>,
+    /// How many calls of a recursive loop are around.
     pub(crate) depth: usize,
-    /// The loop itself, if it can be called, and the scope it runs in.
-    pub(crate) code: Option<(Arc<For>, ScopeId)>,
     /// The last arguments of `loop.changed`.
     pub(crate) last_changed: RefCell<Option<Value>>,
 }
 
+/// Where a loop has its items from.
+pub(crate) enum Source {
+    Items {
+        rest: std::vec::IntoIter<Value>,
+        _charge: Charge,
+    },
+    /// A generator, or another loop.
+    Shared(Rc<Object>),
+    /// The loop has ended.
+    Ended,
+}
+
 impl LoopObject {
-    pub(crate) fn len(&self) -> usize {
-        self.items.len()
+    /// The place of the current item.
+    pub(crate) fn index(&self) -> usize {
+        self.count.get().saturating_sub(1)
     }
 
-    /// The items after the current one.
-    pub(crate) fn rest(&self) -> Vec<Value> {
-        self.items.get(self.index.get() + 1..).unwrap_or_default().to_vec()
+    /// How many items there are, as far as that is known without running the template.
+    pub(crate) fn known_length(&self) -> Option<usize> {
+        let rest = match &*self.source.borrow() {
+            _ if self.code.test.is_some() => return None,
+            Source::Items { rest, .. } => rest.len(),
+            Source::Shared(object) => match &**object {
+                Object::Generator(generator) => generator.len(),
+                _ => return None,
+            },
+            Source::Ended => 0,
+        };
+        Some(self.count.get() + self.ahead.borrow().len() + rest)
     }
 }
 
@@ -94,12 +132,21 @@ pub(crate) struct Generator {
     rest: RefCell<Vec<Value>>,
     failure: RefCell<Option<Error>>,
     type_name: &'static str,
+    _charge: Charge,
 }
 
 impl Generator {
-    pub(crate) fn new(mut items: Vec<Value>, failure: Option<Error>, type_name: &'static str) -> Object {
+    /// A generator as an object.
+    pub(crate) fn object(
+        budget: &Rc<Budget>,
+        mut items: Vec<Value>,
+        failure: Option<Error>,
+        type_name: &'static str,
+    ) -> Result<Object> {
+        let charge = budget.charge(items.capacity() * size_of::<Value>() + size_of::<Generator>())?;
         items.reverse();
-        Object::Generator(Generator { rest: RefCell::new(items), failure: RefCell::new(failure), type_name })
+        let (rest, failure) = (RefCell::new(items), RefCell::new(failure));
+        Ok(Object::Generator(Generator { rest, failure, type_name, _charge: charge }))
     }
 
     /// All that is left.
@@ -139,6 +186,8 @@ impl Object {
             Object::Generator(generator) => generator.type_name,
             Object::Cycler { .. } => "Cycler",
             Object::Joiner { .. } => "Joiner",
+            Object::Template => "TemplateReference",
+            Object::Block(_) => "BlockReference",
         }
     }
 
@@ -154,19 +203,20 @@ impl Object {
             Object::Generator(_) => "generator object",
             Object::Cycler { .. } => "jinja2.utils.Cycler object",
             Object::Joiner { .. } => "jinja2.utils.Joiner object",
+            Object::Template => "jinja2.runtime.TemplateReference object",
+            Object::Block(_) => "jinja2.runtime.BlockReference object",
         }
     }
 
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Object::View { items, .. } => !items.is_empty(),
-            Object::Loop(of) => of.len() != 0,
             _ => true,
         }
     }
 
     pub(crate) fn is_callable(&self) -> bool {
-        !matches!(self, Object::View { .. } | Object::Generator(_))
+        !matches!(self, Object::View { .. } | Object::Generator(_) | Object::Template)
     }
 
     /// `repr`, without the addresses that Python prints.
@@ -180,7 +230,12 @@ impl Object {
                 format!("<Macro {}>", super::print::quoted_string(name))
             }
             Object::Macro(_) => "<Macro anonymous>".to_owned(),
-            Object::Loop(of) => format!("<LoopContext {}/{}>", of.index.get() + 1, of.len()),
+            Object::Loop(of) => match of.known_length() {
+                Some(length) => format!("<LoopContext {}/{length}>", of.count.get()),
+                None => "<LoopContext>".to_owned(),
+            },
+            Object::Template => "<TemplateReference None>".to_owned(),
+            Object::Block(_) => "<BlockReference>".to_owned(),
             Object::Cycler { .. } => "<jinja2.utils.Cycler object>".to_owned(),
             Object::Joiner { .. } => "<jinja2.utils.Joiner object>".to_owned(),
             Object::View { kind, .. } => kind.type_name().to_owned(),
@@ -201,13 +256,16 @@ impl Object {
         match self {
             Object::Method { receiver, .. } => values.push(std::mem::replace(receiver, Value::None)),
             Object::Loop(of) => {
-                values.append(&mut of.items);
-                values.extend(of.last_changed.take());
+                if let Source::Items { rest, .. } = of.source.get_mut() {
+                    values.extend(rest);
+                }
+                values.extend(of.ahead.get_mut().drain(..));
+                values.extend(of.previous.take().into_iter().chain(of.current.take()).chain(of.last_changed.take()));
             }
             Object::View { items, .. } | Object::Cycler { items, .. } => values.append(items),
             Object::Generator(generator) => values.append(&mut generator.rest.borrow_mut()),
             Object::Joiner { separator, .. } => values.push(std::mem::replace(separator, Value::None)),
-            Object::Builtin(..) | Object::Macro(_) => {}
+            Object::Builtin(..) | Object::Macro(_) | Object::Template | Object::Block(_) => {}
         }
     }
 }

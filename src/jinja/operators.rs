@@ -8,12 +8,13 @@ use super::format;
 use super::interpreter::Interpreter;
 use super::markup;
 use super::number::{self, Arithmetic};
+use super::object::Object;
 use super::text::{Text, TextBuilder};
-use super::value::Value;
+use super::value::{Range, Value};
 
 /// `left op right`.
 pub(crate) fn arithmetic(interpreter: &mut Interpreter<'_>, op: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
-    if let Some(result) = number::arithmetic(op, left, right) {
+    if let Some(result) = number::arithmetic(&interpreter.budget, op, left, right) {
         return result;
     }
     if op == Arithmetic::Mod
@@ -106,10 +107,7 @@ fn repeat(budget: &Rc<Budget>, value: &Value, times: i64) -> Result<Value> {
                 return Ok(Value::Text(text.slice(0..0)));
             }
             let mut out = TextBuilder::new(budget);
-            out.reserve(text.len().saturating_mul(times))?;
-            for _ in 0..times {
-                out.push_text(text)?;
-            }
+            out.push_repeated(text, times)?;
             Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
         }
         Value::List(list) | Value::Tuple(list) => {
@@ -128,22 +126,22 @@ fn repeat(budget: &Rc<Budget>, value: &Value, times: i64) -> Result<Value> {
 }
 
 /// `-value`
-pub(crate) fn negative(value: &Value) -> Result<Value> {
+pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
     match value.defined()? {
         Value::Float(number) => Ok(Value::Float(-number)),
         other => match number::big(other) {
-            Some(number) => Ok(Value::integer(-number)),
+            Some(number) => Ok(Value::own_integer(budget, -number)),
             None => Err(Error::value(format!("bad operand type for unary -: '{}'", other.type_name()))),
         },
     }
 }
 
 /// `+value`
-pub(crate) fn positive(value: &Value) -> Result<Value> {
+pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
     match value.defined()? {
         Value::Float(number) => Ok(Value::Float(*number)),
         other => match number::big(other) {
-            Some(number) => Ok(Value::integer(number)),
+            Some(number) => Ok(Value::own_integer(budget, number)),
             None => Err(Error::value(format!("bad operand type for unary +: '{}'", other.type_name()))),
         },
     }
@@ -158,17 +156,20 @@ fn place(index: i64, length: usize) -> Option<usize> {
 }
 
 /// The element at an index; None if there is none, or if the value has none at all.
-pub(crate) fn element(of: &Value, index: i64) -> Option<Value> {
+pub(crate) fn element(budget: &Rc<Budget>, of: &Value, index: i64) -> Result<Option<Value>> {
+    if let Value::Text(text) = of {
+        budget.read(text.len())?;
+    }
+    Ok(element_at(of, index))
+}
+
+fn element_at(of: &Value, index: i64) -> Option<Value> {
     match of {
         Value::List(list) | Value::Tuple(list) => list.get(place(index, list.len())?),
         Value::Text(text) => {
-            if text.is_ascii() {
-                let at = place(index, text.len())?;
-                return Some(Value::Text(text.slice(at..at + 1)));
-            }
-            let at = place(index, text.char_count())?;
-            let (start, c) = text.char_indices().nth(at)?;
-            Some(Value::Text(text.slice(start..start + c.len_utf8())))
+            let start = text.byte_of_char(place(index, text.char_count())?);
+            let length = text[start..].chars().next()?.len_utf8();
+            Some(Value::Text(text.slice(start..start + length)))
         }
         Value::Range(range) => Some(Value::Int(range.get(place(index, range.len())?))),
         _ => None,
@@ -178,9 +179,15 @@ pub(crate) fn element(of: &Value, index: i64) -> Option<Value> {
 /// `of[start:stop:step]`
 pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Result<Value> {
     let length = match of.defined()? {
-        Value::Text(text) => text.char_count(),
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            text.char_count()
+        }
         Value::List(list) | Value::Tuple(list) => list.len(),
         Value::Range(range) => range.len(),
+        Value::Object(object) if matches!(**object, Object::Generator(_)) => {
+            return Err(Error::value(format!("'{}' object is not subscriptable", object.type_name())));
+        }
         Value::Dict(_) => return Err(Error::value("unhashable type: 'slice'")),
         other => {
             // Jinja2 looks for an attribute of this name, and finds none.
@@ -193,103 +200,94 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
             };
         }
     };
-    let (places, step) = places(bounds, length)?;
-    budget.step(places.len() as u64 / 8)?;
+    let places = Places::new(bounds, length)?;
+    budget.step(places.count as u64 / 8)?;
     match of {
-        Value::Text(text) if step == 1 => {
-            let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Value::Text(text.slice(0..0))) };
-            let (first, last) = (*first, *last);
-            if text.is_ascii() {
-                return Ok(Value::Text(text.slice(first..last + 1)));
-            }
-            let byte = |at: usize| text.char_indices().nth(at).map_or(text.len(), |(byte, _)| byte);
-            Ok(Value::Text(text.slice(byte(first)..byte(last + 1))))
-        }
-        Value::Text(text) => {
-            let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-            let mut out = TextBuilder::new(budget);
-            for at in places.iter() {
-                let start = bytes[at];
-                let end = bytes.get(at + 1).copied().unwrap_or(text.len());
-                out.push_text(&text.slice(start..end))?;
-            }
-            Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
-        }
+        Value::Text(text) => slice_text(budget, text, &places),
         Value::List(list) | Value::Tuple(list) => {
-            budget.can_allocate(places.len() * size_of::<Value>())?;
+            budget.can_allocate(places.count * size_of::<Value>())?;
             let items = places.iter().filter_map(|at| list.get(at)).collect();
             if matches!(of, Value::List(_)) { Value::list(budget, items) } else { Value::tuple(budget, items) }
         }
-        Value::Range(range) => {
-            let at = |index: usize| range.get(index);
-            let start = places.first().map_or(range.start, |first| at(*first));
-            let step = range.step.saturating_mul(step);
-            let count = i64::try_from(places.len()).unwrap_or(i64::MAX);
-            Ok(Value::Range(Rc::new(super::value::Range { start, stop: start + step * count, step })))
-        }
+        Value::Range(range) => slice_range(range, &places),
         _ => Ok(Value::None),
     }
 }
 
-/// The places that a slice selects.
+fn slice_text(budget: &Rc<Budget>, text: &Text, places: &Places) -> Result<Value> {
+    if places.step == 1 {
+        let start = text.byte_of_char(usize::try_from(places.start).unwrap_or(0));
+        let rest = text.slice(start..text.len());
+        let length = rest.byte_of_char(places.count);
+        return Ok(Value::Text(rest.slice(0..length)));
+    }
+    budget.can_allocate(text.char_count().saturating_mul(size_of::<usize>()))?;
+    let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    let mut out = TextBuilder::new(budget);
+    for at in places.iter() {
+        let end = bytes.get(at + 1).copied().unwrap_or(text.len());
+        out.push_text(&text.slice(bytes[at]..end))?;
+    }
+    Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
+}
+
+fn slice_range(range: &Range, places: &Places) -> Result<Value> {
+    let at = |place: i64| range.step.checked_mul(place).and_then(|offset| range.start.checked_add(offset));
+    let step = if places.exact_step { range.step.checked_mul(places.step) } else { None };
+    match (at(places.start), at(places.stop), step) {
+        (Some(start), Some(stop), Some(step)) => Ok(Value::Range(Rc::new(Range { start, stop, step }))),
+        _ => Err(Error::unsupported("a range of numbers that do not fit 64 bits")),
+    }
+}
+
+/// The places that a slice selects: from `start` on, `count` of them, before `stop`.
 struct Places {
-    first: Option<usize>,
-    last: Option<usize>,
+    start: i64,
+    stop: i64,
     step: i64,
+    /// Whether the step is the one that was given, and not the nearest that fits 64 bits.
+    exact_step: bool,
     count: usize,
 }
 
 impl Places {
-    fn first(&self) -> Option<&usize> {
-        self.first.as_ref()
-    }
-
-    fn last(&self) -> Option<&usize> {
-        self.last.as_ref()
-    }
-
-    fn len(&self) -> usize {
-        self.count
+    fn new(bounds: &[Value; 3], length: usize) -> Result<Places> {
+        let step = bound(&bounds[2])?.unwrap_or(1);
+        if step == 0 {
+            return Err(Error::value("slice step cannot be zero"));
+        }
+        let length = i64::try_from(length).unwrap_or(i64::MAX);
+        let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
+        let clamp = |value: Option<i64>, default: i64| match value {
+            None => default,
+            Some(at) if at < 0 => at.saturating_add(length).max(lowest),
+            Some(at) => at.min(highest),
+        };
+        let start = clamp(bound(&bounds[0])?, if step > 0 { lowest } else { highest });
+        let stop = clamp(bound(&bounds[1])?, if step > 0 { highest } else { lowest });
+        let span = if step > 0 { stop - start } else { start - stop };
+        let stride = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
+        let count = if span <= 0 { 0 } else { usize::try_from((span - 1) / stride + 1).unwrap_or(0) };
+        Ok(Places { start, stop, step, exact_step: !matches!(bounds[2], Value::Big(_)), count })
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> {
-        let start = i64::try_from(self.first.unwrap_or(0)).unwrap_or(0);
-        let step = self.step;
-        (0..self.count).filter_map(move |index| {
-            let offset = i64::try_from(index).ok()?.checked_mul(step)?;
-            usize::try_from(start + offset).ok()
+        // The products stay between start and stop.
+        (0..self.count).filter_map(|index| {
+            let offset = i64::try_from(index).ok()?.checked_mul(self.step)?;
+            usize::try_from(self.start.checked_add(offset)?).ok()
         })
     }
 }
 
-fn places(bounds: &[Value; 3], length: usize) -> Result<(Places, i64)> {
-    let bound = |value: &Value| -> Result<Option<i64>> {
-        match value {
-            Value::None => Ok(None),
-            Value::Big(number) => Ok(Some(if number.sign() == num_bigint::Sign::Minus { i64::MIN } else { i64::MAX })),
-            other => match other.defined()?.as_int() {
-                Some(number) => Ok(Some(number)),
-                None => Err(Error::value("slice indices must be integers or None or have an __index__ method")),
-            },
-        }
-    };
-    let step = bound(&bounds[2])?.unwrap_or(1);
-    if step == 0 {
-        return Err(Error::value("slice step cannot be zero"));
+/// A bound of a slice; the nearest that fits 64 bits.
+fn bound(value: &Value) -> Result<Option<i64>> {
+    match value {
+        Value::None => Ok(None),
+        Value::Big(number) => Ok(Some(if number.sign() == num_bigint::Sign::Minus { i64::MIN } else { i64::MAX })),
+        other => match other.defined()?.as_int() {
+            Some(number) => Ok(Some(number)),
+            None => Err(Error::value("slice indices must be integers or None or have an __index__ method")),
+        },
     }
-    let length = i64::try_from(length).unwrap_or(i64::MAX);
-    let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
-    let clamp = |value: Option<i64>, default: i64| match value {
-        None => default,
-        Some(at) if at < 0 => at.saturating_add(length).max(lowest),
-        Some(at) => at.min(highest),
-    };
-    let start = clamp(bound(&bounds[0])?, if step > 0 { lowest } else { highest });
-    let stop = clamp(bound(&bounds[1])?, if step > 0 { highest } else { lowest });
-    let span = if step > 0 { stop.saturating_sub(start) } else { start.saturating_sub(stop) };
-    let stride = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
-    let count = if span <= 0 { 0 } else { (span - 1) / stride + 1 };
-    let at = |index: i64| usize::try_from(start + step.saturating_mul(index)).ok();
-    let (first, last) = if count == 0 { (None, None) } else { (at(0), at(count - 1)) };
-    Ok((Places { first, last, step, count: usize::try_from(count).unwrap_or(0) }, step))
 }

@@ -1,10 +1,12 @@
 //! Tokens to expressions, with the precedence of Jinja2: `or`, `and`, `not`, comparisons, `+ -`, `~`, `* / // %`, `**`, signs,
 //! subscripts and calls, filters and tests.
 
+use std::collections::HashSet;
+
 use num_traits::ToPrimitive;
 
 use super::ast::{Arguments, Comparison, Expr, ExprKind};
-use super::error::Result;
+use super::error::{Error, Result};
 use super::lexer::TokenKind;
 use super::number::Arithmetic;
 use super::parser::{Parser, deepest, deepest_argument};
@@ -16,11 +18,11 @@ impl Parser {
     }
 
     /// An expression, or several with commas between them, which make a tuple.
-    pub(super) fn tuple(&mut self, conditions: bool, ends: &[&str]) -> Result<Expr> {
-        self.deeper(|parser| parser.tuple_items(conditions, ends, false))
+    pub(super) fn tuple(&mut self, conditions: bool) -> Result<Expr> {
+        self.deeper(|parser| parser.tuple_items(conditions, false))
     }
 
-    fn tuple_items(&mut self, conditions: bool, ends: &[&str], parenthesised: bool) -> Result<Expr> {
+    fn tuple_items(&mut self, conditions: bool, parenthesised: bool) -> Result<Expr> {
         let line = self.line();
         let mut items = Vec::new();
         let mut is_tuple = false;
@@ -28,12 +30,7 @@ impl Parser {
             if !items.is_empty() {
                 self.expect_op(",")?;
             }
-            let ended = match self.peek() {
-                TokenKind::VariableEnd | TokenKind::BlockEnd | TokenKind::Op(")") => true,
-                TokenKind::Name(word) => ends.contains(&word.as_str()),
-                _ => false,
-            };
-            if ended {
+            if matches!(self.peek(), TokenKind::VariableEnd | TokenKind::BlockEnd | TokenKind::Op(")")) {
                 break;
             }
             items.push(if conditions { self.condition()? } else { self.or()? });
@@ -57,41 +54,20 @@ impl Parser {
 
     /// `a if b else c`
     fn condition(&mut self) -> Result<Expr> {
-        // Both sides of a condition are soft, and the left one is parsed before the `if` is seen.
         let line = self.line();
-        let soft = self.soft;
-        self.soft = soft || self.is_conditional();
+        let around = self.unknown.take();
         let mut then = self.or()?;
         while self.skip_word("if") {
-            let test = self.or()?;
-            let otherwise = if self.skip_word("else") { Some(Box::new(self.deeper(Self::condition)?)) } else { None };
+            // All of a condition is soft, what came before the `if` as well.
+            self.unknown = None;
+            let test = self.soft(Self::or)?;
+            let otherwise =
+                if self.skip_word("else") { Some(Box::new(self.soft(|parser| parser.deeper(Self::condition))?)) } else { None };
             let depth = then.depth.max(test.depth).max(otherwise.as_ref().map_or(0, |expr| expr.depth));
             then = self.node(line, depth, ExprKind::Condition { test: Box::new(test), then: Box::new(then), otherwise })?;
         }
-        self.soft = soft;
+        self.unknown = around.or(self.unknown.take());
         Ok(then)
-    }
-
-    /// Whether an `if` follows before this expression ends.
-    fn is_conditional(&self) -> bool {
-        let mut brackets = 0usize;
-        self.ahead()
-            .find_map(|token| match token {
-                TokenKind::Op("(" | "[" | "{") => {
-                    brackets += 1;
-                    None
-                }
-                TokenKind::Op(")" | "]" | "}") if brackets == 0 => Some(false),
-                TokenKind::Op(")" | "]" | "}") => {
-                    brackets -= 1;
-                    None
-                }
-                TokenKind::Op(",") if brackets == 0 => Some(false),
-                TokenKind::Name(word) if brackets == 0 && word == "if" => Some(true),
-                TokenKind::VariableEnd | TokenKind::BlockEnd | TokenKind::End => Some(false),
-                _ => None,
-            })
-            .unwrap_or(false)
     }
 
     fn or(&mut self) -> Result<Expr> {
@@ -240,7 +216,7 @@ impl Parser {
             },
             TokenKind::Float(number) => ExprKind::Float(number),
             TokenKind::Op("(") => {
-                let inner = self.deeper(|parser| parser.tuple_items(true, &[], true))?;
+                let inner = self.deeper(|parser| parser.tuple_items(true, true))?;
                 self.expect_op(")")?;
                 return Ok(inner);
             }
@@ -278,7 +254,7 @@ impl Parser {
             }
             TokenKind::End => return self.fail("unexpected 'end of template'"),
             other => {
-                return Err(super::error::Error::syntax(format!("unexpected '{}'", other.describe()), line));
+                return Err(Error::syntax(format!("unexpected '{}'", other.describe()), line));
             }
         };
         self.node(line, 0, kind)
@@ -381,6 +357,7 @@ impl Parser {
     fn arguments(&mut self) -> Result<Arguments> {
         self.expect_op("(")?;
         let mut arguments = Arguments::default();
+        let mut known = HashSet::new();
         let mut first = true;
         while !self.is_op(")") {
             if !first {
@@ -402,8 +379,7 @@ impl Parser {
             } else if named {
                 let name = self.expect_name()?;
                 self.expect_op("=")?;
-                let repeated = arguments.named.iter().any(|(known, _)| *known == name);
-                if repeated {
+                if !known.insert(name) {
                     return self.fail(format!("keyword argument repeated: {}", self.text(name)));
                 }
                 arguments.named.push((name, self.expression()?));
@@ -431,8 +407,8 @@ impl Parser {
             let name = self.dotted_name()?;
             let arguments = if self.is_op("(") { self.arguments()? } else { Arguments::default() };
             let filter = filters::find(&name);
-            if filter.is_none() && !self.soft {
-                return Err(super::error::Error::unsupported(format!("No filter named '{name}'.")).at(line));
+            if filter.is_none() {
+                self.unknown.get_or_insert(Error::unsupported(format!("No filter named '{name}'.")).at(line));
             }
             let depth = operand.depth.max(deepest_argument(&arguments));
             let name = self.name(&name);
@@ -471,8 +447,8 @@ impl Parser {
             _ => Arguments::default(),
         };
         let test = predicates::find(&name);
-        if test.is_none() && !self.soft {
-            return Err(super::error::Error::unsupported(format!("No test named '{name}'.")).at(line));
+        if test.is_none() {
+            self.unknown.get_or_insert(Error::unsupported(format!("No test named '{name}'.")).at(line));
         }
         let depth = operand.depth.max(deepest_argument(&arguments));
         let name = self.name(&name);

@@ -1,9 +1,9 @@
 //! Tokens to statements: the tags of Jinja2 with loop controls and transformers' `generation`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::ast::{Arguments, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
+use super::ast::{Arguments, Block, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
 use super::error::{Error, Result};
 use super::lexer::{Token, TokenKind, tokens};
 
@@ -12,10 +12,20 @@ pub(super) const MAX_DEPTH: u16 = 150;
 /// How many operands a chain of operators may have.
 const MAX_CHAIN: u16 = 400;
 
+/// The stack that one level of the source may take, and how much more is taken when less is left.
+const RED_ZONE: usize = 128 << 10;
+const MORE_STACK: usize = 1 << 20;
+/// Names that mean something to the interpreter, always the first of the table.
+pub(crate) const LOOP: Name = Name(0);
+pub(crate) const CALLER: Name = Name(1);
+pub(crate) const VARARGS: Name = Name(2);
+pub(crate) const KWARGS: Name = Name(3);
+
 /// What the source says.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) body: Vec<Stmt>,
+    pub(crate) blocks: Vec<(Name, Arc<Block>)>,
     /// What [`Name`] counts.
     pub(crate) names: Vec<Box<str>>,
 }
@@ -28,13 +38,22 @@ pub(crate) fn parse(source: &str) -> Result<Parsed> {
         names: Vec::new(),
         places: HashMap::new(),
         depth: 0,
-        soft: false,
+        unknown: None,
+        missing: None,
         loops: 0,
+        loop_stores: 0,
+        blocks: Vec::new(),
         uses: Uses::default(),
         open: Vec::new(),
     };
+    for special in ["loop", "caller", "varargs", "kwargs"] {
+        parser.name(special);
+    }
     let body = parser.statements(&[])?;
-    Ok(Parsed { body, names: parser.names })
+    match parser.missing.or(parser.unknown) {
+        Some(error) => Err(error),
+        None => Ok(Parsed { body, blocks: parser.blocks, names: parser.names }),
+    }
 }
 
 /// Which special names an enclosed part mentions.
@@ -63,10 +82,15 @@ pub(super) struct Parser {
     names: Vec<Box<str>>,
     places: HashMap<Box<str>, Name>,
     pub(super) depth: u16,
-    /// Within a condition, where an unknown filter fails only when it is reached.
-    pub(super) soft: bool,
+    /// The first unknown filter or test outside of conditions. Within them it fails only when it is reached.
+    pub(super) unknown: Option<Error>,
+    /// The first one that no condition around can excuse: Jinja2 compiles scopes within conditions strictly.
+    missing: Option<Error>,
     /// Loops that `break` could leave.
     loops: usize,
+    /// How many targets so far are called `loop`.
+    loop_stores: usize,
+    blocks: Vec<(Name, Arc<Block>)>,
     pub(super) uses: Uses,
     /// The tags that are open, for messages.
     open: Vec<&'static str>,
@@ -79,11 +103,6 @@ impl Parser {
 
     pub(super) fn peek_after(&self) -> &TokenKind {
         &self.tokens[(self.at + 1).min(self.tokens.len() - 1)].kind
-    }
-
-    /// The tokens from here on.
-    pub(super) fn ahead(&self) -> impl Iterator<Item = &TokenKind> {
-        self.tokens[self.at..].iter().map(|token| &token.kind)
     }
 
     pub(super) fn line(&self) -> u32 {
@@ -175,7 +194,7 @@ impl Parser {
             return Err(Error::limit(format!("the source nests deeper than {MAX_DEPTH} levels")).at(self.line()));
         }
         self.depth += 1;
-        let parsed = parse(self);
+        let parsed = stacker::maybe_grow(RED_ZONE, MORE_STACK, || parse(self));
         self.depth -= 1;
         parsed
     }
@@ -192,7 +211,7 @@ impl Parser {
                 },
                 TokenKind::VariableBegin => {
                     self.at += 1;
-                    let printed = self.tuple(true, &[])?;
+                    let printed = self.tuple(true)?;
                     if *self.peek() != TokenKind::VariableEnd {
                         return self.unexpected("end of print statement");
                     }
@@ -248,7 +267,7 @@ impl Parser {
             "filter" => {
                 let start = self.node(line, 0, ExprKind::Captured)?;
                 let filter = self.filter_chain(start, true)?;
-                let body = self.hard(|parser| parser.block("filter", "endfilter"))?;
+                let body = self.block("filter", "endfilter")?;
                 Ok(StmtKind::Filter { filter, body })
             }
             "with" => self.with(),
@@ -279,14 +298,15 @@ impl Parser {
                 }
                 Ok(if tag == "break" { StmtKind::Break } else { StmtKind::Continue })
             }
-            "include" | "import" | "from" | "extends" => {
+            "include" => self.include(),
+            "import" | "from" | "extends" => {
                 while *self.peek() != TokenKind::BlockEnd {
                     if *self.peek() == TokenKind::End {
                         return self.unexpected("end of statement block");
                     }
                     self.at += 1;
                 }
-                Ok(StmtKind::Loader("no loader for this environment specified"))
+                Ok(StmtKind::Loader(None))
             }
             _ => {
                 let mut message = format!("Encountered unknown tag '{tag}'.");
@@ -298,47 +318,61 @@ impl Parser {
         }
     }
 
+    /// The end of a tag that has a body; a colon before it is Python's.
+    fn start_of_body(&mut self) -> Result<()> {
+        self.skip_op(":");
+        self.end_of_block()
+    }
+
     /// The body of a tag and its end tag.
     fn block(&mut self, tag: &'static str, end: &str) -> Result<Vec<Stmt>> {
-        self.end_of_block()?;
+        self.start_of_body()?;
         self.open.push(tag);
-        let body = self.statements(&[end])?;
+        let body = self.hard(|parser| parser.statements(&[end]))?;
         self.open.pop();
         self.at += 1;
         Ok(body)
     }
 
-    /// Parses what is not part of the condition around it any more.
-    fn hard<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let soft = std::mem::replace(&mut self.soft, false);
+    /// Parses what may mention unknown filters and tests, as long as they are not reached.
+    pub(super) fn soft<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let unknown = self.unknown.take();
         let parsed = parse(self);
-        self.soft = soft;
+        self.unknown = unknown;
+        parsed
+    }
+
+    /// Parses a scope: no condition around excuses what is unknown in it.
+    fn hard<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let around = self.unknown.take();
+        let parsed = parse(self);
+        let unknown = std::mem::replace(&mut self.unknown, around);
+        self.missing = self.missing.take().or(unknown);
         parsed
     }
 
     /// Parses what becomes a function of its own in Jinja2: loops around it cannot be left from inside.
     fn function_body<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let loops = std::mem::replace(&mut self.loops, 0);
-        let parsed = self.hard(parse);
+        let parsed = parse(self);
         self.loops = loops;
         parsed
     }
 
     fn if_(&mut self) -> Result<StmtKind> {
-        let soft = std::mem::replace(&mut self.soft, true);
         let mut branches = Vec::new();
         let mut otherwise = Vec::new();
         self.open.push("if");
         loop {
-            let test = self.tuple(false, &[])?;
-            self.end_of_block()?;
-            let body = self.statements(&["elif", "else", "endif"])?;
+            let test = self.soft(|parser| parser.tuple(false))?;
+            self.start_of_body()?;
+            let body = self.soft(|parser| parser.statements(&["elif", "else", "endif"]))?;
             branches.push((test, body));
             match self.next() {
                 TokenKind::Name(tag) if tag == "elif" => {}
                 TokenKind::Name(tag) if tag == "else" => {
-                    self.end_of_block()?;
-                    otherwise = self.statements(&["endif"])?;
+                    self.start_of_body()?;
+                    otherwise = self.soft(|parser| parser.statements(&["endif"]))?;
                     self.at += 1;
                     break;
                 }
@@ -346,20 +380,20 @@ impl Parser {
             }
         }
         self.open.pop();
-        self.soft = soft;
         Ok(StmtKind::If { branches, otherwise })
     }
 
     fn for_(&mut self) -> Result<StmtKind> {
-        let target = self.target(&["in"])?;
+        let stores = self.loop_stores;
+        let target = self.target()?;
         if !self.skip_word("in") {
             return self.unexpected("in");
         }
-        let iterable = self.tuple(false, &["recursive"])?;
+        let iterable = self.tuple(false)?;
         let around = std::mem::take(&mut self.uses);
         let test = if self.skip_word("if") { Some(self.hard(Self::expression)?) } else { None };
         let recursive = self.skip_word("recursive");
-        self.end_of_block()?;
+        self.start_of_body()?;
         self.open.push("for");
         self.loops += 1;
         let body = self.hard(|parser| parser.statements(&["endfor", "else"]))?;
@@ -368,9 +402,12 @@ impl Parser {
         let mut otherwise = Vec::new();
         let ended = matches!(self.next(), TokenKind::Name(tag) if tag == "endfor");
         if !ended {
-            self.end_of_block()?;
+            self.start_of_body()?;
             otherwise = self.hard(|parser| parser.statements(&["endfor"]))?;
             self.at += 1;
+        }
+        if self.loop_stores > stores {
+            return self.fail("Can't assign to special loop variable in for-loop target");
         }
         self.open.pop();
         self.uses = self.uses.or(around);
@@ -381,35 +418,43 @@ impl Parser {
         let line = self.line();
         let target = self.namespace_target()?;
         if self.skip_op("=") {
-            return Ok(StmtKind::Set { target, value: self.tuple(true, &[])? });
+            return Ok(StmtKind::Set { target, value: self.tuple(true)? });
         }
         let captured = self.node(line, 0, ExprKind::Captured)?;
         let filter = if self.is_op("|") { Some(self.filter_chain(captured, false)?) } else { None };
-        let body = self.hard(|parser| parser.block("set", "endset"))?;
+        let body = self.block("set", "endset")?;
         Ok(StmtKind::SetBlock { target, filter, body })
     }
 
     fn macro_(&mut self) -> Result<StmtKind> {
         let name = self.target_name()?;
         let parameters = self.signature()?;
-        let (body, uses) = self.macro_body("macro", "endmacro")?;
-        Ok(StmtKind::Macro(Arc::new(Macro {
-            name: Some(name),
-            parameters,
-            body,
-            uses_caller: uses.caller,
-            uses_varargs: uses.varargs,
-            uses_kwargs: uses.kwargs,
-        })))
+        Ok(StmtKind::Macro(self.macro_body("macro", "endmacro", Some(name), parameters)?))
     }
 
-    /// The body of a macro, and which special names it mentions; `loop` goes on to the loop around it.
-    fn macro_body(&mut self, tag: &'static str, end: &str) -> Result<(Vec<Stmt>, Uses)> {
+    /// The rest of a macro. That it mentions `loop` goes on to the loop around it.
+    fn macro_body(
+        &mut self,
+        tag: &'static str,
+        end: &str,
+        name: Option<Name>,
+        parameters: Vec<(Name, Option<Expr>)>,
+    ) -> Result<Arc<Macro>> {
         let around = std::mem::take(&mut self.uses);
         let body = self.function_body(|parser| parser.block(tag, end))?;
         let inside = self.uses;
-        self.uses = around.or(Uses { loop_: inside.loop_, ..Uses::default() });
-        Ok((body, inside))
+        // A call block may hand on its own caller.
+        let caller = name.is_none() && inside.caller;
+        self.uses = around.or(Uses { loop_: inside.loop_, caller, ..Uses::default() });
+        let is_parameter = |name: Name| parameters.iter().any(|(known, _)| *known == name);
+        Ok(Arc::new(Macro {
+            uses_caller: inside.caller && !is_parameter(CALLER),
+            uses_varargs: inside.varargs && !is_parameter(VARARGS),
+            uses_kwargs: inside.kwargs && !is_parameter(KWARGS),
+            name,
+            parameters,
+            body,
+        }))
     }
 
     fn call_block(&mut self, line: u32) -> Result<StmtKind> {
@@ -418,35 +463,32 @@ impl Parser {
         if !matches!(call.kind, ExprKind::Call(..)) {
             return Err(Error::syntax("expected call", line));
         }
-        let (body, uses) = self.macro_body("call", "endcall")?;
-        let caller = Macro {
-            name: None,
-            parameters,
-            body,
-            uses_caller: uses.caller,
-            uses_varargs: uses.varargs,
-            uses_kwargs: uses.kwargs,
-        };
-        // A call block may hand on its own caller.
-        self.uses.caller |= uses.caller;
-        Ok(StmtKind::Call { caller: Arc::new(caller), call })
+        let caller = self.macro_body("call", "endcall", None, parameters)?;
+        Ok(StmtKind::Call { caller, call })
     }
 
     fn signature(&mut self) -> Result<Vec<(Name, Option<Expr>)>> {
         self.expect_op("(")?;
         let mut parameters: Vec<(Name, Option<Expr>)> = Vec::new();
+        let mut known = HashSet::new();
+        let mut defaults = false;
         while !self.is_op(")") {
             if !parameters.is_empty() {
                 self.expect_op(",")?;
             }
             let name = self.target_name()?;
-            if parameters.iter().any(|(known, _)| *known == name) {
+            if !known.insert(name) {
                 return self.fail(format!("duplicate argument '{}' in function definition", self.text(name)));
             }
             if self.skip_op("=") {
                 let default = self.expression()?;
+                defaults = true;
                 parameters.push((name, Some(default)));
-            } else if parameters.iter().any(|(_, default)| default.is_some()) {
+            } else if name == CALLER {
+                return self.fail(
+                    "When defining macros or call blocks the special \"caller\" argument must be omitted or be given a default.",
+                );
+            } else if defaults {
                 return self.fail("non-default argument follows default argument");
             } else {
                 parameters.push((name, None));
@@ -462,32 +504,51 @@ impl Parser {
             if !bindings.is_empty() {
                 self.expect_op(",")?;
             }
-            let target = self.target(&[])?;
+            let stores = self.loop_stores;
+            let target = self.target()?;
+            // Only loops and `set` may not use the name.
+            self.loop_stores = stores;
             self.expect_op("=")?;
             bindings.push((target, self.expression()?));
         }
-        let body = self.hard(|parser| parser.block("with", "endwith"))?;
+        let body = self.block("with", "endwith")?;
         Ok(StmtKind::With { bindings, body })
     }
 
     fn block_tag(&mut self) -> Result<StmtKind> {
-        self.expect_name()?;
-        self.skip_word("scoped");
-        self.skip_word("required");
-        let around = std::mem::take(&mut self.uses);
-        let body = {
-            self.end_of_block()?;
-            self.open.push("block");
-            let body = self.function_body(|parser| parser.statements(&["endblock"]))?;
-            self.open.pop();
-            self.at += 1;
-            body
-        };
-        self.uses = self.uses.or(around);
-        if matches!(self.peek(), TokenKind::Name(_)) {
-            self.at += 1;
+        let name = self.expect_name()?;
+        if self.blocks.iter().any(|(known, _)| *known == name) {
+            return self.fail(format!("block '{}' defined twice", self.text(name)));
         }
-        Ok(StmtKind::Block(body))
+        let scoped = self.skip_word("scoped");
+        let required = self.skip_word("required").then_some(name);
+        let around = std::mem::take(&mut self.uses);
+        // Its name is taken while its body is parsed.
+        let place = self.blocks.len();
+        self.blocks.push((name, Arc::new(Block { body: Vec::new(), scoped, required })));
+        let body = self.function_body(|parser| parser.block("block", "endblock"))?;
+        self.uses = self.uses.or(around);
+        let blank = |statement: &Stmt| matches!(&statement.kind, StmtKind::Text(text) if text.trim().is_empty());
+        if required.is_some() && !body.iter().all(blank) {
+            return self.fail("Required blocks can only contain comments or whitespace");
+        }
+        let word = self.text(name).to_owned();
+        self.skip_word(&word);
+        let block = Arc::new(Block { body, scoped, required });
+        self.blocks[place].1 = Arc::clone(&block);
+        Ok(StmtKind::Block(block))
+    }
+
+    fn include(&mut self) -> Result<StmtKind> {
+        let of = self.expression()?;
+        let ignoring = self.skip_word("ignore");
+        if ignoring && !self.skip_word("missing") {
+            return self.unexpected("missing");
+        }
+        if self.skip_word("with") || self.skip_word("without") {
+            self.skip_word("context");
+        }
+        Ok(StmtKind::Loader(ignoring.then_some(of)))
     }
 
     fn target_name(&mut self) -> Result<Name> {
@@ -501,33 +562,28 @@ impl Parser {
         }
     }
 
-    /// `x`, `x, y` or `(x, y)`, up to one of these words.
-    fn target(&mut self, ends: &[&str]) -> Result<Target> {
-        self.deeper(|parser| parser.targets(ends, false))
+    /// `x`, `x, y` or `(x, y)`.
+    fn target(&mut self) -> Result<Target> {
+        self.deeper(|parser| parser.targets(false))
     }
 
     /// As [`Parser::target`], also `ns.x`.
     fn namespace_target(&mut self) -> Result<Target> {
-        self.deeper(|parser| parser.targets(&[], true))
+        self.deeper(|parser| parser.targets(true))
     }
 
-    fn targets(&mut self, ends: &[&str], namespace: bool) -> Result<Target> {
+    fn targets(&mut self, namespace: bool) -> Result<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;
         loop {
             if !targets.is_empty() {
                 self.expect_op(",")?;
             }
-            let ended = match self.peek() {
-                TokenKind::BlockEnd | TokenKind::VariableEnd | TokenKind::Op(")") => true,
-                TokenKind::Name(word) => ends.contains(&word.as_str()),
-                _ => false,
-            };
-            if ended {
+            if matches!(self.peek(), TokenKind::BlockEnd | TokenKind::VariableEnd | TokenKind::Op(")")) {
                 break;
             }
             if self.skip_op("(") {
-                let inner = self.deeper(|parser| parser.targets(&[], namespace))?;
+                let inner = self.deeper(|parser| parser.targets(namespace))?;
                 self.expect_op(")")?;
                 targets.push(inner);
             } else {
@@ -535,6 +591,7 @@ impl Parser {
                 if namespace && self.skip_op(".") {
                     targets.push(Target::Attribute(name, self.expect_name()?));
                 } else {
+                    self.loop_stores += usize::from(name == LOOP);
                     targets.push(Target::Name(name));
                 }
             }

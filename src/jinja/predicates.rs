@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::ast::Comparison;
-use super::error::{Error, Result};
+use super::error::Result;
 use super::interpreter::Interpreter;
 use super::number::{self, Arithmetic};
 use super::object::Object;
@@ -24,7 +24,7 @@ pub(crate) fn find(name: &str) -> Option<Test> {
         "false" => |_, value, args| args.none("false").map(|()| matches!(value, Value::Bool(false))),
         "integer" => |_, value, args| args.none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_))),
         "float" => |_, value, args| args.none("float").map(|()| matches!(value, Value::Float(_))),
-        "number" => |_, value, args| args.none("number").map(|()| number::as_float(value).is_some()),
+        "number" => |_, value, args| args.none("number").map(|()| number::is_number(value)),
         "string" => |_, value, args| args.none("string").map(|()| matches!(value, Value::Text(_))),
         "mapping" => |_, value, args| args.none("mapping").map(|()| matches!(value, Value::Dict(_))),
         "sequence" => |_, value, args| args.none("sequence").map(|()| is_sequence(value)),
@@ -55,12 +55,14 @@ pub(crate) fn find(name: &str) -> Option<Test> {
             let [other] = args.bind("test_sameas", ["other"], 1)?;
             is_same(interpreter, value, &other.unwrap_or(Value::None))
         },
-        "filter" => |_, value, args| {
+        "filter" => |interpreter, value, args| {
             args.none("test_filter")?;
+            compare::hash(&interpreter.budget, value)?;
             Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
         },
-        "test" => |_, value, args| {
+        "test" => |interpreter, value, args| {
             args.none("test_test")?;
+            compare::hash(&interpreter.budget, value)?;
             Ok(value.as_str().is_some_and(|name| find(name).is_some()))
         },
         "in" => |interpreter, value, args| {
@@ -131,11 +133,15 @@ fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> R
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => Rc::ptr_eq(a, b),
         (Value::Dict(a), Value::Dict(b)) => Rc::ptr_eq(a, b),
         (Value::Undefined(a), Value::Undefined(b)) => Rc::ptr_eq(a, b),
+        // Python keeps one of each short string.
+        (Value::Text(a), Value::Text(b)) => {
+            a.is_safe() == b.is_safe() && (a.is_same(b) || !a.is_safe() && a.len() <= 1 && a.as_str() == b.as_str())
+        }
         (Value::Bool(_), Value::Int(_)) | (Value::Int(_), Value::Bool(_)) => false,
         (Value::Float(_), Value::Int(_)) | (Value::Int(_), Value::Float(_)) => false,
         _ => {
             let same_type = value.type_name() == other.type_name();
-            same_type && compare::equal(&interpreter.budget, value, other).map_err(|error: Error| error)?
+            same_type && compare::equal(&interpreter.budget, value, other)?
         }
     })
 }

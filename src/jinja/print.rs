@@ -45,7 +45,7 @@ pub(crate) fn repr(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, de
         Value::None => out.push("None"),
         Value::Bool(flag) => out.push(if *flag { "True" } else { "False" }),
         Value::Int(number) => out.push(&number.to_string()),
-        Value::Big(number) => out.push(&number.to_string()),
+        Value::Big(number) => out.push(&number::digits(number)?),
         Value::Float(number) => out.push(&number::float(*number)),
         Value::Text(text) if text.is_safe() => {
             out.push("Markup(")?;
@@ -84,7 +84,7 @@ pub(crate) fn repr(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, de
             out.push(">")
         }
         Value::Object(object) => match &**object {
-            Object::View { kind, items: values } => {
+            Object::View { kind, items: values, .. } => {
                 out.push(kind.type_name())?;
                 out.push("([")?;
                 items(out, budget, values, depth)?;

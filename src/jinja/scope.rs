@@ -11,6 +11,7 @@ pub(crate) struct ScopeId(usize);
 #[derive(Default)]
 struct Scope {
     around: Option<ScopeId>,
+    /// In order of their names.
     variables: Vec<(Name, Value)>,
     kept: bool,
 }
@@ -31,6 +32,10 @@ impl Scopes {
 
     pub(crate) fn current(&self) -> ScopeId {
         self.current
+    }
+
+    pub(crate) fn outermost(&self) -> ScopeId {
+        ScopeId(0)
     }
 
     /// How many there are.
@@ -76,10 +81,10 @@ impl Scopes {
     /// Sets a variable of the current scope; returns the value it had.
     pub(crate) fn set(&mut self, name: Name, value: Value) -> Option<Value> {
         let variables = &mut self.all[self.current.0].variables;
-        match variables.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, old)) => Some(std::mem::replace(old, value)),
-            None => {
-                variables.push((name, value));
+        match variables.binary_search_by_key(&name, |(known, _)| *known) {
+            Ok(place) => Some(std::mem::replace(&mut variables[place].1, value)),
+            Err(place) => {
+                variables.insert(place, (name, value));
                 None
             }
         }
@@ -90,8 +95,8 @@ impl Scopes {
         let mut scope = Some(self.current);
         while let Some(ScopeId(at)) = scope {
             let Scope { around, variables, .. } = &self.all[at];
-            if let Some((_, value)) = variables.iter().rev().find(|(known, _)| *known == name) {
-                return Some(value);
+            if let Ok(place) = variables.binary_search_by_key(&name, |(known, _)| *known) {
+                return Some(&variables[place].1);
             }
             scope = *around;
         }

@@ -10,6 +10,9 @@ use std::rc::Rc;
 use super::budget::{Budget, Charge};
 use super::error::{Error, Result};
 
+/// What a text takes beside its bytes: the buffer, its counters, what the allocator adds.
+const OVERHEAD: usize = size_of::<Buffer>() + 48;
+
 /// Bytes of a text that came from one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -42,7 +45,10 @@ pub(crate) struct Text {
 impl Text {
     /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it is cut.
     pub(crate) fn outer(text: &str, marks: Vec<Mark>) -> Text {
-        let end = text.floor_char_boundary(u32::MAX as usize);
+        let mut end = text.len().min(u32::MAX as usize);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         Text::whole(text[..end].to_owned(), marks, Charge::none())
     }
 
@@ -54,9 +60,16 @@ impl Text {
     /// A text without marks.
     pub(crate) fn plain(budget: &Rc<Budget>, text: impl Into<String>) -> Result<Text> {
         let text: String = text.into();
-        let charge = budget.charge(text.len())?;
+        let charge = budget.charge(text.len() + OVERHEAD)?;
         budget.read(text.len())?;
         Ok(Text::whole(text, Vec::new(), charge))
+    }
+
+    /// A character so many times.
+    pub(crate) fn fill(budget: &Rc<Budget>, c: char, times: usize) -> Result<Text> {
+        let mut out = TextBuilder::new(budget);
+        out.push_fill(c, times)?;
+        out.finish()
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -75,6 +88,19 @@ impl Text {
     /// Whether every character is one byte.
     pub(crate) fn is_ascii(&self) -> bool {
         self.buffer.ascii || self.as_str().is_ascii()
+    }
+
+    /// Whether both are the same characters of the same buffer.
+    pub(crate) fn is_same(&self, other: &Text) -> bool {
+        Rc::ptr_eq(&self.buffer, &other.buffer) && (self.start, self.end) == (other.start, other.end)
+    }
+
+    /// The byte where this character begins; the end if there are not so many.
+    pub(crate) fn byte_of_char(&self, index: usize) -> usize {
+        if self.buffer.ascii {
+            return index.min(self.len());
+        }
+        self.char_indices().nth(index).map_or(self.len(), |(at, _)| at)
     }
 
     /// Python's `len`: code points.
@@ -112,8 +138,9 @@ impl Text {
         if self.buffer.marks.is_empty() {
             return None;
         }
-        let at = u32::try_from(at).ok()?;
-        self.marks().find(|mark| mark.start <= at && at < mark.end).map(|mark| mark.source)
+        let at = self.start + u32::try_from(at).ok()?;
+        let mark = self.buffer.marks.get(self.buffer.marks.partition_point(|mark| mark.end <= at))?;
+        (mark.start <= at).then_some(mark.source)
     }
 
     /// Whether any byte has a source.
@@ -166,6 +193,7 @@ pub(crate) struct TextBuilder {
     budget: Rc<Budget>,
     /// Accounts for the capacity.
     charge: Charge,
+    marks_charge: Charge,
     limit: usize,
 }
 
@@ -177,7 +205,14 @@ impl TextBuilder {
     /// Refuses to become longer than `limit` bytes.
     pub(crate) fn limited(budget: &Rc<Budget>, limit: usize) -> TextBuilder {
         let limit = limit.min(u32::MAX as usize);
-        TextBuilder { text: String::new(), marks: Vec::new(), budget: Rc::clone(budget), charge: Charge::none(), limit }
+        TextBuilder {
+            text: String::new(),
+            marks: Vec::new(),
+            budget: Rc::clone(budget),
+            charge: Charge::none(),
+            marks_charge: Charge::none(),
+            limit,
+        }
     }
 
     /// Room for more bytes.
@@ -212,9 +247,29 @@ impl TextBuilder {
         Ok(())
     }
 
-    pub(crate) fn push_char(&mut self, c: char) -> Result<()> {
-        self.grow(c.len_utf8())?;
-        self.text.push(c);
+    /// Appends a character so many times.
+    pub(crate) fn push_fill(&mut self, c: char, times: usize) -> Result<()> {
+        self.grow(c.len_utf8().saturating_mul(times))?;
+        self.text.extend(std::iter::repeat_n(c, times));
+        Ok(())
+    }
+
+    /// Appends a text so many times.
+    pub(crate) fn push_repeated(&mut self, text: &Text, times: usize) -> Result<()> {
+        self.grow(text.len().saturating_mul(times))?;
+        if text.is_marked() {
+            return (0..times).try_for_each(|_| self.push_text(text));
+        }
+        // By doubling: one copy at a time takes long when the text is short.
+        let start = self.text.len();
+        let end = start + text.len() * times;
+        if times > 0 {
+            self.text.push_str(text);
+        }
+        while self.text.len() < end {
+            let copied = (self.text.len() - start).min(end - self.text.len());
+            self.text.extend_from_within(start..start + copied);
+        }
         Ok(())
     }
 
@@ -250,7 +305,10 @@ impl TextBuilder {
             Some(last) if last.end == start && last.source == source => last.end = end,
             _ => {
                 if self.marks.len() == self.marks.capacity() {
-                    self.budget.can_allocate((self.marks.len() + 1) * 2 * size_of::<Mark>())?;
+                    let capacity = (self.marks.len() * 2).max(4);
+                    let charge = self.budget.charge(capacity * size_of::<Mark>())?;
+                    self.marks.reserve_exact(capacity - self.marks.len());
+                    self.marks_charge = charge;
                 }
                 self.marks.push(Mark { start, end, source });
             }
@@ -284,13 +342,13 @@ impl TextBuilder {
 
     /// The finished text.
     pub(crate) fn finish(self) -> Result<Text> {
-        drop(self.charge);
+        drop((self.charge, self.marks_charge));
         let mut text = self.text;
         // A little room too much is cheaper than moving the text.
         if text.capacity() > 2 * text.len() + 64 {
             text.shrink_to_fit();
         }
-        let charge = self.budget.charge(text.capacity() + self.marks.len() * size_of::<Mark>())?;
+        let charge = self.budget.charge(text.capacity() + self.marks.len() * size_of::<Mark>() + OVERHEAD)?;
         Ok(Text::whole(text, self.marks, charge))
     }
 

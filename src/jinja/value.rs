@@ -4,8 +4,8 @@
 //! to itself (lists that grow, namespaces) is emptied when the render ends.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
-use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use num_bigint::BigInt;
@@ -25,7 +25,7 @@ pub(crate) enum Value {
     Bool(bool),
     Int(i64),
     /// An integer that does not fit 64 bits.
-    Big(Rc<BigInt>),
+    Big(Rc<Big>),
     Float(f64),
     Text(Text),
     List(Rc<List>),
@@ -59,13 +59,33 @@ pub(crate) struct List {
     /// Lists that the template made may grow; the caller's data may not.
     own: bool,
     watch: Option<Watch>,
+    /// Whether it is a group of `groupby`, whose items have names.
+    group: bool,
+    /// Whether the render remembers it, as something that may hold itself.
+    remembered: Cell<bool>,
     charge: Cell<Option<Charge>>,
+}
+
+/// An integer that does not fit 64 bits.
+#[derive(Debug)]
+pub(crate) struct Big {
+    number: BigInt,
+    _charge: Charge,
+}
+
+impl Deref for Big {
+    type Target = BigInt;
+
+    fn deref(&self) -> &BigInt {
+        &self.number
+    }
 }
 
 /// An immutable mapping in order of insertion.
 pub(crate) struct Dict {
     entries: Vec<(Value, Value)>,
-    index: OnceCell<HashMap<u64, Vec<u32>>>,
+    /// Hashes of the keys and their places, in order.
+    index: OnceCell<Vec<(u64, u32)>>,
     watch: Option<Watch>,
     _charge: Charge,
 }
@@ -79,10 +99,16 @@ pub(crate) struct Range {
 }
 
 /// `namespace(...)`: attributes that can be set.
-#[derive(Default)]
 pub(crate) struct Namespace {
     attributes: RefCell<Vec<(Text, Value)>>,
+    remembered: Cell<bool>,
+    _charge: Charge,
 }
+
+/// What the container of an item accounts for: the value, and what a small one (a range, a function) has outside of it.
+const ITEM: usize = size_of::<Value>() + 40;
+/// What a container takes beside its items.
+const OVERHEAD: usize = 128;
 
 /// Dicts of this size and more get a hash index.
 const INDEXED: usize = 12;
@@ -93,39 +119,62 @@ impl Value {
         Ok(Value::List(Rc::new(List::charged(budget, items)?)))
     }
 
+    /// A group of `groupby`: what it is grouped by, and its items.
+    pub(crate) fn group(budget: &Rc<Budget>, grouper: Value, items: Value) -> Result<Value> {
+        let mut list = List::charged(budget, vec![grouper, items])?;
+        list.group = true;
+        Ok(Value::Tuple(Rc::new(list)))
+    }
+
     pub(crate) fn tuple(budget: &Rc<Budget>, items: Vec<Value>) -> Result<Value> {
         Ok(Value::Tuple(Rc::new(List::charged(budget, items)?)))
     }
 
     /// A dict of the template's; later entries replace earlier ones of the same key.
     pub(crate) fn dict(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Value> {
-        let charge = budget.charge(entries.len() * size_of::<(Value, Value)>() + size_of::<Dict>())?;
-        let mut dict =
-            Dict { entries: Vec::with_capacity(entries.len()), index: OnceCell::new(), watch: None, _charge: charge };
-        let mut seen: HashMap<u64, Vec<u32>> = HashMap::new();
-        for (key, value) in entries {
-            let hash = compare::hash(&key)?;
-            let places = seen.entry(hash).or_default();
-            let mut known = None;
-            for place in places.iter() {
-                if compare::equal(budget, &dict.entries[*place as usize].0, &key)? {
-                    known = Some(*place as usize);
+        let charge = budget.charge(entries.len() * (2 * ITEM + size_of::<(u64, u32)>()) + OVERHEAD)?;
+        let index = index(budget, &entries)?;
+        let mut entries: Vec<Option<(Value, Value)>> = entries.into_iter().map(Some).collect();
+        let mut repeated = false;
+        // The places of the different keys that have one hash.
+        let mut kept: Vec<usize> = Vec::new();
+        let mut last_hash = None;
+        for (hash, place) in &index {
+            if last_hash.replace(hash) != Some(hash) {
+                kept.clear();
+            }
+            let Some((key, value)) = entries[*place as usize].take() else { continue };
+            let mut first = None;
+            for known in &kept {
+                if let Some((other, _)) = &entries[*known]
+                    && compare::equal(budget, other, &key)?
+                {
+                    first = entries[*known].as_mut();
+                    break;
                 }
             }
-            match known {
-                Some(place) => dict.entries[place].1 = value,
+            // The first key stays where it is and takes the last value.
+            match first {
+                Some((_, old)) => {
+                    *old = value;
+                    repeated = true;
+                }
                 None => {
-                    places.push(u32::try_from(dict.entries.len()).unwrap_or(u32::MAX));
-                    dict.entries.push((key, value));
+                    entries[*place as usize] = Some((key, value));
+                    kept.push(*place as usize);
                 }
             }
         }
-        Ok(Value::Dict(Rc::new(dict)))
+        let entries: Vec<(Value, Value)> = entries.into_iter().flatten().collect();
+        let known = if repeated { OnceCell::new() } else { OnceCell::from(index) };
+        Ok(Value::Dict(Rc::new(Dict { entries, index: known, watch: None, _charge: charge })))
     }
 
     /// A list of the caller's data.
     pub(crate) fn outer_list(items: Vec<Value>, watch: Option<Watch>) -> Value {
-        Value::List(Rc::new(List { items: RefCell::new(items), own: false, watch, charge: Cell::new(None) }))
+        let mut list = List::new(items, None);
+        (list.own, list.watch) = (false, watch);
+        Value::List(Rc::new(list))
     }
 
     /// A dict of the caller's data; keys are distinct strings.
@@ -141,15 +190,22 @@ impl Value {
         Value::Undefined(Rc::new(why))
     }
 
-    pub(crate) fn object(object: Object) -> Value {
-        Value::Object(Rc::new(object))
-    }
-
-    /// An integer, small where it fits.
+    /// An integer of the caller's, small where it fits.
     pub(crate) fn integer(number: BigInt) -> Value {
         match i64::try_from(&number) {
             Ok(small) => Value::Int(small),
-            Err(_) => Value::Big(Rc::new(number)),
+            Err(_) => Value::Big(Rc::new(Big { number, _charge: Charge::none() })),
+        }
+    }
+
+    /// An integer of the template's.
+    pub(crate) fn own_integer(budget: &Rc<Budget>, number: BigInt) -> Value {
+        match i64::try_from(&number) {
+            Ok(small) => Value::Int(small),
+            Err(_) => {
+                let bytes = usize::try_from(number.bits() / 8).unwrap_or(usize::MAX);
+                Value::Big(Rc::new(Big { number, _charge: budget.hold(bytes.saturating_add(OVERHEAD)) }))
+            }
         }
     }
 
@@ -271,8 +327,13 @@ impl Undefined {
 
 impl List {
     fn charged(budget: &Rc<Budget>, items: Vec<Value>) -> Result<List> {
-        let charge = budget.charge(items.capacity() * size_of::<Value>() + size_of::<List>())?;
-        Ok(List { items: RefCell::new(items), own: true, watch: None, charge: Cell::new(Some(charge)) })
+        let charge = budget.charge(items.capacity() * ITEM + OVERHEAD)?;
+        Ok(List::new(items, Some(charge)))
+    }
+
+    fn new(items: Vec<Value>, charge: Option<Charge>) -> List {
+        let (items, charge) = (RefCell::new(items), Cell::new(charge));
+        List { items, own: true, watch: None, group: false, remembered: Cell::new(false), charge }
     }
 
     pub(crate) fn items(&self) -> Ref<'_, Vec<Value>> {
@@ -305,6 +366,16 @@ impl List {
         Some(item)
     }
 
+    /// Whether its items have the names of a group.
+    pub(crate) fn is_group(&self) -> bool {
+        self.group
+    }
+
+    /// Notes that the render remembers it; whether it did before.
+    pub(crate) fn remember(&self) -> bool {
+        self.remembered.replace(true)
+    }
+
     /// Whether it may grow.
     pub(crate) fn is_own(&self) -> bool {
         self.own
@@ -316,7 +387,7 @@ impl List {
         let before = items.capacity();
         if items.len() == before {
             let capacity = (before * 2).max(4);
-            let charge = budget.charge(capacity * size_of::<Value>() + size_of::<List>())?;
+            let charge = budget.charge(capacity * ITEM + OVERHEAD)?;
             items.reserve_exact(capacity - before);
             self.charge.set(Some(charge));
         }
@@ -367,9 +438,10 @@ impl Dict {
     /// The value of a key.
     pub(crate) fn get(&self, budget: &Rc<Budget>, key: &Value) -> Result<Option<&Value>> {
         if let Value::Text(name) = key {
+            budget.read(name.len())?;
             return Ok(self.get_name(name));
         }
-        let hash = compare::hash(key)?;
+        let hash = compare::hash(budget, key)?;
         for place in self.places(hash) {
             if compare::equal(budget, &self.entries[place].0, key)? {
                 return Ok(Some(&self.entries[place].1));
@@ -378,7 +450,7 @@ impl Dict {
         Ok(None)
     }
 
-    /// The value of a string key.
+    /// The value of a string key that is a name of the source, or else accounted for.
     pub(crate) fn get_name(&self, name: &str) -> Option<&Value> {
         let found = if self.entries.len() < INDEXED {
             self.entries.iter().find(|(key, _)| key.as_str() == Some(name))
@@ -395,15 +467,28 @@ impl Dict {
     /// Where keys of this hash are.
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
         let index = self.index.get_or_init(|| {
-            let mut index: HashMap<u64, Vec<u32>> = HashMap::with_capacity(self.entries.len());
-            for (place, (key, _)) in self.entries.iter().enumerate() {
-                let hash = compare::hash(key).unwrap_or_default();
-                index.entry(hash).or_default().push(u32::try_from(place).unwrap_or(u32::MAX));
-            }
-            index
+            // Bounded: what is indexed late is the caller's, or has been hashed before.
+            let hashes = self.entries.iter().map(|(key, _)| compare::known_hash(key));
+            ordered(hashes)
         });
-        index.get(&hash).into_iter().flatten().map(|place| *place as usize)
+        let first = index.partition_point(|(other, _)| *other < hash);
+        index[first..].iter().take_while(move |(other, _)| *other == hash).map(|(_, place)| *place as usize)
     }
+}
+
+/// The hashes of keys with their places, in order.
+fn index(budget: &Rc<Budget>, entries: &[(Value, Value)]) -> Result<Vec<(u64, u32)>> {
+    let mut hashes = Vec::with_capacity(entries.len());
+    for (key, _) in entries {
+        hashes.push(compare::hash(budget, key)?);
+    }
+    Ok(ordered(hashes.into_iter()))
+}
+
+fn ordered(hashes: impl Iterator<Item = u64>) -> Vec<(u64, u32)> {
+    let mut index: Vec<(u64, u32)> = hashes.zip(0..).collect();
+    index.sort_unstable();
+    index
 }
 
 impl Range {
@@ -426,6 +511,22 @@ impl Range {
 }
 
 impl Namespace {
+    /// With these attributes, which have different names.
+    pub(crate) fn new(budget: &Rc<Budget>, attributes: Vec<(Text, Value)>) -> Result<Namespace> {
+        let charge = budget.charge(attributes.len() * 2 * ITEM + OVERHEAD)?;
+        let remembered = Cell::new(false);
+        Ok(Namespace { attributes: RefCell::new(attributes), remembered, _charge: charge })
+    }
+
+    /// Notes that the render remembers it; whether it did before.
+    pub(crate) fn remember(&self) -> bool {
+        self.remembered.replace(true)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.attributes.borrow().len()
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<Value> {
         self.attributes.borrow().iter().find(|(known, _)| known.as_str() == name).map(|(_, value)| value.clone())
     }
@@ -488,7 +589,7 @@ pub(crate) fn release(mut values: Vec<Value>) {
 }
 
 /// Whether dropping a value can lead to dropping others.
-fn nests(value: &Value) -> bool {
+pub(crate) fn nests(value: &Value) -> bool {
     matches!(value, Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Namespace(_) | Value::Object(_))
 }
 

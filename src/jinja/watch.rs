@@ -22,12 +22,6 @@ impl Log {
         self.read.borrow().contains(path)
     }
 
-    /// All paths that were read.
-    #[cfg(test)]
-    pub(crate) fn paths(&self) -> Vec<String> {
-        self.read.borrow().iter().cloned().collect()
-    }
-
     /// Variables that were looked up and not found, in order of their first look-up.
     pub(crate) fn missing(&self) -> Vec<String> {
         self.missing.borrow().clone()

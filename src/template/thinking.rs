@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn a_switch_of_another_name_is_set_too() {
-        let template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %}<think>{% else %}</think>{% endif %}";
+        let template =
+            "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %}<think>{% else %}</think>{% endif %}";
         let on = Thinking { enabled: Some(true), ..Thinking::default() };
         check(template, &on, json!({}), json!({ "enable_thinking": true, "thinking": true }));
         check(template, &on, json!({ "thinking": false }), json!({ "enable_thinking": true, "thinking": false }));

@@ -3,6 +3,7 @@
 mod numbers;
 mod sequences;
 mod text;
+mod wordwrap;
 
 use super::args::Args;
 use super::error::{Error, Result};
@@ -65,15 +66,15 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "urlencode" => text::urlencode,
         "urlize" => |_, _, _| Err(Error::unsupported("the filter 'urlize' is not supported: prompts have no links")),
         "wordcount" => text::wordcount,
-        "wordwrap" => text::wordwrap,
+        "wordwrap" => wordwrap::wordwrap,
         "xmlattr" => text::xmlattr,
         _ => return None,
     })
 }
 
-fn length(_: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+fn length(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("len")?;
-    Ok(Value::count(iterate::length(&value)?))
+    Ok(Value::count(iterate::length(&interpreter.budget, &value)?))
 }
 
 fn default(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use num_bigint::BigInt;
+use num_integer::Integer;
 use num_traits::Signed;
 
 use crate::jinja::args::{Args, integer};
@@ -10,77 +12,96 @@ use crate::jinja::interpreter::Interpreter;
 use crate::jinja::number;
 use crate::jinja::value::Value;
 
-pub(super) fn abs(_: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn abs(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("abs")?;
     match value.defined()? {
         Value::Float(number) => Ok(Value::Float(number.abs())),
         other => match number::big(other) {
-            Some(number) => Ok(Value::integer(number.abs())),
+            Some(number) => Ok(Value::own_integer(&interpreter.budget, number.abs())),
             None => Err(Error::value(format!("bad operand type for abs(): '{}'", other.type_name()))),
         },
     }
 }
 
-pub(super) fn int(_: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default, base] = args.bind("int", ["default", "base"], 0)?;
-    let base = base.map_or(Ok(10), |base| integer(&base))?;
     let whole = match value.defined()? {
         Value::Text(text) => {
-            let base = u32::try_from(base).unwrap_or(1);
-            number::parse_int(text, base).or_else(|| number::parse_float(text).and_then(|float| number::truncate(float).ok()))
+            interpreter.budget.read(text.len())?;
+            // A base that is none leaves the number to float().
+            let base = base.map_or(Some(10), |base| base.as_int());
+            let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
+            let float = || number::parse_float(text).and_then(|float| number::whole_part(float).ok());
+            number::parse_int(text, base).or_else(float)
         }
-        Value::Float(number) => match number::truncate(*number) {
+        Value::Float(number) => match number::whole_part(*number) {
             Ok(whole) => Some(whole),
             Err(error) if number.is_infinite() => return Err(error),
             Err(_) => None,
         },
-        other => number::big(other).map(Value::integer),
+        other => number::big(other),
     };
+    let whole = whole.map(|whole| Value::own_integer(&interpreter.budget, whole));
     Ok(whole.or(default).unwrap_or(Value::Int(0)))
 }
 
-pub(super) fn float(_: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn float(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default] = args.bind("float", ["default"], 0)?;
     let number = match value.defined()? {
-        Value::Text(text) => number::parse_float(text),
-        other => number::as_float(other),
+        Value::Text(text) => {
+            interpreter.budget.read(text.len())?;
+            number::parse_float(text)
+        }
+        other => number::as_float(other)?,
     };
     Ok(number.map(Value::Float).or(default).unwrap_or(Value::Float(0.0)))
 }
 
-pub(super) fn round(_: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [precision, method] = args.bind("round", ["precision", "method"], 0)?;
-    let precision = precision.map_or(Ok(0), |precision| integer(&precision))?;
+    let budget = Rc::clone(&interpreter.budget);
     let method = method.as_ref().map_or(Some("common"), Value::as_str);
     let Some(method @ ("common" | "ceil" | "floor")) = method else {
         return Err(Error::value("method must be common, ceil or floor"));
     };
     let value = value.defined()?;
+    let to_whole = matches!(precision, Some(Value::None)) && method == "common";
+    let precision = precision.filter(|_| !to_whole).map_or(Ok(0), |precision| integer(&precision))?;
     let wrong = || Error::value(format!("type {} doesn't define __round__ method", value.type_name()));
-    if method == "common" {
-        return match value {
-            Value::Float(number) if !number.is_finite() && precision == 0 => Ok(value.clone()),
-            Value::Float(number) => Ok(Value::Float(number::round(*number, precision))),
-            Value::Int(_) | Value::Big(_) | Value::Bool(_) if precision >= 0 => {
-                Ok(number::big(value).map_or(Value::None, Value::integer))
+    match (method, value) {
+        ("common", Value::Float(number)) if to_whole => number::truncate(&budget, number.round_ties_even()),
+        ("common", Value::Float(number)) if !number.is_finite() && precision == 0 => Ok(value.clone()),
+        ("common", Value::Float(number)) => Ok(Value::Float(number::round(*number, precision))),
+        ("common", _) => {
+            let number = number::big(value).ok_or_else(wrong)?;
+            Ok(Value::own_integer(&budget, if precision < 0 { to_tens(&number, precision.unsigned_abs()) } else { number }))
+        }
+        _ => {
+            let number = number::as_float(value)?.ok_or_else(wrong)?;
+            if precision >= 0 && number::big(value).is_some() {
+                return Ok(Value::Float(number));
             }
-            Value::Int(number) => {
-                // To tens, hundreds and so on, half to even.
-                let Some(unit) = u32::try_from(-precision).ok().and_then(|power| 10i64.checked_pow(power)) else {
-                    return Ok(Value::Int(0));
-                };
-                let (whole, rest) = (number.div_euclid(unit), number.rem_euclid(unit));
-                let up = rest * 2 > unit || rest * 2 == unit && whole % 2 != 0;
-                Ok(Value::Int((whole + i64::from(up)) * unit))
-            }
-            _ => Err(wrong()),
-        };
+            let scale = 10f64.powi(i32::try_from(precision).unwrap_or(0));
+            let scaled = number * scale;
+            let whole = if method == "ceil" { scaled.ceil() } else { scaled.floor() };
+            // An integer in between: it has no negative zero, and there is none of infinity.
+            number::whole_part(whole)?;
+            Ok(Value::Float((whole + 0.0) / scale))
+        }
     }
-    let number = number::as_float(value).ok_or_else(wrong)?;
-    let scale = 10f64.powi(i32::try_from(precision).unwrap_or(0));
-    let scaled = number * scale;
-    let whole = if method == "ceil" { scaled.ceil() } else { scaled.floor() };
-    Ok(Value::Float(whole / scale))
+}
+
+/// An integer to tens, hundreds and so on, half to even.
+fn to_tens(number: &BigInt, power: u64) -> BigInt {
+    // Every unit that is not larger than any number.
+    let Some(power) = u32::try_from(power).ok().filter(|power| u64::from(*power) <= number.bits()) else {
+        return BigInt::ZERO;
+    };
+    let unit = BigInt::from(10).pow(power);
+    let (whole, rest) = number.div_mod_floor(&unit);
+    let twice = rest * 2;
+    let up = twice > unit || twice == unit && whole.is_odd();
+    (whole + i32::from(up)) * unit
 }
 
 pub(super) fn filesizeformat(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -90,20 +111,25 @@ pub(super) fn filesizeformat(interpreter: &mut Interpreter<'_>, value: Value, ar
         Value::Text(text) => {
             number::parse_float(text).ok_or_else(|| Error::value(format!("could not convert string to float: {value:?}")))?
         }
-        other => number::as_float(other).ok_or_else(|| {
+        other => number::as_float(other)?.ok_or_else(|| {
             Error::value(format!("float() argument must be a string or a real number, not '{}'", other.type_name()))
         })?,
     };
-    let base: f64 = if binary { 1024.0 } else { 1000.0 };
+    let base: u128 = if binary { 1024 } else { 1000 };
+    #[expect(clippy::cast_precision_loss, reason = "as Python converts the integer beside a float")]
+    let float = |number: u128| number as f64;
     let units = ["k", "M", "G", "T", "P", "E", "Z", "Y"];
     let text = if number == 1.0 {
         "1 Byte".to_owned()
-    } else if number < base {
-        format!("{} Bytes", number.trunc())
+    } else if number < float(base) {
+        let whole = number::whole_part(number)?;
+        format!("{whole} Bytes")
     } else {
-        let mut unit = base;
+        // Compared as integers, as Python does.
+        let whole = number::whole_part(number)?;
+        let mut unit = base * base;
         let mut place = 0;
-        while number >= unit * base && place + 1 < units.len() {
+        while whole >= BigInt::from(unit) && place + 1 < units.len() {
             unit *= base;
             place += 1;
         }
@@ -113,7 +139,7 @@ pub(super) fn filesizeformat(interpreter: &mut Interpreter<'_>, value: Value, ar
             (true, prefix) => format!("{prefix}iB"),
             (false, prefix) => format!("{prefix}B"),
         };
-        format!("{:.1} {name}", base * number / (unit * base))
+        format!("{:.1} {name}", float(base) * number / float(unit))
     };
     Value::text(&Rc::clone(&interpreter.budget), text)
 }

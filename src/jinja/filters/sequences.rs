@@ -1,28 +1,31 @@
 //! Filters for sequences and mappings.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::rc::Rc;
 
+use num_traits::ToPrimitive;
+
 use crate::jinja::args::{Args, integer};
-use crate::jinja::budget::Budget;
+use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::{Error, Kind, Result};
 use crate::jinja::interpreter::Interpreter;
-use crate::jinja::methods::pairs;
+use crate::jinja::methods::{self, pairs};
 use crate::jinja::number::Arithmetic;
 use crate::jinja::object::{self, Generator, Object};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::{attribute, compare, filters, iterate, operators, predicates};
 
 /// What a filter returns that Python makes a generator of. A failure is kept for the one who goes through it; a limit is not.
-fn generator(items: Vec<Value>, failure: Option<Error>) -> Result<Value> {
+fn generator(budget: &Rc<Budget>, items: Vec<Value>, failure: Option<Error>) -> Result<Value> {
     match failure {
         Some(error) if error.kind() == Kind::Limit => Err(error),
-        failure => Ok(object::value(Generator::new(items, failure, "generator"))),
+        failure => Ok(object::value(Generator::object(budget, items, failure, "generator")?)),
     }
 }
 
 /// The steps from an item to what a filter looks at: `a.b.0`.
-struct Path {
+pub(super) struct Path {
     parts: Vec<Value>,
     default: Option<Value>,
     /// Compare strings without their case.
@@ -30,7 +33,7 @@ struct Path {
 }
 
 impl Path {
-    fn new(budget: &Rc<Budget>, attribute: Option<&Value>, fold: bool) -> Result<Path> {
+    pub(super) fn new(budget: &Rc<Budget>, attribute: Option<&Value>, fold: bool) -> Result<Path> {
         let parts = match attribute {
             None | Some(Value::None) => Vec::new(),
             Some(Value::Text(text)) => Path::parts(budget, text)?,
@@ -40,6 +43,7 @@ impl Path {
     }
 
     fn parts(budget: &Rc<Budget>, path: &str) -> Result<Vec<Value>> {
+        budget.read(path.len())?;
         path.split('.')
             .map(|part| match part.parse() {
                 Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Value::Int(index)),
@@ -48,7 +52,7 @@ impl Path {
             .collect()
     }
 
-    fn of(&self, interpreter: &mut Interpreter<'_>, item: &Value) -> Result<Value> {
+    pub(super) fn of(&self, interpreter: &mut Interpreter<'_>, item: &Value) -> Result<Value> {
         let mut value = item.clone();
         for part in &self.parts {
             value = attribute::item(interpreter, &value, part)?;
@@ -74,30 +78,35 @@ fn is_set(value: Option<Value>) -> bool {
     value.is_some_and(|value| value.is_true())
 }
 
-/// Sorts by keys, stable, in either direction as Python does.
-fn sort_by_keys(budget: &Rc<Budget>, keyed: &mut [(Value, Value)], reverse: bool) -> Result<()> {
-    let mut failure = None;
-    let mut less = |a: &Value, b: &Value| match compare::order(budget, a, b, "<") {
-        Ok(order) => order.unwrap_or(Ordering::Equal),
-        Err(error) => {
-            failure.get_or_insert(error);
-            Ordering::Equal
-        }
+/// Sorts by keys, stable, in either direction as Python does. `as_items` compares the keys as lists do: equal ones first.
+fn sort_by_keys(
+    budget: &Rc<Budget>,
+    mut keyed: Vec<(Value, Value)>,
+    reverse: bool,
+    as_items: bool,
+) -> Result<Vec<(Value, Value)>> {
+    let less = |(a, _): &(Value, Value), (b, _): &(Value, Value)| {
+        if as_items && compare::equal(budget, a, b)? { Ok(false) } else { compare::less(budget, a, b) }
     };
-    if reverse {
-        // Python reverses before and after, so that equals keep their order.
-        keyed.reverse();
-        keyed.sort_by(|(a, _), (b, _)| less(a, b));
-        keyed.reverse();
-    } else {
-        keyed.sort_by(|(a, _), (b, _)| less(a, b));
+    if !reverse {
+        return compare::sorted(keyed, less);
     }
-    failure.map_or(Ok(()), Err)
+    // Python reverses before and after, so that equals keep their order.
+    keyed.reverse();
+    let mut sorted = compare::sorted(keyed, less)?;
+    sorted.reverse();
+    Ok(sorted)
+}
+
+/// Room for what stands beside so many items while they are sorted or told apart.
+fn working_room(budget: &Rc<Budget>, count: usize) -> Result<Charge> {
+    budget.charge_values(count.saturating_mul(4))
 }
 
 fn keyed(interpreter: &mut Interpreter<'_>, items: Vec<Value>, path: &Path) -> Result<Vec<(Value, Value)>> {
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
+        interpreter.budget.step(1)?;
         keyed.push((path.of(interpreter, &item)?, item));
     }
     Ok(keyed)
@@ -108,7 +117,8 @@ pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     let budget = Rc::clone(&interpreter.budget);
     let fold = !is_set(case_sensitive);
     let items = iterate::items(&budget, &value)?;
-    let mut sorted = match &attribute {
+    let _room = working_room(&budget, items.len())?;
+    let sorted = match &attribute {
         Some(Value::Text(names)) if names.contains(',') => {
             let mut paths = Vec::new();
             for name in names.split(',') {
@@ -126,7 +136,7 @@ pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
             keyed(interpreter, items, &path)?
         }
     };
-    sort_by_keys(&budget, &mut sorted, is_set(reverse))?;
+    let sorted = sort_by_keys(&budget, sorted, is_set(reverse), true)?;
     Value::list(&budget, sorted.into_iter().map(|(_, item)| item).collect())
 }
 
@@ -142,12 +152,13 @@ pub(super) fn dictsort(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
         return Err(Error::undefined(format!("'{}' has no attribute 'items'", value.owner_name())));
     };
     let fold = !is_set(case_sensitive);
+    let _room = working_room(&budget, dict.len())?;
     let mut sorted = Vec::with_capacity(dict.len());
     for ((key, member), pair) in dict.entries().iter().zip(pairs(&budget, dict)?) {
         let by = if by_value { member.clone() } else { key.clone() };
         sorted.push((if fold { folded(&budget, by)? } else { by }, pair));
     }
-    sort_by_keys(&budget, &mut sorted, is_set(reverse))?;
+    let sorted = sort_by_keys(&budget, sorted, is_set(reverse), false)?;
     Value::list(&budget, sorted.into_iter().map(|(_, pair)| pair).collect())
 }
 
@@ -158,8 +169,8 @@ pub(super) fn groupby(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
     let path = Path { default: default.clone(), ..Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))? };
     let plain = Path { default, ..Path::new(&budget, attribute.as_ref(), false)? };
     let items = iterate::items(&budget, &value)?;
-    let mut sorted = keyed(interpreter, items, &path)?;
-    sort_by_keys(&budget, &mut sorted, false)?;
+    let _room = working_room(&budget, items.len())?;
+    let sorted = sort_by_keys(&budget, keyed(interpreter, items, &path)?, false, false)?;
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
     for (key, item) in sorted {
         match groups.last_mut() {
@@ -171,7 +182,7 @@ pub(super) fn groupby(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
     for (_, items) in groups {
         let key = plain.of(interpreter, &items[0])?;
         let items = Value::list(&budget, items)?;
-        out.push(Value::tuple(&budget, vec![key, items])?);
+        out.push(Value::group(&budget, key, items)?);
     }
     Value::list(&budget, out)
 }
@@ -180,31 +191,34 @@ pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let path = Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
-    let mut seen: std::collections::HashMap<u64, Vec<Value>> = std::collections::HashMap::new();
+    let items = match iterate::items(&budget, &value) {
+        Ok(items) => items,
+        Err(error) => return generator(&budget, Vec::new(), Some(error)),
+    };
+    let _room = working_room(&budget, items.len())?;
+    let mut seen: HashMap<u64, Vec<Value>> = HashMap::new();
     let mut kept = Vec::new();
-    let mut failure = None;
-    for item in iterate::items(&budget, &value)? {
-        let is_new = (|| {
-            let key = path.of(interpreter, &item)?;
-            let known = seen.entry(compare::hash(&key)?).or_default();
-            for other in known.iter() {
-                if compare::equal(&budget, other, &key)? {
-                    return Ok(false);
-                }
-            }
-            known.push(key);
-            Ok(true)
-        })();
-        match is_new {
+    for item in items {
+        match is_new(interpreter, &mut seen, &path, &item) {
             Ok(true) => kept.push(item),
             Ok(false) => {}
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
+            Err(error) => return generator(&budget, kept, Some(error)),
         }
     }
-    generator(kept, failure)
+    generator(&budget, kept, None)
+}
+
+fn is_new(interpreter: &mut Interpreter<'_>, seen: &mut HashMap<u64, Vec<Value>>, path: &Path, item: &Value) -> Result<bool> {
+    let key = path.of(interpreter, item)?;
+    let budget = &interpreter.budget;
+    let known = seen.entry(compare::hash(budget, &key)?).or_default();
+    for other in known.iter() {
+        if compare::equal(budget, other, &key)? {
+            return Ok(false);
+        }
+    }
+    known.push(key);
+    Ok(true)
 }
 
 pub(super) fn min(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -280,7 +294,7 @@ pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
 /// What has an end to start from.
 fn reversible(value: &Value) -> Result<&Value> {
     match value {
-        Value::Object(object) if matches!(**object, Object::Loop(_)) => {
+        Value::Object(object) if matches!(**object, Object::Loop(_) | Object::Generator(_)) => {
             Err(Error::value(format!("'{}' object is not reversible", value.type_name())))
         }
         other => Ok(other),
@@ -289,81 +303,75 @@ fn reversible(value: &Value) -> Result<&Value> {
 
 pub(super) fn list(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("list")?;
-    let items = iterate::loop_items(&interpreter.budget, &value)?;
+    let items = iterate::items(&interpreter.budget, &value)?;
     Value::list(&interpreter.budget, items)
 }
 
 pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("items")?;
+    let budget = &interpreter.budget;
     match &value {
-        Value::Undefined(_) => generator(Vec::new(), None),
-        Value::Dict(dict) => generator(pairs(&interpreter.budget, dict)?, None),
-        _ => generator(Vec::new(), Some(Error::value("Can only get item pairs from a mapping."))),
+        Value::Undefined(_) => generator(budget, Vec::new(), None),
+        Value::Dict(dict) => generator(budget, pairs(budget, dict)?, None),
+        _ => generator(budget, Vec::new(), Some(Error::value("Can only get item pairs from a mapping."))),
     }
 }
 
 pub(super) fn reverse(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("reverse")?;
-    match value.defined() {
-        Ok(Value::Text(_)) => {
-            let bounds = [Value::None, Value::None, Value::Int(-1)];
-            operators::slice(&interpreter.budget, &value, &bounds)
-        }
-        _ => {
-            let type_name = match &value {
-                Value::List(_) => "list_reverseiterator",
-                Value::Dict(_) => "dict_reversekeyiterator",
-                Value::Range(_) => "range_iterator",
-                Value::Tuple(_) => "reversed",
-                Value::Object(object) => {
-                    // What has no end to start from becomes a list.
-                    let is_list = matches!(**object, Object::Generator(_));
-                    let mut items = iterate::items(&interpreter.budget, &value)?;
-                    items.reverse();
-                    if is_list {
-                        return Value::list(&interpreter.budget, items);
-                    }
-                    return Ok(object::value(Generator::new(items, None, "reversed")));
-                }
-                _ => "reversed",
-            };
-            let mut items = match iterate::items(&interpreter.budget, &value) {
-                Ok(items) => items,
-                Err(error) if error.kind() == Kind::Limit => return Err(error),
-                Err(_) => return Err(Error::value("argument must be iterable")),
-            };
-            items.reverse();
-            if value.is_undefined() {
-                return Value::list(&interpreter.budget, items);
-            }
-            Ok(object::value(Generator::new(items, None, type_name)))
-        }
+    let budget = Rc::clone(&interpreter.budget);
+    let type_name = match &value {
+        Value::Text(_) => return operators::slice(&budget, &value, &[Value::None, Value::None, Value::Int(-1)]),
+        Value::List(_) => "list_reverseiterator",
+        Value::Dict(_) => "dict_reversekeyiterator",
+        Value::Range(_) => "range_iterator",
+        _ => "reversed",
+    };
+    let mut items = match iterate::items(&budget, &value) {
+        Ok(items) => items,
+        Err(error) if matches!(error.kind(), Kind::Limit | Kind::Unsupported) => return Err(error),
+        Err(_) => return Err(Error::value("argument must be iterable")),
+    };
+    items.reverse();
+    // What has no end to start from becomes a list.
+    let is_generator = matches!(&value, Value::Object(object) if matches!(**object, Object::Generator(_)));
+    if is_generator || value.is_undefined() {
+        return Value::list(&budget, items);
     }
+    Ok(object::value(Generator::object(&budget, items, None, type_name)?))
 }
 
 pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"], 1)?;
     let budget = Rc::clone(&interpreter.budget);
-    let count = integer(&count.unwrap_or(Value::None))?;
-    let fill = fill.filter(|fill| !fill.is_none());
+    // No batch is as long as something that is not a whole number.
+    let count = match count {
+        Some(Value::Float(number)) if number.fract() == 0.0 => number.to_i64(),
+        count => count.and_then(|count| count.as_int()),
+    };
     let mut batches = Vec::new();
     let mut batch: Vec<Value> = Vec::new();
-    for item in iterate::items(&budget, &value)? {
-        if i64::try_from(batch.len()).unwrap_or(i64::MAX) == count {
+    let items = match iterate::items(&budget, &value) {
+        Ok(items) => items,
+        Err(error) => return generator(&budget, Vec::new(), Some(error)),
+    };
+    for item in items {
+        if i64::try_from(batch.len()).ok() == count {
             batches.push(Value::list(&budget, std::mem::take(&mut batch))?);
         }
         batch.push(item);
     }
     if !batch.is_empty() {
-        if let (Some(fill), Ok(count)) = (fill, usize::try_from(count)) {
-            budget.can_allocate(count.saturating_mul(size_of::<Value>()))?;
-            while batch.len() < count {
-                batch.push(fill.clone());
-            }
+        if let Some(fill) = fill.filter(|fill| !fill.is_none()) {
+            let count = count.ok_or_else(|| Error::value("can't multiply sequence by non-int"))?;
+            let count = usize::try_from(count).unwrap_or(0).max(batch.len());
+            budget.step(count as u64)?;
+            budget.can_allocate(count.saturating_mul(4 * size_of::<Value>()))?;
+            batch.resize(count, fill);
         }
         batches.push(Value::list(&budget, batch)?);
     }
-    generator(batches, None)
+    generator(&budget, batches, None)
 }
 
 pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -371,9 +379,12 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     let budget = Rc::clone(&interpreter.budget);
     let fill = fill.filter(|fill| !fill.is_none());
     let count = integer(&count.unwrap_or(Value::None))?;
-    let items = iterate::items(&budget, &value)?;
+    let items = match iterate::items(&budget, &value) {
+        Ok(items) => items,
+        Err(error) => return generator(&budget, Vec::new(), Some(error)),
+    };
     if count == 0 {
-        return generator(Vec::new(), Some(Error::value("integer division or modulo by zero")));
+        return generator(&budget, Vec::new(), Some(Error::value("integer division or modulo by zero")));
     }
     let count = usize::try_from(count).unwrap_or(0);
     budget.can_allocate(count.saturating_mul(128))?;
@@ -390,37 +401,46 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
         slices.push(Value::list(&budget, part)?);
         start = end;
     }
-    generator(slices, None)
+    generator(&budget, slices, None)
 }
 
 pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [name] = args.bind("attr", ["name"], 1)?;
     let Some(Value::Text(name)) = name else { return Err(Error::value("attribute name must be string")) };
-    let found = attribute::own(&interpreter.budget, &value, &name)?;
+    if !methods::is_unsafe(&value, &name) {
+        value.defined()?;
+    }
+    let found = attribute::own(interpreter, &value, &name)?;
     Ok(found.unwrap_or_else(|| Value::undefined(Undefined::Attribute(value.owner_name(), name))))
 }
 
-/// Applies to each item; stops at the first failure.
+/// Applies to each item, with copies of so many arguments; stops at the first failure. Filters that apply filters nest.
 fn each(
     interpreter: &mut Interpreter<'_>,
     value: &Value,
+    arguments: usize,
     mut apply: impl FnMut(&mut Interpreter<'_>, Value) -> Result<Option<Value>>,
 ) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
     if !value.is_true() {
-        return generator(Vec::new(), None);
+        return generator(&budget, Vec::new(), None);
     }
-    let items = match iterate::items(&interpreter.budget, value) {
+    let items = match iterate::items(&budget, value) {
         Ok(items) => items,
-        Err(error) => return generator(Vec::new(), Some(error)),
+        Err(error) => return generator(&budget, Vec::new(), Some(error)),
     };
-    let mut out = Vec::with_capacity(items.len());
-    for item in items {
-        match apply(interpreter, item) {
-            Ok(item) => out.extend(item),
-            Err(error) => return generator(out, Some(error)),
+    let _room = budget.charge_values(items.len().saturating_add(2 * arguments))?;
+    budget.nested(|| {
+        let mut out = Vec::new();
+        for item in items {
+            budget.step(1 + arguments as u64)?;
+            match apply(interpreter, item) {
+                Ok(item) => out.extend(item),
+                Err(error) => return generator(&budget, out, Some(error)),
+            }
         }
-    }
-    generator(out, None)
+        generator(&budget, out, None)
+    })
 }
 
 pub(super) fn map(interpreter: &mut Interpreter<'_>, value: Value, mut args: Args) -> Result<Value> {
@@ -437,13 +457,14 @@ pub(super) fn map(interpreter: &mut Interpreter<'_>, value: Value, mut args: Arg
             return Err(Error::value(format!("Unexpected keyword argument '{}'", name.as_str())));
         }
         let path = Path { default, ..Path::new(&budget, Some(&attribute), false)? };
-        return each(interpreter, &value, |interpreter, item| path.of(interpreter, &item).map(Some));
+        return each(interpreter, &value, 0, |interpreter, item| path.of(interpreter, &item).map(Some));
     }
     if args.positional.is_empty() {
-        return generator(Vec::new(), Some(Error::value("map requires a filter argument")));
+        return generator(&budget, Vec::new(), Some(Error::value("map requires a filter argument")));
     }
     let name = args.positional.remove(0);
-    each(interpreter, &value, |interpreter, item| {
+    let arguments = args.positional.len() + args.named.len();
+    each(interpreter, &value, arguments, |interpreter, item| {
         let filter =
             name.as_str().and_then(filters::find).ok_or_else(|| Error::unsupported(format!("No filter named {name:?}.")))?;
         filter(interpreter, item, args.clone()).map(Some)
@@ -476,14 +497,15 @@ fn selected(
     let budget = Rc::clone(&interpreter.budget);
     let path = if by_attribute {
         if args.positional.is_empty() {
-            return generator(Vec::new(), Some(Error::value("Missing parameter for attribute name")));
+            return generator(&budget, Vec::new(), Some(Error::value("Missing parameter for attribute name")));
         }
         Path::new(&budget, Some(&args.positional.remove(0)), false)?
     } else {
         Path::new(&budget, None, false)?
     };
     let test: Option<Value> = (!args.positional.is_empty()).then(|| args.positional.remove(0));
-    each(interpreter, value, |interpreter, item| {
+    let arguments = args.positional.len() + args.named.len();
+    each(interpreter, value, arguments, |interpreter, item| {
         let subject = path.of(interpreter, &item)?;
         let holds = match &test {
             None => subject.is_true(),

@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
+use super::sequences::Path;
 use crate::jinja::args::{Args, integer};
 use crate::jinja::error::{Error, Result};
 use crate::jinja::interpreter::Interpreter;
 use crate::jinja::text::{Text, TextBuilder};
 use crate::jinja::value::Value;
-use crate::jinja::{attribute, format as formatting, iterate, markup, methods, print, unicode};
+use crate::jinja::{format as formatting, iterate, markup, methods, pprint as pretty, print, unicode};
 
 /// `soft_str(value)`: a string, markup as it is.
 fn soft(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
@@ -121,31 +122,18 @@ pub(super) fn replace(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
 pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [separator, attribute] = args.bind("join", ["d", "attribute"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
-    let mut items = iterate::items(&budget, &value)?;
-    if let Some(attribute) = attribute.filter(|attribute| !attribute.is_none()) {
-        let path = match &attribute {
-            Value::Text(path) => path
-                .split('.')
-                .map(|part| match part.parse() {
-                    Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Value::Int(index)),
-                    _ => Value::text(&budget, part),
-                })
-                .collect::<Result<Vec<_>>>()?,
-            other => vec![other.clone()],
-        };
-        for item in &mut items {
-            for part in &path {
-                *item = attribute::item(interpreter, item, part)?;
-            }
-        }
-    }
+    let items = iterate::items(&budget, &value)?;
+    let _room = budget.charge_values(items.len().saturating_mul(2))?;
+    let path = Path::new(&budget, attribute.as_ref(), false)?;
     let separator = match separator {
         Some(separator) => print::text(&budget, &separator)?,
         None => Text::plain(&budget, "")?,
     };
     let mut texts = Vec::with_capacity(items.len());
     for item in &items {
-        texts.push(print::text(&budget, item)?);
+        budget.step(1)?;
+        let item = path.of(interpreter, item)?;
+        texts.push(print::text(&budget, &item)?);
     }
     let markup = interpreter.autoescape && (separator.is_safe() || texts.iter().any(Text::is_safe));
     let mut out = TextBuilder::new(&budget);
@@ -197,8 +185,7 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
         Some(Value::Text(text)) => text,
         Some(width) => {
             let width = usize::try_from(integer(&width)?).unwrap_or(0);
-            budget.can_allocate(width)?;
-            Text::plain(&budget, " ".repeat(width))?
+            Text::fill(&budget, ' ', width)?
         }
     };
     let first = first.is_some_and(|first| first.is_true());
@@ -215,11 +202,8 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
         out.push_text(&indention)?;
     }
     // The newline that Jinja2 adds makes a last empty line of one that ends the text.
-    let mut lines = methods::line_parts(&text, false);
-    if text.is_empty() || text.ends_with(unicode::is_line_break) {
-        lines.push(&text[text.len()..]);
-    }
-    for (index, line) in lines.into_iter().enumerate() {
+    let last = (text.is_empty() || text.ends_with(unicode::is_line_break)).then_some(&text[text.len()..]);
+    for (index, line) in methods::line_parts(&text, false).chain(last).enumerate() {
         if index > 0 {
             out.push("\n")?;
             if blank || !line.is_empty() {
@@ -234,10 +218,7 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
 pub(super) fn truncate(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [length, killwords, end, leeway] = args.bind("truncate", ["length", "killwords", "end", "leeway"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
-    let text = match value.defined()? {
-        Value::Text(text) => text.clone(),
-        other => return Err(Error::value(format!("object of type '{}' has no len()", other.type_name()))),
-    };
+    let count = i64::try_from(iterate::length(&budget, &value)?).unwrap_or(i64::MAX);
     let length = length.map_or(Ok(255), |length| integer(&length))?;
     let leeway = leeway.filter(|leeway| !leeway.is_none()).map_or(Ok(5), |leeway| integer(&leeway))?;
     let end = match end {
@@ -252,12 +233,14 @@ pub(super) fn truncate(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
     if leeway < 0 {
         return Err(Error::value(format!("expected leeway >= 0, got {leeway}")));
     }
-    if i64::try_from(text.char_count()).unwrap_or(i64::MAX) <= length.saturating_add(leeway) {
-        return Ok(Value::Text(text));
+    if count <= length.saturating_add(leeway) {
+        return Ok(value);
     }
+    let Value::Text(text) = value else {
+        return Err(Error::value(format!("can only concatenate {0} (not \"str\") to {0}", value.type_name())));
+    };
     let keep = usize::try_from(length - end_length).unwrap_or(0);
-    let cut = text.char_indices().nth(keep).map_or(text.len(), |(at, _)| at);
-    let mut kept = text.slice(0..cut);
+    let mut kept = text.slice(0..text.byte_of_char(keep));
     if !killwords.is_some_and(|kill| kill.is_true())
         && let Some(blank) = kept.rfind(' ')
     {
@@ -277,128 +260,15 @@ pub(super) fn wordcount(interpreter: &mut Interpreter<'_>, value: Value, args: A
     Ok(Value::count(words))
 }
 
-pub(super) fn wordwrap(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [width, break_long_words, wrapstring, break_on_hyphens] =
-        args.bind("wordwrap", ["width", "break_long_words", "wrapstring", "break_on_hyphens"], 0)?;
-    let budget = Rc::clone(&interpreter.budget);
-    let width = width.map_or(Ok(79), |width| integer(&width))?;
-    let Ok(width @ 1..) = usize::try_from(width) else {
-        return Err(Error::value(format!("invalid width {width} (must be > 0)")));
-    };
-    let break_words = break_long_words.is_none_or(|flag| flag.is_true());
-    let break_hyphens = break_on_hyphens.is_none_or(|flag| flag.is_true());
-    let separator = match wrapstring.filter(|text| !text.is_none()) {
-        Some(text) => print::text(&budget, &text)?,
-        None => Text::plain(&budget, "\n")?,
-    };
-    let text = match value.defined()? {
-        Value::Text(text) => text.clone(),
-        other => return Err(Error::undefined(format!("'{}' has no attribute 'splitlines'", other.owner_name()))),
-    };
-    budget.can_allocate(text.len().saturating_mul(32))?;
-    let mut out = TextBuilder::new(&budget);
-    for (index, line) in methods::line_parts(&text, false).into_iter().enumerate() {
-        if index > 0 {
-            out.push_text(&separator)?;
-        }
-        for (number, wrapped) in wrap(line, width, break_words, break_hyphens).into_iter().enumerate() {
-            budget.step(1)?;
-            if number > 0 {
-                out.push_text(&separator)?;
-            }
-            out.push_text(&text.part(wrapped))?;
-        }
-    }
-    Ok(Value::Text(out.finish()?.with_safe(false)))
-}
-
-/// The blanks and words of a line; words end after a hyphen between letters, if they may be broken there.
-fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
-    let blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r');
-    let mut chunks = Vec::new();
-    let mut start = 0;
-    let chars: Vec<(usize, char)> = line.char_indices().collect();
-    for (index, (at, c)) in chars.iter().enumerate() {
-        if *at > start {
-            let (_, before) = chars[index - 1];
-            let letter = |at: Option<&(usize, char)>| at.is_some_and(|(_, c)| c.is_alphabetic());
-            let hyphen = break_hyphens
-                && before == '-'
-                && index >= 3
-                && letter(chars.get(index - 2))
-                && letter(chars.get(index - 3))
-                && letter(chars.get(index))
-                && (letter(chars.get(index + 1)));
-            if blank(before) != blank(*c) || hyphen {
-                chunks.push(&line[start..*at]);
-                start = *at;
-            }
-        }
-    }
-    if start < line.len() {
-        chunks.push(&line[start..]);
-    }
-    chunks
-}
-
-/// `textwrap.wrap` without tab expansion and blank replacement. Lines are parts of the text.
-fn wrap(line: &str, width: usize, break_words: bool, break_hyphens: bool) -> Vec<&str> {
-    let count = |text: &str| text.chars().count();
-    let base = line.as_ptr() as usize;
-    let place = |part: &str| part.as_ptr() as usize - base;
-    let mut lines: Vec<&str> = Vec::new();
-    let mut rest: Vec<&str> = chunks(line, break_hyphens);
-    rest.reverse();
-    while !rest.is_empty() {
-        if !lines.is_empty() && rest.last().is_some_and(|chunk| chunk.trim().is_empty()) {
-            rest.pop();
-        }
-        let mut current: Vec<&str> = Vec::new();
-        let mut length = 0;
-        while let Some(chunk) = rest.last() {
-            let chunk_length = count(chunk);
-            if length + chunk_length > width {
-                break;
-            }
-            length += chunk_length;
-            current.extend(rest.pop());
-        }
-        if let Some(chunk) = rest.last().copied().filter(|chunk| count(chunk) > width) {
-            let space = width - length;
-            if break_words {
-                let space = if width < 1 { 1 } else { space };
-                let mut cut = chunk.char_indices().nth(space).map_or(chunk.len(), |(at, _)| at);
-                if break_hyphens
-                    && let Some(hyphen) = chunk[..cut].rfind('-')
-                    && hyphen > 0
-                    && chunk[..hyphen].contains(|c| c != '-')
-                {
-                    cut = hyphen + 1;
-                }
-                if cut > 0 {
-                    current.push(&chunk[..cut]);
-                }
-                rest.pop();
-                rest.push(&chunk[cut..]);
-            } else if current.is_empty() {
-                current.extend(rest.pop());
-            }
-        }
-        if current.last().is_some_and(|chunk| chunk.trim().is_empty()) {
-            current.pop();
-        }
-        if let (Some(first), Some(last)) = (current.first(), current.last()) {
-            lines.push(&line[place(first)..place(last) + last.len()]);
-        }
-    }
-    lines
-}
-
 pub(super) fn urlencode(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("urlencode")?;
     let budget = Rc::clone(&interpreter.budget);
     let pairs = match &value {
-        Value::Dict(dict) => dict.entries().to_vec(),
+        Value::Dict(dict) => {
+            budget.step(dict.len() as u64)?;
+            budget.can_allocate(dict.len().saturating_mul(2 * size_of::<Value>()))?;
+            dict.entries().to_vec()
+        }
         Value::Text(_) | Value::None | Value::Int(_) | Value::Big(_) | Value::Float(_) | Value::Bool(_) => {
             let text = soft(interpreter, &value)?;
             return Ok(Value::Text(quoted(&text, &budget, false)?));
@@ -418,6 +288,7 @@ pub(super) fn urlencode(interpreter: &mut Interpreter<'_>, value: Value, args: A
     };
     let mut out = TextBuilder::new(&budget);
     for (index, (key, value)) in pairs.iter().enumerate() {
+        budget.step(1)?;
         if index > 0 {
             out.push("&")?;
         }
@@ -471,7 +342,5 @@ pub(super) fn xmlattr(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
 
 pub(super) fn pprint(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("pprint")?;
-    let mut out = TextBuilder::new(&interpreter.budget);
-    print::repr(&mut out, &interpreter.budget, &value, 0)?;
-    Ok(Value::Text(out.finish()?))
+    Ok(Value::Text(pretty::pprint(&interpreter.budget, &value)?))
 }

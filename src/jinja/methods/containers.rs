@@ -15,7 +15,7 @@ use crate::jinja::{compare, iterate};
 pub(super) fn sequence(budget: &Rc<Budget>, list: &List, name: &Text, args: Args) -> Result<Value> {
     let [wanted, start, stop] = args.bind(name, ["value", "start", "stop"], 1)?;
     let wanted = wanted.unwrap_or(Value::None);
-    let items = list.items().clone();
+    let items = list.items();
     let bound = |value: Option<Value>, default: usize| -> Result<usize> {
         let Some(value) = value else { return Ok(default) };
         let at = integer(&value)?;
@@ -64,20 +64,20 @@ pub(super) fn list(
     match name.as_str() {
         "copy" => {
             args.none("copy")?;
-            budget.can_allocate(list.len() * size_of::<Value>())?;
-            Value::list(&budget, list.items().clone())
+            Value::list(&budget, iterate::items(&budget, value)?)
         }
         "append" => {
             let [item] = args.bind("append", ["object"], 1)?;
-            interpreter.remember(value)?;
-            list.change(&budget, |items| items.push(item.unwrap_or(Value::None)))?;
+            let item = item.unwrap_or(Value::None);
+            interpreter.remember(value, &item)?;
+            list.change(&budget, |items| items.push(item))?;
             Ok(Value::None)
         }
         "extend" => {
             let [items] = args.bind("extend", ["iterable"], 1)?;
             let more = iterate::items(&budget, &items.unwrap_or(Value::None))?;
-            interpreter.remember(value)?;
             for item in more {
+                interpreter.remember(value, &item)?;
                 list.change(&budget, |items| items.push(item))?;
             }
             Ok(Value::None)
@@ -85,11 +85,14 @@ pub(super) fn list(
         "insert" => {
             let [index, item] = args.bind("insert", ["index", "object"], 2)?;
             let index = integer(&index.unwrap_or(Value::None))?;
-            interpreter.remember(value)?;
+            let item = item.unwrap_or(Value::None);
+            interpreter.remember(value, &item)?;
+            // All items behind it move.
+            budget.read(list.len() * size_of::<Value>())?;
             list.change(&budget, |items| {
                 let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
                 let at = if index < 0 { index.saturating_add(length).max(0) } else { index.min(length) };
-                items.insert(usize::try_from(at).unwrap_or(0), item.unwrap_or(Value::None));
+                items.insert(usize::try_from(at).unwrap_or(0), item);
             })?;
             Ok(Value::None)
         }
@@ -102,7 +105,10 @@ pub(super) fn list(
                 return Err(Error::value("pop from empty list"));
             }
             match usize::try_from(at) {
-                Ok(at) if at < list.len() => list.change(&budget, |items| items.remove(at)),
+                Ok(at) if at < list.len() => {
+                    budget.read((list.len() - at) * size_of::<Value>())?;
+                    list.change(&budget, |items| items.remove(at))
+                }
                 _ => Err(Error::value("pop index out of range")),
             }
         }
@@ -114,34 +120,35 @@ pub(super) fn dict(interpreter: &mut Interpreter<'_>, dict: &Rc<Dict>, name: &Te
     let budget = &interpreter.budget;
     match name.as_str() {
         "get" => {
-            if !args.named.is_empty() {
-                return Err(Error::value("dict.get() takes no keyword arguments"));
-            }
             let [key, default] = args.bind("get", ["key", "default"], 1)?;
             let found = dict.get(budget, &key.unwrap_or(Value::None))?;
             Ok(found.cloned().or(default).unwrap_or(Value::None))
         }
         "copy" => {
             args.none("copy")?;
-            budget.can_allocate(dict.len() * size_of::<(Value, Value)>())?;
+            budget.can_allocate(dict.len() * 4 * size_of::<(Value, Value)>())?;
             Value::dict(budget, dict.entries().to_vec())
         }
         "fromkeys" => from_keys(budget, args),
         view => {
             args.none(view)?;
-            budget.can_allocate(dict.len() * 3 * size_of::<Value>())?;
+            budget.step(dict.len() as u64)?;
+            // The view itself as well.
+            let charge = budget.charge_values(dict.len() + 8)?;
             let (kind, items) = match view {
                 "keys" => (ViewKind::Keys, dict.keys().cloned().collect()),
                 "values" => (ViewKind::Values, dict.entries().iter().map(|(_, value)| value.clone()).collect()),
                 _ => (ViewKind::Items, pairs(budget, dict)?),
             };
-            Ok(object::value(Object::View { kind, items }))
+            Ok(object::value(Object::View { kind, items, _charge: charge }))
         }
     }
 }
 
 /// The entries of a dict as tuples.
 pub(crate) fn pairs(budget: &Rc<Budget>, dict: &Dict) -> Result<Vec<Value>> {
+    budget.step(dict.len() as u64)?;
+    budget.can_allocate(dict.len().saturating_mul(2 * size_of::<Value>()))?;
     dict.entries().iter().map(|(key, value)| Value::tuple(budget, vec![key.clone(), value.clone()])).collect()
 }
 
@@ -150,5 +157,6 @@ pub(super) fn from_keys(budget: &Rc<Budget>, args: Args) -> Result<Value> {
     let [keys, value] = args.bind("fromkeys", ["iterable", "value"], 1)?;
     let value = value.unwrap_or(Value::None);
     let keys = iterate::items(budget, &keys.unwrap_or(Value::None))?;
+    budget.can_allocate(keys.len().saturating_mul(4 * size_of::<(Value, Value)>()))?;
     Value::dict(budget, keys.into_iter().map(|key| (key, value.clone())).collect())
 }

@@ -1,10 +1,14 @@
 //! The methods of Python's types, as far as the sandbox gives them.
 
+mod case;
 mod containers;
+mod html;
 mod text;
 
+pub(crate) use case::changed_case;
 pub(crate) use containers::pairs;
-pub(crate) use text::{changed_case, line_parts, pad, replace, strip_tags, trim};
+pub(crate) use html::strip_tags;
+pub(crate) use text::{line_parts, pad, replace, trim};
 
 use std::rc::Rc;
 
@@ -54,7 +58,31 @@ pub(crate) fn is_unsafe(of: &Value, name: &str) -> bool {
         Value::Dict(_) => matches!(name, "clear" | "pop" | "popitem" | "setdefault" | "update"),
         _ => false,
     };
-    mutates || name.starts_with("__") && name.ends_with("__") && !matches!(of, Value::Namespace(_)) && is_dunder(of, name)
+    mutates || name.starts_with('_') && is_dunder(of, name)
+}
+
+/// Whether this is the method of a list that may be called, but is not to be had otherwise: the sandbox hides it.
+pub(crate) fn changes_list(of: &Value, name: &str) -> bool {
+    matches!(of, Value::List(_)) && matches!(name, "append" | "extend" | "insert" | "pop")
+}
+
+/// Attributes that Python has and we do not: better no text than a wrong one.
+pub(crate) fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
+    let lacks = match of {
+        Value::Text(_) => matches!(name, "encode" | "translate" | "maketrans"),
+        Value::Int(_) | Value::Big(_) | Value::Bool(_) => matches!(name, "to_bytes" | "from_bytes"),
+        Value::Float(_) => matches!(name, "hex" | "fromhex"),
+        Value::Object(object) => match &**object {
+            Object::View { .. } => matches!(name, "isdisjoint" | "mapping"),
+            Object::Generator(_) => matches!(name, "close" | "send" | "throw"),
+            _ => false,
+        },
+        _ => false,
+    };
+    if lacks {
+        return Err(Error::unsupported(format!("the attribute '{name}' of '{}' is not supported", of.type_name())));
+    }
+    Ok(())
 }
 
 /// Attributes that every Python object has.
@@ -84,7 +112,10 @@ fn is_dunder(of: &Value, name: &str) -> bool {
         "__subclasshook__",
         "__format__",
     ];
+    // The private ones of Jinja2's undefined.
+    let undefined = ["_undefined_hint", "_undefined_obj", "_undefined_name", "_undefined_exception"];
     every.contains(&name)
+        || matches!(of, Value::Undefined(_)) && undefined.contains(&name)
         || matches!(of, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_))
             && ["__len__", "__iter__", "__contains__", "__getitem__"].contains(&name)
 }
@@ -92,6 +123,9 @@ fn is_dunder(of: &Value, name: &str) -> bool {
 /// Calls a method that the value [has](has).
 pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
+    if !args.named.is_empty() && !takes_names(of, name) {
+        return Err(Error::value(format!("{}.{}() takes no keyword arguments", of.type_name(), name.as_str())));
+    }
     match of {
         Value::Text(text) => self::text::call(interpreter, text, name, args),
         Value::List(list) => containers::list(interpreter, of, list, name, args),
@@ -112,8 +146,8 @@ pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, a
                     let digits = number.abs().to_str_radix(2);
                     Ok(Value::count(digits.bytes().filter(|digit| *digit == b'1').count()))
                 }
-                "as_integer_ratio" => Value::tuple(&budget, vec![Value::integer(number), Value::Int(1)]),
-                _ => Ok(Value::integer(number)),
+                "as_integer_ratio" => Value::tuple(&budget, vec![Value::own_integer(&budget, number), Value::Int(1)]),
+                _ => Ok(Value::own_integer(&budget, number)),
             }
         }
         Value::Float(number) => {
@@ -129,7 +163,7 @@ pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, a
                 if args.positional.is_empty() {
                     return Err(Error::value("no items for cycling given"));
                 }
-                let at = of.index.get() % args.positional.len();
+                let at = of.index() % args.positional.len();
                 Ok(args.positional[at].clone())
             }
             (Object::Loop(of), _) => {
@@ -162,6 +196,11 @@ pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, a
     }
 }
 
+/// Whether a method takes keyword arguments; those of C take none but for these.
+fn takes_names(of: &Value, name: &str) -> bool {
+    matches!(of, Value::Text(_)) && matches!(name, "format" | "split" | "rsplit" | "splitlines" | "expandtabs")
+}
+
 /// A float as the exact fraction it is.
 fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
     if number.is_nan() {
@@ -176,7 +215,8 @@ fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
         numerator *= 2.0;
         power += 1;
     }
-    let denominator = Value::integer(num_bigint::BigInt::from(1) << power);
-    let numerator = number::truncate(numerator)?;
-    Value::tuple(&interpreter.budget, vec![numerator, denominator])
+    let budget = &interpreter.budget;
+    let denominator = Value::own_integer(budget, num_bigint::BigInt::from(1) << power);
+    let numerator = number::truncate(budget, numerator)?;
+    Value::tuple(budget, vec![numerator, denominator])
 }

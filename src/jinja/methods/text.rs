@@ -1,16 +1,21 @@
 //! Methods of strings.
 
+use std::collections::HashSet;
 use std::rc::Rc;
+
+use num_bigint::Sign;
 
 use crate::jinja::args::{Args, integer, string};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::interpreter::Interpreter;
 use crate::jinja::markup;
-use crate::jinja::predicates::is_case;
 use crate::jinja::text::{Text, TextBuilder};
 use crate::jinja::value::Value;
 use crate::jinja::{format, iterate, unicode};
+
+use super::case::{changed_case, is};
+use super::html::{strip_tags, unescape};
 
 /// The methods of every string.
 pub(super) const NAMES: [&str; 44] = [
@@ -60,20 +65,22 @@ pub(super) const NAMES: [&str; 44] = [
     "zfill",
 ];
 /// Those of markup alone.
-pub(super) const MARKUP_NAMES: [&str; 2] = ["striptags", "unescape"];
+pub(super) const MARKUP_NAMES: [&str; 3] = ["escape", "striptags", "unescape"];
 
 pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, args: Args) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let budget = &budget;
     budget.read(text.len())?;
     match name.as_str() {
-        "format" => format::format(interpreter, text, args),
+        "format" => {
+            let named = args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
+            let named = Value::dict(budget, named)?;
+            format::format(interpreter, text, args.positional, named)
+        }
         "format_map" => {
             let [mapping] = args.bind("format_map", ["mapping"], 1)?;
             let Some(Value::Dict(dict)) = mapping else { return Err(Error::value("format_map() takes a mapping")) };
-            let named =
-                dict.entries().iter().filter_map(|(key, value)| Some((key.as_text()?.clone(), value.clone()))).collect();
-            format::format(interpreter, text, Args { positional: Vec::new(), named })
+            format::format(interpreter, text, Vec::new(), Value::Dict(dict))
         }
         "strip" | "lstrip" | "rstrip" => {
             let [chars] = args.bind(name, ["chars"], 0)?;
@@ -81,9 +88,11 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
         }
         "startswith" | "endswith" => {
             let [affix, start, end] = args.bind(name, ["prefix", "start", "end"], 1)?;
-            let part = text.slice(window(text, start, end)?.unwrap_or(0..0));
+            let part = window(text, start, end)?.map(|window| text.slice(window));
             let matches = |affix: &Value| -> Result<bool> {
+                budget.step(1)?;
                 let affix = string(affix, &format!("{} first arg", name.as_str()))?;
+                let Some(part) = &part else { return Ok(false) };
                 Ok(if name.as_str() == "startswith" {
                     part.starts_with(affix.as_str())
                 } else {
@@ -115,22 +124,23 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
             let limit = limit.map_or(Ok(-1), |limit| integer(&limit))?;
             let limit = usize::try_from(limit).ok();
             let separator = match separator.filter(|separator| !separator.is_none()) {
-                Some(separator) => Some(markup::argument(budget, text, string(&separator, "separator")?)?),
+                Some(separator) => Some(string(&separator, "separator")?.clone()),
                 None => None,
             };
             split(budget, text, separator.as_ref(), limit, name.as_str() == "rsplit")
         }
         "splitlines" => {
             let [keep] = args.bind("splitlines", ["keepends"], 0)?;
-            lines(budget, text, keep.is_some_and(|keep| keep.is_true()))
+            let keep = keep.map_or(Ok(0), |keep| integer(&keep))? != 0;
+            lines(budget, text, keep)
         }
         "replace" => {
             let [old, new, count] = args.bind("replace", ["old", "new", "count"], 2)?;
             let (old, new) = (old.unwrap_or(Value::None), new.unwrap_or(Value::None));
-            let old = markup::argument(budget, text, string(&old, "replace() argument 1")?)?;
+            let old = string(&old, "replace() argument 1")?;
             let new = markup::argument(budget, text, string(&new, "replace() argument 2")?)?;
             let count = count.map_or(Ok(-1), |count| integer(&count))?;
-            Ok(Value::Text(replace(budget, text, &old, &new, usize::try_from(count).ok())?.with_safe(text.is_safe())))
+            Ok(Value::Text(replace(budget, text, old, &new, usize::try_from(count).ok())?.with_safe(text.is_safe())))
         }
         "join" => {
             let [items] = args.bind("join", ["iterable"], 1)?;
@@ -147,6 +157,7 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
                     out.push_text(text)?;
                 }
                 match item {
+                    item if text.is_safe() => out.push_text(&markup::escape(budget, item)?)?,
                     Value::Text(item) => out.push_text(&markup::argument(budget, text, item)?)?,
                     other => {
                         return Err(Error::value(format!(
@@ -167,7 +178,7 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
         "partition" | "rpartition" => {
             let [separator] = args.bind(name, ["sep"], 1)?;
             let separator = separator.unwrap_or(Value::None);
-            let separator = markup::argument(budget, text, string(&separator, "separator")?)?;
+            let separator = string(&separator, "separator")?;
             if separator.is_empty() {
                 return Err(Error::value("empty separator"));
             }
@@ -219,9 +230,7 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
             let mut out = TextBuilder::new(budget);
             out.reserve(text.len().saturating_add(padding))?;
             out.push_text(&text.slice(0..sign))?;
-            for _ in 0..padding {
-                out.push("0")?;
-            }
+            out.push_fill('0', padding)?;
             out.push_text(&text.slice(sign..text.len()))?;
             Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
         }
@@ -229,6 +238,10 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
             let [size] = args.bind("expandtabs", ["tabsize"], 0)?;
             let size = size.map_or(Ok(8), |size| integer(&size))?;
             expand_tabs(budget, text, usize::try_from(size).unwrap_or(0))
+        }
+        "escape" => {
+            let [value] = args.bind("escape", ["s"], 1)?;
+            Ok(Value::Text(markup::escape(budget, &value.unwrap_or(Value::None))?))
         }
         "striptags" => args.none("striptags").and_then(|()| Ok(Value::Text(strip_tags(budget, text)?))),
         "unescape" => args.none("unescape").and_then(|()| Ok(Value::Text(unescape(budget, text)?))),
@@ -242,127 +255,18 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
     }
 }
 
-/// `upper`, `lower` and their like.
-pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Result<Option<Text>> {
-    let mut previous_cased = false;
-    let changed = match name {
-        "upper" => text.map_chars(budget, |_, c, out| out.extend(c.to_uppercase()))?,
-        "casefold" => text.map_chars(budget, |_, c, out| match c {
-            'ß' | 'ẞ' => out.push_str("ss"),
-            'ς' => out.push('σ'),
-            c => out.extend(c.to_lowercase()),
-        })?,
-        "lower" => {
-            let source = text.as_str();
-            text.map_chars(budget, |at, c, out| lower(source, at, c, out))?
-        }
-        "swapcase" => {
-            let source = text.as_str();
-            text.map_chars(
-                budget,
-                |at, c, out| {
-                    if c.is_uppercase() { lower(source, at, c, out) } else { out.extend(c.to_uppercase()) }
-                },
-            )?
-        }
-        "capitalize" => {
-            let source = text.as_str();
-            text.map_chars(
-                budget,
-                |at, c, out| {
-                    if at == 0 { out.push_str(&unicode::to_title(c)) } else { lower(source, at, c, out) }
-                },
-            )?
-        }
-        "title" => {
-            let source = text.as_str();
-            text.map_chars(budget, |at, c, out| {
-                if previous_cased {
-                    lower(source, at, c, out)
-                } else {
-                    out.push_str(&unicode::to_title(c))
-                }
-                previous_cased = unicode::is_cased(c);
-            })?
-        }
-        _ => return Ok(None),
-    };
-    Ok(Some(changed))
-}
-
-/// A lower-case character; a sigma at the end of a word has a form of its own.
-fn lower(text: &str, at: usize, c: char, out: &mut String) {
-    if c == 'Σ' {
-        let ignorable = |c: &char| !matches!(c, '\'' | '.' | ':' | '\u{ad}' | '\u{b7}' | '\u{2019}');
-        let cased = |c: Option<char>| c.is_some_and(unicode::is_cased);
-        let before = text[..at].chars().rev().find(ignorable);
-        let after = text[at + c.len_utf8()..].chars().find(ignorable);
-        out.push(if cased(before) && !cased(after) { 'ς' } else { 'σ' });
-    } else {
-        out.extend(c.to_lowercase());
-    }
-}
-
-fn is(text: &Text, name: &str) -> bool {
-    let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
-    match name {
-        "isalnum" => all(char::is_alphanumeric),
-        "isalpha" => all(char::is_alphabetic),
-        "isascii" => text.is_ascii(),
-        "isdecimal" => all(|c| c.is_numeric() && (c.is_ascii_digit() || is_decimal(c))),
-        "isdigit" => all(|c| c.is_ascii_digit() || is_decimal(c) || is_digit_form(c)),
-        "isnumeric" => all(char::is_numeric),
-        "isidentifier" => {
-            let mut chars = text.chars();
-            chars.next().is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c))
-                && chars.all(unicode_ident::is_xid_continue)
-        }
-        "islower" => is_case(text, char::is_lowercase),
-        "isupper" => is_case(text, char::is_uppercase),
-        "isprintable" => text.chars().all(unicode::is_printable),
-        "isspace" => all(unicode::is_space),
-        "istitle" => {
-            let mut previous_cased = false;
-            let mut any = false;
-            for c in text.chars() {
-                let cased = unicode::is_cased(c);
-                if cased && (c.is_lowercase() != previous_cased) {
-                    return false;
-                }
-                any |= cased;
-                previous_cased = cased;
-            }
-            any
-        }
-        _ => false,
-    }
-}
-
-/// Decimal digits outside of ASCII: the blocks of ten that Unicode has them in.
-fn is_decimal(c: char) -> bool {
-    const ZEROS: [u32; 37] = [
-        0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6, 0xe50, 0xed0, 0xf20, 0x1040,
-        0x1090, 0x17e0, 0x1810, 0x1946, 0x19d0, 0x1a80, 0x1a90, 0x1b50, 0x1bb0, 0x1c40, 0x1c50, 0xa620, 0xa8d0, 0xa900, 0xa9d0,
-        0xa9f0, 0xaa50, 0xabf0, 0xff10, 0x104a0,
-    ];
-    let code = u32::from(c);
-    ZEROS.iter().any(|zero| (*zero..zero + 10).contains(&code)) || (0x1d7ce..=0x1d7ff).contains(&code)
-}
-
-/// Superscripts and their like: digits, but no decimals.
-fn is_digit_form(c: char) -> bool {
-    matches!(c, '²' | '³' | '¹' | '\u{2070}' | '\u{2074}'..='\u{2079}' | '\u{2080}'..='\u{2089}' | '\u{2460}'..='\u{2468}')
-}
-
 fn strip(budget: &Rc<Budget>, text: &Text, name: &str, chars: Option<Value>) -> Result<Value> {
-    let _ = budget;
-    let chars = chars.filter(|chars| !chars.is_none());
-    let set: Option<Text> = match &chars {
-        Some(chars) => Some(string(chars, &format!("{name} arg"))?.clone()),
+    let set: Option<HashSet<char>> = match chars.filter(|chars| !chars.is_none()) {
+        Some(chars) => {
+            let chars = string(&chars, &format!("{name} arg"))?.clone();
+            budget.read(chars.len())?;
+            budget.can_allocate(chars.len().saturating_mul(4 * size_of::<char>()))?;
+            Some(chars.chars().collect())
+        }
         None => None,
     };
     let strips = |c: char| match &set {
-        Some(set) => set.contains(c),
+        Some(set) => set.contains(&c),
         None => unicode::is_space(c),
     };
     let mut rest = text.as_str();
@@ -389,6 +293,7 @@ fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Optio
     let bound = |value: Option<Value>, default: i64| -> Result<i64> {
         match value.filter(|value| !value.is_none()) {
             None => Ok(default),
+            Some(Value::Big(number)) => Ok(if number.sign() == Sign::Minus { 0 } else { i64::MAX }),
             Some(value) => {
                 let at = integer(&value)?;
                 Ok(if at < 0 { at.saturating_add(count).max(0) } else { at })
@@ -399,10 +304,7 @@ fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Optio
     if start > end {
         return Ok(None);
     }
-    let byte = |at: i64| {
-        let at = usize::try_from(at).unwrap_or(0);
-        if text.is_ascii() { at.min(text.len()) } else { text.char_indices().nth(at).map_or(text.len(), |(byte, _)| byte) }
-    };
+    let byte = |at: i64| text.byte_of_char(usize::try_from(at).unwrap_or(usize::MAX));
     Ok(Some(byte(start)..byte(end)))
 }
 
@@ -433,8 +335,9 @@ fn split(budget: &Rc<Budget>, text: &Text, separator: Option<&Text>, limit: Opti
     let mut parts: Vec<Value> = Vec::new();
     let push = |parts: &mut Vec<Value>, part: &str| -> Result<()> {
         if parts.len() == parts.capacity() {
-            budget.can_allocate((parts.len() + 1) * 2 * size_of::<Value>())?;
+            budget.can_allocate((parts.len() + 1) * 4 * size_of::<Value>())?;
         }
+        budget.step(1)?;
         parts.push(Value::Text(text.part(part)));
         Ok(())
     };
@@ -478,38 +381,33 @@ fn split(budget: &Rc<Budget>, text: &Text, separator: Option<&Text>, limit: Opti
             }
         }
     }
-    budget.step(parts.len() as u64)?;
     Value::list(budget, parts)
 }
 
 /// The lines of a text.
-pub(crate) fn line_parts(text: &str, keep_ends: bool) -> Vec<&str> {
-    let mut lines = Vec::new();
-    let mut start = 0;
-    let mut chars = text.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        if !unicode::is_line_break(c) {
-            continue;
+pub(crate) fn line_parts(text: &str, keep_ends: bool) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
         }
-        let mut end = at + c.len_utf8();
-        if c == '\r' && chars.peek().is_some_and(|(_, next)| *next == '\n') {
-            chars.next();
-            end += 1;
+        let length = rest.find(unicode::is_line_break).unwrap_or(rest.len());
+        let mut after = rest[length..].chars();
+        if after.next() == Some('\r') && after.as_str().starts_with('\n') {
+            after.next();
         }
-        lines.push(&text[start..if keep_ends { end } else { at }]);
-        start = end;
-    }
-    if start < text.len() {
-        lines.push(&text[start..]);
-    }
-    lines
+        let end = rest.len() - after.as_str().len();
+        let line = &rest[..if keep_ends { end } else { length }];
+        rest = &rest[end..];
+        Some(line)
+    })
 }
 
 fn lines(budget: &Rc<Budget>, text: &Text, keep_ends: bool) -> Result<Value> {
-    budget.can_allocate(text.chars().filter(|c| unicode::is_line_break(*c)).count() * 2 * size_of::<Value>())?;
-    let parts = line_parts(text, keep_ends);
-    budget.step(parts.len() as u64)?;
-    Value::list(budget, parts.into_iter().map(|part| Value::Text(text.part(part))).collect())
+    let count = line_parts(text, keep_ends).count();
+    budget.step(count as u64)?;
+    budget.can_allocate(count.saturating_mul(4 * size_of::<Value>()))?;
+    Value::list(budget, line_parts(text, keep_ends).map(|part| Value::Text(text.part(part))).collect())
 }
 
 /// `text.replace(old, new, count)`
@@ -518,15 +416,10 @@ pub(crate) fn replace(budget: &Rc<Budget>, text: &Text, old: &Text, new: &Text, 
     let mut out = TextBuilder::new(budget);
     if old.is_empty() {
         let mut done = 0;
-        let mut times = 0;
-        for (at, _) in text.char_indices().chain([(text.len(), ' ')]) {
-            if times == count {
-                break;
-            }
+        for (at, _) in text.char_indices().chain([(text.len(), ' ')]).take(count) {
             out.push_text(&text.slice(done..at))?;
             out.push_text(new)?;
             done = at;
-            times += 1;
         }
         out.push_text(&text.slice(done..text.len()))?;
         return out.finish();
@@ -562,13 +455,9 @@ pub(crate) fn pad(budget: &Rc<Budget>, text: &Text, name: &str, width: usize, fi
     };
     let mut out = TextBuilder::new(budget);
     out.reserve(text.len().saturating_add(padding.saturating_mul(fill.len_utf8())))?;
-    for _ in 0..left {
-        out.push_char(fill)?;
-    }
+    out.push_fill(fill, left)?;
     out.push_text(text)?;
-    for _ in left..padding {
-        out.push_char(fill)?;
-    }
+    out.push_fill(fill, padding - left)?;
     Ok(out.finish()?.with_safe(text.is_safe()))
 }
 
@@ -579,10 +468,9 @@ fn expand_tabs(budget: &Rc<Budget>, text: &Text, size: usize) -> Result<Value> {
         match c {
             '\t' => {
                 let spaces = if size == 0 { 0 } else { size - column % size };
+                budget.read(spaces)?;
                 budget.can_allocate(spaces)?;
-                for _ in 0..spaces {
-                    out.push_from(" ", text.source_at(at))?;
-                }
+                out.push_from(&" ".repeat(spaces), text.source_at(at))?;
                 column += spaces;
             }
             c => {
@@ -592,80 +480,4 @@ fn expand_tabs(budget: &Rc<Budget>, text: &Text, size: usize) -> Result<Value> {
         }
     }
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
-}
-
-/// `Markup(text).striptags()`: without comments and tags, blanks joined, entities resolved.
-pub(crate) fn strip_tags(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
-    let source = text.as_str();
-    let mut kept = TextBuilder::new(budget);
-    let mut at = 0;
-    // Comments first: they may hold tags.
-    let mut without_comments = TextBuilder::new(budget);
-    while let Some(found) = source[at..].find("<!--") {
-        let start = at + found;
-        let Some(end) = source[start..].find("-->") else { break };
-        without_comments.push_text(&text.slice(at..start))?;
-        at = start + end + 3;
-    }
-    without_comments.push_text(&text.slice(at..source.len()))?;
-    let text = without_comments.finish()?;
-    let source = text.as_str();
-    at = 0;
-    while let Some(found) = source[at..].find('<') {
-        let start = at + found;
-        let Some(end) = source[start..].find('>') else { break };
-        kept.push_text(&text.slice(at..start))?;
-        at = start + end + 1;
-    }
-    kept.push_text(&text.slice(at..source.len()))?;
-    let kept = kept.finish()?;
-    let mut joined = TextBuilder::new(budget);
-    for (index, word) in kept.split(unicode::is_space).filter(|word| !word.is_empty()).enumerate() {
-        if index > 0 {
-            joined.push(" ")?;
-        }
-        joined.push_text(&kept.part(word))?;
-    }
-    unescape(budget, &joined.finish()?)
-}
-
-/// `html.unescape`, for numeric entities and the five names of escaping.
-fn unescape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
-    let source = text.as_str();
-    let mut out = TextBuilder::new(budget);
-    let mut at = 0;
-    while let Some(found) = source[at..].find('&') {
-        let start = at + found;
-        out.push_text(&text.slice(at..start))?;
-        let rest = &source[start + 1..];
-        let end = rest.find(';').filter(|end| *end <= 10);
-        let entity = end.and_then(|end| match &rest[..end] {
-            "amp" => Some('&'),
-            "lt" => Some('<'),
-            "gt" => Some('>'),
-            "quot" => Some('"'),
-            "apos" => Some('\''),
-            "nbsp" => Some('\u{a0}'),
-            name => {
-                let code = name.strip_prefix('#')?;
-                let code = match code.strip_prefix(['x', 'X']) {
-                    Some(hex) => u32::from_str_radix(hex, 16).ok()?,
-                    None => code.parse().ok()?,
-                };
-                char::from_u32(code)
-            }
-        });
-        match (entity, end) {
-            (Some(c), Some(end)) => {
-                out.push_from(c.encode_utf8(&mut [0; 4]), text.source_at(start))?;
-                at = start + end + 2;
-            }
-            _ => {
-                out.push_text(&text.slice(start..start + 1))?;
-                at = start + 1;
-            }
-        }
-    }
-    out.push_text(&text.slice(at..source.len()))?;
-    Ok(out.finish()?.with_safe(false))
 }

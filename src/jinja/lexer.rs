@@ -522,7 +522,7 @@ mod tests {
             ("{{ (] }}", "unexpected ']', expected ')'", 1),
             ("{# x", "Missing end of comment tag", 1),
             ("\n\n{{ ? }}", "unexpected char '?' at 5", 3),
-            ("{% raw %}", "Missing end of raw directive", 1),
+            ("{% raw %}x", "Missing end of raw directive", 1),
         ] {
             let error = tokens(source).unwrap_err();
             assert_eq!((error.message(), error.line()), (message, Some(line)));

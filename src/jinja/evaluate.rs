@@ -13,6 +13,9 @@ use super::text::{Text, TextBuilder};
 use super::value::{Undefined, Value};
 use super::{attribute, compare, iterate, methods, operators, print};
 
+/// How deep an expression may be that is evaluated without a look at the stack.
+const SHALLOW: u16 = 16;
+
 impl Interpreter<'_> {
     pub(super) fn eval(&mut self, expr: &Expr) -> Result<Value> {
         self.budget.step(1)?;
@@ -26,8 +29,14 @@ impl Interpreter<'_> {
             ExprKind::Name(name) => Ok(self.variable(*name)),
             ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
             _ => {
-                let budget = Rc::clone(&self.budget);
-                budget.nested(|| self.compound(expr)).map_err(|error| error.at(expr.line))
+                // What is shallow cannot use up the stack by itself, and whatever it calls looks after itself.
+                let value = if expr.depth < SHALLOW {
+                    self.compound(expr)
+                } else {
+                    let budget = Rc::clone(&self.budget);
+                    budget.nested(|| self.compound(expr))
+                };
+                value.map_err(|error| error.at(expr.line))
             }
         }
     }

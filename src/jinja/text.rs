@@ -52,6 +52,11 @@ impl Text {
         Text::whole(text[..end].to_owned(), marks, Charge::none())
     }
 
+    /// As [`outer`](Self::outer), of a string that is given away.
+    pub(crate) fn outer_string(text: String, marks: Vec<Mark>) -> Text {
+        if text.len() > u32::MAX as usize { Text::outer(&text, marks) } else { Text::whole(text, marks, Charge::none()) }
+    }
+
     fn whole(text: String, marks: Vec<Mark>, charge: Charge) -> Text {
         let (ascii, end) = (text.is_ascii(), u32::try_from(text.len()).unwrap_or(u32::MAX));
         Text { buffer: Rc::new(Buffer { text, marks, ascii, _charge: charge }), start: 0, end, safe: false }

@@ -38,19 +38,15 @@ impl Origins {
         self.paths.get(source as usize)
     }
 
-    fn marks(&mut self, place: &str, text: &str) -> Vec<Mark> {
-        let at = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    /// Marks of the string at `place`, which begins at this byte.
+    fn mark(&mut self, place: &str, text: &str, start: usize, marks: &mut Vec<Mark>) {
+        let at = |at: usize| u32::try_from(start + at).unwrap_or(u32::MAX);
         if let Some(parts) = self.composed.get(place) {
-            return parts
-                .iter()
-                .map(|(start, end, source)| Mark { start: at(*start), end: at(*end), source: *source })
-                .collect();
+            marks.extend(parts.iter().map(|(from, to, source)| Mark { start: at(*from), end: at(*to), source: *source }));
+        } else if !text.is_empty() {
+            marks.push(Mark { start: at(0), end: at(text.len()), source: u32::try_from(self.paths.len()).unwrap_or(u32::MAX) });
+            self.paths.push(place.into());
         }
-        if text.is_empty() {
-            return Vec::new();
-        }
-        self.paths.push(place.into());
-        vec![Mark { start: 0, end: at(text.len()), source: at(self.paths.len() - 1) }]
     }
 }
 
@@ -66,34 +62,161 @@ pub(crate) enum Wanted<'a> {
 
 /// A value at this path.
 pub(crate) fn value(json: &serde_json::Value, path: &str, wanted: &mut Wanted<'_>) -> Value {
-    match json {
-        serde_json::Value::Null => Value::None,
-        serde_json::Value::Bool(flag) => Value::Bool(*flag),
-        serde_json::Value::Number(number) => self::number(number),
-        serde_json::Value::String(text) => Value::Text(self::text(text, path, wanted)),
-        serde_json::Value::Array(items) => list(items, path, wanted),
-        serde_json::Value::Object(members) => dict(members, path, wanted),
-    }
+    let mut import = Import { path: path.to_owned(), ..Import::new(wanted) };
+    import.collect(json);
+    import.ready();
+    import.value(json)
 }
 
 /// A list at this path.
 pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut Wanted<'_>) -> Value {
-    let values = items.iter().enumerate().map(|(index, item)| value(item, &element(path, index, wanted), wanted)).collect();
-    Value::outer_list(values, watch(path, wanted))
+    let mut import = Import { path: path.to_owned(), ..Import::new(wanted) };
+    import.collect_items(items);
+    import.ready();
+    import.list(items)
 }
 
-fn dict(members: &Map<String, serde_json::Value>, path: &str, wanted: &mut Wanted<'_>) -> Value {
-    Value::outer_dict(entries(members, path, wanted), watch(path, wanted))
+/// The messages; `raw` leaves them as they are, else reasoning gets the names that transformers 5.23 gives it besides: the
+/// first of reasoning_content, thinking and reasoning that is not null becomes reasoning_content, and thinking where there is
+/// no such member. Members that are null stay: transformers' renders show them as None.
+pub(crate) fn messages(messages: &[serde_json::Value], raw: bool, wanted: &mut Wanted<'_>) -> Value {
+    let mut import = Import { path: "messages".to_owned(), ..Import::new(wanted) };
+    import.collect_items(messages);
+    import.ready();
+    import.items(messages, |import, message| match message {
+        serde_json::Value::Object(members) if !raw => {
+            let entries = with_reasoning(import.entries(members));
+            Value::outer_dict(entries, import.watch())
+        }
+        message => import.value(message),
+    })
 }
 
-fn entries(members: &Map<String, serde_json::Value>, path: &str, wanted: &mut Wanted<'_>) -> Vec<(Value, Value)> {
-    members
-        .iter()
-        .map(|(name, json)| {
-            let value = value(json, &member(path, name, wanted), wanted);
-            (key(name), value)
-        })
-        .collect()
+/// One tree of JSON on its way. Its strings are gathered in one buffer first, of which the values are then views: a
+/// conversation has thousands of strings, and an allocation for each would take longer than most renders.
+struct Import<'w, 'a> {
+    wanted: &'w mut Wanted<'a>,
+    /// Where we are; only kept where somebody asks.
+    path: String,
+    gathered: String,
+    marks: Vec<Mark>,
+    buffer: Text,
+    /// How much of the buffer has been handed out.
+    taken: usize,
+}
+
+impl<'w, 'a> Import<'w, 'a> {
+    fn new(wanted: &'w mut Wanted<'a>) -> Import<'w, 'a> {
+        let buffer = Text::outer("", Vec::new());
+        Import { wanted, path: String::new(), gathered: String::new(), marks: Vec::new(), buffer, taken: 0 }
+    }
+
+    /// All strings are gathered.
+    fn ready(&mut self) {
+        self.buffer = Text::outer_string(std::mem::take(&mut self.gathered), std::mem::take(&mut self.marks));
+    }
+
+    fn collect(&mut self, json: &serde_json::Value) {
+        match json {
+            serde_json::Value::String(text) => {
+                if let Wanted::Sources(origins) = &mut *self.wanted {
+                    origins.mark(&self.path, text, self.gathered.len(), &mut self.marks);
+                }
+                self.gathered.push_str(text);
+            }
+            serde_json::Value::Array(items) => self.collect_items(items),
+            serde_json::Value::Object(members) => {
+                for (name, json) in members {
+                    if known_key(name).is_none() {
+                        self.gathered.push_str(name);
+                    }
+                    self.member(name, |import| import.collect(json));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn collect_items(&mut self, items: &[serde_json::Value]) {
+        for (index, item) in items.iter().enumerate() {
+            self.element(index, |import| import.collect(item));
+        }
+    }
+
+    /// The next text of this length; strings come out in the order they were gathered in.
+    fn take(&mut self, text: &str) -> Text {
+        let start = self.taken;
+        self.taken = start + text.len();
+        // Beyond four gigabytes there is nothing.
+        if self.taken <= self.buffer.len() { self.buffer.slice(start..self.taken) } else { self.buffer.slice(0..0) }
+    }
+
+    fn value(&mut self, json: &serde_json::Value) -> Value {
+        match json {
+            serde_json::Value::Null => Value::None,
+            serde_json::Value::Bool(flag) => Value::Bool(*flag),
+            serde_json::Value::Number(number) => self::number(number),
+            serde_json::Value::String(text) => Value::Text(self.take(text)),
+            serde_json::Value::Array(items) => self.list(items),
+            serde_json::Value::Object(members) => {
+                let entries = self.entries(members);
+                Value::outer_dict(entries, self.watch())
+            }
+        }
+    }
+
+    fn list(&mut self, items: &[serde_json::Value]) -> Value {
+        self.items(items, Self::value)
+    }
+
+    fn items(&mut self, items: &[serde_json::Value], read: impl Fn(&mut Self, &serde_json::Value) -> Value) -> Value {
+        let mut values = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            values.push(self.element(index, |import| read(import, item)));
+        }
+        Value::outer_list(values, self.watch())
+    }
+
+    fn entries(&mut self, members: &Map<String, serde_json::Value>) -> Vec<(Value, Value)> {
+        let mut entries = Vec::with_capacity(members.len());
+        for (name, json) in members {
+            let key = known_key(name).unwrap_or_else(|| self.take(name));
+            entries.push((Value::Text(key), self.member(name, |import| import.value(json))));
+        }
+        entries
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        match &*self.wanted {
+            Wanted::Reads(log) => Some(Watch::new(log, &self.path)),
+            _ => None,
+        }
+    }
+
+    fn element<T>(&mut self, index: usize, run: impl FnOnce(&mut Self) -> T) -> T {
+        self.deeper(|path| path.push_str(&format!("[{index}]")), run)
+    }
+
+    fn member<T>(&mut self, name: &str, run: impl FnOnce(&mut Self) -> T) -> T {
+        self.deeper(
+            |path| {
+                path.push('.');
+                path.push_str(name);
+            },
+            run,
+        )
+    }
+
+    fn deeper<T>(&mut self, step: impl FnOnce(&mut String), run: impl FnOnce(&mut Self) -> T) -> T {
+        if matches!(self.wanted, Wanted::Values) {
+            return run(self);
+        }
+        let before = self.path.len();
+        step(&mut self.path);
+        let result = run(self);
+        self.path.truncate(before);
+        result
+    }
 }
 
 thread_local! {
@@ -105,26 +228,8 @@ thread_local! {
     .map(|name| (name, Text::outer(name, Vec::new())));
 }
 
-fn key(name: &str) -> Value {
-    let known = KEYS.with(|keys| keys.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone()));
-    Value::Text(known.unwrap_or_else(|| Text::outer(name, Vec::new())))
-}
-
-fn watch(path: &str, wanted: &Wanted<'_>) -> Option<Watch> {
-    match wanted {
-        Wanted::Reads(log) => Some(Watch::new(log, path)),
-        _ => None,
-    }
-}
-
-fn text(text: &str, path: &str, wanted: &mut Wanted<'_>) -> Text {
-    match wanted {
-        Wanted::Sources(sources) => {
-            let marks = sources.marks(path, text);
-            Text::outer(text, marks)
-        }
-        _ => Text::outer(text, Vec::new()),
-    }
+fn known_key(name: &str) -> Option<Text> {
+    KEYS.with(|keys| keys.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone()))
 }
 
 fn number(number: &Number) -> Value {
@@ -136,36 +241,6 @@ fn number(number: &Number) -> Value {
         Ok(integer) => Value::integer(integer),
         Err(_) => Value::Float(number.as_f64().or_else(|| text.parse().ok()).unwrap_or(f64::NAN)),
     }
-}
-
-/// Paths are only spelled out where somebody asks for them.
-fn element(path: &str, index: usize, wanted: &Wanted<'_>) -> String {
-    if matches!(wanted, Wanted::Values) { String::new() } else { format!("{path}[{index}]") }
-}
-
-fn member(path: &str, name: &str, wanted: &Wanted<'_>) -> String {
-    if matches!(wanted, Wanted::Values) { String::new() } else { format!("{path}.{name}") }
-}
-
-/// The messages; `raw` leaves them as they are, else reasoning gets the names that transformers 5.23 gives it besides: the
-/// first of reasoning_content, thinking and reasoning that is not null becomes reasoning_content, and thinking where there is
-/// no such member. Members that are null stay: transformers' renders show them as None.
-pub(crate) fn messages(messages: &[serde_json::Value], raw: bool, wanted: &mut Wanted<'_>) -> Value {
-    let values = messages
-        .iter()
-        .enumerate()
-        .map(|(index, json)| {
-            let path = element("messages", index, wanted);
-            match json {
-                serde_json::Value::Object(members) if !raw => {
-                    let entries = with_reasoning(entries(members, &path, wanted));
-                    Value::outer_dict(entries, watch(&path, wanted))
-                }
-                json => value(json, &path, wanted),
-            }
-        })
-        .collect();
-    Value::outer_list(values, watch("messages", wanted))
 }
 
 fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {

@@ -9,8 +9,6 @@ mod ast;
 mod attribute;
 mod budget;
 mod compare;
-#[cfg(test)]
-mod conformance;
 mod error;
 mod evaluate;
 mod filters;

@@ -265,6 +265,6 @@ fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
 
 /// A plain value, for tests.
 #[cfg(test)]
-pub(crate) fn plain(json: &serde_json::Value) -> Value {
+pub(super) fn plain(json: &serde_json::Value) -> Value {
     value(json, "", &mut Wanted::Values)
 }

@@ -38,6 +38,8 @@ mod conformance_caps;
 #[cfg(test)]
 mod conformance_fork;
 #[cfg(test)]
+mod conformance_jinja;
+#[cfg(test)]
 mod conformance_polyfill;
 
 use std::ops::Range;
@@ -60,8 +62,6 @@ pub use traits::{
 use crate::api::Polyfills;
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Template, Text, Value};
-#[cfg(test)]
-pub(crate) use import::plain as import_for_tests;
 use import::{Origins, Wanted};
 pub use polyfill::Polyfilled;
 use prober::Prober;

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::{Bounds, Context, Template, Text};
-use crate::template::{LocalTime, import_for_tests};
+use super::LocalTime;
+use super::import::plain;
+use crate::jinja::{Bounds, Context, Error, Template, Text};
 
 const CASES: &str = include_str!("../../tests/data/jinja/cases.jsonl");
 /// The cases where we differ, and why: `{"source", "why"}`.
@@ -33,12 +34,12 @@ fn lines(text: &str) -> impl Iterator<Item = Json> {
     text.split('\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap())
 }
 
-fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, super::Error> {
+fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, Error> {
     let template = Template::compile(source)?;
     let variables = fixed.as_object().into_iter().chain(given.as_object()).flatten();
     let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
     let context = Context {
-        variables: variables.map(|(name, json)| (Text::outer(name, Vec::new()), import_for_tests(json))).collect(),
+        variables: variables.map(|(name, json)| (Text::outer(name, Vec::new()), plain(json))).collect(),
         strftime_now: Some(Box::new(move |format| now.strftime(format))),
         log: None,
     };

@@ -107,7 +107,7 @@ impl Verdict {
                 let tools = Some(tools).filter(|tools| !tools.is_empty());
                 let now = LocalTime::parse(PROBE_TIME)?;
                 let input = RenderInput { tools, add_generation_prompt, ..RenderInput::new(messages, now) };
-                self.templates.render(&input).map(|prompt| prompt.text)
+                self.templates.probe(&input).map(|prompt| prompt.text)
             };
             let traits = &self.templates.traits().0;
             let shows_calls = self.templates.caps().caps.supports_tool_calls || traits.caps.supports_tool_calls;

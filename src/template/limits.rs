@@ -22,7 +22,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { fuel: 50_000_000, output_bytes: 16 << 20, recursion: 500, ms: 200, memory_bytes: 40 << 20 }
+        Limits { fuel: 50_000_000, output_bytes: 16 << 20, recursion: 500, ms: 150, memory_bytes: 32 << 20 }
     }
 }
 

@@ -61,10 +61,10 @@ pub use traits::{
 
 use crate::api::Polyfills;
 use crate::error::{Error, Result};
-use crate::jinja::{Context, Template, Text, Value};
+use crate::jinja::{Context, Rendered, Template, Text, Value};
 use import::{Origins, Wanted};
 pub use polyfill::Polyfilled;
-use prober::Prober;
+use prober::{Exceeded, Prober};
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -98,16 +98,19 @@ struct Compiled {
     template: Arc<Template>,
     caps: OnceLock<CapsReport>,
     traits: OnceLock<Known>,
+    /// Shared by all who probe it.
+    exceeded: Exceeded,
 }
 
 impl Compiled {
     fn new(name: &'static str, source: &str) -> Result<Compiled, Failure> {
         let template = Arc::new(env::compile(source)?);
-        Ok(Compiled { name, source: source.into(), template, caps: OnceLock::new(), traits: OnceLock::new() })
+        let (caps, traits) = (OnceLock::new(), OnceLock::new());
+        Ok(Compiled { name, source: source.into(), template, caps, traits, exceeded: Exceeded::default() })
     }
 
     fn prober(&self) -> Prober {
-        Prober::new(&self.template, &self.source)
+        Prober::new(&self.template, &self.source, &self.exceeded)
     }
 
     fn caps(&self) -> &CapsReport {
@@ -288,7 +291,31 @@ impl Templates {
     /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`; what the template refuses by
     /// `raise_exception` has kind `raised` and the template's own words as its message.
     pub fn render(&self, input: &RenderInput<'_>) -> Result<Prompt> {
-        let chosen = self.chosen(input.tools.is_some_and(|tools| !tools.is_empty()));
+        self.render_with(input, |failed| failed)
+    }
+
+    /// As [`render`](Self::render), to learn something about the template: with the limits of a probe, and not any more once
+    /// probes of this template went over them.
+    pub fn probe(&self, input: &RenderInput<'_>) -> Result<Prompt> {
+        let chosen = self.for_tools(input);
+        prober::allowed(&chosen.exceeded).map_err(|failure| failure.into_error(chosen.name))?;
+        let input = RenderInput { limits: prober::limits(), ..*input };
+        self.render_with(&input, |rendered| {
+            prober::note(&chosen.exceeded, &rendered);
+            rendered
+        })
+    }
+
+    fn for_tools(&self, input: &RenderInput<'_>) -> &Compiled {
+        self.chosen(input.tools.is_some_and(|tools| !tools.is_empty()))
+    }
+
+    fn render_with(
+        &self,
+        input: &RenderInput<'_>,
+        see: impl FnOnce(Result<Rendered, Failure>) -> Result<Rendered, Failure>,
+    ) -> Result<Prompt> {
+        let chosen = self.for_tools(input);
         let mut origins = Origins::default();
         let mut wanted = if input.spans { Wanted::Sources(&mut origins) } else { Wanted::Values };
         if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted) {
@@ -304,8 +331,8 @@ impl Templates {
         let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
-        let rendered =
-            env::render(&chosen.template, context, &input.limits).map_err(|failure| failure.into_error(chosen.name))?;
+        let rendered = see(env::render(&chosen.template, context, &input.limits));
+        let rendered = rendered.map_err(|failure| failure.into_error(chosen.name))?;
         let spans = rendered.marks.iter().filter_map(|mark| {
             let path = Arc::clone(origins.path(mark.source)?);
             Some(Span { start: mark.start as usize, end: mark.end as usize, path })

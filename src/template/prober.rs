@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Map, Value, json};
 
@@ -27,7 +28,7 @@ pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exce
 /// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a hundredth of that again.
 const SHARE: u64 = 100;
 /// After so many exceeded limits the template is not rendered again.
-const MAX_EXCEEDED: u32 = 3;
+const MAX_EXCEEDED: u32 = 2;
 
 /// One conversation to render.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +69,31 @@ impl Outcome {
     }
 }
 
+/// How often probes of one template went over a limit, whoever asked.
+pub(crate) type Exceeded = Arc<AtomicU32>;
+
+/// What one probe may use: more than enough for a short conversation, little for a hostile template.
+pub(crate) fn limits() -> Limits {
+    let limits = Limits::default();
+    Limits { fuel: limits.fuel / SHARE, output_bytes: limits.output_bytes / SHARE as usize, ..limits }
+}
+
+/// An error when the template has gone over its limits too often to be probed any more.
+pub(crate) fn allowed(exceeded: &Exceeded) -> Result<(), Failure> {
+    if exceeded.load(Ordering::Relaxed) < MAX_EXCEEDED {
+        return Ok(());
+    }
+    let message = "probing stopped: the template exceeded its limits again and again".to_owned();
+    Err(Failure { kind: "limit", message, line: None })
+}
+
+/// Notes how a probe ended.
+pub(crate) fn note<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
+    if ended.as_ref().is_err_and(|failure| failure.kind == "limit") {
+        exceeded.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Renders probes of one template.
 pub(crate) struct Prober {
     template: Arc<Template>,
@@ -77,26 +103,20 @@ pub(crate) struct Prober {
     assumed: Map<String, Value>,
     /// What was rendered before: several questions ask for the same render.
     known: RefCell<HashMap<String, Result<String, Failure>>>,
-    exceeded: Cell<u32>,
+    exceeded: Exceeded,
     renders: Rc<Cell<u32>>,
 }
 
 impl Prober {
     /// A prober of this template, whose text is `source`.
-    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>) -> Prober {
-        let limits = Limits::default();
+    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>, exceeded: &Exceeded) -> Prober {
         Prober {
             template: Arc::clone(template),
             source: Arc::clone(source),
-            limits: Limits {
-                fuel: limits.fuel / SHARE,
-                output_bytes: limits.output_bytes / SHARE as usize,
-                ms: limits.ms / 4,
-                ..limits
-            },
+            limits: limits(),
             assumed: Map::new(),
             known: RefCell::default(),
-            exceeded: Cell::new(0),
+            exceeded: Arc::clone(exceeded),
             renders: Rc::default(),
         }
     }
@@ -183,10 +203,7 @@ impl Prober {
     }
 
     fn guarded(&self, probe: Probe, log: Option<&Rc<Log>>) -> Result<String, Failure> {
-        if self.exceeded.get() >= MAX_EXCEEDED {
-            let message = "probing stopped: the template exceeded its limits again and again".to_owned();
-            return Err(Failure { kind: "limit", message, line: None });
-        }
+        allowed(&self.exceeded)?;
         self.renders.set(self.renders.get() + 1);
         let mut wanted = log.map_or(Wanted::Values, Wanted::Reads);
         let now = LocalTime::from_unix_local(PROBE_TIME + probe.later, 0);
@@ -197,9 +214,7 @@ impl Prober {
         let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
         let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };
         let rendered = env::render(&self.template, context, &self.limits);
-        if rendered.as_ref().is_err_and(|failure| failure.kind == "limit") {
-            self.exceeded.set(self.exceeded.get() + 1);
-        }
+        note(&self.exceeded, &rendered);
         rendered.map(|rendered| rendered.text)
     }
 }
@@ -208,7 +223,7 @@ impl Prober {
 #[cfg(test)]
 pub(crate) fn of(source: &str) -> Prober {
     let template = Arc::new(env::compile(source).expect("the source of a test parses"));
-    Prober::new(&template, &source.into())
+    Prober::new(&template, &source.into(), &Exceeded::default())
 }
 
 #[cfg(test)]

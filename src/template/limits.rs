@@ -14,7 +14,7 @@ pub struct Limits {
     pub output_bytes: usize,
     /// Calls of macros within each other.
     pub recursion: usize,
-    /// Time, in milliseconds.
+    /// Processor time, in milliseconds.
     pub ms: u64,
     /// Bytes of all values that the template makes and that are alive at one time, the prompt among them.
     pub memory_bytes: usize,

@@ -48,11 +48,13 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(bounds: Bounds) -> Rc<Budget> {
+        // Most renders end before the clock is looked at once.
+        let first = CLOCK_STEPS.min(bounds.fuel);
         Rc::new(Budget {
             bounds,
             started: thread_time(),
-            until_clock: Cell::new(0),
-            fuel: Cell::new(bounds.fuel),
+            until_clock: Cell::new(first),
+            fuel: Cell::new(bounds.fuel - first),
             live: Cell::new(0),
             nesting: Cell::new(0),
             calls: Cell::new(0),

@@ -39,9 +39,9 @@ pub fn render(request: &str) -> Result<Value> {
         api::check_messages(&mut fields)?
     } else {
         // What transformers takes, this takes: its templates may want any role and any content.
-        fields.array("messages")?.ok_or_else(|| fields.invalid("messages", "missing"))?
+        fields.objects("messages")?.ok_or_else(|| fields.invalid("messages", "missing"))?
     };
-    let tools = fields.array("tools")?.map(Vec::as_slice);
+    let tools = fields.objects("tools")?.map(Vec::as_slice);
     if polyfills.apply_polyfills {
         api::check_tools(&mut fields)?;
     }
@@ -58,14 +58,15 @@ pub fn render(request: &str) -> Result<Value> {
     } else {
         Polyfilled::untouched(messages, Vec::new())
     };
+    let (add_generation_prompt, continue_final_message) = api::read_ending(&mut fields)?;
     let spans = fields.boolean("spans")?.unwrap_or(false);
     let prompt = templates.render(&RenderInput {
         messages: &polyfilled.messages,
         polyfilled: Some(&polyfilled),
         tools,
-        documents: fields.array("documents")?.map(Vec::as_slice),
-        add_generation_prompt: fields.boolean("add_generation_prompt")?.unwrap_or(true),
-        continue_final_message: api::read_continued(&mut fields)?,
+        documents: fields.objects("documents")?.map(Vec::as_slice),
+        add_generation_prompt,
+        continue_final_message,
         kwargs: fields.object("chat_template_kwargs")?,
         now,
         raw,

@@ -1,12 +1,23 @@
-//! `continue_final_message`, as a caller sends it.
+//! How a prompt ends: `add_generation_prompt` and `continue_final_message`, as a caller sends them.
 
 use serde_json::Value;
 
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// The member of the last message that goes on: `content` for true, or its name; None for false.
-pub(crate) fn read_continued<'a>(fields: &mut Fields<'a>) -> Result<Option<&'a str>> {
+/// Whether the prompt ends with the opening of an assistant turn, and the member of the last message that goes on instead.
+pub(crate) fn read_ending<'a>(fields: &mut Fields<'a>) -> Result<(bool, Option<&'a str>)> {
+    let continued = read_continued(fields)?;
+    let add_generation_prompt = fields.boolean("add_generation_prompt")?;
+    if continued.is_some() && add_generation_prompt == Some(true) {
+        let problem = "a message goes on, or a new one begins; `add_generation_prompt` asks for the latter";
+        return Err(fields.invalid("continue_final_message", problem));
+    }
+    Ok((add_generation_prompt.unwrap_or(continued.is_none()), continued))
+}
+
+/// `content` for true, or the name of a member; None for false.
+fn read_continued<'a>(fields: &mut Fields<'a>) -> Result<Option<&'a str>> {
     match fields.get("continue_final_message") {
         None | Some(Value::Bool(false)) => Ok(None),
         Some(Value::Bool(true)) => Ok(Some("content")),

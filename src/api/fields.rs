@@ -54,6 +54,15 @@ impl<'a> Fields<'a> {
         self.typed(key, "an array", Value::as_array)
     }
 
+    /// An array of nothing but objects.
+    pub(crate) fn objects(&mut self, key: &'static str) -> Result<Option<&'a Vec<Value>>> {
+        let items = self.array(key)?;
+        match items.into_iter().flatten().enumerate().find(|(_, item)| !item.is_object()) {
+            Some((index, item)) => Err(self.invalid(&format!("{key}[{index}]"), expected("an object", item))),
+            None => Ok(items),
+        }
+    }
+
     pub(crate) fn object(&mut self, key: &'static str) -> Result<Option<&'a Map<String, Value>>> {
         self.typed(key, "an object", Value::as_object)
     }

@@ -22,7 +22,7 @@ pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};
 pub use sampling::Sampling;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
-pub(crate) use continued::read_continued;
+pub(crate) use continued::read_ending;
 pub(crate) use fields::Fields;
 pub(crate) use message::check_messages;
 pub(crate) use tool::{check_tools, read_tool_choice};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::continued::read_continued;
+use super::continued::read_ending;
 use super::fields::{Fields, expected};
 use super::polyfills::Polyfills;
 use super::sampling::{Sampling, read_stop};
@@ -96,12 +96,7 @@ impl ChatRequest {
         let tools = check_tools(fields)?.to_vec();
         let tool_choice = read_tool_choice(fields, &tools)?;
         fields.refuse_unsupported(&["reasoning_budget", "top_logprobs"])?;
-        let continued = read_continued(fields)?.map(str::to_owned);
-        let add_generation_prompt = fields.boolean("add_generation_prompt")?;
-        if continued.is_some() && add_generation_prompt == Some(true) {
-            let problem = "a message goes on, or a new one begins; `add_generation_prompt` asks for the latter";
-            return Err(fields.invalid("continue_final_message", problem));
-        }
+        let (add_generation_prompt, continued) = read_ending(fields)?;
         if fields.boolean("logprobs")? == Some(true) {
             return Err(fields.invalid("logprobs", "not supported by this version of llb"));
         }
@@ -132,8 +127,8 @@ impl ChatRequest {
             stop: read_stop(fields)?,
             template_kwargs: read_template_kwargs(fields)?,
             now: fields.string("now")?.map(str::to_owned),
-            add_generation_prompt: add_generation_prompt.unwrap_or(continued.is_none()),
-            continued,
+            add_generation_prompt,
+            continued: continued.map(str::to_owned),
             thinking: read_thinking(fields)?,
             parse_special_in_messages: fields.boolean("parse_special_in_messages")?.unwrap_or(false),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),

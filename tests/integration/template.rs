@@ -63,6 +63,20 @@ fn wrong_requests_are_named() {
     refused(ffi::llb_template_info, json!({ "gguf": "/no/such.gguf" }), "MODEL_NOT_FOUND", "/no/such.gguf");
     refused(ffi::llb_template_info, json!({ "chat_template": "{% for %}" }), "TEMPLATE_ERROR", "");
     refused(ffi::llb_template_render, json!({ "chat_template": "x" }), "INVALID_REQUEST", "messages: missing");
+    // What transformers refuses, with polyfills off too.
+    for (name, members) in [
+        ("messages[0]: expected an object", json!({ "messages": ["a"] })),
+        ("tools[1]: expected an object", json!({ "messages": messages, "tools": [{}, 1] })),
+        ("documents[0]: expected an object", json!({ "messages": messages, "documents": [null] })),
+        (
+            "continue_final_message: ",
+            json!({ "messages": messages, "continue_final_message": true, "add_generation_prompt": true }),
+        ),
+    ] {
+        let mut request = json!({ "chat_template": "{{ messages[0].content }}", "polyfills": { "apply_polyfills": false } });
+        request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        refused(ffi::llb_template_render, request, "INVALID_REQUEST", name);
+    }
     let raises = "{{ raise_exception('only user messages') }}";
     refused(
         ffi::llb_template_render,

@@ -1,102 +1,203 @@
-//! What the calls and the reasoning of one template look like, as data.
+//! How a model writes reasoning, text and tool calls, as data.
+//!
+//! A format says what the model's own template writes, byte for byte, in the order in which it stands there. Three readers
+//! share it: the recogniser, which takes much more than this; the constraint, which lets the sampler write exactly this;
+//! and the round trip, which proves that template and format agree. None of them knows families.
+//!
+//! ```text
+//! reply   := text | reasoning | calls, in any order
+//! calls   := section.open call (separator call)* section.close
+//! call    := its parts, one after another
+//! ```
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+/// Text of a format: written down in a family, or read off a template.
+pub type Text = Cow<'static, str>;
 
-use super::{Report, families, verify};
-use crate::error::Result;
-
-/// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own template.
-pub type Render<'a> = &'a dyn Fn(&[Value], &[Value], bool) -> Result<String>;
-
-/// The tags around a model's reasoning.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReasoningMarkers {
-    /// Opens a block, for example `<think>`.
-    pub open: Cow<'static, str>,
-    /// Closes it.
-    pub close: Cow<'static, str>,
+/// Where a format comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A family of the table.
+    Family,
+    /// Derived from renders of the template.
+    Inferred,
+    /// What our polyfill teaches.
+    Polyfill,
 }
 
-/// How a model writes tool calls and reasoning.
-///
-/// No marker may be the beginning of another one of the same format. A family is one constructor under `families/`; the
-/// recogniser knows markers and keys, never families.
+/// How a model writes a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
-    /// The family's stable name, as `output_format.family` shows it.
-    pub family: &'static str,
-    /// Stands before a call.
-    pub call_open: Cow<'static, str>,
-    /// Stands after a call.
-    pub call_close: Cow<'static, str>,
-    /// What the template writes between a marker and the call's JSON.
-    pub call_padding: Cow<'static, str>,
-    /// What the template writes between two calls.
-    pub call_separator: Cow<'static, str>,
-    /// The key that holds the function's name.
-    pub name_key: Cow<'static, str>,
-    /// The key that holds the arguments, as the template writes it.
-    pub arguments_key: Cow<'static, str>,
-    /// Other keys models use for the arguments.
-    pub arguments_aliases: &'static [&'static str],
-    /// A key whose object may hold name and arguments one level down, as in OpenAI's `{"type","function":{…}}`.
-    pub wrapper_key: Option<Cow<'static, str>>,
-    /// The tags around reasoning, if the family has them.
-    pub reasoning: Option<ReasoningMarkers>,
-    /// Whether a fenced block that holds nothing but a call of a given tool counts as that call. Small models fall back to
-    /// it even when their template teaches tags.
+    /// The family's stable name, as `output_format.family` shows it; `inferred` where there is none.
+    pub family: Text,
+    /// Where it comes from.
+    pub source: Source,
+    /// Whether a round trip through the model's own template returned what went in.
+    pub verified: bool,
+    /// The tags around reasoning, if the model has them.
+    pub reasoning: Option<Reasoning>,
+    /// Tags around visible text that are not part of it, for example `<|START_RESPONSE|>`.
+    pub wrappers: Vec<Wrapper>,
+    /// The headers of a reply that is made of several messages.
+    pub channels: Option<Channels>,
+    /// How calls are written.
+    pub calls: Option<Calls>,
+    /// Text that ends a turn or begins the next one, for example `<|eom_id|>`: left out wherever it stands.
+    pub ends: Vec<Text>,
+    /// Whether a fenced block that holds nothing but a call of a given tool counts as that call.
     pub fenced_calls: bool,
     /// Whether a reply that is one object `{"tool_calls": […], "content"}` is those calls and that content.
     pub envelope: bool,
-    /// Whether a round trip through the model's own template returned what went in.
-    pub verified: bool,
 }
 
-impl Format {
-    /// Calls as JSON between `<tool_call>` tags, reasoning between `<think>` tags.
-    pub fn hermes() -> Format {
-        families::hermes::format()
-    }
+/// The tags around a model's reasoning, without the blanks next to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reasoning {
+    /// Opens a block, for example `<think>`. Empty where only the end is ever written.
+    pub open: Text,
+    /// Closes it.
+    pub close: Text,
+    /// A call ends reasoning that is still open. Otherwise a call in reasoning counts only if the reasoning never closes.
+    pub ends_at_call: bool,
+    /// The end alone is legal: it says that there is no reasoning, or that all text before it was reasoning.
+    pub end_alone: bool,
+}
 
-    /// Calls as the polyfill for templates without tool calls writes them.
-    pub fn polyfilled() -> Format {
-        families::polyfilled::format()
-    }
+/// Tags around visible text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrapper {
+    /// Opens it.
+    pub open: Text,
+    /// Closes it; empty where nothing does.
+    pub close: Text,
+}
 
-    /// Markers the detokeniser must show even when they are control tokens.
-    pub fn markers(&self) -> Vec<&str> {
-        let mut markers = vec![&*self.call_open, &*self.call_close];
-        if let Some(reasoning) = &self.reasoning {
-            markers.extend([&*reasoning.open, &*reasoning.close]);
-        }
-        markers
-    }
+/// A reply made of messages with headers, as in harmony:
+/// `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{…}<|call|>`.
+///
+/// A header is the text from `turn` (or `header`) to `body`; its words name the channel and the recipient. The prompt ends
+/// inside the first one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Channels {
+    /// Begins a message, role included: `<|start|>assistant`.
+    pub turn: Text,
+    /// Begins or continues a header: `<|channel|>`. Empty where headers have no such mark.
+    pub header: Text,
+    /// Ends the header: `<|message|>`.
+    pub body: Text,
+    /// End a message: `<|end|>`, `<|call|>`, `<|return|>`.
+    pub ends: Vec<Text>,
+    /// Stands before the recipient: `to=`. Empty where the header is nothing but the recipient.
+    pub recipient: Text,
+    /// Stands before a function's name in the recipient: `functions.`; may be empty.
+    pub function: Text,
+    /// Channels or recipients whose body is reasoning: `analysis`.
+    pub reasoning: Vec<Text>,
+    /// Channels or recipients whose body is visible text: `final`, `commentary`.
+    pub content: Vec<Text>,
+}
 
-    /// Whether a prompt ends inside a reasoning block that its generation prompt opened.
-    pub fn opens_reasoning(&self, prompt: &str) -> bool {
-        self.reasoning.as_ref().is_some_and(|markers| prompt.trim_end().ends_with(&*markers.open))
-    }
+/// How calls are written, exactly as the template writes them, blanks included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Calls {
+    /// Stands before the first call, with the bracket of a list if there is one: `<TOOLCALL>[`. May be empty.
+    pub open: Text,
+    /// Stands after the last one: `]</TOOLCALL>`. May be empty.
+    pub close: Text,
+    /// Stands between two calls.
+    pub separator: Text,
+    /// One call. A JSON object is parts like any other: `{"name": "`, Name, `", "arguments": `, Arguments, `}`.
+    pub call: Vec<Part>,
+    /// Whether the template writes more than one call in a turn.
+    pub parallel: bool,
+}
 
-    /// Finds the format a template writes by rendering.
-    ///
-    /// `render(messages, tools, add_generation_prompt)` renders a conversation with the model's own template. A family is
-    /// taken only when every required row of [`Format::round_trip`] comes back exactly.
-    pub fn detect(render: Render<'_>) -> Option<Format> {
-        families::all()
-            .into_iter()
-            .find_map(|format| format.round_trip(render).accepted().then_some(Format { verified: true, ..format }))
-    }
+/// A piece of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// The template's own text.
+    Text(Text),
+    /// The function's name.
+    Name,
+    /// The call's id.
+    Id(IdForm),
+    /// The arguments.
+    Arguments(Encoding),
+}
 
-    /// Renders histories with calls, parses the assistant's part back, and says row by row whether it came back.
-    ///
-    /// Names, ids and values are rare strings of our own, so that nothing a template prints by itself can pass for them.
-    pub fn round_trip(&self, render: Render<'_>) -> Report {
-        verify::round_trip(self, render)
-    }
+/// What ids look like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdForm {
+    /// Any text without blanks and quotes.
+    Free,
+    /// Exactly so many letters and digits.
+    Alphanumeric(usize),
+    /// The position of the call in the turn, counted from this number.
+    Index(usize),
+    /// `functions.f:0`: text, name, text, position from 0. The id is the whole; there is no Name part beside it.
+    Named {
+        /// Before the name.
+        prefix: Text,
+        /// Between name and position.
+        infix: Text,
+    },
+}
 
-    pub(super) fn is_arguments_key(&self, key: &str) -> bool {
-        key == self.arguments_key || self.arguments_aliases.contains(&key)
-    }
+/// How arguments are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Encoding {
+    /// A JSON object.
+    Json,
+    /// A JSON string that holds a JSON object.
+    JsonText,
+    /// One element a parameter: `<parameter=a>\n1\n</parameter>`. Strings are raw text, other values JSON.
+    Tagged(Tagged),
+    /// Nested elements: objects are elements named by their keys, arrays repeat `<item>`. Every tag has this prefix.
+    Elements {
+        /// Stands before every tag: `]<]minimax[>[`.
+        prefix: Text,
+        /// The element of an array.
+        item: Text,
+    },
+    /// An object with bare keys and quotes of its own, braces included: `{a:1,b:<|"|>x<|"|>}`.
+    Pairs {
+        /// Stands on both sides of a string.
+        quote: Text,
+    },
+    /// Python's keyword arguments, without the parentheses: `a=1, b='x'`.
+    Python,
+}
+
+/// Arguments with one element a parameter: `open` KEY `after_key` VALUE `close`, and `separator` between two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tagged {
+    /// `<parameter=`
+    pub open: Text,
+    /// `>\n`; up to the type where the element names it: `" string="`
+    pub after_key: Text,
+    /// Where the element names the value's type: how, and what follows it.
+    pub kind: Option<Kind>,
+    /// `\n</parameter>\n`
+    pub close: Text,
+    /// Between two parameters.
+    pub separator: Text,
+}
+
+/// The type of a value, as an attribute of its element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// What the attribute says.
+    pub form: KindForm,
+    /// Stands between it and the value: `">`
+    pub after: Text,
+}
+
+/// What an attribute says about a value's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KindForm {
+    /// `true` for strings, `false` for JSON.
+    IsString,
+    /// JSON's name of the type: `string`, `number`, `boolean`, `object`, `array`, `null`.
+    TypeName,
 }

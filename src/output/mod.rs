@@ -5,8 +5,11 @@
 //! repaired or guessed is listed as a diagnostic. Enforcing schemas is the sampler's business, not this module's.
 
 mod call;
-mod families;
-mod format;
+pub mod format;
+mod legacy;
+mod legacy_families;
+mod read;
+
 mod message;
 mod partial_json;
 mod recogniser;
@@ -15,7 +18,7 @@ mod recogniser;
 mod tests;
 mod verify;
 
-pub use format::{Format, ReasoningMarkers, Render};
+pub use legacy::{Format, ReasoningMarkers, Render};
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};
 pub use recogniser::{Recogniser, RecogniserInput};
 pub use verify::{Report, Row, Verdict};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::format::Render;
+use super::legacy::Render;
 use super::{Format, Recogniser, RecogniserInput};
 use crate::error::Result;
 

@@ -1,0 +1,32 @@
+//! Arguments in every encoding -> the text of one JSON object, character by character.
+//!
+//! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
+
+/// What a character meant to a reader of arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It belongs to the arguments, or may.
+    More,
+    /// It closed the arguments: the bracket that opened them is balanced.
+    Done,
+    /// The arguments ended before this text (the characters held, this one included), which is not theirs.
+    Ended(String),
+    /// These are no arguments. Only before anything was given out; what the reader was fed goes back to the text.
+    Broken,
+}
+
+/// Reads arguments in one encoding.
+pub(super) trait Reader: std::fmt::Debug + Send {
+    /// Takes the next character. What became certain of the JSON text is appended to `out`, never cut inside an escape.
+    fn step(&mut self, c: char, out: &mut String) -> Step;
+
+    /// The output ends here. Closes what is open as well as it can, so that `out` completes the JSON object where the
+    /// text allows it; false when the arguments were cut off.
+    fn finish(&mut self, out: &mut String) -> bool;
+
+    /// Whether it is certain that these are arguments: their first bracket, or the first key with what follows it.
+    fn is_certain(&self) -> bool;
+
+    /// Diagnostic codes of what was relaxed so far, each with a few words for people. Taken, not repeated.
+    fn take_notes(&mut self) -> Vec<(&'static str, String)>;
+}

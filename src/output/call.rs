@@ -3,7 +3,7 @@
 //! In: the characters from the opening brace on. Out: the name, and the arguments' text as soon as it may be shown. Never
 //! gives out anything before name and arguments are both known to be there; never judges whether the tool exists.
 
-use super::Format;
+use super::format::Part;
 use super::partial_json::{Container, Event, Scanner};
 
 /// Where the object stands after a character.
@@ -17,10 +17,71 @@ pub(super) enum Progress {
     Broken,
 }
 
+/// The members of a call's object that mean something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// None where the function's name is itself the key of the arguments: `{"f": {"a": 1}}`.
+    name: Option<String>,
+    arguments: String,
+    id: Option<String>,
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys { name: Some("name".to_owned()), arguments: "arguments".to_owned(), id: None }
+    }
+}
+
+impl Keys {
+    /// The keys of a call that is one JSON object; None if it is written in another way.
+    pub(super) fn of(call: &[Part]) -> Option<Keys> {
+        let mut before = "";
+        let (mut name, mut arguments, mut id) = (None, None, None);
+        for part in call {
+            match part {
+                Part::Text(text) => before = text,
+                Part::Name => name = Some(last_key(before)),
+                Part::Arguments(_) => arguments = Some(last_key(before)),
+                Part::Id(_) => id = last_key(before),
+            }
+        }
+        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if text.contains("{\"") || text.contains("{ \"")));
+        if !in_object {
+            return None;
+        }
+        match (name?, arguments?) {
+            (Some(name), Some(arguments)) => Some(Keys { name: Some(name), arguments, id }),
+            // The text between the name and the arguments is the end of a key.
+            (None, _) => Some(Keys { name: None, arguments: "arguments".to_owned(), id }),
+            (Some(_), None) => None,
+        }
+    }
+
+    fn is_name(&self, key: &str) -> bool {
+        matches!(key, "name" | "tool_name") || self.name.as_deref() == Some(key)
+    }
+
+    fn is_arguments(&self, key: &str) -> bool {
+        matches!(key, "arguments" | "parameters") || self.arguments == key
+    }
+
+    fn is_id(&self, key: &str) -> bool {
+        matches!(key, "id" | "tool_call_id") || self.id.as_deref() == Some(key)
+    }
+}
+
+/// The key that stands at the end of this text, before a value or the quote of one.
+fn last_key(text: &str) -> Option<String> {
+    let text = text.trim_end().trim_end_matches('"').trim_end().strip_suffix(':')?.trim_end().strip_suffix('"')?;
+    let (_, key) = text.rsplit_once('"')?;
+    (!key.is_empty()).then(|| key.to_owned())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
     Name,
     Arguments,
+    Id,
     Wrapper,
     Other,
 }
@@ -42,6 +103,7 @@ pub(super) struct CallObject {
     /// A key stood at the level that says nothing about a call.
     foreign_key: bool,
     name: Option<String>,
+    id: Option<String>,
     kind: Option<Kind>,
     open: bool,
     arguments: String,
@@ -57,6 +119,7 @@ impl CallObject {
             field: Field::Other,
             foreign_key: false,
             name: None,
+            id: None,
             kind: None,
             open: false,
             arguments: String::new(),
@@ -68,6 +131,11 @@ impl CallObject {
     /// The function's name, once it is complete.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// The call's id, if it has one and it is complete.
+    pub(super) fn id(&self) -> Option<&str> {
+        self.id.as_deref()
     }
 
     /// What the arguments turned out to be, once they have begun.
@@ -103,13 +171,18 @@ impl CallObject {
         std::mem::take(&mut self.after)
     }
 
-    /// Diagnostic codes of what was relaxed.
-    pub(super) fn notes(&self) -> impl Iterator<Item = &'static str> {
-        let python = self.scanner.faults().python.then_some("python_literals");
-        self.notes.iter().copied().chain(python)
+    /// Diagnostic codes of what was relaxed, with a few words; taken, not repeated.
+    pub(super) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+        let python = self.scanner.take_python().then_some("python_literals");
+        let words = |code| match code {
+            "arguments_null" => "the arguments were null and became an empty object",
+            "arguments_string_unwrapped" => "the arguments were a string that holds an object",
+            _ => "the call was spelled as Python and was rewritten as JSON",
+        };
+        std::mem::take(&mut self.notes).into_iter().chain(python).map(|code| (code, words(code).to_owned())).collect()
     }
 
-    pub(super) fn step(&mut self, c: char, format: &Format) -> Progress {
+    pub(super) fn step(&mut self, c: char, keys: &Keys) -> Progress {
         let mut out = String::new();
         if self.scanner.ends_word(c) {
             self.scanner.close_word(&mut out);
@@ -131,7 +204,7 @@ impl CallObject {
         if after_arguments {
             self.after.push(c);
         }
-        if !self.act(event, &out, format) {
+        if !self.act(event, &out, keys) {
             return Progress::Broken;
         }
         // Inside arguments that are already being shown there is no way back: the text is kept and reported.
@@ -161,11 +234,13 @@ impl CallObject {
     }
 
     /// False when the event shows that this is no call.
-    fn act(&mut self, event: Event, out: &str, format: &Format) -> bool {
+    fn act(&mut self, event: Event, out: &str, keys: &Keys) -> bool {
         let depth = self.scanner.depth();
         match event {
             Event::None => {}
-            Event::Key if depth == self.level => self.field = self.classify(format),
+            Event::Key if depth == self.level => {
+                self.field = self.classify(keys);
+            }
             Event::Key => {}
             Event::Open(container) if depth == self.level + 1 => match (self.field, container) {
                 (Field::Name, _) => return false,
@@ -185,6 +260,9 @@ impl CallObject {
                     }
                     self.name = Some(self.scanner.text().to_owned());
                 }
+                if self.field == Field::Id && !self.scanner.text().is_empty() {
+                    self.id = Some(self.scanner.text().to_owned());
+                }
                 self.end_value();
             }
             Event::StringEnd => {}
@@ -195,16 +273,21 @@ impl CallObject {
         true
     }
 
-    fn classify(&mut self, format: &Format) -> Field {
+    fn classify(&mut self, keys: &Keys) -> Field {
         let key = self.scanner.text();
-        if key == format.name_key && self.name.is_none() {
+        if keys.is_name(key) && self.name.is_none() {
             Field::Name
-        } else if format.is_arguments_key(key) && self.kind.is_none() {
+        } else if keys.is_arguments(key) && self.kind.is_none() {
             Field::Arguments
-        } else if self.level == 1 && self.name.is_none() && format.wrapper_key.as_deref() == Some(key) {
+        } else if keys.is_id(key) {
+            Field::Id
+        } else if self.level == 1 && self.name.is_none() && key == "function" {
             Field::Wrapper
+        } else if keys.name.is_none() && self.name.is_none() && self.level == 1 {
+            self.name = Some(key.to_owned());
+            Field::Arguments
         } else {
-            self.foreign_key |= !matches!(key, "type" | "id");
+            self.foreign_key |= key != "type";
             Field::Other
         }
     }

@@ -134,6 +134,11 @@ impl Scanner {
         self.faults.syntax = false;
     }
 
+    /// Whether Python's spelling was rewritten since this was asked last.
+    pub(super) fn take_python(&mut self) -> bool {
+        std::mem::take(&mut self.faults.python)
+    }
+
     /// Ends the number or literal that is open.
     pub(super) fn close_word(&mut self, out: &mut String) {
         let Some(word) = self.word.take() else { return };

@@ -4,20 +4,32 @@
 //! next to one, and a call up to its commit point are held back; everything else goes out at once and is never taken back.
 //! Held text is decided once, as a whole: the work is linear in the text.
 
+mod between;
+mod call_reader;
+mod candidate;
 mod committed;
 mod ending;
 mod envelope;
 mod fenced;
-mod tagged;
+mod header;
+mod markers;
+mod plan;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
+use self::between::Gap;
+use self::call_reader::Tools;
+use self::candidate::Candidate;
 use self::envelope::Envelope;
 use self::fenced::Fence;
-use self::tagged::{Candidate, Gap, Opened};
-use super::Format;
+use self::header::Header;
+use self::markers::{Found, Markers};
+use self::plan::Plan;
+use super::families;
+use super::format::{Channels, Format, Reasoning, Text};
 use super::message::{Delta, Diagnostic, Parsed};
 
 const FENCE: &str = "```";
@@ -32,12 +44,11 @@ pub struct RecogniserInput<'a> {
     pub tools: &'a [Value],
     /// There are tools, and `tool_choice` is not `none`. Otherwise call markup is ordinary text.
     pub calls_allowed: bool,
-    /// The generation prompt ended inside an open reasoning block. Text the prompt already holds of that block, or of the
-    /// reply, is pushed first, like text that was generated.
-    pub reasoning_open: bool,
+    /// Reasoning is told apart from content. Otherwise it stays in the content, tags included.
+    pub reasoning: bool,
     /// More than one call was asked for; a second call is recognised all the same, and reported.
     pub parallel: bool,
-    /// Makes the id of each call.
+    /// Makes the id of a call that brings none.
     pub new_id: Box<dyn FnMut() -> String + Send>,
 }
 
@@ -45,14 +56,26 @@ pub struct RecogniserInput<'a> {
 enum Place {
     Content,
     Reasoning,
+    /// In a message to somebody else: not part of the reply.
+    Elsewhere,
+    /// In a message to a function that is not arguments as this model writes them: all of it is the call's arguments.
+    Arguments(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marker {
-    CallOpen,
+    /// The index of an opener of the plan.
+    CallOpen(usize),
     CallClose,
     ReasoningOpen,
     ReasoningClose,
+    Wrapper,
+    /// Ends a turn or a message.
+    End,
+    /// Begins a message.
+    Turn,
+    /// Begins the header of a message, or a part of it.
+    Header,
     Fence,
 }
 
@@ -69,28 +92,44 @@ enum Failed {
 enum State {
     /// Text, with or without the beginning of a marker.
     Text,
-    /// Behind an opening tag, before the object.
-    Opened(Opened),
-    /// Inside the object.
-    Object(Box<Candidate>),
-    /// Behind an object, where the closing tag is due.
-    Closing(Gap),
+    /// In the header of a message.
+    Header(Header),
+    /// Behind a tag that may begin a call, or in one.
+    Call(Box<Candidate>),
+    /// Behind a call.
+    Between(Gap),
     /// Behind the backticks of a fence, before the object.
     Fence(Fence),
-    /// Inside the object of a fence.
-    FenceObject(Box<Candidate>),
     /// Behind the object of a fence, where its end is due.
-    FenceEnd(Box<Candidate>),
+    FenceEnd(Box<Fence>),
     /// Inside an object that may be the whole reply, with its calls in it.
     Envelope(Box<Envelope>),
     /// A whole call inside reasoning: a call if the reasoning never closes, text if it does.
-    Suspended(Gap),
+    Suspended { held: String, tail: String },
+}
+
+/// The request's tools by name, with the schemas of their arguments.
+#[derive(Debug, Default)]
+struct Given(HashMap<String, Option<Value>>);
+
+impl Tools for Given {
+    fn schema(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)?.as_ref()
+    }
 }
 
 /// Recognises reasoning and calls in a model's output.
 pub struct Recogniser {
-    format: Option<Format>,
-    tools: HashSet<String>,
+    plan: Arc<Plan>,
+    followers: Arc<[Text]>,
+    markers: Markers,
+    reasoning: Option<Reasoning>,
+    /// The tags of reasoning that is not told apart.
+    untold: Option<Reasoning>,
+    channels: Option<Channels>,
+    fenced_calls: bool,
+    envelope: bool,
+    tools: Given,
     calls_allowed: bool,
     parallel: bool,
     new_id: Box<dyn FnMut() -> String + Send>,
@@ -104,12 +143,17 @@ pub struct Recogniser {
     /// Only blanks since the last marker.
     after_marker: bool,
     line_start: bool,
-    /// The reasoning block under way: was it opened by the model, is it still empty.
+    /// The reasoning block under way: was it opened by the model, is it still empty, was it opened twice.
     opened_by_tag: bool,
     block_empty: bool,
+    opened_twice: bool,
     failed: Failed,
     owed_close: bool,
     opened_as_text: bool,
+    /// A message whose header was shown, because reasoning is not told apart.
+    shown_header: bool,
+    /// The prompt's part of the reply is being read.
+    priming: bool,
     /// At the end of the text: what was suspended is read again, now as calls.
     replaying: bool,
 
@@ -121,39 +165,97 @@ impl Recogniser {
     /// A recogniser at the start of a reply.
     pub fn new(input: RecogniserInput<'_>) -> Recogniser {
         let tools = input.tools.iter().filter_map(|tool| {
-            let name = tool.get("function").unwrap_or(tool).get("name")?;
-            name.as_str().map(str::to_owned)
+            let function = tool.get("function").unwrap_or(tool);
+            Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
         });
-        let reasons = input.format.is_some_and(|format| format.reasoning.is_some());
-        let reasoning_open = input.reasoning_open && reasons;
+        let format = input.format;
+        let plan = format.map(|format| Plan::new(format, &families::calls())).unwrap_or_default();
+        let told = format.and_then(|format| format.reasoning.clone());
+        let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
+        let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref())).unwrap_or_default();
+        let always_reasons = reasoning.as_ref().is_some_and(|reasoning| reasoning.open.is_empty());
         Recogniser {
-            format: input.format.cloned(),
-            tools: tools.collect(),
-            calls_allowed: input.calls_allowed && input.format.is_some(),
+            followers: plan.followers().into(),
+            plan: Arc::new(plan),
+            markers,
+            reasoning,
+            untold,
+            channels: format.and_then(|format| format.channels.clone()),
+            fenced_calls: format.is_some_and(|format| format.fenced_calls),
+            envelope: format.is_some_and(|format| format.envelope),
+            tools: Given(tools.collect()),
+            calls_allowed: input.calls_allowed && format.is_some_and(|format| format.calls.is_some()),
             parallel: input.parallel,
             new_id: input.new_id,
-            place: if reasoning_open { Place::Reasoning } else { Place::Content },
+            place: if always_reasons { Place::Reasoning } else { Place::Content },
             state: State::Text,
             tail: String::new(),
             blanks: String::new(),
-            after_marker: reasoning_open,
+            after_marker: always_reasons,
             line_start: true,
             opened_by_tag: false,
             block_empty: true,
+            opened_twice: false,
             failed: Failed::No,
             owed_close: false,
             opened_as_text: false,
+            shown_header: false,
+            priming: false,
             replaying: false,
             deltas: Vec::new(),
             parsed: Parsed { complete: true, ..Parsed::default() },
         }
     }
 
+    /// Reads what the prompt already holds of the reply: a reasoning block or a header that its generation prompt opens,
+    /// and text that the reply continues. `shown` says whether that text belongs to the message.
+    pub fn prime(&mut self, turn: &str, shown: bool) {
+        if let Some(tags) = self.untold.clone() {
+            return self.prime_untold(turn, &tags, shown);
+        }
+        let allowed = std::mem::take(&mut self.calls_allowed);
+        self.priming = true;
+        self.again(turn);
+        let tail = std::mem::take(&mut self.tail);
+        self.text_all(&tail);
+        self.calls_allowed = allowed;
+        self.priming = false;
+        self.opened_by_tag = false;
+        self.failed = Failed::No;
+        self.owed_close = false;
+        self.parsed.diagnostics.clear();
+        self.deltas.clear();
+        if !shown {
+            self.blanks.clear();
+            self.parsed.content.clear();
+            self.parsed.reasoning = None;
+        }
+    }
+
+    /// Reasoning stays in the content: of the prompt's part, all from the tag that is still open.
+    fn prime_untold(&mut self, turn: &str, tags: &Reasoning, shown: bool) {
+        let open = if tags.open.is_empty() { None } else { turn.rfind(&*tags.open) };
+        let open = open.filter(|at| !turn[*at..].contains(&*tags.close));
+        let text = match open {
+            Some(at) => &turn[at..],
+            None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
+        };
+        if let (Some(channels), true) = (&self.channels, open.is_none())
+            && turn.ends_with(&*channels.turn)
+        {
+            self.state = State::Header(Header::default());
+            return;
+        }
+        self.again(text);
+        self.deltas.clear();
+        if !shown && open.is_none() {
+            self.parsed.content.clear();
+        }
+    }
+
     /// Takes the next piece of text, however it was cut, and returns what became certain by it.
     pub fn push(&mut self, text: &str) -> Vec<Delta> {
-        for c in text.chars() {
-            self.step(c);
-        }
+        self.again(text);
         std::mem::take(&mut self.deltas)
     }
 
@@ -170,94 +272,135 @@ impl Recogniser {
     fn step(&mut self, c: char) {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Text if c == '{' && self.may_open_envelope() => self.open_envelope(c),
+            State::Text if self.plan.opens_bare(c) && self.may_open_bare() => self.open_bare(c),
             State::Text => self.text_step(c),
+            State::Header(header) => self.header_step(header, c),
+            State::Call(candidate) => self.candidate_step(candidate, c),
+            State::Between(gap) => self.between_step(gap, c),
             State::Envelope(envelope) => self.envelope_step(envelope, c),
-            State::Opened(opened) => self.opened_step(opened, c),
-            State::Object(candidate) => self.object_step(candidate, c),
-            State::Closing(gap) => self.closing_step(gap, c),
             State::Fence(fence) => self.fence_step(fence, c),
-            State::FenceObject(candidate) => self.fence_object_step(candidate, c),
-            State::FenceEnd(candidate) => self.fence_end_step(candidate, c),
-            State::Suspended(gap) => self.suspended_step(gap, c),
+            State::FenceEnd(fence) => self.fence_end_step(fence, c),
+            State::Suspended { held, tail } => self.suspended_step(held, tail, c),
         }
     }
 
     // Text and markers.
 
     fn text_step(&mut self, c: char) {
+        if self.tail.is_empty() && !self.markers.may_begin(c) {
+            return self.text(c);
+        }
         self.tail.push(c);
-        loop {
-            match self.find_marker() {
-                Match::Whole(marker) => {
-                    let text = std::mem::take(&mut self.tail);
-                    self.on_marker(marker, &text);
-                    return;
-                }
-                Match::Beginning => return,
-                Match::No => {}
+        let (content, line_start) = (self.place == Place::Content, self.line_start);
+        let fence = content && line_start && self.fenced_calls && self.calls_allowed;
+        let found = self.markers.find(&self.tail, |marker| match marker {
+            Marker::CallClose | Marker::Wrapper => content,
+            Marker::Fence => fence,
+            _ => true,
+        });
+        match found {
+            Found::Whole(marker, length) => {
+                let tail = std::mem::take(&mut self.tail);
+                let (text, rest) = tail.split_at(length);
+                self.on_marker(marker, text);
+                self.again(rest);
             }
-            let first = self.tail.remove(0);
-            self.text(first);
-            if self.tail.is_empty() {
-                return;
+            Found::Beginning => {}
+            Found::No => {
+                let tail = std::mem::take(&mut self.tail);
+                let mut rest = tail.chars();
+                if let Some(first) = rest.next() {
+                    self.text(first);
+                }
+                self.again(rest.as_str());
             }
         }
     }
 
-    fn find_marker(&self) -> Match {
-        let Some(format) = &self.format else { return Match::No };
-        let reasoning = format.reasoning.as_ref();
-        let content = self.place == Place::Content;
-        let fence = content && self.calls_allowed && format.fenced_calls && self.line_start;
-        let markers = [
-            (Marker::CallOpen, Some(&*format.call_open)),
-            (Marker::CallClose, content.then_some(&*format.call_close)),
-            (Marker::ReasoningOpen, reasoning.map(|markers| &*markers.open)),
-            (Marker::ReasoningClose, reasoning.map(|markers| &*markers.close)),
-            (Marker::Fence, fence.then_some(FENCE)),
-        ];
-        best(&self.tail, markers.into_iter().filter_map(|(marker, text)| Some((marker, text?))))
-    }
-
     fn on_marker(&mut self, marker: Marker, text: &str) {
         match (self.place, marker) {
-            (_, Marker::CallOpen) if self.calls_allowed => {
-                let mut held = std::mem::take(&mut self.blanks);
-                held.push_str(text);
-                self.state = State::Opened(Opened { held, tail: String::new(), array: false, tags: 1 });
+            (Place::Elsewhere | Place::Arguments(_), Marker::End | Marker::Turn | Marker::Header) => {
+                self.leave_message();
+                self.on_marker(marker, text);
             }
-            (_, Marker::CallOpen) => {
+            (Place::Elsewhere | Place::Arguments(_), _) => self.text_all(text),
+            (_, Marker::CallOpen(opener)) if self.calls_allowed => self.open_call(opener, text),
+            (_, Marker::CallOpen(_)) => {
                 self.text_all(text);
                 self.opened_as_text = true;
             }
             (_, Marker::CallClose) => self.stray_close(text),
-            (Place::Content, Marker::Fence) => {
+            (_, Marker::Fence) => {
                 let mut held = std::mem::take(&mut self.blanks);
                 held.push_str(text);
-                self.state = State::Fence(Fence { held, language: String::new(), named: false });
+                self.state = State::Fence(Fence::new(held));
             }
+            (_, Marker::Wrapper) => self.marker_passed(),
+            (_, Marker::End) => self.message_ended(text),
+            (_, Marker::Turn) => self.open_header(String::new(), text),
+            (_, Marker::Header) => self.open_header(text.to_owned(), ""),
             (Place::Content, Marker::ReasoningOpen) => {
                 let first =
                     self.parsed.content.is_empty() && self.parsed.reasoning.is_none() && self.parsed.tool_calls.is_empty();
                 if !first {
                     self.note("reasoning_reopened", "reasoning was opened after the answer had begun");
                 }
-                self.place = Place::Reasoning;
                 self.opened_by_tag = true;
-                self.block_empty = true;
+                self.begin_reasoning();
+            }
+            (Place::Reasoning, Marker::ReasoningOpen) if self.block_empty => {
+                self.opened_twice = !self.opened_by_tag;
                 self.marker_passed();
             }
-            (Place::Reasoning, Marker::ReasoningOpen) if self.block_empty => self.marker_passed(),
             (Place::Reasoning, Marker::ReasoningClose) => {
+                if self.block_empty && std::mem::take(&mut self.opened_twice) {
+                    // A block that holds nothing but its own tag: all that the model said.
+                    let open = self.reasoning.as_ref().map(|tags| tags.open.clone()).unwrap_or_default();
+                    self.emit(&open);
+                }
                 self.place = Place::Content;
                 self.marker_passed();
             }
             (Place::Content, Marker::ReasoningClose) => {
+                let alone = self.reasoning.as_ref().is_some_and(|tags| tags.end_alone);
+                if self.priming || (alone && self.parsed.content.is_empty()) {
+                    return self.marker_passed();
+                }
                 self.text_all(text);
                 self.note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text"));
             }
             (Place::Reasoning, _) => self.text_all(text),
         }
+    }
+
+    /// A message that is not part of the text ends.
+    fn leave_message(&mut self) {
+        if let Place::Arguments(_) = self.place {
+            self.note("arguments_invalid_json", "the message to the function is not a JSON object");
+        }
+        if self.place != Place::Reasoning {
+            self.place = Place::Content;
+        }
+    }
+
+    fn begin_reasoning(&mut self) {
+        self.place = Place::Reasoning;
+        self.block_empty = true;
+        self.opened_twice = false;
+        self.marker_passed();
+    }
+
+    fn message_ended(&mut self, text: &str) {
+        if std::mem::take(&mut self.shown_header) {
+            self.text_all(text);
+            return self.marker_passed();
+        }
+        if self.channels.is_some() {
+            self.place = Place::Content;
+        } else if self.reasoning.as_ref().is_none_or(|tags| !tags.open.contains(text) && !tags.close.contains(text)) {
+            self.note("eog_text_removed", &format!("`{text}` ends a turn and was left out"));
+        }
+        self.marker_passed();
     }
 
     fn stray_close(&mut self, text: &str) {
@@ -305,8 +448,10 @@ impl Recogniser {
         }
         self.line_start = false;
         self.after_marker = false;
-        let blanks = std::mem::take(&mut self.blanks);
-        self.emit(&blanks);
+        if !self.blanks.is_empty() {
+            let blanks = std::mem::take(&mut self.blanks);
+            self.emit(&blanks);
+        }
         self.emit(c.encode_utf8(&mut [0; 4]));
     }
 
@@ -315,6 +460,11 @@ impl Recogniser {
             return;
         }
         match self.place {
+            Place::Elsewhere => match self.parsed.leftover.last_mut() {
+                Some(last) => last.push_str(text),
+                None => self.parsed.leftover.push(text.to_owned()),
+            },
+            Place::Arguments(index) => self.arguments(index, text),
             Place::Content => {
                 self.parsed.content.push_str(text);
                 match self.deltas.last_mut() {
@@ -339,13 +489,14 @@ impl Recogniser {
         }
     }
 
-    /// Returns held text to the text around it. It is not read again; only its last character, the one that decided, may
-    /// begin something new.
-    fn give_back(&mut self, held: &str) {
-        if let Some((at, last)) = held.char_indices().next_back() {
-            self.text_all(&held[..at]);
-            self.step(last);
+    /// Returns held text to the text around it. It is not read again, but for its end, which may begin something new.
+    fn give_back(&mut self, held: &str, again: usize) {
+        let mut at = held.len().saturating_sub(again);
+        while !held.is_char_boundary(at) {
+            at -= 1;
         }
+        self.text_all(&held[..at]);
+        self.again(&held[at..]);
     }
 
     /// Reads text again that no state wants: never more than a marker's beginning or the few characters of a gap.
@@ -357,18 +508,21 @@ impl Recogniser {
 
     // Calls in reasoning.
 
-    fn suspended_step(&mut self, mut gap: Gap, c: char) {
-        let close = self.format.as_ref().and_then(|format| format.reasoning.as_ref()).map(|markers| &*markers.close);
-        let Some(close) = close else { return };
-        gap.tail.push(c);
-        while !gap.tail.is_empty() && !close.starts_with(&gap.tail) {
-            gap.held.push(gap.tail.remove(0));
+    fn suspended_step(&mut self, mut held: String, mut tail: String, c: char) {
+        let close = self.reasoning.as_ref().map(|tags| tags.close.clone()).unwrap_or_default();
+        let ends = self.channels.as_ref().map(|channels| channels.ends.clone()).unwrap_or_default();
+        tail.push(c);
+        let begins = |tail: &str| close.starts_with(tail) || ends.iter().any(|end| end.starts_with(tail));
+        while !tail.is_empty() && !begins(&tail) {
+            held.push(tail.remove(0));
         }
-        if gap.tail == close {
-            self.text_all(&gap.held);
-            self.on_marker(Marker::ReasoningClose, &gap.tail);
+        if !tail.is_empty() && (*tail == *close || ends.iter().any(|end| **end == *tail)) {
+            self.text_all(&held);
+            self.state = State::Text;
+            let marker = if *tail == *close { Marker::ReasoningClose } else { Marker::End };
+            self.on_marker(marker, &tail);
         } else {
-            self.state = State::Suspended(gap);
+            self.state = State::Suspended { held, tail };
         }
     }
 
@@ -379,24 +533,38 @@ impl Recogniser {
     }
 }
 
-/// How far the held text is a marker.
-enum Match {
-    Whole(Marker),
-    Beginning,
-    No,
-}
-
-fn best<'a>(tail: &str, markers: impl IntoIterator<Item = (Marker, &'a str)>) -> Match {
-    let mut found = Match::No;
-    for (marker, text) in markers {
-        if text == tail {
-            return Match::Whole(marker);
-        }
-        if text.starts_with(tail) {
-            found = Match::Beginning;
+/// The markers that text may hold. Of two that are spelled alike the first counts.
+fn markers(format: &Format, plan: &Plan, reasoning: Option<&Reasoning>, untold: Option<&Reasoning>) -> Markers {
+    let mut markers = Markers::default();
+    if let Some(tags) = reasoning {
+        markers.add(Marker::ReasoningOpen, &tags.open);
+        markers.add(Marker::ReasoningClose, &tags.close);
+    }
+    for (index, opener) in plan.openers.iter().enumerate() {
+        markers.add(Marker::CallOpen(index), &opener.tag);
+    }
+    for wrapper in &format.wrappers {
+        markers.add(Marker::Wrapper, &wrapper.open);
+        markers.add(Marker::Wrapper, &wrapper.close);
+    }
+    if let Some(channels) = &format.channels {
+        markers.add(Marker::Turn, &channels.turn);
+        markers.add(Marker::Header, &channels.header);
+        for end in &channels.ends {
+            markers.add(Marker::End, end);
         }
     }
-    found
+    let tagged = |end: &str| untold.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end));
+    for end in format.ends.iter().filter(|end| !tagged(end)) {
+        markers.add(Marker::End, end);
+    }
+    for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
+        markers.add(Marker::CallClose, closer);
+    }
+    if format.fenced_calls {
+        markers.add(Marker::Fence, FENCE);
+    }
+    markers
 }
 
 fn is_blank(c: char) -> bool {

@@ -2,6 +2,10 @@
 //!
 //! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
 
+mod json;
+
+pub(super) use json::JsonReader;
+
 /// What a character meant to a reader of arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
@@ -26,6 +30,11 @@ pub(super) trait Reader: std::fmt::Debug + Send {
 
     /// Whether it is certain that these are arguments: their first bracket, or the first key with what follows it.
     fn is_certain(&self) -> bool;
+
+    /// Whether a tag standing here would be none of the arguments' own text: they have no place for it outside of strings.
+    fn is_between_values(&self) -> bool {
+        false
+    }
 
     /// Diagnostic codes of what was relaxed so far, each with a few words for people. Taken, not repeated.
     fn take_notes(&mut self) -> Vec<(&'static str, String)>;

@@ -1,28 +1,26 @@
 //! The end of the text: whatever is still held is decided now.
 
-use super::tagged::Candidate;
+use std::sync::Arc;
+
+use super::candidate::Candidate;
+use super::plan::Item;
 use super::{Place, Recogniser, State};
-use crate::output::call::{CallObject, Kind, Progress};
+use crate::output::call::{CallObject, Keys, Kind, Progress};
 
 impl Recogniser {
     /// Decides what is held. What was suspended is read again first, once.
     pub(super) fn end(&mut self) {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Text => {}
-            State::Opened(opened) => {
-                if opened.array || !opened.tail.is_empty() {
-                    self.cut_off(opened.held + &opened.tail);
-                } else {
-                    self.note("dangling_marker", "an opening tag at the end of the text was left out");
-                    self.marker_passed();
-                }
-            }
-            State::Object(candidate) => self.end_object(candidate),
-            State::Closing(gap) => {
+            State::Header(header) if self.parsed.content.is_empty() && !header.is_marked() => self.not_a_header(&header),
+            State::Header(_) => {}
+            State::Call(candidate) => self.end_call(candidate),
+            State::Between(gap) => {
                 let rest = gap.held.trim();
-                let expected = if gap.array { "]" } else { "" };
-                if rest.is_empty() || rest == expected {
-                    self.note("missing_end_marker", "the call has no closing tag");
+                if rest.is_empty() || matches!(rest, "]" | ")" | ")]") {
+                    if self.plan.closes && !gap.closed {
+                        self.note("missing_end_marker", "the call has no closing tag");
+                    }
                 } else {
                     self.leave_gap(&gap);
                 }
@@ -31,22 +29,24 @@ impl Recogniser {
             State::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
             State::Envelope(envelope) => self.text_all(&envelope.held),
             State::Fence(fence) => self.text_all(&fence.held),
-            State::FenceObject(candidate) => self.text_all(&candidate.held),
-            State::FenceEnd(candidate) => {
+            State::FenceEnd(fence) => {
                 self.note("missing_end_marker", "the fenced call's block is not closed");
-                self.commit_fence(candidate);
+                self.commit_fence(fence);
             }
-            State::Suspended(gap) => {
+            State::Suspended { held, tail } => {
                 self.replaying = true;
-                self.again(&gap.held);
-                self.again(&gap.tail);
+                self.again(&held);
+                self.again(&tail);
                 return self.end();
             }
         }
         let tail = std::mem::take(&mut self.tail);
         self.text_all(&tail);
         let blanks = std::mem::take(&mut self.blanks);
-        self.emit(&blanks);
+        match self.place {
+            Place::Content | Place::Reasoning => self.emit(&blanks),
+            Place::Elsewhere | Place::Arguments(_) => self.leave_message(),
+        }
         if self.place == Place::Reasoning {
             self.parsed.complete = false;
             if self.opened_by_tag && self.block_empty {
@@ -57,34 +57,48 @@ impl Recogniser {
         }
     }
 
-    fn end_object(&mut self, mut candidate: Box<Candidate>) {
+    fn end_call(&mut self, mut candidate: Box<Candidate>) {
         let tail = std::mem::take(&mut candidate.tail);
-        let begun = candidate.call.kind().is_some() && !candidate.call.arguments_complete();
-        let name = candidate.call.name().map(str::to_owned);
-        if candidate.index.is_none() && begun && self.place == Place::Content {
-            // The arguments are text inside a string, which is shown only as a whole; here this is the whole.
-            candidate.index = name.map(|name| self.commit(name));
+        if candidate.index.is_none() && self.place == Place::Content {
+            // Arguments that are shown only as a whole: here this is the whole.
+            let begun = candidate.readers.iter().position(|reader| reader.has_begun() && !candidate.is_bare());
+            if let Some(at) = begun {
+                candidate.readers.swap(0, at);
+                let (name, id) = (candidate.readers[0].name().map(str::to_owned), candidate.readers[0].id().map(str::to_owned));
+                candidate.index = name.map(|name| self.commit(name, id));
+            }
         }
-        let Some(index) = candidate.index else {
-            return self.cut_off(candidate.held + &tail);
+        let (Some(index), Some(reader)) = (candidate.index, candidate.readers.first_mut()) else {
+            return self.end_undecided(&candidate);
         };
-        if candidate.call.arguments_complete() {
-            let rest = candidate.call.take_after() + &tail;
-            self.end_arguments(&mut candidate.call, index);
+        if reader.finish() {
+            let rest = reader.take_after() + &tail;
+            self.end_arguments(reader, index);
             self.note("unbalanced_wrapper", "the call's object is not closed");
             if !rest.trim().is_empty() {
                 self.parsed.leftover.push(rest);
             }
         } else {
-            candidate.call.cut();
-            self.arguments(index, &candidate.call.take_arguments());
-            self.note_relaxed(&candidate.call);
+            let fragment = reader.take_arguments();
+            self.arguments(index, &fragment);
+            self.note_relaxed(reader);
             self.note("truncated_call", "the text ends inside the call's arguments");
             self.parsed.complete = false;
             if !tail.is_empty() {
                 self.parsed.leftover.push(tail);
             }
         }
+    }
+
+    fn end_undecided(&mut self, candidate: &Candidate) {
+        if candidate.is_bare() {
+            return self.text_all(&candidate.held);
+        }
+        if candidate.is_opening_tag() {
+            self.note("dangling_marker", "an opening tag at the end of the text was left out");
+            return self.marker_passed();
+        }
+        self.cut_off(candidate.held.clone());
     }
 
     /// A call that ends before it can be told to be one.
@@ -100,18 +114,24 @@ impl Recogniser {
     /// A reply that is nothing but a call without its tags stays text, but is worth a word.
     pub(super) fn report_bare_call(&mut self) {
         let content = self.parsed.content.trim();
-        let (true, true, Some(format)) = (self.calls_allowed, content.starts_with('{'), &self.format) else { return };
+        if !self.calls_allowed || !content.starts_with('{') {
+            return;
+        }
+        let own = self.plan.shapes.iter().flat_map(|shape| shape.items.iter()).find_map(|item| match item {
+            Item::Object(keys) => Some(Arc::clone(keys)),
+            _ => None,
+        });
+        let keys = own.unwrap_or_else(|| Arc::new(Keys::default()));
         let mut call = CallObject::new();
         let mut progress = Progress::More;
         for c in content.chars() {
             if progress != Progress::More {
                 return;
             }
-            progress = call.step(c, format);
+            progress = call.step(c, &keys);
             call.take_arguments();
         }
-        let given = call.name().is_some_and(|name| self.tools.contains(name));
-        if progress == Progress::Closed && given && call.kind() == Some(Kind::Object) {
+        if progress == Progress::Closed && call.name().is_some() && call.kind() == Some(Kind::Object) {
             self.note("call_like_content", "the reply is a call without its tags; it was kept as text");
         }
     }

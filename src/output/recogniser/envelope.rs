@@ -4,9 +4,12 @@
 //! The object is held until it ends, or until a key shows that it is another one; then it is the text it always was.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::call_reader::{CallReader, Status};
+use super::plan::Item;
 use super::{Recogniser, State};
-use crate::output::call::{CallObject, Progress};
+use crate::output::call::{Keys, Progress};
 use crate::output::partial_json::{Container, Event, Scanner};
 
 const CALLS: &str = "tool_calls";
@@ -70,8 +73,7 @@ impl Envelope {
 impl Recogniser {
     /// Whether an opening brace here may open such an object: the reply has said nothing yet.
     pub(super) fn may_open_envelope(&self) -> bool {
-        let format = self.format.as_ref();
-        format.is_some_and(|format| format.envelope)
+        self.envelope
             && self.calls_allowed
             && self.place == super::Place::Content
             && self.tail.is_empty()
@@ -91,9 +93,10 @@ impl Recogniser {
                 Some(calls) => {
                     self.blanks.clear();
                     self.emit(&envelope.content);
-                    for mut call in calls {
-                        let index = self.commit(call.name().unwrap_or_default().to_owned());
-                        self.end_arguments(&mut call, index);
+                    for mut reader in calls {
+                        let name = reader.name().unwrap_or_default().to_owned();
+                        let index = self.commit(name, reader.id().map(str::to_owned));
+                        self.end_arguments(&mut reader, index);
                         self.call_closed();
                     }
                 }
@@ -106,19 +109,19 @@ impl Recogniser {
     }
 
     /// The calls in the object, if all of them are calls.
-    fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallObject>> {
-        let format = self.format.as_ref()?;
+    fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
+        let items: Arc<[Item]> = [Item::Object(Arc::new(Keys::default()))].into();
         let mut calls = Vec::with_capacity(envelope.calls.len());
         for range in &envelope.calls {
-            let mut call = CallObject::new();
-            let mut progress = Progress::More;
+            let mut reader = CallReader::new(&items, 0, false, &self.followers);
+            let mut status = Status::More;
             for c in envelope.held[range.clone()].chars() {
-                progress = call.step(c, format);
+                status = reader.step(c, &self.tools);
             }
-            if progress != Progress::Closed || call.name().is_none() {
+            if status != Status::Closed || reader.name().is_none() {
                 return None;
             }
-            calls.push(call);
+            calls.push(reader);
         }
         Some(calls)
     }

@@ -1,27 +1,45 @@
 //! Calls in a fenced block: only a block that holds one call of a given tool and nothing else. It is decided as a whole, but
 //! goes back to text as soon as it cannot be that.
 
-use super::tagged::Candidate;
+use std::sync::Arc;
+
+use super::call_reader::{CallReader, Status};
+use super::plan::Item;
 use super::{FENCE, Recogniser, State, is_blank};
-use crate::output::call::{Kind, Progress};
+use crate::output::call::Keys;
 
 /// What may stand behind the backticks.
 const LANGUAGES: [&str; 3] = ["json", "tool_call", "tool_code"];
 
-/// Backticks at the start of a line.
+/// Backticks at the start of a line, and what follows them.
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) held: String,
-    pub(super) language: String,
+    language: String,
     /// Blanks follow: the language is complete.
-    pub(super) named: bool,
+    named: bool,
+    /// The object in it.
+    reader: Option<CallReader>,
+    tail: String,
+}
+
+impl Fence {
+    pub(super) fn new(held: String) -> Fence {
+        Fence { held, language: String::new(), named: false, reader: None, tail: String::new() }
+    }
 }
 
 impl Recogniser {
     pub(super) fn fence_step(&mut self, mut fence: Fence, c: char) {
+        fence.held.push(c);
+        if fence.reader.is_some() {
+            return self.fence_object_step(fence, c);
+        }
         let known = fence.language.is_empty() || LANGUAGES.contains(&fence.language.as_str());
         if c == '{' && known {
-            return self.fence_object_step(Candidate::new(fence.held, false, false), c);
+            let items: Arc<[Item]> = [Item::Object(Arc::new(Keys::default()))].into();
+            fence.reader = Some(CallReader::new(&items, 0, false, &self.followers));
+            return self.fence_object_step(fence, c);
         }
         let fits = if is_blank(c) {
             fence.named = true;
@@ -30,55 +48,52 @@ impl Recogniser {
             fence.language.push(c);
             !fence.named && LANGUAGES.iter().any(|language| language.starts_with(&fence.language))
         };
-        fence.held.push(c);
         if fits {
             self.state = State::Fence(fence);
         } else {
-            self.give_back(&fence.held);
+            self.give_back(&fence.held, c.len_utf8());
         }
     }
 
-    pub(super) fn fence_object_step(&mut self, mut candidate: Box<Candidate>, c: char) {
-        let Some(format) = &self.format else { return };
-        candidate.held.push(c);
-        let progress = candidate.call.step(c, format);
-        let call = &candidate.call;
-        let known = call.name().is_none_or(|name| self.tools.contains(name));
-        let object = call.kind().is_none_or(|kind| kind == Kind::Object);
-        if progress == Progress::Broken || !known || !object || call.has_foreign_key() {
-            return self.give_back(&candidate.held);
+    fn fence_object_step(&mut self, mut fence: Fence, c: char) {
+        let Some(reader) = &mut fence.reader else { return };
+        let status = reader.step(c, &self.tools);
+        let known = reader.name().is_none_or(|name| self.tools.0.contains_key(name));
+        if !known || !reader.is_object() || reader.has_foreign_key() || matches!(status, Status::Broken(_)) {
+            return self.give_back(&fence.held, c.len_utf8());
         }
-        if progress == Progress::More {
-            self.state = State::FenceObject(candidate);
-        } else if call.name().is_some() && call.arguments_complete() {
-            self.state = State::FenceEnd(candidate);
+        if status == Status::More {
+            self.state = State::Fence(fence);
+        } else if reader.name().is_some() && !reader.lacks_arguments() {
+            self.state = State::FenceEnd(Box::new(fence));
         } else {
-            self.text_all(&candidate.held);
+            self.text_all(&fence.held);
         }
     }
 
-    pub(super) fn fence_end_step(&mut self, mut candidate: Box<Candidate>, c: char) {
-        let backtick = c == '`' && candidate.tail.trim_start().len() < FENCE.len();
-        if backtick || (is_blank(c) && !candidate.tail.ends_with('`')) {
-            candidate.tail.push(c);
-            if candidate.tail.ends_with(FENCE) {
-                self.commit_fence(candidate);
+    pub(super) fn fence_end_step(&mut self, mut fence: Box<Fence>, c: char) {
+        let backtick = c == '`' && fence.tail.trim_start().len() < FENCE.len();
+        if backtick || (is_blank(c) && !fence.tail.ends_with('`')) {
+            fence.tail.push(c);
+            if fence.tail.ends_with(FENCE) {
+                self.commit_fence(fence);
             } else {
-                self.state = State::FenceEnd(candidate);
+                self.state = State::FenceEnd(fence);
             }
             return;
         }
         self.note("call_like_content", "a fenced block begins with a call, but holds more; it was kept as text");
-        self.text_all(&candidate.held);
-        self.again(&candidate.tail);
+        self.text_all(&fence.held);
+        self.again(&fence.tail);
         self.again(c.encode_utf8(&mut [0; 4]));
     }
 
-    pub(super) fn commit_fence(&mut self, mut candidate: Box<Candidate>) {
-        let Some(name) = candidate.call.name().map(str::to_owned) else { return };
+    pub(super) fn commit_fence(&mut self, fence: Box<Fence>) {
+        let Some(mut reader) = fence.reader else { return };
+        let Some(name) = reader.name().map(str::to_owned) else { return };
         self.note("fenced_call", &format!("a fenced block that holds a call of `{name}` was taken as that call"));
-        let index = self.commit(name);
-        self.end_arguments(&mut candidate.call, index);
+        let index = self.commit(name, reader.id().map(str::to_owned));
+        self.end_arguments(&mut reader, index);
         self.call_closed();
     }
 }

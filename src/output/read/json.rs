@@ -1,0 +1,106 @@
+//! A JSON object, or a JSON string that holds one.
+
+use super::{Reader, Step};
+use crate::output::partial_json::{Event, Scanner};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Object,
+    Text,
+    Word,
+}
+
+/// Reads arguments that are JSON; the text given out is the model's own, but for Python's spelling.
+#[derive(Debug)]
+pub(in crate::output) struct JsonReader {
+    scanner: Scanner,
+    kind: Option<Kind>,
+    word: String,
+    notes: Vec<(&'static str, String)>,
+}
+
+impl JsonReader {
+    pub(in crate::output) fn new() -> JsonReader {
+        JsonReader { scanner: Scanner::new(), kind: None, word: String::new(), notes: Vec::new() }
+    }
+
+    fn note(&mut self, code: &'static str, message: &str) {
+        self.notes.push((code, message.to_owned()));
+    }
+
+    /// A string that holds the arguments is complete.
+    fn unwrap_text(&mut self, out: &mut String) {
+        let text = self.scanner.text();
+        out.push_str(if text.trim().is_empty() { "{}" } else { text });
+        self.note("arguments_string_unwrapped", "the arguments were a string that holds an object");
+    }
+}
+
+impl Reader for JsonReader {
+    fn step(&mut self, c: char, out: &mut String) -> Step {
+        let mut ignored = String::new();
+        match self.kind {
+            None => match c {
+                ' ' | '\t' | '\n' | '\r' => return Step::More,
+                '{' => self.kind = Some(Kind::Object),
+                '"' | '\'' => self.kind = Some(Kind::Text),
+                'n' | 'N' => {
+                    self.kind = Some(Kind::Word);
+                    self.word.push(c);
+                    return Step::More;
+                }
+                _ => return Step::Broken,
+            },
+            Some(Kind::Word) if c.is_ascii_alphabetic() => {
+                self.word.push(c);
+                return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None") { Step::More } else { Step::Broken };
+            }
+            Some(Kind::Word) if matches!(&*self.word, "null" | "None") => {
+                out.push_str("{}");
+                self.note("arguments_null", "the arguments were null and became an empty object");
+                return Step::Ended(c.to_string());
+            }
+            Some(Kind::Word) => return Step::Broken,
+            Some(_) => {}
+        }
+        let text = self.kind == Some(Kind::Text);
+        let event = self.scanner.step(c, if text { &mut ignored } else { out });
+        match event {
+            Event::StringEnd if text => {
+                self.unwrap_text(out);
+                Step::Done
+            }
+            Event::Close if self.scanner.depth() == 0 => Step::Done,
+            _ => Step::More,
+        }
+    }
+
+    fn finish(&mut self, out: &mut String) -> bool {
+        match self.kind {
+            Some(Kind::Text) => self.unwrap_text(out),
+            Some(Kind::Word) if matches!(&*self.word, "null" | "None") => {
+                out.push_str("{}");
+                self.note("arguments_null", "the arguments were null and became an empty object");
+                return true;
+            }
+            Some(Kind::Object) => self.scanner.flush(out),
+            _ => {}
+        }
+        false
+    }
+
+    fn is_certain(&self) -> bool {
+        self.kind == Some(Kind::Object) || (self.kind == Some(Kind::Text) && !self.scanner.in_string())
+    }
+
+    fn is_between_values(&self) -> bool {
+        self.kind == Some(Kind::Object) && !self.scanner.in_string()
+    }
+
+    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+        if self.scanner.take_python() {
+            self.note("python_literals", "the call was spelled as Python and was rewritten as JSON");
+        }
+        std::mem::take(&mut self.notes)
+    }
+}

@@ -1,0 +1,112 @@
+//! Behind a call: its closing tags, the end of its section, another call, or text again.
+
+use super::candidate::Candidate;
+use super::markers::Found;
+use super::plan::Item;
+use super::{Marker, Recogniser, State, is_blank};
+
+/// Text behind a call, until it is clear whose it is.
+#[derive(Debug, Default)]
+pub(super) struct Gap {
+    pub(super) held: String,
+    pub(super) tail: String,
+    /// A closing tag has been read.
+    pub(super) closed: bool,
+}
+
+impl Recogniser {
+    pub(super) fn between_step(&mut self, mut gap: Gap, c: char) {
+        if gap.tail.is_empty() {
+            if is_blank(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
+                if c == ')' {
+                    gap.closed |= !self.plan.closes;
+                }
+                gap.held.push(c);
+                self.state = State::Between(gap);
+                return;
+            }
+            if !self.is_closed_section(&gap) && self.may_begin_next(c) {
+                let readers = self.readers_of_next_call();
+                let mut candidate = Candidate::new(std::mem::take(&mut gap.held), readers);
+                candidate.follows = !gap.closed;
+                return self.candidate_step(Box::new(candidate), c);
+            }
+        }
+        gap.tail.push(c);
+        match self.markers.find(&gap.tail, |marker| !matches!(marker, Marker::Fence)) {
+            Found::Beginning => self.state = State::Between(gap),
+            Found::Whole(marker, length) => {
+                let tail = std::mem::take(&mut gap.tail);
+                let (text, rest) = tail.split_at(length);
+                let text = text.to_owned();
+                self.tag_behind(gap, marker, &text);
+                self.again(rest);
+            }
+            Found::No => {
+                let tail = std::mem::take(&mut gap.tail);
+                self.leave_gap(&gap);
+                self.again(&tail);
+            }
+        }
+    }
+
+    fn tag_behind(&mut self, mut gap: Gap, marker: Marker, text: &str) {
+        let closes = self.plan.closers.iter().any(|closer| closer == text);
+        if closes {
+            self.report_gap(&gap);
+            self.marker_passed();
+            gap.held.clear();
+            gap.closed = true;
+            self.state = State::Between(gap);
+            return;
+        }
+        match marker {
+            Marker::CallOpen(_) | Marker::End => {
+                self.report_gap(&gap);
+                if self.plan.closes && !gap.closed {
+                    self.note("missing_end_marker", "the call has no closing tag");
+                }
+                self.marker_passed();
+            }
+            _ => self.leave_gap(&gap),
+        }
+        self.state = State::Text;
+        self.on_marker(marker, text);
+    }
+
+    /// Whether a next call, of the same section, may begin with this character.
+    fn may_begin_next(&self, c: char) -> bool {
+        self.plan.shapes.iter().filter(|shape| !shape.foreign).any(|shape| match shape.items.get(shape.call) {
+            Some(Item::Object(_)) => c == '{',
+            Some(Item::Name) => c.is_alphabetic() || c == '_',
+            _ => false,
+        }) || c == '{' && self.plan.shapes.iter().all(|shape| shape.items.first() != Some(&Item::Name)) && self.opens_objects()
+    }
+
+    /// Objects may follow each other between the tags of any format.
+    fn opens_objects(&self) -> bool {
+        self.plan.shapes.iter().any(|shape| matches!(shape.items.first(), Some(Item::Object(_))))
+    }
+
+    fn is_closed_section(&self, gap: &Gap) -> bool {
+        gap.closed
+    }
+
+    /// Neither a closing tag nor another call: the machine is back in text.
+    pub(super) fn leave_gap(&mut self, gap: &Gap) {
+        if self.plan.closes && !gap.closed {
+            self.note("missing_end_marker", "the call has no closing tag");
+            self.owed_close = true;
+        }
+        self.state = State::Text;
+        let text = gap.held.trim_start();
+        self.again(text.strip_prefix([']', ')']).unwrap_or(text));
+    }
+
+    fn report_gap(&mut self, gap: &Gap) {
+        let between = gap.held.trim();
+        if !matches!(between, "" | "]" | ")" | ")]") {
+            self.note("unbalanced_wrapper", &format!("`{between}` between the call and its closing tag was left out"));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! From a tag that may begin a call to the call's commit point, or to where the text shows that there is none.
+//!
+//! All shapes that a call may have behind this tag are read side by side. The first one that knows its function and sees
+//! the arguments begin is the call; when none is left, what was read is text again.
+
+use super::call_reader::{CallReader, Status};
+use super::{Failed, Place, Recogniser, State, is_blank};
+
+/// Text that may be a call, or is one.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// Everything since the opening tag, with the blanks before it, until the call is committed.
+    pub(super) held: String,
+    pub(super) readers: Vec<CallReader>,
+    /// What follows the opening tag and its blanks, as long as it may be another tag.
+    after: Option<String>,
+    /// Opening tags read so far.
+    tags: usize,
+    /// No tag stands before it: it counts only with the name of a given tool.
+    bare: bool,
+    /// Another call stands before it between the same tags.
+    pub(super) follows: bool,
+    /// The body of a message to a function, which is a call whatever it holds.
+    pub(super) message: bool,
+    /// Its place among the calls, once it is committed.
+    pub(super) index: Option<usize>,
+    /// Characters that may be a tag where no tag belongs.
+    pub(super) tail: String,
+}
+
+impl Candidate {
+    pub(super) fn new(held: String, readers: Vec<CallReader>) -> Candidate {
+        Candidate {
+            held,
+            readers,
+            after: Some(String::new()),
+            tags: 1,
+            bare: false,
+            follows: false,
+            message: false,
+            index: None,
+            tail: String::new(),
+        }
+    }
+}
+
+impl Candidate {
+    pub(super) fn is_bare(&self) -> bool {
+        self.bare
+    }
+
+    /// Whether nothing but a tag, or several, has been read.
+    pub(super) fn is_opening_tag(&self) -> bool {
+        self.after.as_deref() == Some("")
+    }
+}
+
+impl Recogniser {
+    /// Whether a call without a tag may begin here.
+    pub(super) fn may_open_bare(&self) -> bool {
+        self.calls_allowed && self.place == Place::Content && self.tail.is_empty()
+    }
+
+    pub(super) fn open_bare(&mut self, c: char) {
+        let held = std::mem::take(&mut self.blanks);
+        let readers = self.readers_of_next_call();
+        self.candidate_step(Box::new(Candidate { bare: true, ..Candidate::new(held, readers) }), c);
+    }
+
+    /// An opening tag was read in text.
+    pub(super) fn open_call(&mut self, opener: usize, tag: &str) {
+        let mut held = std::mem::take(&mut self.blanks);
+        held.push_str(tag);
+        let readers = self.readers_behind(opener);
+        self.state = State::Call(Box::new(Candidate::new(held, readers)));
+    }
+
+    fn readers_behind(&self, opener: usize) -> Vec<CallReader> {
+        let starts = self.plan.openers[opener].starts.iter();
+        starts.map(|(shape, at)| self.reader(*shape, *at)).collect()
+    }
+
+    /// Readers of a call behind another one, or of one that no tag stands before.
+    pub(super) fn readers_of_next_call(&self) -> Vec<CallReader> {
+        let shapes = self.plan.shapes.iter().enumerate();
+        shapes.filter(|(_, shape)| !shape.foreign).map(|(index, shape)| self.reader(index, shape.call)).collect()
+    }
+
+    pub(super) fn reader(&self, shape: usize, at: usize) -> CallReader {
+        let shape = &self.plan.shapes[shape];
+        CallReader::new(&shape.items, at, shape.foreign, &self.followers)
+    }
+
+    pub(super) fn candidate_step(&mut self, mut candidate: Box<Candidate>, c: char) {
+        if candidate.index.is_some() {
+            return self.committed_step(candidate, c);
+        }
+        candidate.held.push(c);
+        if let Some(after) = &mut candidate.after
+            && !(after.is_empty() && is_blank(c))
+        {
+            after.push(c);
+        }
+        let mut back = c.len_utf8();
+        let mut at = 0;
+        while at < candidate.readers.len() {
+            let reader = &mut candidate.readers[at];
+            let status = reader.step(c, &self.tools);
+            let given = reader.name().is_none_or(|name| self.tools.0.contains_key(name));
+            let wanted = given || !(candidate.bare || reader.foreign);
+            let alien = candidate.bare && reader.has_foreign_key();
+            let lives = match &status {
+                Status::Broken(bytes) => {
+                    back = back.max(*bytes);
+                    false
+                }
+                Status::More => true,
+                Status::Closed | Status::Ended(_) => reader.name().is_some(),
+            };
+            if !lives && matches!(status, Status::Closed) {
+                self.failed = Failed::Reported;
+            }
+            if !lives || !wanted || alien {
+                candidate.readers.remove(at);
+                continue;
+            }
+            if reader.is_ready() || !matches!(status, Status::More) {
+                return self.decide(candidate, at, status);
+            }
+            at += 1;
+        }
+        if candidate.readers.is_empty() { self.no_reader_left(candidate, back) } else { self.state = State::Call(candidate) }
+    }
+
+    /// One reader knows that this is a call.
+    fn decide(&mut self, mut candidate: Box<Candidate>, winner: usize, status: Status) {
+        let reader = candidate.readers.swap_remove(winner);
+        let name = reader.name().unwrap_or_default().to_owned();
+        if self.place == Place::Reasoning && !self.replaying {
+            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.ends_at_call) && self.tools.0.contains_key(&name);
+            if !ends {
+                self.state = State::Suspended { held: candidate.held, tail: String::new() };
+                return;
+            }
+        }
+        if candidate.tags > 1 {
+            self.note("dangling_marker", "an opening tag stands before another one and was left out");
+        }
+        if reader.foreign {
+            self.note("foreign_family", "the call is written as another family of models writes it");
+        }
+        candidate.index = Some(self.commit(name, reader.id().map(str::to_owned)));
+        candidate.held = String::new();
+        candidate.readers = vec![reader];
+        self.after_step(candidate, status);
+    }
+
+    /// What was read is no call: nothing, another opening tag, the beginning of a tag, or text.
+    fn no_reader_left(&mut self, mut candidate: Box<Candidate>, back: usize) {
+        if let Some(after) = &candidate.after {
+            if self.plan.closers.iter().any(|closer| closer == after) {
+                self.note("empty_section", "there is nothing between the call's tags");
+                return self.marker_passed();
+            }
+            if let Some(opener) = self.plan.openers.iter().position(|opener| opener.tag == *after) {
+                candidate.readers = self.readers_behind(opener);
+                candidate.after = Some(String::new());
+                candidate.tags += 1;
+                self.state = State::Call(candidate);
+                return;
+            }
+            let mut tags = self.plan.closers.iter().chain(self.plan.openers.iter().map(|opener| &opener.tag));
+            if tags.any(|tag| tag.starts_with(after.as_str())) {
+                self.state = State::Call(candidate);
+                return;
+            }
+        }
+        if self.failed == Failed::Reported || candidate.after.as_deref().is_some_and(|after| after.starts_with(['{', '['])) {
+            if !candidate.bare {
+                self.note("malformed_call", "the text behind the call's opening tag is not a call");
+                self.failed = Failed::Reported;
+            }
+        } else {
+            self.failed = Failed::Silent;
+        }
+        self.owed_close |= candidate.follows;
+        let back = candidate.after.as_ref().map_or(back, |after| back.min(after.len()));
+        if candidate.bare {
+            // Its first character is text now, or it would open the same again.
+            let first = candidate.held.find(|c: char| !is_blank(c)).map_or(0, |at| at + 1);
+            let (head, rest) = candidate.held.split_at(first);
+            self.text_all(head);
+            return self.give_back(rest, back.min(rest.len()));
+        }
+        self.give_back(&candidate.held, back);
+    }
+}

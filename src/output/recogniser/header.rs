@@ -1,0 +1,141 @@
+//! Replies made of messages: a header says whether its message is reasoning, text, or a call.
+
+use super::candidate::Candidate;
+use super::{Marker, Place, Recogniser, State, is_blank};
+
+/// Headers longer than this are none.
+const MAX_HEADER: usize = 512;
+
+/// A header as far as it has been read.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    /// What began it, to go back to text if it is none.
+    before: String,
+    text: String,
+}
+
+impl Header {
+    /// Whether a mark began it, or what was read is the beginning of one.
+    pub(super) fn is_marked(&self) -> bool {
+        !self.before.is_empty() || self.text.trim_start().starts_with("<|")
+    }
+}
+
+impl Recogniser {
+    pub(super) fn open_header(&mut self, text: String, before: &str) {
+        let mut held = std::mem::take(&mut self.blanks);
+        held.push_str(before);
+        self.after_marker = true;
+        self.state = State::Header(Header { before: held, text });
+    }
+
+    pub(super) fn header_step(&mut self, mut header: Header, c: char) {
+        let Some(channels) = self.channels.clone() else { return };
+        header.text.push(c);
+        if let Some(text) = header.text.strip_suffix(&*channels.body) {
+            let text = text.to_owned();
+            return self.end_header(&header, &text);
+        }
+        if let Some(end) = channels.ends.iter().find(|end| header.text.ends_with(&***end)) {
+            self.state = State::Text;
+            return self.on_marker(Marker::End, end);
+        }
+        let begun = header.text.trim_start();
+        let starts = |mark: &str| !mark.is_empty() && (mark.starts_with(begun) || begun.starts_with(mark));
+        let unmarked = channels.header.is_empty() && channels.recipient.is_empty();
+        let may_be = starts(&channels.header)
+            || starts(&channels.recipient)
+            || starts(&channels.body)
+            || (unmarked && !begun.contains(char::is_whitespace));
+        if may_be && header.text.len() <= MAX_HEADER {
+            self.state = State::Header(header);
+        } else {
+            self.not_a_header(&header);
+        }
+    }
+
+    /// It was text. The mark that began it is not looked at again.
+    pub(super) fn not_a_header(&mut self, header: &Header) {
+        self.state = State::Text;
+        self.after_marker &= header.before.is_empty();
+        self.text_all(&header.before);
+        let channels = self.channels.as_ref();
+        let mark = channels.map(|channels| channels.header.clone()).filter(|mark| header.text.starts_with(&**mark));
+        let mark = mark.unwrap_or_default();
+        self.text_all(&mark);
+        self.again(&header.text[mark.len()..]);
+    }
+
+    fn end_header(&mut self, header: &Header, text: &str) {
+        let Some(channels) = self.channels.clone() else { return };
+        let words = words(text);
+        let recipient = match &*channels.recipient {
+            "" if words.len() == 1 => words.first().copied(),
+            "" => None,
+            mark => words.iter().find_map(|word| word.strip_prefix(mark)),
+        };
+        let mut place = None;
+        for word in words.iter().copied().map(|word| word.strip_prefix(&*channels.recipient).unwrap_or(word)) {
+            if channels.reasoning.iter().any(|known| known == word) {
+                place = Some(Place::Reasoning);
+            } else if channels.content.iter().any(|known| known == word) {
+                place = Some(Place::Content);
+            }
+        }
+        let known = |word: &str| channels.reasoning.iter().chain(&channels.content).any(|known| known == word);
+        let function = recipient.filter(|word| !known(word) && !matches!(*word, "assistant" | "user" | "system" | "developer"));
+        self.state = State::Text;
+        match function {
+            Some(name) => {
+                let name = name.strip_prefix(&*channels.function).unwrap_or(name).to_owned();
+                if channels.recipient.is_empty() && channels.header.is_empty() && !self.tools.0.contains_key(&name) {
+                    return self.not_a_header(header);
+                }
+                self.message_to(&name);
+            }
+            None if place.is_none() && channels.recipient.is_empty() => self.not_a_header(header),
+            None if place == Some(Place::Reasoning) && self.untold.is_some() => {
+                self.place = Place::Content;
+                self.shown_header = true;
+                self.text_all(header.text.trim_start());
+            }
+            None if place == Some(Place::Reasoning) => {
+                self.opened_by_tag = false;
+                self.begin_reasoning();
+            }
+            None => {
+                self.place = Place::Content;
+                self.marker_passed();
+            }
+        }
+    }
+
+    /// A message to a function.
+    fn message_to(&mut self, name: &str) {
+        self.marker_passed();
+        if !self.calls_allowed {
+            if !self.priming {
+                self.note("call_without_tools", "the reply holds a message to a function, but no call was asked for");
+            }
+            self.place = Place::Elsewhere;
+            self.parsed.leftover.push(String::new());
+            return;
+        }
+        self.place = Place::Content;
+        let reader = self.reader(0, self.plan.body).named(name);
+        let mut candidate = Candidate::new(String::new(), vec![reader]);
+        candidate.message = true;
+        candidate.index = Some(self.commit(name.to_owned(), None));
+        self.state = State::Call(Box::new(candidate));
+    }
+}
+
+/// The words of a header, without its marks.
+fn words(header: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for part in header.split("<|") {
+        let part = part.split_once("|>").map_or(part, |(_, after)| after);
+        words.extend(part.split(is_blank).filter(|word| !word.is_empty()));
+    }
+    words
+}

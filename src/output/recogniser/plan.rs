@@ -1,0 +1,235 @@
+//! A format, taken apart for reading: the tags to look out for, and what a call is made of behind each of them.
+
+use std::sync::Arc;
+
+use crate::output::call::Keys;
+use crate::output::format::{Calls, Encoding, Format, IdForm, Part, Text};
+
+/// A piece of a call, as it is read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Item {
+    /// Text without blanks in it; blanks on both sides are free.
+    Tag(String),
+    /// The function's name.
+    Name,
+    /// The call's id.
+    Id(IdForm),
+    /// The arguments.
+    Arguments(Encoding),
+    /// A JSON object with name and arguments in it.
+    Object(Arc<Keys>),
+}
+
+/// One way to write a call.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    /// All of a first call, the beginning of the section included.
+    pub(super) items: Arc<[Item]>,
+    /// Where the call itself begins in `items`.
+    pub(super) call: usize,
+    /// Whether it is the model's own way, or one that is taken besides.
+    pub(super) foreign: bool,
+}
+
+/// A tag that may begin a call, and where a reader of each shape goes on behind it.
+#[derive(Debug)]
+pub(super) struct Opener {
+    pub(super) tag: String,
+    pub(super) starts: Vec<(usize, usize)>,
+}
+
+/// What there is to look out for.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) shapes: Vec<Shape>,
+    pub(super) openers: Vec<Opener>,
+    /// Tags that stand behind the arguments, between calls, or behind the last one.
+    pub(super) closers: Vec<String>,
+    /// Whether a call has a tag behind its arguments: one without it is worth a word.
+    pub(super) closes: bool,
+    /// Calls begin with no tag: at a brace or a bracket, and only with the names of given tools.
+    pub(super) bare: bool,
+    /// The items of a call behind the header of a message, where calls are messages.
+    pub(super) body: usize,
+}
+
+impl Plan {
+    /// `kin` are the ways of other models that are taken too where a tag of theirs begins like one of this format.
+    pub(super) fn new(format: &Format, kin: &[&Calls]) -> Plan {
+        let mut plan = Plan::default();
+        let Some(own) = &format.calls else { return plan };
+        let header_end = format.channels.as_ref().map(|channels| &*channels.body);
+        plan.add(own, false, header_end);
+        plan.bare = plan.openers.is_empty() && format.channels.is_none();
+        for calls in kin {
+            plan.add_kin(calls);
+        }
+        if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
+            plan.add_object();
+        }
+        plan.closers.sort_by_key(|closer| std::cmp::Reverse(closer.len()));
+        plan.closers.dedup();
+        plan
+    }
+
+    fn add(&mut self, calls: &Calls, foreign: bool, header_end: Option<&str>) {
+        let mut items = Vec::new();
+        let section = pieces(&calls.open);
+        items.extend(section.iter().filter(|piece| !is_bracket(piece)).cloned().map(Item::Tag));
+        let call = items.len();
+        items.extend(items_of(calls));
+        let shape = self.shapes.len();
+        let value = items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
+        for at in 0..value {
+            if let Item::Tag(tag) = &items[at]
+                && (at == 0 || is_marker(tag))
+            {
+                self.open(tag, shape, at + 1);
+            }
+        }
+        let behind = items.iter().rposition(|item| !matches!(item, Item::Tag(_))).map_or(items.len(), |at| at + 1);
+        for item in &items[behind..] {
+            if let Item::Tag(tag) = item
+                && !foreign
+            {
+                self.closes |= is_marker(tag);
+            }
+        }
+        let after = items[behind..].iter().filter_map(|item| match item {
+            Item::Tag(tag) => Some(tag.clone()),
+            _ => None,
+        });
+        self.closers.extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
+        let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
+        self.closers.extend(section.filter(|piece| is_marker(piece) && !self.openers.iter().any(|o| o.tag == *piece)));
+        if let Some(header_end) = header_end {
+            let body = |item: &Item| matches!(item, Item::Tag(tag) if tag.ends_with(header_end));
+            let end = items.iter().position(body).or_else(|| items.iter().position(|item| *item == Item::Name));
+            self.body = end.map_or(value, |at| at + 1);
+            // The header tells calls from text.
+            self.openers.clear();
+        }
+        self.shapes.push(Shape { items: items.into(), call, foreign });
+    }
+
+    /// Another family's calls, if they begin with a tag of this plan.
+    fn add_kin(&mut self, calls: &Calls) {
+        let mut other = Plan::default();
+        other.add(calls, true, None);
+        let shared = other.openers.iter().any(|theirs| self.openers.iter().any(|ours| ours.tag == theirs.tag));
+        if !shared && !self.bare {
+            return;
+        }
+        let shape = self.shapes.len();
+        let Some(theirs) = other.shapes.pop() else { return };
+        if self.shapes.iter().any(|ours| ours.items == theirs.items) {
+            return;
+        }
+        for opener in other.openers {
+            for (_, at) in opener.starts {
+                self.open(&opener.tag, shape, at);
+            }
+        }
+        self.closers.extend(other.closers);
+        self.shapes.push(theirs);
+    }
+
+    /// Behind any tag a JSON object with a name in it is a call.
+    fn add_object(&mut self) {
+        let shape = self.shapes.len();
+        for opener in &mut self.openers {
+            opener.starts.push((shape, 0));
+        }
+        self.shapes.push(Shape { items: [Item::Object(Arc::new(Keys::default()))].into(), call: 0, foreign: true });
+    }
+
+    fn open(&mut self, tag: &str, shape: usize, at: usize) {
+        match self.openers.iter_mut().find(|opener| opener.tag == tag) {
+            Some(opener) => opener.starts.push((shape, at)),
+            None => self.openers.push(Opener { tag: tag.to_owned(), starts: vec![(shape, at)] }),
+        }
+    }
+
+    /// Tags that may follow the last parameter of a call.
+    pub(super) fn followers(&self) -> Vec<Text> {
+        let openers = self.openers.iter().map(|opener| &opener.tag);
+        self.closers.iter().chain(openers).filter(|tag| is_marker(tag)).cloned().map(Text::from).collect()
+    }
+
+    /// Whether `c` may begin a call that no tag stands before.
+    pub(super) fn opens_bare(&self, c: char) -> bool {
+        self.bare && matches!(c, '{' | '[')
+    }
+}
+
+/// The items of one call.
+fn items_of(calls: &Calls) -> Vec<Item> {
+    let keys = Keys::of(&calls.call).map(Arc::new);
+    let mut items: Vec<Item> = Vec::new();
+    let mut in_object = false;
+    for part in &calls.call {
+        match part {
+            Part::Text(text) => {
+                let (before, rest) = match (&keys, in_object) {
+                    (Some(_), false) => match text.find("{\"").or_else(|| text.find("{ \"")) {
+                        Some(at) => (&text[..at], ""),
+                        None => (&**text, ""),
+                    },
+                    (Some(_), true) => ("", text.rsplit_once('}').map_or("", |(_, after)| after)),
+                    (None, _) => (&**text, ""),
+                };
+                let opens = keys.is_some() && !in_object && before.len() < text.len();
+                items.extend(pieces(before).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag));
+                if opens {
+                    in_object = true;
+                    items.extend(keys.clone().map(Item::Object));
+                }
+                items.extend(pieces(rest).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag));
+            }
+            _ if in_object => {}
+            Part::Name => items.push(Item::Name),
+            Part::Id(form) => items.push(Item::Id(form.clone())),
+            Part::Arguments(encoding) => items.push(Item::Arguments(encoding.clone())),
+        }
+    }
+    items
+}
+
+/// Splits the text of a format at its blanks, behind every `>`, and between a tag in brackets and what follows it.
+fn pieces(text: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let mut piece = String::new();
+        let mut rest = word.chars().peekable();
+        while let Some(c) = rest.next() {
+            piece.push(c);
+            let bracketed = c == ']' && piece.starts_with('[') && piece.len() > 2;
+            if (c == '>' && piece.len() > 1 || bracketed) && rest.peek().is_some() {
+                pieces.push(std::mem::take(&mut piece));
+            }
+        }
+        // The bracket of a list belongs to a word that is nothing by itself: `functools[`.
+        match piece.strip_suffix('[') {
+            Some(tag) if is_marker(tag) => pieces.extend([tag.to_owned(), "[".to_owned()]),
+            _ => {}
+        }
+        if !(piece.ends_with('[') && piece.strip_suffix('[').is_some_and(is_marker)) && !piece.is_empty() {
+            match piece.strip_prefix(']') {
+                Some(tag) if is_marker(tag) && tag.starts_with('<') && !tag.contains('[') => {
+                    pieces.extend(["]".to_owned(), tag.to_owned()]);
+                }
+                _ => pieces.push(piece),
+            }
+        }
+    }
+    pieces
+}
+
+/// Whether a piece is something a model would not write as prose.
+fn is_marker(piece: &str) -> bool {
+    piece.len() > 2 && piece.contains(['<', '>', '[', ']']) && piece.contains(|c: char| c.is_alphanumeric())
+}
+
+fn is_bracket(piece: &str) -> bool {
+    matches!(piece, "[" | "]" | "," | ";")
+}

@@ -182,14 +182,16 @@ impl Chat {
         let prompt_tokens = tokens.len();
         let updates = self.submit(request, tokens, constraint, cancel, deadline)?;
         let format = self.verdict.format();
-        let recogniser = Recogniser::new(RecogniserInput {
+        let mut recogniser = Recogniser::new(RecogniserInput {
             format,
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
-            reasoning_open: format.is_some_and(|format| format.opens_reasoning(&prompt.text)),
+            reasoning: true,
+            json: request.response_format.is_some(),
             parallel: request.parallel_tool_calls,
             new_id: Box::new(api::new_call_id),
         });
+        recogniser.prime(self.verdict.turn(&prompt.text), false);
         let response = self.receive(updates, recogniser, request, prompt_tokens, pieces)?;
         diagnostics.extend(response.diagnostics);
         Ok(ChatResponse { polyfills_applied, diagnostics, ..response })

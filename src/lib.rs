@@ -6,6 +6,8 @@
 pub mod error;
 
 pub mod api;
+#[cfg(test)]
+mod conformance;
 pub mod constraint;
 pub mod gguf;
 mod jinja;

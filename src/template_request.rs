@@ -8,7 +8,7 @@ use crate::api::{self, Fields, Polyfills, TemplateLimits, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Recogniser, RecogniserInput};
-use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill};
+use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking};
 use crate::verdict::Verdict;
 
 /// `llb_template_info`.
@@ -91,25 +91,35 @@ pub fn render(request: &str) -> Result<Value> {
 
 /// `llb_template_parse`.
 pub fn parse(request: &str) -> Result<Value> {
+    parse_by(request, |recogniser, output| drop(recogniser.push(output)))
+}
+
+/// As [`parse`]; `feed` hands the output to the recogniser, in pieces of any size.
+fn parse_by(request: &str, feed: impl FnOnce(&mut Recogniser, &str)) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    fields.refuse_unsupported(&["reasoning_format", "enable_thinking"])?;
     let verdict = Verdict::of(&read_sources(&mut fields)?)?;
     let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
     let tools = api::check_tools(&mut fields)?;
     let tool_choice = api::read_tool_choice(&mut fields, tools)?;
-    let prompt = fields.string("prompt")?.unwrap_or_default();
+    let told = fields.one_of("reasoning_format", &[("auto", true), ("deepseek", true), ("none", false)])?.unwrap_or(true);
+    let prompt = match fields.string("prompt")? {
+        Some(prompt) => prompt.to_owned(),
+        None => generation_prompt(&verdict, fields.boolean("enable_thinking")?)?,
+    };
     let partial = fields.boolean("partial")?.unwrap_or(false);
     let format = verdict.format();
     let mut recogniser = Recogniser::new(RecogniserInput {
         format,
         tools,
         calls_allowed: !tools.is_empty() && tool_choice != ToolChoice::None,
-        reasoning_open: format.is_some_and(|format| format.opens_reasoning(prompt)),
+        reasoning: told,
+        json: api::read_response_format(&mut fields)?.is_some(),
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         new_id: Box::new(api::new_call_id),
     });
-    recogniser.push(output);
+    recogniser.prime(verdict.turn(&prompt), true);
+    feed(&mut recogniser, output);
     let (_, parsed) = recogniser.finish();
     let calls: Vec<Value> = parsed
         .tool_calls
@@ -133,6 +143,18 @@ pub fn parse(request: &str) -> Result<Value> {
         "diagnostics": diagnostics,
     });
     Ok(with_ignored_keys(reply, &fields))
+}
+
+/// What the template adds for a reply that thinks, or does not.
+fn generation_prompt(verdict: &Verdict, thinks: Option<bool>) -> Result<String> {
+    let Some(thinks) = thinks else { return Ok(verdict.generation_prompt().to_owned()) };
+    let traits = &verdict.templates.traits().0;
+    let wanted = api::Thinking { enabled: Some(thinks), ..api::Thinking::default() };
+    let kwargs = thinking::variables(&wanted, traits, &serde_json::Map::new())?;
+    let messages = [json!({ "role": "user", "content": "question" })];
+    let now = LocalTime::parse("2024-07-26T00:00:00")?;
+    let input = RenderInput { kwargs: Some(&kwargs), add_generation_prompt: true, ..RenderInput::new(&messages, now) };
+    verdict.templates.probe(&input).map(|prompt| prompt.text)
 }
 
 /// The template a request names by `chat_template` or `gguf`.
@@ -182,3 +204,7 @@ fn with_ignored_keys(mut reply: Value, fields: &Fields) -> Value {
     }
     reply
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod conformance;

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::api::Polyfills;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
-use crate::output::Format;
+use crate::output::{Detected, Format};
 use crate::template::{CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
@@ -31,7 +31,7 @@ pub struct Verdict {
 
 /// What a model with this template writes.
 struct Output {
-    format: Option<Format>,
+    detected: Detected,
     /// Whether the template writes a turn's reasoning between the format's tags.
     shows_reasoning: bool,
 }
@@ -98,7 +98,17 @@ impl Verdict {
 
     /// How the template writes tool calls, when that is known and a round trip has proved it.
     pub fn format(&self) -> Option<&Format> {
-        self.output().format.as_ref()
+        self.output().detected.format.as_ref()
+    }
+
+    /// What a prompt holds of the reply it asks for.
+    pub fn turn<'a>(&self, prompt: &'a str) -> &'a str {
+        self.output().detected.opener.turn(prompt, self.format())
+    }
+
+    /// What the template adds for a reply when nothing else is asked.
+    pub fn generation_prompt(&self) -> &str {
+        &self.output().detected.generation_prompt
     }
 
     fn output(&self) -> &Output {
@@ -111,20 +121,17 @@ impl Verdict {
             };
             let traits = &self.templates.traits().0;
             let shows_calls = self.templates.caps().caps.supports_tool_calls || traits.caps.supports_tool_calls;
-            let format = if shows_calls {
-                Format::detect(&render)
+            let detected = if shows_calls {
+                Detected::native(&render)
             } else {
                 // The polyfill writes the calls of the history, and the model is taken to answer in kind.
-                let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
+                Detected::polyfilled(&|messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
                     let options = Polyfills::default();
                     let polyfilled = polyfill::apply(messages, Some(tools), traits, &options)?;
                     render(&polyfilled.messages, &[], add_generation_prompt)
-                };
-                let format = Format::polyfilled();
-                let verified = format.round_trip(&render).accepted();
-                Some(Format { verified, ..format })
+                })
             };
-            let reasoning = format.as_ref().and_then(|format| format.reasoning.as_ref());
+            let reasoning = detected.format.as_ref().and_then(|format| format.reasoning.as_ref());
             let shows_reasoning = reasoning.is_some_and(|markers| {
                 let needle = "the needle of the reasoning probe";
                 let user = json!({ "role": "user", "content": "question" });
@@ -132,7 +139,7 @@ impl Verdict {
                 let rendered = render(&[user, assistant], &[], false).unwrap_or_default();
                 rendered.split_once(&*markers.open).is_some_and(|(_, rest)| rest.trim_start().starts_with(needle))
             });
-            Output { format, shows_reasoning }
+            Output { detected, shows_reasoning }
         })
     }
 

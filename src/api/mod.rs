@@ -18,7 +18,7 @@ pub use id::{new_call_id, new_completion_id};
 pub use limits::TemplateLimits;
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
-pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};
+pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking, read_response_format};
 pub use sampling::Sampling;
 pub use tool::{ToolChoice, function_name, function_parameters};
 

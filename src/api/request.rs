@@ -150,7 +150,8 @@ impl ChatRequest {
     }
 }
 
-fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
+/// `response_format`; None is text.
+pub fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
     let Some(value) = fields.get("response_format") else { return Ok(None) };
     let mut format = Fields::new("response_format", value)?;
     let kinds = [("text", 0), ("json_object", 1), ("json_schema", 2)];

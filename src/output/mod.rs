@@ -5,22 +5,22 @@
 //! repaired or guessed is listed as a diagnostic. Enforcing schemas is the sampler's business, not this module's.
 
 mod call;
-#[allow(dead_code, reason = "detection is moving to it")]
+mod detect;
 mod families;
 pub mod format;
-mod legacy;
-mod legacy_families;
-mod read;
-
 mod message;
 mod partial_json;
+mod read;
 mod recogniser;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
+mod turn;
 mod verify;
 
-pub use legacy::{Format, ReasoningMarkers, Render};
+pub use detect::Detected;
+pub use format::Format;
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};
 pub use recogniser::{Recogniser, RecogniserInput};
-pub use verify::{Report, Row, Verdict};
+pub use turn::Opener;
+pub use verify::{Render, Report, Row, Verdict};

@@ -46,6 +46,8 @@ pub struct RecogniserInput<'a> {
     pub calls_allowed: bool,
     /// Reasoning is told apart from content. Otherwise it stays in the content, tags included.
     pub reasoning: bool,
+    /// JSON was asked for: a fence around it is not part of it.
+    pub json: bool,
     /// More than one call was asked for; a second call is recognised all the same, and reported.
     pub parallel: bool,
     /// Makes the id of a call that brings none.
@@ -124,10 +126,14 @@ pub struct Recogniser {
     followers: Arc<[Text]>,
     markers: Markers,
     reasoning: Option<Reasoning>,
-    /// The tags of reasoning that is not told apart.
+    /// Whether reasoning is told apart from content, and its tags if it is not.
+    told: bool,
     untold: Option<Reasoning>,
     channels: Option<Channels>,
     fenced_calls: bool,
+    json: bool,
+    /// The fence around a JSON reply is open.
+    in_fence: bool,
     envelope: bool,
     tools: Given,
     calls_allowed: bool,
@@ -169,19 +175,26 @@ impl Recogniser {
             Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
         });
         let format = input.format;
-        let plan = format.map(|format| Plan::new(format, &families::calls())).unwrap_or_default();
+        let plan = format.map(|format| Plan::new(format, families::calls())).unwrap_or_default();
         let told = format.and_then(|format| format.reasoning.clone());
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
-        let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref())).unwrap_or_default();
+        let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
+        let mut markers = markers.unwrap_or_default();
+        if format.is_none() && input.json {
+            markers.add(Marker::Fence, FENCE);
+        }
         let always_reasons = reasoning.as_ref().is_some_and(|reasoning| reasoning.open.is_empty());
         Recogniser {
             followers: plan.followers().into(),
             plan: Arc::new(plan),
             markers,
             reasoning,
+            told: input.reasoning,
             untold,
             channels: format.and_then(|format| format.channels.clone()),
             fenced_calls: format.is_some_and(|format| format.fenced_calls),
+            json: input.json,
+            in_fence: false,
             envelope: format.is_some_and(|format| format.envelope),
             tools: Given(tools.collect()),
             calls_allowed: input.calls_allowed && format.is_some_and(|format| format.calls.is_some()),
@@ -240,12 +253,6 @@ impl Recogniser {
             Some(at) => &turn[at..],
             None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
         };
-        if let (Some(channels), true) = (&self.channels, open.is_none())
-            && turn.ends_with(&*channels.turn)
-        {
-            self.state = State::Header(Header::default());
-            return;
-        }
         self.again(text);
         self.deltas.clear();
         if !shown && open.is_none() {
@@ -292,7 +299,9 @@ impl Recogniser {
         }
         self.tail.push(c);
         let (content, line_start) = (self.place == Place::Content, self.line_start);
-        let fence = content && line_start && self.fenced_calls && self.calls_allowed;
+        let calls = self.fenced_calls && self.calls_allowed;
+        let around = self.json && (self.in_fence || (self.parsed.content.is_empty() && self.blanks.is_empty()));
+        let fence = content && line_start && (calls || around);
         let found = self.markers.find(&self.tail, |marker| match marker {
             Marker::CallClose | Marker::Wrapper => content,
             Marker::Fence => fence,
@@ -330,6 +339,7 @@ impl Recogniser {
                 self.opened_as_text = true;
             }
             (_, Marker::CallClose) => self.stray_close(text),
+            (_, Marker::Fence) if std::mem::take(&mut self.in_fence) => self.marker_passed(),
             (_, Marker::Fence) => {
                 let mut held = std::mem::take(&mut self.blanks);
                 held.push_str(text);
@@ -534,7 +544,7 @@ impl Recogniser {
 }
 
 /// The markers that text may hold. Of two that are spelled alike the first counts.
-fn markers(format: &Format, plan: &Plan, reasoning: Option<&Reasoning>, untold: Option<&Reasoning>) -> Markers {
+fn markers(format: &Format, plan: &Plan, reasoning: Option<&Reasoning>, untold: Option<&Reasoning>, json: bool) -> Markers {
     let mut markers = Markers::default();
     if let Some(tags) = reasoning {
         markers.add(Marker::ReasoningOpen, &tags.open);
@@ -561,7 +571,7 @@ fn markers(format: &Format, plan: &Plan, reasoning: Option<&Reasoning>, untold: 
     for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
         markers.add(Marker::CallClose, closer);
     }
-    if format.fenced_calls {
+    if format.fenced_calls || json {
         markers.add(Marker::Fence, FENCE);
     }
     markers

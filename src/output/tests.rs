@@ -1,10 +1,6 @@
-use std::io::Write;
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use super::*;
-use crate::template::{LocalTime, RenderInput, Sources, Templates};
 
 /// What the recogniser is told besides the text.
 #[derive(Clone, Copy)]
@@ -18,6 +14,10 @@ const PLAIN: Setting = Setting { calls_allowed: true, reasoning_open: false, par
 const THINKING: Setting = Setting { reasoning_open: true, ..PLAIN };
 const NO_CALLS: Setting = Setting { calls_allowed: false, ..PLAIN };
 
+fn hermes() -> Format {
+    families::all().into_iter().find(|format| format.family == "hermes").unwrap()
+}
+
 fn tools() -> Vec<Value> {
     ["f", "g"].map(|name| json!({ "type": "function", "function": { "name": name, "parameters": {} } })).to_vec()
 }
@@ -30,13 +30,17 @@ fn feed<'a>(format: &Format, tools: &[Value], setting: Setting, pieces: impl Int
         format: Some(format),
         tools,
         calls_allowed: setting.calls_allowed,
-        reasoning_open: setting.reasoning_open,
+        reasoning: true,
+        json: false,
         parallel: setting.parallel,
         new_id: Box::new(move || {
             ids += 1;
             format!("id{ids}")
         }),
     });
+    if setting.reasoning_open {
+        recogniser.prime("<think>\n", false);
+    }
     let mut deltas = Vec::new();
     for piece in pieces {
         deltas.extend(recogniser.push(piece));
@@ -90,7 +94,7 @@ fn check(
     calls: &[(&str, &str)],
     diagnostics: &[&str],
 ) -> Parsed {
-    let parsed = parse(&Format::hermes(), &tools(), setting, text);
+    let parsed = parse(&hermes(), &tools(), setting, text);
     assert_eq!(parsed.content, content, "content of {text:?}");
     assert_eq!(parsed.reasoning.as_deref(), reasoning, "reasoning of {text:?}");
     let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
@@ -340,13 +344,17 @@ fn what_is_certain_is_not_held() {
     for (name, setting, pushes) in cases {
         let tools = tools();
         let mut recogniser = Recogniser::new(RecogniserInput {
-            format: Some(&Format::hermes()),
+            format: Some(&hermes()),
             tools: &tools,
             calls_allowed: setting.calls_allowed,
-            reasoning_open: setting.reasoning_open,
+            reasoning: true,
+            json: false,
             parallel: setting.parallel,
             new_id: Box::new(String::new),
         });
+        if setting.reasoning_open {
+            recogniser.prime("<think>\n", false);
+        }
         for (piece, expected) in *pushes {
             let shown: String = recogniser
                 .push(piece)
@@ -366,10 +374,10 @@ fn what_is_certain_is_not_held() {
 #[test]
 fn hostile_texts_take_linear_time() {
     let deep = format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": {}", "[".repeat(100_000));
-    let parsed = feed(&Format::hermes(), &tools(), PLAIN, [deep.as_str()]);
+    let parsed = feed(&hermes(), &tools(), PLAIN, [deep.as_str()]);
     assert_eq!(parsed.diagnostics[0].code, "truncated_call");
     let deep = format!("{deep}{}}}}}</tool_call>", "]".repeat(100_000));
-    let parsed = feed(&Format::hermes(), &tools(), PLAIN, [deep.as_str()]);
+    let parsed = feed(&hermes(), &tools(), PLAIN, [deep.as_str()]);
     assert_eq!(parsed.diagnostics[0].code, "arguments_too_deep");
     assert_eq!(parsed.tool_calls[0].arguments.len(), 200_000 + "{\"a\": }".len());
     for unit in [
@@ -388,7 +396,7 @@ fn hostile_texts_take_linear_time() {
     ] {
         let text = unit.repeat(300_000 / unit.len());
         let start = std::time::Instant::now();
-        feed(&Format::hermes(), &tools(), PLAIN, [text.as_str()]);
+        feed(&hermes(), &tools(), PLAIN, [text.as_str()]);
         // Linear is well under two seconds unoptimised; quadratic would be hours.
         assert!(start.elapsed().as_secs() < 30, "{unit:?} takes {:?}", start.elapsed());
     }
@@ -468,7 +476,7 @@ fn random_mixes_lose_nothing() {
         C2,
         FENCED,
     ];
-    let (format, tools) = (Format::hermes(), tools());
+    let (format, tools) = (hermes(), tools());
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     for round in 0..4000 {
         // Every other text has whole calls only: then no prose can belong to a call.
@@ -552,11 +560,10 @@ fn qwen_like(messages: &[Value], tools: &[Value], prompt: bool, close: &str) -> 
 #[test]
 fn a_template_that_writes_the_format_is_detected() {
     let render = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</tool_call>"));
-    let format = Format::detect(&render).unwrap();
-    assert_eq!(format, Format { verified: true, ..Format::hermes() });
-    let report = format.round_trip(&render);
+    let format = Detected::native(&render).format.unwrap();
+    assert_eq!(format, Format { verified: true, ..hermes() });
+    let report = verify::Renders::new(&render).round_trip(&format);
     assert_eq!(report.failed().count(), 0, "{report:?}");
-    assert!(!report.text_arguments);
 }
 
 #[test]
@@ -565,140 +572,27 @@ fn a_template_that_opens_reasoning_is_detected() {
         let text = qwen_like(messages, tools, prompt, "</tool_call>");
         Ok(if prompt { text + "<think>\n" } else { text })
     };
-    assert!(Format::detect(&render).is_some());
+    assert!(Detected::native(&render).format.is_some());
 }
 
 #[test]
 fn a_template_that_writes_something_else_is_not() {
     let wrong_close = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</call>"));
-    assert_eq!(Format::detect(&wrong_close), None);
+    assert_eq!(Detected::native(&wrong_close).format, None);
     let no_calls = |messages: &[Value], tools: &[Value], prompt| {
         let plain: Vec<Value> = messages.iter().map(|m| json!({ "role": m["role"], "content": m["content"] })).collect();
         Ok(qwen_like(&plain, tools, prompt, ""))
     };
-    assert_eq!(Format::detect(&no_calls), None);
+    assert_eq!(Detected::native(&no_calls).format, None);
     let refuses = |_: &[Value], _: &[Value], _| Err(crate::error::Error::new(crate::error::Code::TemplateError, "no"));
-    assert_eq!(Format::detect(&refuses), None);
-    assert!(Format::hermes().round_trip(&refuses).failed().all(|row| row.because.contains("no")));
-}
-
-// The shared conformance set.
-
-fn conformance(file: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("LLB_CONFORMANCE")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
-    let path = root.join(file);
-    if path.exists() {
-        return Some(path);
-    }
-    report(&format!("skipped: no {} (set LLB_CONFORMANCE)", path.display()));
-    None
-}
-
-fn report(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-#[test]
-fn real_templates_of_the_family_are_detected() {
-    let names = [
-        "gguf.qwen2.5-coder-0.5b-instruct",
-        "lcp.Qwen-Qwen3-0.6B",
-        "lcp.Qwen-QwQ-32B",
-        "lcp.NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
-        "lcp.MiMo-VL",
-        "lcp.Reka-Edge",
-        "trl.qwen3",
-        "unsloth.qwen3-thinking",
-        "vllm.tool_chat_template_hermes",
-        "axolotl.exaone4",
-    ];
-    let others = ["lcp.Qwen3-Coder", "lcp.GLM-4.6", "lcp.google-gemma-2-2b-it", "lcp.meta-llama-Llama-3.1-8B-Instruct"];
-    let Some(templates) = conformance("templates") else { return };
-    for name in names.iter().chain(&others) {
-        let source = std::fs::read_to_string(templates.join(format!("{name}.jinja"))).unwrap();
-        let templates = Templates::compile(&Sources { default: Some(source), ..Sources::default() }).unwrap();
-        let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
-            let now = LocalTime::parse("2026-01-31T09:30:00")?;
-            let input = RenderInput { tools: Some(tools), add_generation_prompt, ..RenderInput::new(messages, now) };
-            templates.render(&input).map(|prompt| prompt.text)
-        };
-        let expected = names.contains(name);
-        let report = Format::hermes().round_trip(&render);
-        assert_eq!(Format::detect(&render).is_some(), expected, "{name}: {:#?}", report.failed().collect::<Vec<_>>());
-    }
-}
-
-/// Cases of `outputs/parse-cases.jsonl` whose template writes this format.
-#[test]
-fn conformance_cases_of_the_family() {
-    const TEMPLATES: [&str; 5] = [
-        "lcp.Qwen-QwQ-32B",
-        "lcp.Reka-Edge",
-        "lcp.MiMo-VL",
-        "gguf.qwen2.5-coder-0.5b-instruct",
-        "lcp.NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
-    ];
-    let Some(path) = conformance("outputs/parse-cases.jsonl") else { return };
-    let text = std::fs::read_to_string(path).unwrap();
-    let cases: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let ours: Vec<&Value> = cases.iter().filter(|case| TEMPLATES.contains(&case["template"].as_str().unwrap())).collect();
-    let passed = ours.iter().filter(|case| passes(case)).count();
-    report(&format!("hermes: {passed} of {} conformance cases pass", ours.len()));
-    assert_eq!((passed, ours.len()), (37, 37));
-}
-
-fn passes(case: &Value) -> bool {
-    let params = &case["params"];
-    let prompt = case["generation_prompt"].as_str().unwrap();
-    let expected = &case["expected"];
-    let mut format = Format::hermes();
-    if params["reasoning_format"] == "none" {
-        format.reasoning = None;
-    }
-    let continued = params["continue_final_message"] != "none";
-    let last = params["messages"].as_array().unwrap().last().unwrap();
-    // What the prompt already holds of the reply is read like the rest of it.
-    let (reasoning_open, begun) = match (prompt.rfind("<think>"), last["content"].as_str()) {
-        (Some(open), _) if format.reasoning.is_some() => (true, &prompt[open + "<think>".len()..]),
-        (_, Some(content)) if continued => (false, content),
-        _ => (false, ""),
-    };
-    let tools = case["tools"].as_array().unwrap();
-    let setting = Setting {
-        calls_allowed: !tools.is_empty() && params["tool_choice"] != "none",
-        reasoning_open,
-        parallel: params["parallel_tool_calls"] == true,
-    };
-    let text = format!("{begun}{}", case["output_text"].as_str().unwrap());
-    let parsed = parse(&format, tools, setting, &text);
-    let content = &parsed.content;
-    let reasoning = parsed.reasoning.as_deref().unwrap_or_default();
-    let calls = expected["tool_calls"].as_array().unwrap();
-    let same_arguments = |got: &str, expected: &str| {
-        if case["is_partial"] == true {
-            return got.trim() == expected.trim();
-        }
-        let json = |text: &str| serde_json::from_str::<Value>(text).ok();
-        json(got).is_some() && json(got) == json(expected)
-    };
-    let passed = *content == expected["content"].as_str().unwrap()
-        && reasoning == expected["reasoning_content"].as_str().unwrap()
-        && parsed.tool_calls.len() == calls.len()
-        && parsed.tool_calls.iter().zip(calls).all(|(got, expected)| {
-            got.name == expected["name"].as_str().unwrap()
-                && same_arguments(&got.arguments, expected["arguments"].as_str().unwrap())
-        });
-    if !passed {
-        report(&format!("fails: {} {}: {content:?} {reasoning:?} {:?}", case["template"], case["note"], parsed.tool_calls));
-    }
-    passed
+    assert_eq!(Detected::native(&refuses).format, None);
+    assert!(verify::Renders::new(&refuses).round_trip(&hermes()).failed().all(|row| row.because.contains("no")));
 }
 
 /// One text under the polyfilled format.
 #[track_caller]
 fn polyfilled(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) -> Parsed {
-    let parsed = parse(&Format::polyfilled(), &tools(), PLAIN, text);
+    let parsed = parse(&families::polyfilled(), &tools(), PLAIN, text);
     let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
     let codes: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
     assert_eq!((parsed.content.as_str(), &got[..], &codes[..]), (content, calls, diagnostics), "{text:?}");
@@ -746,6 +640,6 @@ fn other_objects_are_text_under_the_polyfilled_format() {
     polyfilled(text, text, &[], &["malformed_call"]);
     polyfilled(&format!("{{\"a\": {C}"), "{\"a\":", &[F1], &[]);
     let tools = tools();
-    let parsed = parse(&Format::polyfilled(), &tools, NO_CALLS, "{\"tool_calls\": [{\"name\": \"f\"}]}");
+    let parsed = parse(&families::polyfilled(), &tools, NO_CALLS, "{\"tool_calls\": [{\"name\": \"f\"}]}");
     assert_eq!((parsed.content.as_str(), parsed.tool_calls.len()), ("{\"tool_calls\": [{\"name\": \"f\"}]}", 0));
 }

@@ -2,9 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::legacy::Render;
-use super::{Format, Recogniser, RecogniserInput};
+use super::format::Format;
+use super::turn::Opener;
+use super::{Recogniser, RecogniserInput};
 use crate::error::Result;
+
+/// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own template.
+pub type Render<'a> = &'a dyn Fn(&[Value], &[Value], bool) -> Result<String>;
 
 const CONTENT: &str = "Zarvox quillem.";
 const REASONING: &str = "Brindle first, then quorv.";
@@ -40,8 +44,6 @@ pub struct Row {
 pub struct Report {
     /// The rows, in the order tried.
     pub rows: Vec<Row>,
-    /// Whether the template wants arguments as text rather than as an object.
-    pub text_arguments: bool,
 }
 
 impl Report {
@@ -50,11 +52,18 @@ impl Report {
         !self.rows.is_empty() && self.rows.iter().all(|row| !row.required || row.verdict == Verdict::Exact)
     }
 
+    /// Whether two calls of one turn came back.
+    pub fn parallel(&self) -> bool {
+        self.rows.iter().any(|row| row.name == TWO_CALLS && row.verdict == Verdict::Exact)
+    }
+
     /// The rows that did not come back exactly.
     pub fn failed(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.verdict != Verdict::Exact)
     }
 }
+
+const TWO_CALLS: &str = "two calls";
 
 struct History {
     name: &'static str,
@@ -69,7 +78,7 @@ fn histories() -> Vec<History> {
     let simple = json!({ "velk": 41237 });
     vec![
         row("one call", true, vec![simple.clone()]),
-        row("two calls", true, vec![simple.clone(), json!({ "velk": 90431, "morn": "tessil" })]),
+        row(TWO_CALLS, false, vec![simple.clone(), json!({ "velk": 90431, "morn": "tessil" })]),
         row("no arguments", true, vec![json!({})]),
         row(
             "nested and quote-heavy arguments",
@@ -84,99 +93,137 @@ fn histories() -> Vec<History> {
     ]
 }
 
-pub(super) fn round_trip(format: &Format, render: Render<'_>) -> Report {
-    let mut report = run(format, render, false);
-    if !report.accepted() {
-        let text = run(format, render, true);
-        if text.accepted() {
-            report = text;
-        }
-    }
-    report
+/// What a template writes for the histories of the round trip: the same for every format that is tried on it.
+pub struct Renders {
+    user: String,
+    with_prompt: Result<String, String>,
+    plain: String,
+    rows: Vec<(History, Result<String, String>)>,
 }
 
-fn run(format: &Format, render: Render<'_>, text_arguments: bool) -> Report {
-    let rows = histories().into_iter().map(|history| {
-        let (verdict, because) = match check(format, render, text_arguments, &history) {
-            Ok(verdict) => (verdict, String::new()),
-            Err(because) => (Verdict::Failed, because),
+impl Renders {
+    /// Renders them, with arguments as objects, or as text where the template wants that.
+    pub fn new(render: Render<'_>) -> Renders {
+        let tools = tools();
+        let user = json!({ "role": "user", "content": "Gimble the wabe." });
+        let answer = json!({ "role": "assistant", "content": CONTENT });
+        let render = |messages: &[Value], prompt| render(messages, &tools, prompt).map_err(|error| error.to_string());
+        let rows = |text: bool| {
+            let row = |history: History| {
+                let calls = history.calls.iter().enumerate().map(|(i, arguments)| call(i, arguments, text));
+                let mut reply =
+                    json!({ "role": "assistant", "content": history.content, "tool_calls": calls.collect::<Vec<_>>() });
+                if !history.reasoning.is_empty() {
+                    reply["reasoning_content"] = history.reasoning.into();
+                }
+                let rendered = render(&[user.clone(), reply], false);
+                (history, rendered)
+            };
+            histories().into_iter().map(row).collect::<Vec<_>>()
         };
-        Row { name: history.name, required: history.required, verdict, because }
-    });
-    Report { rows: rows.collect(), text_arguments }
-}
-
-fn check(format: &Format, render: Render<'_>, text: bool, history: &History) -> Result<Verdict, String> {
-    let tools = tools();
-    let user = json!({ "role": "user", "content": "Gimble the wabe." });
-    let calls: Vec<Value> = history.calls.iter().enumerate().map(|(i, arguments)| call(i, arguments, text)).collect();
-    let mut reply = json!({ "role": "assistant", "content": history.content, "tool_calls": calls });
-    if !history.reasoning.is_empty() {
-        reply["reasoning_content"] = history.reasoning.into();
-    }
-    let answer = json!({ "role": "assistant", "content": CONTENT });
-    let render = |messages: &[Value], prompt| render(messages, &tools, prompt).map_err(|e| e.to_string());
-
-    let prompt = render(std::slice::from_ref(&user), true)?;
-    let plain = render(&[user.clone(), answer], false)?;
-    let whole = render(&[user, reply], false)?;
-
-    let end_of_turn = plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
-    let start = start_of_reply(format, &prompt, &whole);
-    let reply = &whole[start..];
-    let reply = reply.strip_suffix(end_of_turn).unwrap_or(reply);
-    let reasoning_open =
-        start == prompt.len() && format.reasoning.as_ref().is_some_and(|markers| prompt.trim_end().ends_with(&*markers.open));
-
-    let mut recogniser = Recogniser::new(RecogniserInput {
-        format: Some(format),
-        tools: &tools,
-        calls_allowed: true,
-        reasoning_open,
-        parallel: true,
-        new_id: Box::new(String::new),
-    });
-    recogniser.push(reply);
-    let (_, parsed) = recogniser.finish();
-
-    if let Some(diagnostic) = parsed.diagnostics.first() {
-        return Err(format!("{}: {}", diagnostic.code, diagnostic.message));
-    }
-    if parsed.tool_calls.len() != history.calls.len() {
-        return Err(format!("{} of {} calls came back", parsed.tool_calls.len(), history.calls.len()));
-    }
-    for (i, (call, arguments)) in parsed.tool_calls.iter().zip(&history.calls).enumerate() {
-        if call.name != NAMES[i] {
-            return Err(format!("call {i} came back as `{}`", call.name));
-        }
-        if serde_json::from_str::<Value>(&call.arguments).ok().as_ref() != Some(arguments) {
-            return Err(format!("the arguments of call {i} came back as {}", call.arguments));
+        let objects = rows(false);
+        let shows = |rows: &[(History, Result<String, String>)]| {
+            rows.first().is_some_and(|(_, text)| text.as_ref().is_ok_and(|text| text.contains("41237")))
+        };
+        // Some templates escape what is already text, and some refuse objects: the objects are tried first.
+        let escaped = |rows: &[(History, Result<String, String>)]| {
+            rows.first().is_some_and(|(_, text)| text.as_ref().is_ok_and(|text| text.contains("\\\"velk\\\"")))
+        };
+        let rows = if shows(&objects) { objects } else { Some(rows(true)).filter(|rows| !escaped(rows)).unwrap_or(objects) };
+        Renders {
+            user: render(std::slice::from_ref(&user), false).unwrap_or_default(),
+            with_prompt: render(std::slice::from_ref(&user), true),
+            plain: render(&[user.clone(), answer], false).unwrap_or_default(),
+            rows,
         }
     }
-    let got = (parsed.content.as_str(), parsed.reasoning.as_deref().unwrap_or_default());
-    if got == (history.content, history.reasoning) {
-        Ok(Verdict::Exact)
-    } else if (got.0.trim(), got.1.trim()) == (history.content, history.reasoning) {
-        Ok(Verdict::Blanks)
-    } else {
-        Err(format!("text came back as {:?}, reasoning as {:?}", got.0, got.1))
-    }
-}
 
-/// Where the assistant's part begins: behind the generation prompt, or where history stops agreeing with it.
-fn start_of_reply(format: &Format, prompt: &str, whole: &str) -> usize {
-    if whole.starts_with(prompt) {
-        return prompt.len();
+    /// What opens an assistant's turn, for a reader of this format.
+    pub fn opener(&self, format: Option<&Format>) -> Opener {
+        match &self.with_prompt {
+            Ok(with_prompt) => Opener::find(&self.user, with_prompt, &self.plain, format),
+            Err(_) => Opener::default(),
+        }
     }
-    let equal = prompt.chars().zip(whole.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum::<usize>();
-    // A marker both begin alike must not be cut: `<` is shared by many.
-    let markers = format.markers();
-    let longest = markers.iter().map(|marker| marker.len()).max().unwrap_or(0);
-    let first = equal.saturating_sub(longest);
-    (first..equal)
-        .filter(|&at| whole.is_char_boundary(at))
-        .find(|&at| markers.iter().any(|marker| at + marker.len() > equal && whole[at..].starts_with(marker)))
-        .unwrap_or(equal)
+
+    /// Whether the history of one call holds what begins a call of this format: if not, no reading is worth while.
+    pub fn may_be(&self, format: &Format) -> bool {
+        let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
+            Some(super::format::Part::Text(text)) => text.split_whitespace().next(),
+            _ => None,
+        });
+        first.is_none_or(|first| self.shows(first))
+    }
+
+    /// Whether a tag stands in any of them.
+    pub fn shows(&self, tag: &str) -> bool {
+        self.rows.iter().any(|(_, text)| text.as_ref().is_ok_and(|text| text.contains(tag)))
+    }
+
+    /// What a prompt adds for the reply.
+    pub fn generation_prompt(&self) -> &str {
+        let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
+        with_prompt.strip_prefix(&*self.user).unwrap_or(with_prompt)
+    }
+
+    /// Reads the assistant's part of every history back, and says row by row whether it came back.
+    ///
+    /// Names, ids and values are rare strings of our own, so that nothing a template prints by itself can pass for them.
+    pub fn round_trip(&self, format: &Format) -> Report {
+        let rows = self.rows.iter().map(|(history, rendered)| {
+            let checked = rendered.as_ref().map_err(String::clone).and_then(|whole| self.check(format, history, whole));
+            let (verdict, because) = match checked {
+                Ok(verdict) => (verdict, String::new()),
+                Err(because) => (Verdict::Failed, because),
+            };
+            Row { name: history.name, required: history.required, verdict, because }
+        });
+        Report { rows: rows.collect() }
+    }
+
+    fn check(&self, format: &Format, history: &History, whole: &str) -> Result<Verdict, String> {
+        let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
+        let start = self.opener(Some(format)).start(&self.user, whole);
+        let reply = &whole[start..];
+        let end = end_of_turn.trim();
+        let reply = if end.len() > 2 { reply.split(end).next().unwrap_or(reply) } else { reply };
+        let tools = tools();
+        let mut recogniser = Recogniser::new(RecogniserInput {
+            format: Some(format),
+            tools: &tools,
+            calls_allowed: true,
+            reasoning: true,
+            parallel: true,
+            json: false,
+            new_id: Box::new(String::new),
+        });
+        recogniser.push(reply);
+        let (_, parsed) = recogniser.finish();
+
+        // What ends a turn is not the model's affair.
+        if let Some(diagnostic) = parsed.diagnostics.iter().find(|diagnostic| diagnostic.code != "eog_text_removed") {
+            return Err(format!("{}: {}", diagnostic.code, diagnostic.message));
+        }
+        if parsed.tool_calls.len() != history.calls.len() {
+            return Err(format!("{} of {} calls came back", parsed.tool_calls.len(), history.calls.len()));
+        }
+        for (i, (call, arguments)) in parsed.tool_calls.iter().zip(&history.calls).enumerate() {
+            if call.name != NAMES[i] {
+                return Err(format!("call {i} came back as `{}`", call.name));
+            }
+            if serde_json::from_str::<Value>(&call.arguments).ok().as_ref() != Some(arguments) {
+                return Err(format!("the arguments of call {i} came back as {}", call.arguments));
+            }
+        }
+        let got = (parsed.content.as_str(), parsed.reasoning.as_deref().unwrap_or_default());
+        if got == (history.content, history.reasoning) {
+            Ok(Verdict::Exact)
+        } else if (got.0.trim(), got.1.trim()) == (history.content, history.reasoning) {
+            Ok(Verdict::Blanks)
+        } else {
+            Err(format!("text came back as {:?}, reasoning as {:?}", got.0, got.1))
+        }
+    }
 }
 
 fn call(index: usize, arguments: &Value, text: bool) -> Value {

@@ -54,7 +54,9 @@ mod seed_oss;
 mod solar;
 mod toolcall_array;
 
-use super::format::{Format, Reasoning, Source, Text};
+use std::sync::OnceLock;
+
+use super::format::{Calls, Format, Reasoning, Source, Text};
 
 /// Every family a template can be found to write, in the order in which detection tries them: longer markers first where
 /// two can be told apart by nothing else, and those without a marker last.
@@ -116,6 +118,12 @@ pub(crate) fn all() -> Vec<Format> {
 /// What our polyfill teaches. Never found by detection.
 pub(crate) fn polyfilled() -> Format {
     polyfill::format()
+}
+
+/// How calls are written in every family, for readers that take one family's calls for another's.
+pub(crate) fn calls() -> &'static [Calls] {
+    static CALLS: OnceLock<Vec<Calls>> = OnceLock::new();
+    CALLS.get_or_init(|| all().into_iter().filter(|format| format.channels.is_none()).filter_map(|format| format.calls).collect())
 }
 
 fn text(text: &'static str) -> Text {

@@ -13,7 +13,7 @@ use crate::output::format::{Calls, Encoding, Format, Part, Source};
 
 pub(super) fn format() -> Format {
     Format {
-        family: text("polyfill"),
+        family: text("polyfilled"),
         source: Source::Polyfill,
         reasoning: reasoning("<think>", "</think>"),
         calls: Some(Calls {

@@ -2,7 +2,6 @@
 
 use super::candidate::Candidate;
 use super::markers::Found;
-use super::plan::Item;
 use super::{Marker, Recogniser, State, is_blank};
 
 /// Text behind a call, until it is clear whose it is.
@@ -25,10 +24,10 @@ impl Recogniser {
                 self.state = State::Between(gap);
                 return;
             }
-            if !self.is_closed_section(&gap) && self.may_begin_next(c) {
-                let readers = self.readers_of_next_call();
+            let readers = if gap.closed { Vec::new() } else { self.readers_of_next_call(c) };
+            if !readers.is_empty() {
                 let mut candidate = Candidate::new(std::mem::take(&mut gap.held), readers);
-                candidate.follows = !gap.closed;
+                candidate.follows = self.plan.closes;
                 return self.candidate_step(Box::new(candidate), c);
             }
         }
@@ -72,24 +71,6 @@ impl Recogniser {
         }
         self.state = State::Text;
         self.on_marker(marker, text);
-    }
-
-    /// Whether a next call, of the same section, may begin with this character.
-    fn may_begin_next(&self, c: char) -> bool {
-        self.plan.shapes.iter().filter(|shape| !shape.foreign).any(|shape| match shape.items.get(shape.call) {
-            Some(Item::Object(_)) => c == '{',
-            Some(Item::Name) => c.is_alphabetic() || c == '_',
-            _ => false,
-        }) || c == '{' && self.plan.shapes.iter().all(|shape| shape.items.first() != Some(&Item::Name)) && self.opens_objects()
-    }
-
-    /// Objects may follow each other between the tags of any format.
-    fn opens_objects(&self) -> bool {
-        self.plan.shapes.iter().any(|shape| matches!(shape.items.first(), Some(Item::Object(_))))
-    }
-
-    fn is_closed_section(&self, gap: &Gap) -> bool {
-        gap.closed
     }
 
     /// Neither a closing tag nor another call: the machine is back in text.

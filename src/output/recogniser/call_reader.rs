@@ -185,19 +185,19 @@ impl CallReader {
             match &mut self.inside {
                 Inside::Over => return Status::Broken(c.len_utf8()),
                 Inside::Tag(seen) => {
+                    let seen = *seen;
                     let Some(item) = self.items.get(self.at) else { return Status::Broken(c.len_utf8()) };
                     match item {
                         Item::Tag(tag) => {
-                            if tag[*seen..].starts_with(c) {
-                                *seen += c.len_utf8();
-                                if *seen == tag.len() {
-                                    self.next();
-                                }
-                            } else if *seen == 0 && is_blank(c) {
-                            } else if *seen == 0 && self.skips_to_arguments(c) {
+                            let complete = seen + c.len_utf8() == tag.len();
+                            if tag[seen..].starts_with(c) && complete {
+                                self.next();
+                            } else if tag[seen..].starts_with(c) {
+                                self.inside = Inside::Tag(seen + c.len_utf8());
+                            } else if seen == 0 && self.skips_to_arguments(c) {
                                 again = Some(c);
-                            } else {
-                                return Status::Broken(*seen + c.len_utf8());
+                            } else if seen > 0 || !is_blank(c) {
+                                return Status::Broken(seen + c.len_utf8());
                             }
                         }
                         _ if is_blank(c) => {}
@@ -226,13 +226,12 @@ impl CallReader {
                     }
                 }
                 Inside::Word(word) => {
+                    let mut word = std::mem::take(word);
                     if is_name(c) && !self.tag_begins(c) && word.len() < MAX_NAME {
-                        if let Inside::Word(word) = &mut self.inside {
-                            word.push(c);
-                        }
+                        word.push(c);
+                        self.inside = Inside::Word(word);
                         continue;
                     }
-                    let word = std::mem::take(word);
                     if word.len() >= MAX_NAME || !self.take_word(word) {
                         return Status::Broken(c.len_utf8());
                     }
@@ -341,11 +340,31 @@ impl CallReader {
 fn reader(encoding: &Encoding, followers: &[Text], schema: Option<&Value>) -> Box<dyn Reader> {
     match encoding {
         Encoding::Json | Encoding::JsonText => Box::new(read::JsonReader::new()),
-        _ => todo!("{followers:?} {schema:?}"),
+        _ => {
+            let _ = (followers, schema);
+            Box::new(Unread)
+        }
     }
 }
 
 /// Characters of names and ids. OpenAI's own rule is narrower; servers of tools use dots, slashes and colons too.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/' | '$' | '@' | '#' | '+' | '~')
+}
+
+#[derive(Debug)]
+struct Unread;
+impl Reader for Unread {
+    fn step(&mut self, _: char, _: &mut String) -> Step {
+        Step::Broken
+    }
+    fn finish(&mut self, _: &mut String) -> bool {
+        false
+    }
+    fn is_certain(&self) -> bool {
+        false
+    }
+    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }

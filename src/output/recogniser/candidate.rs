@@ -4,7 +4,11 @@
 //! the arguments begin is the call; when none is left, what was read is text again.
 
 use super::call_reader::{CallReader, Status};
+use super::plan::{Item, Shape};
 use super::{Failed, Place, Recogniser, State, is_blank};
+
+/// No tag is longer.
+const MAX_TAG: usize = 128;
 
 /// Text that may be a call, or is one.
 #[derive(Debug)]
@@ -13,7 +17,7 @@ pub(super) struct Candidate {
     pub(super) held: String,
     pub(super) readers: Vec<CallReader>,
     /// What follows the opening tag and its blanks, as long as it may be another tag.
-    after: Option<String>,
+    after: String,
     /// Opening tags read so far.
     tags: usize,
     /// No tag stands before it: it counts only with the name of a given tool.
@@ -33,7 +37,7 @@ impl Candidate {
         Candidate {
             held,
             readers,
-            after: Some(String::new()),
+            after: String::new(),
             tags: 1,
             bare: false,
             follows: false,
@@ -51,7 +55,7 @@ impl Candidate {
 
     /// Whether nothing but a tag, or several, has been read.
     pub(super) fn is_opening_tag(&self) -> bool {
-        self.after.as_deref() == Some("")
+        self.after.is_empty()
     }
 }
 
@@ -63,7 +67,7 @@ impl Recogniser {
 
     pub(super) fn open_bare(&mut self, c: char) {
         let held = std::mem::take(&mut self.blanks);
-        let readers = self.readers_of_next_call();
+        let readers = self.readers_of_next_call(c);
         self.candidate_step(Box::new(Candidate { bare: true, ..Candidate::new(held, readers) }), c);
     }
 
@@ -80,10 +84,24 @@ impl Recogniser {
         starts.map(|(shape, at)| self.reader(*shape, *at)).collect()
     }
 
-    /// Readers of a call behind another one, or of one that no tag stands before.
-    pub(super) fn readers_of_next_call(&self) -> Vec<CallReader> {
-        let shapes = self.plan.shapes.iter().enumerate();
-        shapes.filter(|(_, shape)| !shape.foreign).map(|(index, shape)| self.reader(index, shape.call)).collect()
+    /// Readers of a call behind another one, or of one that no tag stands before, that begins with this character.
+    pub(super) fn readers_of_next_call(&self, c: char) -> Vec<CallReader> {
+        let objects = |shape: &Shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)));
+        let own = self.plan.shapes.iter().any(|shape| !shape.foreign && objects(shape));
+        let mut readers = Vec::new();
+        for (index, shape) in self.plan.shapes.iter().enumerate() {
+            // Behind any call an object may follow, if need be one that is nothing but a call.
+            if shape.foreign && (own || shape.items.len() > 1) {
+                continue;
+            }
+            let value = shape.items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or_default();
+            match (&shape.items[value], &shape.items[shape.call]) {
+                (Item::Object(_), _) if matches!(c, '{' | '[') => readers.push(self.reader(index, value)),
+                (_, Item::Name) if c.is_alphabetic() || matches!(c, '_' | '[') => readers.push(self.reader(index, shape.call)),
+                _ => {}
+            }
+        }
+        readers
     }
 
     pub(super) fn reader(&self, shape: usize, at: usize) -> CallReader {
@@ -96,10 +114,8 @@ impl Recogniser {
             return self.committed_step(candidate, c);
         }
         candidate.held.push(c);
-        if let Some(after) = &mut candidate.after
-            && !(after.is_empty() && is_blank(c))
-        {
-            after.push(c);
+        if candidate.after.len() < MAX_TAG && !(candidate.after.is_empty() && is_blank(c)) {
+            candidate.after.push(c);
         }
         let mut back = c.len_utf8();
         let mut at = 0;
@@ -157,34 +173,32 @@ impl Recogniser {
 
     /// What was read is no call: nothing, another opening tag, the beginning of a tag, or text.
     fn no_reader_left(&mut self, mut candidate: Box<Candidate>, back: usize) {
-        if let Some(after) = &candidate.after {
-            if self.plan.closers.iter().any(|closer| closer == after) {
-                self.note("empty_section", "there is nothing between the call's tags");
-                return self.marker_passed();
-            }
-            if let Some(opener) = self.plan.openers.iter().position(|opener| opener.tag == *after) {
-                candidate.readers = self.readers_behind(opener);
-                candidate.after = Some(String::new());
-                candidate.tags += 1;
-                self.state = State::Call(candidate);
-                return;
-            }
-            let mut tags = self.plan.closers.iter().chain(self.plan.openers.iter().map(|opener| &opener.tag));
-            if tags.any(|tag| tag.starts_with(after.as_str())) {
-                self.state = State::Call(candidate);
-                return;
-            }
+        let after = &candidate.after;
+        if self.plan.closers.iter().any(|closer| closer == after) {
+            self.note("empty_section", "there is nothing between the call's tags");
+            return self.marker_passed();
         }
-        if self.failed == Failed::Reported || candidate.after.as_deref().is_some_and(|after| after.starts_with(['{', '['])) {
-            if !candidate.bare {
-                self.note("malformed_call", "the text behind the call's opening tag is not a call");
-                self.failed = Failed::Reported;
-            }
-        } else {
+        if let Some(opener) = self.plan.openers.iter().position(|opener| opener.tag == *after) {
+            candidate.readers = self.readers_behind(opener);
+            candidate.after.clear();
+            candidate.tags += 1;
+            self.state = State::Call(candidate);
+            return;
+        }
+        let mut tags = self.plan.closers.iter().chain(self.plan.openers.iter().map(|opener| &opener.tag));
+        if tags.any(|tag| tag.starts_with(after.as_str())) {
+            self.state = State::Call(candidate);
+            return;
+        }
+        let object = after.trim_start_matches('[').trim_start().starts_with('{');
+        if !candidate.bare && (object || self.failed == Failed::Reported) {
+            self.note("malformed_call", "the text behind the call's opening tag is not a call");
+            self.failed = Failed::Reported;
+        } else if !candidate.bare {
             self.failed = Failed::Silent;
         }
         self.owed_close |= candidate.follows;
-        let back = candidate.after.as_ref().map_or(back, |after| back.min(after.len()));
+        let back = back.min(candidate.after.len());
         if candidate.bare {
             // Its first character is text now, or it would open the same again.
             let first = candidate.held.find(|c: char| !is_blank(c)).map_or(0, |at| at + 1);

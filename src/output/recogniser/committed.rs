@@ -80,6 +80,7 @@ impl Recogniser {
         let (Some(reader), Some(index)) = (candidate.readers.first_mut(), candidate.index) else { return };
         let fragment = reader.take_arguments();
         self.arguments(index, &fragment);
+        let broken = matches!(status, Status::Broken(_));
         let rest = match status {
             Status::More => {
                 self.state = State::Call(candidate);
@@ -94,7 +95,8 @@ impl Recogniser {
         };
         self.end_arguments(reader, index);
         self.call_closed();
-        self.state = State::Between(Gap::default());
+        self.owed_close = broken;
+        self.state = State::Between(Gap { closed: broken, ..Gap::default() });
         self.again(&rest);
     }
 

@@ -91,7 +91,8 @@ impl Recogniser {
     }
 
     fn end_undecided(&mut self, candidate: &Candidate) {
-        if candidate.is_bare() {
+        let own = candidate.readers.iter().any(|reader| !reader.foreign);
+        if candidate.is_bare() || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty()) {
             return self.text_all(&candidate.held);
         }
         if candidate.is_opening_tag() {

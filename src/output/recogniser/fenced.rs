@@ -41,6 +41,12 @@ impl Recogniser {
             fence.reader = Some(CallReader::new(&items, 0, false, &self.followers));
             return self.fence_object_step(fence, c);
         }
+        let around = self.json && self.parsed.content.is_empty() && matches!(&*fence.language, "" | "json");
+        if c == '\n' && around {
+            // The fence around a JSON reply.
+            self.in_fence = true;
+            return self.marker_passed();
+        }
         let fits = if is_blank(c) {
             fence.named = true;
             known

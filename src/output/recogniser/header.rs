@@ -94,7 +94,7 @@ impl Recogniser {
                 self.message_to(&name);
             }
             None if place.is_none() && channels.recipient.is_empty() => self.not_a_header(header),
-            None if place == Some(Place::Reasoning) && self.untold.is_some() => {
+            None if place == Some(Place::Reasoning) && !self.told => {
                 self.place = Place::Content;
                 self.shown_header = true;
                 self.text_all(header.text.trim_start());

@@ -55,14 +55,15 @@ pub(super) struct Plan {
 
 impl Plan {
     /// `kin` are the ways of other models that are taken too where a tag of theirs begins like one of this format.
-    pub(super) fn new(format: &Format, kin: &[&Calls]) -> Plan {
+    pub(super) fn new(format: &Format, kin: &[Calls]) -> Plan {
         let mut plan = Plan::default();
         let Some(own) = &format.calls else { return plan };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
         plan.add(own, false, header_end);
         plan.bare = plan.openers.is_empty() && format.channels.is_none();
+        let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
         for calls in kin {
-            plan.add_kin(calls);
+            plan.add_kin(calls, &own);
         }
         if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
             plan.add_object();
@@ -112,12 +113,11 @@ impl Plan {
         self.shapes.push(Shape { items: items.into(), call, foreign });
     }
 
-    /// Another family's calls, if they begin with a tag of this plan.
-    fn add_kin(&mut self, calls: &Calls) {
+    /// Another family's calls, if they begin with a tag of this format.
+    fn add_kin(&mut self, calls: &Calls, own: &[String]) {
         let mut other = Plan::default();
         other.add(calls, true, None);
-        let shared = other.openers.iter().any(|theirs| self.openers.iter().any(|ours| ours.tag == theirs.tag));
-        if !shared && !self.bare {
+        if !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
             return;
         }
         let shape = self.shapes.len();

@@ -1,0 +1,44 @@
+//! The shared conformance data, for tests: `../shared/conformance` or `LLB_CONFORMANCE`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::template::Sources;
+
+/// A line for who runs the tests. The lint against printing is for the library.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The folder, if it is there; a line says that `what` was skipped if not.
+pub fn folder(what: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("LLB_CONFORMANCE")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
+    if root.is_dir() {
+        return Some(root);
+    }
+    say(&format!("skipped: {what}: no conformance data at {}", root.display()));
+    None
+}
+
+/// Whether every difference is to be printed.
+pub fn shows() -> bool {
+    std::env::var_os("LLB_CONFORMANCE_SHOW").is_some()
+}
+
+/// The corpus of chat templates by name, with the tokens they print.
+pub fn templates(root: &Path) -> BTreeMap<String, Sources> {
+    let table = fs::read_to_string(root.join("templates.tsv")).unwrap_or_default();
+    let mut lines = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let header = lines.next().unwrap_or_default();
+    let column = |name: &str| header.iter().position(|title| *title == name).unwrap_or_default();
+    let (name, bos, eos) = (column("name"), column("bos_token"), column("eos_token"));
+    let sources = lines.map(|fields| {
+        let text = fs::read_to_string(root.join("templates").join(format!("{}.jinja", fields[name])));
+        let (bos_token, eos_token) = (fields[bos].to_owned(), fields[eos].to_owned());
+        (fields[name].to_owned(), Sources { default: text.ok(), tool_use: None, bos_token, eos_token })
+    });
+    sources.collect()
+}

@@ -2,6 +2,10 @@
 //!
 //! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
 
+mod literal;
+mod types;
+mod writer;
+
 /// What a character meant to a reader of arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {

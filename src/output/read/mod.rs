@@ -3,7 +3,14 @@
 //! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
 
 mod literal;
+mod pairs;
+mod python;
+mod tagged;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod tests;
 mod types;
+mod values;
 mod writer;
 
 /// What a character meant to a reader of arguments.

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::super::format::{Kind, KindForm, Tagged, Text};
+use super::pairs::PairsReader;
+use super::python::PythonReader;
 use super::tagged::TaggedReader;
 use super::{Reader, Step};
 
@@ -237,4 +239,89 @@ fn text_streams_as_it_comes() {
     assert!(!reader.is_certain());
     feed(reader.as_mut(), ">");
     assert!(reader.is_certain());
+}
+
+fn pairs() -> Box<dyn Reader> {
+    Box::new(PairsReader::new("<|\"|>"))
+}
+
+fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    move || Box::new(PythonReader::new(schema.as_ref()))
+}
+
+#[test]
+fn pairs_as_the_template_and_models_write_them() {
+    for (text, want) in [
+        ("{}", "{}"),
+        (" {city:<|\"|>San Francisco<|\"|>}", r#"{"city": "San Francisco"}"#),
+        (
+            "{a:1.5e10,b:-7,c:true,d:null,e:None,f:False}",
+            r#"{"a": 1.5e10, "b": -7, "c": true, "d": null, "e": null, "f": false}"#,
+        ),
+        (
+            "{todos:[<|\"|>buy milk<|\"|>,<|\"|>a, \"b\" \\ {c}\n<|\"|>],x:[]}",
+            r#"{"todos": ["buy milk", "a, \"b\" \\ {c}\n"], "x": []}"#,
+        ),
+        ("{config:{<|\"|>theme<|\"|>:<|\"|>dark<|\"|>,count:3},e:{}}", r#"{"config": {"theme": "dark", "count": 3}, "e": {}}"#),
+        ("{\"a\": \"x\\n\\u00e9\\ud83d\\ude00\", 'b': [1, {\"c\": null}]}", "{\"a\": \"x\\né😀\", \"b\": [1, {\"c\": null}]}"),
+        ("{city: New York, zip: 010}", r#"{"city": "New York", "zip": "010"}"#),
+        ("{a:[1,2,],b:{c:1,},}", r#"{"a": [1, 2], "b": {"c": 1}}"#),
+        ("{a:[1,2}", r#"{"a": [1, 2]}"#),
+        ("{a:1,a:2,b:<|\"|><|<|\"|>}", r#"{"a": 1, "b": "<|"}"#),
+        ("{a,b:,c:1}", r#"{"a": null, "b": null, "c": 1}"#),
+        ("{a:<b>}", r#"{"a": "<b>"}"#),
+    ] {
+        let got = read(&pairs, text);
+        assert_eq!((got.text.as_str(), got.end.as_str()), (want, "done"), "{text}");
+    }
+    assert_eq!(read(&pairs, "x{").end, "broken{");
+    check_cut(&pairs, "{a:<|\"|>hel", r#"{"a": "hel"}"#, false);
+    check_cut(&pairs, "{a:<|\"|>hel<|\"", r#"{"a": "hel"}"#, false);
+    check_cut(&pairs, "{a:[1,{b:<|\"|>x<|\"|>", r#"{"a": [1, {"b": "x"}]}"#, false);
+    check_cut(&pairs, "{a", r#"{"a": null}"#, false);
+    check_cut(&pairs, "", "", false);
+}
+
+#[test]
+fn python_as_models_write_it() {
+    let one = || Some(json!({"type": "object", "properties": {"city": {"type": "string"}, "n": {}}, "required": ["city"]}));
+    for (text, want) in [
+        (")", "{}"),
+        ("a=1, b='x')", r#"{"a": 1, "b": "x"}"#),
+        ("a = 1 , b = True,c=None, d=false,)", r#"{"a": 1, "b": true, "c": null, "d": false}"#),
+        ("s=\"it's\", t='say \"hi\"')", r#"{"s": "it's", "t": "say \"hi\""}"#),
+        ("s='It's fine', n=1)", r#"{"s": "It's fine", "n": 1}"#),
+        ("s='it\\'s', t='''a\n'b' \"c\"''', u=\"\")", r#"{"s": "it's", "t": "a\n'b' \"c\"", "u": ""}"#),
+        ("s='\\x41\\u00e9\\U0001F600\\101\\q\\n')", "{\"s\": \"Aé😀A\\\\q\\n\"}"),
+        ("s=r'\\d+\\'', t='a' 'b'\n \"c\")", r#"{"s": "\\d+\\'", "t": "abc"}"#),
+        ("s='\\ud83d\\ude00\\ud83dx')", "{\"s\": \"😀\u{fffd}x\"}"),
+        (
+            "l=[1, 'x', (2, 3), [], {}], d={'a': {'b': None}, 1: 2.50})",
+            r#"{"l": [1, "x", [2, 3], [], {}], "d": {"a": {"b": null}, "1": 2.50}}"#,
+        ),
+        ("a=1_000, b=+1, c=.5, d=1., e=-0x10)", r#"{"a": 1000, "b": 1, "c": 0.5, "d": 1.0, "e": -16}"#),
+        ("a=New York, b=date(2020, 1, 2), c=x)", r#"{"a": "New York", "b": "date(2020, 1, 2)", "c": "x"}"#),
+        ("a=1, a=2, b=3)", r#"{"a": 1, "b": 3}"#),
+        ("a='x)y', b=[')'])", r#"{"a": "x)y", "b": [")"]}"#),
+        ("a=[1 2] b=3)", r#"{"a": ["1 2"], "b": 3}"#),
+        ("a=, b=2)", r#"{"a": null, "b": 2}"#),
+    ] {
+        let got = read(&python(None), text);
+        assert_eq!((got.text.as_str(), got.end.as_str()), (want, "ended )"), "{text}");
+    }
+    check(&python(one()), "'Paris')", json!({"city": "Paris"}), "ended )", &["arg_positional"]);
+    check(&python(one()), "5)", json!({"city": 5}), "ended )", &["arg_positional"]);
+    check(
+        &python(one()),
+        "r'\\d', 2)",
+        json!({"city": "\\d", "arg1": 2}),
+        "ended )",
+        &["arg_positional", "arg_positional", "arg_unknown"],
+    );
+    check(&python(one()), "city='x', z=1)", json!({"city": "x", "z": 1}), "ended )", &["arg_unknown"]);
+    assert_eq!(read(&python(None), "'Paris')").end, "brokenParis')");
+    check_cut(&python(None), "a=1, b='x", r#"{"a": 1, "b": "x"}"#, false);
+    check_cut(&python(None), "a=[1, {'k': ", r#"{"a": [1, {"k": null}]}"#, false);
+    check_cut(&python(None), "a=", r#"{"a": null}"#, false);
+    check_cut(&python(None), "a='x\\u00", r#"{"a": "x"}"#, false);
 }

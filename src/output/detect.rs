@@ -24,6 +24,10 @@ impl Detected {
         for format in families::all().into_iter().filter(|format| renders.may_be(format)) {
             let format = Format { reasoning: evident(&format, &renders), ..format };
             let report = renders.round_trip(&format);
+            #[cfg(test)]
+            if std::env::var_os("DEBUG_DETECT").is_some() {
+                crate::conformance::say(&format!("{} {:#?}", format.family, report.failed().collect::<Vec<_>>()));
+            }
             let exact = report.rows.len() - report.failed().count();
             if report.accepted() && best.as_ref().is_none_or(|(most, _)| exact > *most) {
                 best = Some((exact, verified(format, report.parallel())));

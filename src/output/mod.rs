@@ -5,6 +5,9 @@
 //! repaired or guessed is listed as a diagnostic. Enforcing schemas is the sampler's business, not this module's.
 
 mod call;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod conformance;
 mod detect;
 mod families;
 pub mod format;

@@ -376,6 +376,10 @@ impl Recogniser {
                 if self.priming || (alone && self.parsed.content.is_empty()) {
                     return self.marker_passed();
                 }
+                if alone {
+                    self.marker_passed();
+                    return self.note("stray_end_marker", &format!("`{text}` closes nothing and was left out"));
+                }
                 self.text_all(text);
                 self.note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text"));
             }

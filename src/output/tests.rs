@@ -578,14 +578,14 @@ fn a_template_that_opens_reasoning_is_detected() {
 #[test]
 fn a_template_that_writes_something_else_is_not() {
     let wrong_close = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</call>"));
-    assert_eq!(Detected::native(&wrong_close).format, None);
+    assert!(!Detected::native(&wrong_close).format.unwrap().verified);
     let no_calls = |messages: &[Value], tools: &[Value], prompt| {
         let plain: Vec<Value> = messages.iter().map(|m| json!({ "role": m["role"], "content": m["content"] })).collect();
         Ok(qwen_like(&plain, tools, prompt, ""))
     };
-    assert_eq!(Detected::native(&no_calls).format, None);
+    assert!(!Detected::native(&no_calls).format.unwrap().verified);
     let refuses = |_: &[Value], _: &[Value], _| Err(crate::error::Error::new(crate::error::Code::TemplateError, "no"));
-    assert_eq!(Detected::native(&refuses).format, None);
+    assert!(!Detected::native(&refuses).format.unwrap().verified);
     assert!(verify::Renders::new(&refuses).round_trip(&hermes()).failed().all(|row| row.because.contains("no")));
 }
 

@@ -23,6 +23,11 @@ impl Opener {
         Opener(shared[..shared.len().min(end)].to_owned())
     }
 
+    /// The text that opens a turn; may be empty.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
     /// What a prompt holds of the turn it ends with: an opened reasoning block, a header, the text of a reply that is to be
     /// continued. `prompt` may be the end of one.
     pub fn turn<'a>(&self, prompt: &'a str, format: Option<&Format>) -> &'a str {

@@ -149,7 +149,7 @@ impl Renders {
     /// Whether the history of one call holds what begins a call of this format: if not, no reading is worth while.
     pub fn may_be(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
-            Some(super::format::Part::Text(text)) => text.split_whitespace().next(),
+            Some(super::format::Part::Text(text)) => text.split_whitespace().next().map(|word| &word[..word.find("{\"").unwrap_or(word.len())]),
             _ => None,
         });
         first.is_none_or(|first| self.shows(first))
@@ -183,10 +183,10 @@ impl Renders {
 
     fn check(&self, format: &Format, history: &History, whole: &str) -> Result<Verdict, String> {
         let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
-        let start = self.opener(Some(format)).start(&self.user, whole);
+        let opener = self.opener(Some(format));
+        let start = opener.start(&self.user, whole);
         let reply = &whole[start..];
-        let end = end_of_turn.trim();
-        let reply = if end.len() > 2 { reply.split(end).next().unwrap_or(reply) } else { reply };
+        let reply = without_turns(reply, end_of_turn, opener.text());
         let tools = tools();
         let mut recogniser = Recogniser::new(RecogniserInput {
             format: Some(format),
@@ -223,6 +223,19 @@ impl Renders {
         } else {
             Err(format!("text came back as {:?}, reasoning as {:?}", got.0, got.1))
         }
+    }
+}
+
+/// Without the end of the turn, and without empty turns that some templates write behind a call.
+fn without_turns<'a>(reply: &'a str, end_of_turn: &str, opener: &str) -> &'a str {
+    let mut reply = reply;
+    loop {
+        let shorter = reply.strip_suffix(end_of_turn).unwrap_or(reply);
+        let shorter = if opener.is_empty() { shorter } else { shorter.strip_suffix(opener).unwrap_or(shorter) };
+        if shorter.len() == reply.len() {
+            return reply;
+        }
+        reply = shorter;
     }
 }
 

@@ -6,13 +6,18 @@
 //!
 //! Gemma 4, DiffusionGemma. The template writes text after the calls; models write it before.
 
-use super::{bare, reasoning, text};
-use crate::output::format::{Calls, Encoding, Format, Part};
+use super::{bare, text};
+use crate::output::format::{Calls, Encoding, Format, Part, Reasoning};
 
 pub(super) fn format() -> Format {
     Format {
         family: text("gemma4"),
-        reasoning: reasoning("<|channel>thought", "<channel|>"),
+        reasoning: Some(Reasoning {
+            open: text("<|channel>thought"),
+            close: text("<channel|>"),
+            ends_at_call: false,
+            end_alone: true,
+        }),
         calls: Some(Calls {
             open: text(""),
             close: text(""),
@@ -25,7 +30,8 @@ pub(super) fn format() -> Format {
             ],
             parallel: true,
         }),
-        ends: vec![text("<turn|>"), text("<|tool_response>")],
+        // A thought that is opened twice leaves the first half of its tag.
+        ends: vec![text("<turn|>"), text("<|tool_response>"), text("<|channel>")],
         ..bare()
     }
 }

@@ -12,7 +12,7 @@ enum Kind {
 
 /// Reads arguments that are JSON; the text given out is the model's own, but for Python's spelling.
 #[derive(Debug)]
-pub(in crate::output) struct JsonReader {
+pub(super) struct JsonReader {
     scanner: Scanner,
     kind: Option<Kind>,
     word: String,
@@ -20,7 +20,7 @@ pub(in crate::output) struct JsonReader {
 }
 
 impl JsonReader {
-    pub(in crate::output) fn new() -> JsonReader {
+    pub(super) fn new() -> JsonReader {
         JsonReader { scanner: Scanner::new(), kind: None, word: String::new(), notes: Vec::new() }
     }
 

@@ -3,8 +3,32 @@
 //! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
 
 mod json;
+mod literal;
+mod pairs;
+mod python;
+mod tagged;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod tests;
+mod types;
+mod values;
+mod writer;
 
-pub(super) use json::JsonReader;
+use serde_json::Value;
+
+use super::format::{Encoding, Text};
+
+/// A reader of this encoding. `followers` are the tags that may stand behind the last parameter, `schema` is that of the
+/// arguments.
+pub(super) fn reader(encoding: &Encoding, followers: &[Text], schema: Option<&Value>) -> Box<dyn Reader> {
+    match encoding {
+        Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new()),
+        Encoding::Tagged(tagged) => Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema)),
+        Encoding::Elements { .. } => Box::new(json::JsonReader::new()),
+        Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote)),
+        Encoding::Python => Box::new(python::PythonReader::new(schema)),
+    }
+}
 
 /// What a character meant to a reader of arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]

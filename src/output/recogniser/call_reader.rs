@@ -220,7 +220,7 @@ impl CallReader {
                         Item::Object(_) => return Status::Broken(c.len_utf8()),
                         Item::Arguments(encoding) => {
                             let schema = self.name.as_deref().and_then(|name| tools.schema(name));
-                            self.inside = Inside::Arguments(reader(encoding, &self.followers, schema));
+                            self.inside = Inside::Arguments(read::reader(encoding, &self.followers, schema));
                             again = Some(c);
                         }
                     }
@@ -337,34 +337,7 @@ impl CallReader {
     }
 }
 
-fn reader(encoding: &Encoding, followers: &[Text], schema: Option<&Value>) -> Box<dyn Reader> {
-    match encoding {
-        Encoding::Json | Encoding::JsonText => Box::new(read::JsonReader::new()),
-        _ => {
-            let _ = (followers, schema);
-            Box::new(Unread)
-        }
-    }
-}
-
 /// Characters of names and ids. OpenAI's own rule is narrower; servers of tools use dots, slashes and colons too.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/' | '$' | '@' | '#' | '+' | '~')
-}
-
-#[derive(Debug)]
-struct Unread;
-impl Reader for Unread {
-    fn step(&mut self, _: char, _: &mut String) -> Step {
-        Step::Broken
-    }
-    fn finish(&mut self, _: &mut String) -> bool {
-        false
-    }
-    fn is_certain(&self) -> bool {
-        false
-    }
-    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        Vec::new()
-    }
 }

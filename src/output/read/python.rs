@@ -1,0 +1,163 @@
+//! Python's keyword arguments without the parentheses -> JSON: `a=1, b='x'` is `{"a": 1, "b": "x"}`.
+//!
+//! Starts behind `(` and ends at the `)` that closes it, which is given back. A value without a name takes the name of the
+//! only required parameter, or of the only one; without such a parameter it is `arg0`, `arg1`… by its position, but a call
+//! cannot begin with it.
+
+use serde_json::Value;
+
+use super::types::{Place, Schema};
+use super::values::{Taken, Values, is_prefix};
+use super::writer::Writer;
+use super::{Reader, Step};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before or in a name, or a value without one.
+    Name,
+    Value,
+    Finished,
+}
+
+/// Reads keyword arguments.
+#[derive(Debug)]
+pub(super) struct PythonReader {
+    schema: Schema,
+    root: Place,
+    values: Values,
+    writer: Writer,
+    state: State,
+    /// What may be a name, with the blanks in it.
+    name: String,
+    /// Arguments begun.
+    count: usize,
+    /// The only parameter was given already.
+    mapped: bool,
+}
+
+impl PythonReader {
+    pub(super) fn new(schema: Option<&Value>) -> PythonReader {
+        let schema = Schema::new(schema);
+        PythonReader {
+            root: schema.root(),
+            schema,
+            values: Values::new("", true),
+            writer: Writer::default(),
+            state: State::Name,
+            name: String::new(),
+            count: 0,
+            mapped: false,
+        }
+    }
+
+    fn name_step(&mut self, c: char, out: &mut String) -> Step {
+        let name = self.name.trim_end();
+        match c {
+            '=' | ':' if is_name(name) => {
+                let name = name.to_owned();
+                self.begin(&name, out);
+                self.name.clear();
+            }
+            c if c.is_whitespace() => {
+                if !self.name.is_empty() {
+                    self.name.push(c);
+                }
+            }
+            ',' if name.is_empty() => {}
+            ')' | ']' | '}' if name.is_empty() => return self.end(c, out),
+            ',' | ')' | ']' | '}' | '(' | '[' | '{' => return self.positional(c, out),
+            '"' | '\'' if name.is_empty() || is_prefix(name) => return self.positional(c, out),
+            c => self.name.push(c),
+        }
+        Step::More
+    }
+
+    /// A value without a name; `c` is its end, or belongs to it.
+    fn positional(&mut self, c: char, out: &mut String) -> Step {
+        let only = self.schema.only_parameter().filter(|_| !self.mapped);
+        let name = match only {
+            Some(name) => name,
+            None if self.count == 0 => return Step::Broken,
+            None => format!("arg{}", self.count),
+        };
+        self.writer.note("arg_positional", format!("a value without a name is taken for {name}"));
+        self.begin(&name, out);
+        let text = std::mem::take(&mut self.name);
+        for c in text.chars() {
+            self.values.step(c, &mut self.writer, out);
+        }
+        self.value_step(c, out)
+    }
+
+    fn begin(&mut self, name: &str, out: &mut String) {
+        if self.count == 0 {
+            self.writer.open_object(out);
+        }
+        self.count += 1;
+        self.mapped |= self.schema.only_parameter().is_some_and(|only| only == name);
+        if self.schema.key(&self.root, name).unknown {
+            self.writer.note("arg_unknown", format!("the tool has no parameter {name}"));
+        }
+        self.writer.key(name, out);
+        self.values.restart();
+        self.state = State::Value;
+    }
+
+    fn value_step(&mut self, c: char, out: &mut String) -> Step {
+        if self.values.step(c, &mut self.writer, out) == Taken::Yes {
+            return Step::More;
+        }
+        self.state = State::Name;
+        match c {
+            ',' => Step::More,
+            ')' | ']' | '}' => self.end(c, out),
+            // A comma is missing.
+            c => self.name_step(c, out),
+        }
+    }
+
+    fn end(&mut self, c: char, out: &mut String) -> Step {
+        self.close(out);
+        Step::Ended(c.to_string())
+    }
+
+    fn close(&mut self, out: &mut String) {
+        self.values.finish(&mut self.writer, out);
+        if self.count == 0 {
+            self.writer.open_object(out);
+        }
+        self.writer.close_all(out);
+        self.state = State::Finished;
+    }
+}
+
+impl Reader for PythonReader {
+    fn step(&mut self, c: char, out: &mut String) -> Step {
+        match self.state {
+            State::Name => self.name_step(c, out),
+            State::Value => self.value_step(c, out),
+            State::Finished => Step::Ended(c.to_string()),
+        }
+    }
+
+    fn finish(&mut self, out: &mut String) -> bool {
+        if self.state != State::Finished {
+            self.close(out);
+        }
+        false
+    }
+
+    fn is_certain(&self) -> bool {
+        self.count > 0
+    }
+
+    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+        self.writer.take_notes()
+    }
+}
+
+/// Whether a word may be a parameter's name: models also write names with `-` and `.`.
+fn is_name(word: &str) -> bool {
+    let first = word.chars().next().is_some_and(|c| c.is_alphabetic() || matches!(c, '_' | '$'));
+    first && word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$'))
+}

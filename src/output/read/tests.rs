@@ -1,0 +1,327 @@
+//! Every reader under the same rules: whole, cut anywhere, and there and back again.
+
+use serde_json::{Value, json};
+
+use super::super::format::{Kind, KindForm, Tagged, Text};
+use super::pairs::PairsReader;
+use super::python::PythonReader;
+use super::tagged::TaggedReader;
+use super::{Reader, Step};
+
+/// What came of a text.
+#[derive(Debug, Clone, PartialEq)]
+struct Read {
+    text: String,
+    /// How it ended: `done`, `ended` and the text given back, `broken`, `open`.
+    end: String,
+    notes: Vec<&'static str>,
+    certain: bool,
+}
+
+fn feed(reader: &mut dyn Reader, input: &str) -> (Read, Vec<String>) {
+    let mut out = String::new();
+    let mut end = "open".to_owned();
+    let mut cuts = Vec::new();
+    let mut chars = input.chars();
+    for c in chars.by_ref() {
+        match reader.step(c, &mut out) {
+            Step::More => cuts.push(out.clone()),
+            Step::Done => end = "done".to_owned(),
+            Step::Ended(rest) => end = format!("ended {rest}"),
+            Step::Broken => end = "broken".to_owned(),
+        }
+        if end != "open" {
+            break;
+        }
+    }
+    let rest: String = chars.collect();
+    let notes = reader.take_notes().into_iter().map(|(code, _)| code).collect();
+    (Read { text: out, end: end + &rest, notes, certain: reader.is_certain() }, cuts)
+}
+
+/// Reads `input`, and every beginning of it.
+#[track_caller]
+fn read(new: &dyn Fn() -> Box<dyn Reader>, input: &str) -> Read {
+    let (whole, cuts) = feed(new().as_mut(), input);
+    let mut before = "";
+    for cut in &cuts {
+        assert!(cut.starts_with(before), "{before} -> {cut} in {input}");
+        before = cut;
+        if cut.len() < 2000 {
+            let trailing = cut.len() - cut.trim_end_matches('\\').len();
+            assert_eq!(trailing % 2, 0, "a fragment ends inside an escape: {cut}");
+        }
+    }
+    assert!(whole.text.starts_with(before), "{before} -> {} in {input}", whole.text);
+    for (at, _) in input.char_indices().take(3000) {
+        let mut reader = new();
+        let (mut begun, _) = feed(reader.as_mut(), &input[..at]);
+        if begun.end != "open" {
+            break;
+        }
+        reader.finish(&mut begun.text);
+        let once = begun.text.clone();
+        reader.finish(&mut begun.text);
+        assert_eq!(once, begun.text, "finished twice");
+        if !once.is_empty() {
+            let value: Value =
+                serde_json::from_str(&once).unwrap_or_else(|error| panic!("{error}: {once} of {:?}", &input[..at]));
+            assert!(value.is_object());
+        }
+    }
+    whole
+}
+
+#[track_caller]
+fn check(new: &dyn Fn() -> Box<dyn Reader>, input: &str, want: Value, end: &str, notes: &[&str]) {
+    let got = read(new, input);
+    let value: Value = serde_json::from_str(&got.text).unwrap_or_else(|error| panic!("{error}: {}", got.text));
+    assert_eq!((value, got.end.as_str(), got.notes.as_slice()), (want, end, notes), "{input}");
+}
+
+/// A text that ends with the output.
+#[track_caller]
+fn check_cut(new: &dyn Fn() -> Box<dyn Reader>, input: &str, want: &str, complete: bool) {
+    read(new, input);
+    let mut reader = new();
+    let (mut got, _) = feed(reader.as_mut(), input);
+    assert_eq!(got.end, "open");
+    let finished = reader.finish(&mut got.text);
+    assert_eq!((got.text.as_str(), finished), (want, complete), "{input}");
+}
+
+fn schema() -> Value {
+    json!({"type": "object", "properties": {
+        "n": {"type": "integer"}, "s": {"type": "string"}, "b": {"type": "boolean"}, "l": {"type": "array"},
+        "u": {"type": ["string", "null"]}, "o": {"type": "object"}}, "required": ["n"]})
+}
+
+fn tagged(open: &'static str, after_key: &'static str, close: &'static str, kind: Option<(KindForm, &'static str)>) -> Tagged {
+    Tagged {
+        open: open.into(),
+        after_key: after_key.into(),
+        kind: kind.map(|(form, after)| Kind { form, after: after.into() }),
+        close: close.into(),
+        separator: "".into(),
+    }
+}
+
+fn tagged_reader(format: Tagged, followers: &'static [&'static str], schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    move || {
+        let followers = followers.iter().map(|&text| Text::from(text)).collect();
+        Box::new(TaggedReader::new(&format, followers, schema.as_ref()))
+    }
+}
+
+fn qwen(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    let followers = &["</function>\n", "</tool_call>", "<tool_call>", "<function="];
+    tagged_reader(tagged("<parameter=", ">\n", "\n</parameter>\n", None), followers, schema)
+}
+
+fn glm(lines: bool, schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    let format = match lines {
+        true => tagged("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", None),
+        false => tagged("<arg_key>", "</arg_key><arg_value>", "</arg_value>", None),
+    };
+    tagged_reader(format, &["</tool_call>", "<tool_call>"], schema)
+}
+
+fn dsml(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    let kind = Some((KindForm::IsString, "\">"));
+    let format = tagged("<｜DSML｜parameter name=\"", "\" string=\"", "</｜DSML｜parameter>\n", kind);
+    tagged_reader(format, &["</｜DSML｜invoke>", "</｜DSML｜function_calls>"], schema)
+}
+
+#[test]
+fn tagged_as_the_templates_write_it() {
+    let qwen = qwen(Some(schema()));
+    let end = "ended \n</function>\n</tool_call>";
+    check(&qwen, "<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>", json!({"n": 1}), end, &[]);
+    check(
+        &qwen,
+        "<parameter=s>\ndef f():\n    print(\"</parameter>\")\n\n</parameter>\n<parameter=l>\n[1, \"x\"]\n</parameter>\n</function>",
+        json!({"s": "def f():\n    print(\"</parameter>\")\n", "l": [1, "x"]}),
+        "ended \n</function>",
+        &[],
+    );
+    check(&qwen, "</function>", json!({}), "ended </function>", &[]);
+    check(&qwen, "\n prose", json!({}), "ended \n prose", &[]);
+    check(&qwen, "<parameter=u>\nnull\n</parameter>\n</tool_call>", json!({"u": null}), "ended \n</tool_call>", &[]);
+    let end = "ended \n</tool_call>";
+    for lines in [true, false] {
+        let glm = glm(lines, Some(schema()));
+        let text =
+            "\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a\nb</arg_value>\n</tool_call>";
+        check(&glm, text, json!({"n": 1, "s": "a\nb"}), end, &[]);
+        let text = "<arg_key>n</arg_key><arg_value>1</arg_value><arg_key>s</arg_key><arg_value>a\nb</arg_value></tool_call>";
+        check(&glm, text, json!({"n": 1, "s": "a\nb"}), "ended </tool_call>", &[]);
+    }
+    let text = "<｜DSML｜parameter name=\"s\" string=\"true\">1</｜DSML｜parameter>\n<｜DSML｜parameter name=\"l\" string=\"false\">[1]</｜DSML｜parameter>\n</｜DSML｜invoke>";
+    check(&dsml(None), text, json!({"s": "1", "l": [1]}), "ended \n</｜DSML｜invoke>", &[]);
+    let kimi =
+        tagged("<|open|>argument key=\"", "\" type=\"", "<|close|>argument<|sep|>", Some((KindForm::TypeName, "\"<|sep|>")));
+    let kimi = tagged_reader(kimi, &["<|close|>call<|sep|>"], None);
+    let text = "<|open|>argument key=\"a\" type=\"string\"<|sep|>1<|close|>argument<|sep|><|open|>argument key=\"b\" type=\"number\"<|sep|>1.50<|close|>argument<|sep|><|close|>call<|sep|>";
+    assert_eq!(read(&kimi, text).text, "{\"a\": \"1\", \"b\": 1.50}");
+}
+
+#[test]
+fn tagged_as_models_write_it() {
+    let q = qwen(Some(schema()));
+    let end = "ended </function>";
+    check(&q, "<parameter=n>1</parameter><parameter=s>x</parameter></function>", json!({"n": 1, "s": "x"}), end, &[]);
+    check(&q, "<parameter=\"n\"> 1 </parameter></function>", json!({"n": 1}), end, &[]);
+    check(
+        &q,
+        "<parameter=n>\r\n1\r\n</parameter>\r\n<parameter=s>\r\nx\r\n</parameter></function>",
+        json!({"n": 1, "s": "x"}),
+        end,
+        &[],
+    );
+    check(&q, "<parameter=n>\nabc\n</parameter></function>", json!({"n": "abc"}), end, &["arg_type_mismatch"]);
+    check(&q, "<parameter=x>\n1\n</parameter></function>", json!({"x": 1}), end, &["arg_unknown"]);
+    let text =
+        "<parameter=n>1</parameter><parameter=n>2</parameter><parameter=s>a</parameter><parameter=s>b</parameter></function>";
+    check(&q, text, json!({"n": 1, "s": "a"}), end, &["arg_duplicate", "arg_duplicate"]);
+    // End tags that are missing.
+    check(&q, "<parameter=n>\n1\n</function>", json!({"n": 1}), "ended </function>", &[]);
+    check(&q, "<parameter=s>\nx\n<parameter=n>\n1\n</function>", json!({"n": 1, "s": "x"}), "ended </function>", &[]);
+    check(&q, "<parameter=s>\n</function>", json!({"s": ""}), "ended </function>", &[]);
+    check(&q, "<parameter=s>x</function></tool_call>", json!({"s": "x"}), "ended </function></tool_call>", &[]);
+    check(&q, "<parameter=s>x<parameter=n>1</parameter></function>", json!({"n": 1, "s": "x"}), end, &[]);
+    check(&q, "<parameter=s>a </function> b</parameter></function>", json!({"s": "a </function> b"}), end, &[]);
+    let g = glm(false, Some(schema()));
+    let text = "<arg_key>s</arg_key><arg_value>print('</tool_call>')</arg_value></tool_call>";
+    check(&g, text, json!({"s": "print('</tool_call>')"}), "ended </tool_call>", &[]);
+    let text = "<arg_key>s</arg_key><arg_value>x<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>";
+    check(&g, text, json!({"s": "x", "n": 1}), "ended </tool_call>", &[]);
+    check_cut(&g, "<arg_key>s</arg_key><arg_value>x</tool_call>", "{\"s\": \"x\"}", true);
+    // Attributes.
+    let d = dsml(Some(schema()));
+    let end = "ended </｜DSML｜invoke>";
+    let text = "<｜DSML｜parameter name=\"n\" string=\"true\">1</｜DSML｜parameter></｜DSML｜invoke>";
+    check(&d, text, json!({"n": 1}), end, &["arg_coerced"]);
+    let text = "<｜DSML｜parameter name=\"n\">1</｜DSML｜parameter></｜DSML｜invoke>";
+    check(&d, text, json!({"n": 1}), end, &[]);
+    // CDATA.
+    let cdata = "<![CDATA[</parameter>\n</function>]]></parameter></function>";
+    let want = json!({"s": "</parameter>\n</function>"});
+    check(&q, &format!("<parameter=s>{cdata}"), want.clone(), "ended </function>", &[]);
+    check(&q, &format!("<parameter=s>\n{cdata}"), want, "ended </function>", &[]);
+    check(&q, "<parameter=n><![CDATA[1]]></parameter></function>", json!({"n": 1}), "ended </function>", &[]);
+    let m = tagged_reader(tagged("<parameter name=\"", "\">", "</parameter>\n", None), &["</invoke>"], Some(schema()));
+    let text = "<parameter name=\"s\" type=\"string\">x\n</parameter>\n</invoke>";
+    check(&m, text, json!({"s": "x\n"}), "ended \n</invoke>", &[]);
+    let deep = format!("<parameter=l>{}</parameter></function>", "[".repeat(200) + &"]".repeat(200));
+    assert_eq!(read(&q, &deep).notes, ["arguments_too_deep"]);
+}
+
+#[test]
+fn tagged_that_is_cut_off() {
+    let q = qwen(Some(schema()));
+    check_cut(&q, "", "{}", true);
+    check_cut(&q, "<parameter=n", "{}", false);
+    check_cut(&q, "<parameter=n>\n", "{}", false);
+    check_cut(&q, "<parameter=n>\n1", "{\"n\": 1}", false);
+    check_cut(&q, "<parameter=s>\nx\n</para", "{\"s\": \"x\"}", false);
+    check_cut(&q, "<parameter=s>\nx <", "{\"s\": \"x <\"}", false);
+    check_cut(&q, "<parameter=s>\nx\n</parameter>", "{\"s\": \"x\"}", true);
+    check_cut(&q, "<parameter=s>\nx\n</parameter>\n</func", "{\"s\": \"x\"}", true);
+}
+
+#[test]
+fn text_streams_as_it_comes() {
+    let (got, cuts) = feed(qwen(Some(schema()))().as_mut(), "<parameter=s>\nhello wor");
+    assert_eq!(got.text, "{\"s\": \"hello wor");
+    assert_eq!(cuts[18], "{\"s\": \"hello");
+    let mut reader = qwen(Some(schema()))();
+    feed(reader.as_mut(), "<parameter=s");
+    assert!(!reader.is_certain());
+    feed(reader.as_mut(), ">");
+    assert!(reader.is_certain());
+}
+
+fn pairs() -> Box<dyn Reader> {
+    Box::new(PairsReader::new("<|\"|>"))
+}
+
+fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    move || Box::new(PythonReader::new(schema.as_ref()))
+}
+
+#[test]
+fn pairs_as_the_template_and_models_write_them() {
+    for (text, want) in [
+        ("{}", "{}"),
+        (" {city:<|\"|>San Francisco<|\"|>}", r#"{"city": "San Francisco"}"#),
+        (
+            "{a:1.5e10,b:-7,c:true,d:null,e:None,f:False}",
+            r#"{"a": 1.5e10, "b": -7, "c": true, "d": null, "e": null, "f": false}"#,
+        ),
+        (
+            "{todos:[<|\"|>buy milk<|\"|>,<|\"|>a, \"b\" \\ {c}\n<|\"|>],x:[]}",
+            r#"{"todos": ["buy milk", "a, \"b\" \\ {c}\n"], "x": []}"#,
+        ),
+        ("{config:{<|\"|>theme<|\"|>:<|\"|>dark<|\"|>,count:3},e:{}}", r#"{"config": {"theme": "dark", "count": 3}, "e": {}}"#),
+        ("{\"a\": \"x\\n\\u00e9\\ud83d\\ude00\", 'b': [1, {\"c\": null}]}", "{\"a\": \"x\\né😀\", \"b\": [1, {\"c\": null}]}"),
+        ("{city: New York, zip: 010}", r#"{"city": "New York", "zip": "010"}"#),
+        ("{a:[1,2,],b:{c:1,},}", r#"{"a": [1, 2], "b": {"c": 1}}"#),
+        ("{a:[1,2}", r#"{"a": [1, 2]}"#),
+        ("{a:1,a:2,b:<|\"|><|<|\"|>}", r#"{"a": 1, "b": "<|"}"#),
+        ("{a,b:,c:1}", r#"{"a": null, "b": null, "c": 1}"#),
+        ("{a:<b>}", r#"{"a": "<b>"}"#),
+    ] {
+        let got = read(&pairs, text);
+        assert_eq!((got.text.as_str(), got.end.as_str()), (want, "done"), "{text}");
+    }
+    assert_eq!(read(&pairs, "x{").end, "broken{");
+    check_cut(&pairs, "{a:<|\"|>hel", r#"{"a": "hel"}"#, false);
+    check_cut(&pairs, "{a:<|\"|>hel<|\"", r#"{"a": "hel"}"#, false);
+    check_cut(&pairs, "{a:[1,{b:<|\"|>x<|\"|>", r#"{"a": [1, {"b": "x"}]}"#, false);
+    check_cut(&pairs, "{a", r#"{"a": null}"#, false);
+    check_cut(&pairs, "", "", false);
+}
+
+#[test]
+fn python_as_models_write_it() {
+    let one = || Some(json!({"type": "object", "properties": {"city": {"type": "string"}, "n": {}}, "required": ["city"]}));
+    for (text, want) in [
+        (")", "{}"),
+        ("a=1, b='x')", r#"{"a": 1, "b": "x"}"#),
+        ("a = 1 , b = True,c=None, d=false,)", r#"{"a": 1, "b": true, "c": null, "d": false}"#),
+        ("s=\"it's\", t='say \"hi\"')", r#"{"s": "it's", "t": "say \"hi\""}"#),
+        ("s='It's fine', n=1)", r#"{"s": "It's fine", "n": 1}"#),
+        ("s='it\\'s', t='''a\n'b' \"c\"''', u=\"\")", r#"{"s": "it's", "t": "a\n'b' \"c\"", "u": ""}"#),
+        ("s='\\x41\\u00e9\\U0001F600\\101\\q\\n')", "{\"s\": \"Aé😀A\\\\q\\n\"}"),
+        ("s=r'\\d+\\'', t='a' 'b'\n \"c\")", r#"{"s": "\\d+\\'", "t": "abc"}"#),
+        ("s='\\ud83d\\ude00\\ud83dx')", "{\"s\": \"😀\u{fffd}x\"}"),
+        (
+            "l=[1, 'x', (2, 3), [], {}], d={'a': {'b': None}, 1: 2.50})",
+            r#"{"l": [1, "x", [2, 3], [], {}], "d": {"a": {"b": null}, "1": 2.50}}"#,
+        ),
+        ("a=1_000, b=+1, c=.5, d=1., e=-0x10)", r#"{"a": 1000, "b": 1, "c": 0.5, "d": 1.0, "e": -16}"#),
+        ("a=New York, b=date(2020, 1, 2), c=x)", r#"{"a": "New York", "b": "date(2020, 1, 2)", "c": "x"}"#),
+        ("a=1, a=2, b=3)", r#"{"a": 1, "b": 3}"#),
+        ("a='x)y', b=[')'])", r#"{"a": "x)y", "b": [")"]}"#),
+        ("a=[1 2] b=3)", r#"{"a": ["1 2"], "b": 3}"#),
+        ("a=, b=2)", r#"{"a": null, "b": 2}"#),
+    ] {
+        let got = read(&python(None), text);
+        assert_eq!((got.text.as_str(), got.end.as_str()), (want, "ended )"), "{text}");
+    }
+    check(&python(one()), "'Paris')", json!({"city": "Paris"}), "ended )", &["arg_positional"]);
+    check(&python(one()), "5)", json!({"city": 5}), "ended )", &["arg_positional"]);
+    check(
+        &python(one()),
+        "r'\\d', 2)",
+        json!({"city": "\\d", "arg1": 2}),
+        "ended )",
+        &["arg_positional", "arg_positional", "arg_unknown"],
+    );
+    check(&python(one()), "city='x', z=1)", json!({"city": "x", "z": 1}), "ended )", &["arg_unknown"]);
+    assert_eq!(read(&python(None), "'Paris')").end, "brokenParis')");
+    check_cut(&python(None), "a=1, b='x", r#"{"a": 1, "b": "x"}"#, false);
+    check_cut(&python(None), "a=[1, {'k': ", r#"{"a": [1, {"k": null}]}"#, false);
+    check_cut(&python(None), "a=", r#"{"a": null}"#, false);
+    check_cut(&python(None), "a='x\\u00", r#"{"a": "x"}"#, false);
+}

@@ -2,6 +2,7 @@
 //!
 //! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
 
+mod elements;
 mod literal;
 mod pairs;
 mod python;

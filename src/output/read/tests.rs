@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::format::{Kind, KindForm, Tagged, Text};
+use super::elements::ElementsReader;
 use super::pairs::PairsReader;
 use super::python::PythonReader;
 use super::tagged::TaggedReader;
@@ -324,4 +325,56 @@ fn python_as_models_write_it() {
     check_cut(&python(None), "a=[1, {'k': ", r#"{"a": [1, {"k": null}]}"#, false);
     check_cut(&python(None), "a=", r#"{"a": null}"#, false);
     check_cut(&python(None), "a='x\\u00", r#"{"a": "x"}"#, false);
+}
+
+/// Writes `P` for the prefix.
+fn minimax(text: &str) -> String {
+    text.replace("P<", "]<]minimax[>[<")
+}
+
+fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    move || Box::new(ElementsReader::new("]<]minimax[>[", "item", schema.as_ref()))
+}
+
+#[test]
+fn elements_as_the_template_and_models_write_them() {
+    let schema = json!({"type": "object", "properties": {
+        "n": {"type": "integer"}, "s": {"type": "string"}, "l": {"type": "array", "items": {"type": "string"}},
+        "o": {"type": "object", "properties": {"x": {"type": "number"}, "y": {"type": "string"}}},
+        "e": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}, "label": {"type": "string"}}}},
+        "label": {"oneOf": [{"type": "string"}, {"type": "object", "properties": {"text": {"type": "string"}}}]},
+        "any": {}}});
+    let e = elements(Some(schema));
+    for (text, want, notes) in [
+        ("", json!({}), &[][..]),
+        ("P<n>1P</n>", json!({"n": 1}), &[]),
+        ("P<n>1P</n>\nP<s> 1\nP</s>", json!({"n": 1, "s": " 1\n"}), &[]),
+        ("P<l>P<item>aP</item>P<item>1P</item>P</l>", json!({"l": ["a", "1"]}), &[]),
+        ("P<l>P</l>P<o>P</o>P<s>P</s>", json!({"l": [], "o": {}, "s": ""}), &[]),
+        ("P<o>\n  P<x>1.5P</x>\n  P<y>-2.5P</y>\nP</o>", json!({"o": {"x": 1.5, "y": "-2.5"}}), &[]),
+        ("P<e>P<item>P<id>1P</id>P<label>oneP</label>P</item>P</e>", json!({"e": [{"id": 1, "label": "one"}]}), &[]),
+        ("P<label>hiP</label>", json!({"label": "hi"}), &[]),
+        ("P<label>P<text>hiP</text>P</label>", json!({"label": {"text": "hi"}}), &[]),
+        ("P<any>P<item>1P</item>P<item>aP</item>P</any>", json!({"any": [1, "a"]}), &[]),
+        ("P<any>P<k>1P</k>P</any>", json!({"any": {"k": 1}}), &[]),
+        ("P<any>[1, {}]P</any>", json!({"any": [1, {}]}), &[]),
+        ("P<l>[\"a\"]P</l>", json!({"l": ["a"]}), &[]),
+        ("P<n>oneP</n>P<zz>1P</zz>", json!({"n": "one", "zz": 1}), &["arg_type_mismatch", "arg_unknown"]),
+        ("P<n>1P</n>P<n>2P</n>", json!({"n": 1}), &["arg_duplicate"]),
+        ("P<s>a P<b>x P</b> P</s> bP</s>", json!({"s": minimax("a P<b>x P</b> P</s> b")}), &[]),
+        // End tags that are missing.
+        ("P<s>xP<n>1P</n>", json!({"s": "x", "n": 1}), &[]),
+        ("P<l>P<item>aP<item>bP</item>P</l>", json!({"l": ["a", "b"]}), &[]),
+        ("P<o>P<y>aP</o>P<n>1", json!({"o": {"y": "a"}, "n": 1}), &[]),
+        ("P<l>xP<item>aP</item>P</l>", json!({"l": minimax("xP<item>aP</item>")}), &["arg_type_mismatch"]),
+    ] {
+        for end in ["P</invoke>", "\nP</invoke>\n", "P<invoke name=\"g\">"] {
+            check(&e, &minimax(&format!("{text}{end}")), want.clone(), &minimax(&format!("ended {end}")), notes);
+        }
+    }
+    check(&e, "prose", json!({}), "ended prose", &[]);
+    check_cut(&e, &minimax("P<s>heP"), "{\"s\": \"heP\"}", false);
+    check_cut(&e, &minimax("P<s>he]<]mini"), "{\"s\": \"he\"}", false);
+    check_cut(&e, &minimax("P<s>heP</s>"), "{\"s\": \"he\"}", true);
+    check_cut(&e, &minimax("P<o>P<y>heP</y>"), "{\"o\": {\"y\": \"he\"}}", false);
 }

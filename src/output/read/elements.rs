@@ -64,6 +64,8 @@ pub(super) struct ElementsReader {
     writer: Writer,
     state: State,
     elements: Vec<Element>,
+    /// Blanks before the next tag, outside every element.
+    gap: String,
     /// Text not decided upon.
     held: String,
     /// In a text: its text so far, where that is not given out.
@@ -85,6 +87,7 @@ impl ElementsReader {
             writer: Writer::default(),
             state: State::Reading,
             elements: Vec::new(),
+            gap: String::new(),
             held: String::new(),
             raw: String::new(),
             inner: Vec::new(),
@@ -99,37 +102,30 @@ impl ElementsReader {
             if self.state == State::Closing && !self.confirm(out) {
                 return false;
             }
+            if self.elements.is_empty() {
+                let blank = self.held.len() - self.held.trim_start().len();
+                self.gap.extend(self.held.drain(..blank));
+                if self.held.is_empty() {
+                    return false;
+                }
+            }
             match self.tag() {
                 Tag::Part => return false,
                 Tag::Open(name) => return !self.open_tag(name, out),
                 Tag::Close(name) => return !self.close_tag(&name, out),
-                Tag::No => {}
-            }
-            if self.elements.is_empty() && !self.held.trim_start().is_empty() {
-                let blank = self.held.len() - self.held.trim_start().len();
-                // Blanks before a tag are held with it, in case it is not ours.
-                if self.tag_at(blank) == Tag::No {
-                    return true;
+                Tag::No if self.elements.is_empty() => return true,
+                Tag::No => {
+                    let c = self.held.remove(0);
+                    self.text(c, out);
                 }
-                return false;
             }
-            if self.elements.is_empty() {
-                return false;
-            }
-            let c = self.held.remove(0);
-            self.text(c, out);
         }
         false
     }
 
-    /// Reads the tag that is held; at the top, blanks may stand before it.
+    /// Reads the tag that is held.
     fn tag(&self) -> Tag {
-        let blank = if self.elements.is_empty() { self.held.len() - self.held.trim_start().len() } else { 0 };
-        if blank == self.held.len() { Tag::No } else { self.tag_at(blank) }
-    }
-
-    fn tag_at(&self, at: usize) -> Tag {
-        let text = &self.held[at..];
+        let text = self.held.as_str();
         let Some(rest) = text.strip_prefix(self.prefix.as_str()) else {
             return if self.prefix.starts_with(text) { Tag::Part } else { Tag::No };
         };
@@ -163,6 +159,9 @@ impl ElementsReader {
                 // An end tag is missing, or the text talks about tags.
                 _ if self.inner.is_empty() && self.is_sibling(&name) => self.close_element(out),
                 _ => {
+                    if self.writer.is_full() && element.content == Content::Unknown {
+                        self.writer.note("arguments_too_deep", "the innermost elements are kept as text".to_owned());
+                    }
                     self.inner.push(name);
                     self.put_held(out);
                     return true;
@@ -183,6 +182,7 @@ impl ElementsReader {
             return false;
         }
         self.held.clear();
+        self.gap.clear();
         if !self.certain {
             self.certain = true;
             self.writer.open_object(out);
@@ -269,11 +269,8 @@ impl ElementsReader {
 
     /// An end tag is held, and what follows it: it counts if that is a tag. False while that is open.
     fn confirm(&mut self, out: &mut String) -> bool {
-        let end = self
-            .held
-            .find('>')
-            .and_then(|_| self.held[self.prefix.len()..].find('>'))
-            .map_or(0, |at| self.prefix.len() + at + 1);
+        let name = self.prefix.len();
+        let end = self.held[name..].find('>').map_or(self.held.len(), |at| name + at + 1);
         let rest = self.held[end..].trim_start();
         let blanks = self.held.len() - end - rest.len();
         if rest.len() < self.prefix.len() && self.prefix.starts_with(rest) && blanks <= BLANKS {
@@ -361,7 +358,7 @@ impl Reader for ElementsReader {
             return Step::More;
         }
         self.close_all(out);
-        Step::Ended(std::mem::take(&mut self.held))
+        Step::Ended(std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held))
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
@@ -372,7 +369,7 @@ impl Reader for ElementsReader {
             self.close_element(out);
             self.held.clear();
         }
-        let complete = self.elements.is_empty() && self.held.trim_start().is_empty();
+        let complete = self.elements.is_empty() && self.held.is_empty();
         // One character may well be text; more of them are the beginning of a tag.
         if self.held.chars().count() == 1 {
             self.put_held(out);

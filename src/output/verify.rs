@@ -84,8 +84,8 @@ fn histories() -> Vec<History> {
             "nested and quote-heavy arguments",
             true,
             vec![json!({
-                "velk": "say \"orv\" \\ it's <b>\n{done} </x> é \u{1F999}",
-                "morn": [1, -2.5, true, null, { "deep": [[], {}, "'"] }],
+                "morn": "say \"orv\" \\ it's <b>\n{done} </x> é \u{1F999}",
+                "tove": [1, -2.5, true, null, { "deep": [[], {}, "'"] }],
             })],
         ),
         History { content: CONTENT, ..row("content and call", false, vec![simple.clone()]) },
@@ -255,7 +255,7 @@ fn tools() -> Vec<Value> {
             "function": {
                 "name": name,
                 "description": "Ollits.",
-                "parameters": { "type": "object", "properties": { "velk": {}, "morn": {} } },
+                "parameters": { "type": "object", "properties": { "velk": { "type": "integer" }, "morn": { "type": "string" }, "tove": { "type": "array" } } },
             },
         })
     };

@@ -2,6 +2,7 @@
 //!
 //! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
 
+mod elements;
 mod json;
 mod literal;
 mod pairs;
@@ -24,7 +25,7 @@ pub(super) fn reader(encoding: &Encoding, followers: &[Text], schema: Option<&Va
     match encoding {
         Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new()),
         Encoding::Tagged(tagged) => Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema)),
-        Encoding::Elements { .. } => Box::new(json::JsonReader::new()),
+        Encoding::Elements { prefix, item } => Box::new(elements::ElementsReader::new(prefix, item, schema)),
         Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote)),
         Encoding::Python => Box::new(python::PythonReader::new(schema)),
     }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::format::{Kind, KindForm, Tagged, Text};
+use super::elements::ElementsReader;
 use super::pairs::PairsReader;
 use super::python::PythonReader;
 use super::tagged::TaggedReader;
@@ -324,4 +325,356 @@ fn python_as_models_write_it() {
     check_cut(&python(None), "a=[1, {'k': ", r#"{"a": [1, {"k": null}]}"#, false);
     check_cut(&python(None), "a=", r#"{"a": null}"#, false);
     check_cut(&python(None), "a='x\\u00", r#"{"a": "x"}"#, false);
+}
+
+/// Writes `P` for the prefix.
+fn minimax(text: &str) -> String {
+    text.replace("P<", "]<]minimax[>[<")
+}
+
+fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+    move || Box::new(ElementsReader::new("]<]minimax[>[", "item", schema.as_ref()))
+}
+
+#[test]
+fn elements_as_the_template_and_models_write_them() {
+    let schema = json!({"type": "object", "properties": {
+        "n": {"type": "integer"}, "s": {"type": "string"}, "l": {"type": "array", "items": {"type": "string"}},
+        "o": {"type": "object", "properties": {"x": {"type": "number"}, "y": {"type": "string"}}},
+        "e": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}, "label": {"type": "string"}}}},
+        "label": {"oneOf": [{"type": "string"}, {"type": "object", "properties": {"text": {"type": "string"}}}]},
+        "any": {}}});
+    let e = elements(Some(schema));
+    for (text, want, notes) in [
+        ("", json!({}), &[][..]),
+        ("P<n>1P</n>", json!({"n": 1}), &[]),
+        ("P<n>1P</n>\nP<s> 1\nP</s>", json!({"n": 1, "s": " 1\n"}), &[]),
+        ("P<l>P<item>aP</item>P<item>1P</item>P</l>", json!({"l": ["a", "1"]}), &[]),
+        ("P<l>P</l>P<o>P</o>P<s>P</s>", json!({"l": [], "o": {}, "s": ""}), &[]),
+        ("P<o>\n  P<x>1.5P</x>\n  P<y>-2.5P</y>\nP</o>", json!({"o": {"x": 1.5, "y": "-2.5"}}), &[]),
+        ("P<e>P<item>P<id>1P</id>P<label>oneP</label>P</item>P</e>", json!({"e": [{"id": 1, "label": "one"}]}), &[]),
+        ("P<label>hiP</label>", json!({"label": "hi"}), &[]),
+        ("P<label>P<text>hiP</text>P</label>", json!({"label": {"text": "hi"}}), &[]),
+        ("P<any>P<item>1P</item>P<item>aP</item>P</any>", json!({"any": [1, "a"]}), &[]),
+        ("P<any>P<k>1P</k>P</any>", json!({"any": {"k": 1}}), &[]),
+        ("P<any>[1, {}]P</any>", json!({"any": [1, {}]}), &[]),
+        ("P<l>[\"a\"]P</l>", json!({"l": ["a"]}), &[]),
+        ("P<n>oneP</n>P<zz>1P</zz>", json!({"n": "one", "zz": 1}), &["arg_type_mismatch", "arg_unknown"]),
+        ("P<n>1P</n>P<n>2P</n>", json!({"n": 1}), &["arg_duplicate"]),
+        ("P<s>a P<b>x P</b> P</s> bP</s>", json!({"s": minimax("a P<b>x P</b> P</s> b")}), &[]),
+        // End tags that are missing.
+        ("P<s>xP<n>1P</n>", json!({"s": "x", "n": 1}), &[]),
+        ("P<l>P<item>aP<item>bP</item>P</l>", json!({"l": ["a", "b"]}), &[]),
+        ("P<o>P<y>aP</o>P<n>1P</n>", json!({"o": {"y": "a"}, "n": 1}), &[]),
+        ("P<l>xP<item>aP</item>P</l>", json!({"l": minimax("xP<item>aP</item>")}), &["arg_type_mismatch"]),
+    ] {
+        for end in ["P</invoke>", "\nP</invoke>\n", "P<invoke name=\"g\">"] {
+            check(&e, &minimax(&format!("{text}{end}")), want.clone(), &minimax(&format!("ended {end}")), notes);
+        }
+    }
+    check(&e, "prose", json!({}), "ended prose", &[]);
+    check_cut(&e, &minimax("P<s>heP"), "{\"s\": \"heP\"}", false);
+    check_cut(&e, &minimax("P<s>he]<]mini"), "{\"s\": \"he\"}", false);
+    check_cut(&e, &minimax("P<s>heP</s>"), "{\"s\": \"he\"}", true);
+    check_cut(&e, &minimax("P<o>P<y>heP</y>"), "{\"o\": {\"y\": \"he\"}}", false);
+}
+
+/// A small generator of random numbers, so that a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    fn text(&mut self, words: &[&str]) -> String {
+        (0..self.below(7)).map(|_| words[self.below(words.len() as u64) as usize]).collect()
+    }
+
+    fn value(&mut self, depth: u64) -> Value {
+        match self.below(if depth == 0 { 5 } else { 7 }) {
+            0 => json!(self.below(2) == 0),
+            1 => json!(self.below(100_000) as i64 - 50_000),
+            2 => json!(self.below(1000) as f64 / 8.0),
+            3 | 4 => json!(self.text(WORDS)),
+            5 => (0..self.below(4)).map(|_| self.value(depth - 1)).collect(),
+            _ => self.object(depth - 1),
+        }
+    }
+
+    fn object(&mut self, depth: u64) -> Value {
+        let names = ["a", "b_1", "city", "ключ", "x-y"];
+        let count = self.below(5) as usize;
+        Value::Object((0..count).map(|at| (names[at].to_owned(), self.value(depth))).collect())
+    }
+}
+
+/// A schema that says exactly what a value is.
+fn schema_of(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let properties: serde_json::Map<String, Value> =
+                map.iter().map(|(key, value)| (key.clone(), schema_of(value))).collect();
+            json!({"type": "object", "properties": properties})
+        }
+        Value::Array(list) => match list.first() {
+            Some(first) => json!({"type": "array", "items": schema_of(first)}),
+            None => json!({"type": "array"}),
+        },
+        Value::String(_) => json!({"type": "string"}),
+        Value::Number(_) => json!({"type": "number"}),
+        Value::Bool(_) => json!({"type": "boolean"}),
+        Value::Null => json!({}),
+    }
+}
+
+const WORDS: &[&str] = &[
+    "x",
+    " ",
+    "\n",
+    "\"",
+    "'",
+    "\\",
+    "<",
+    ">",
+    "é",
+    "😀",
+    "</",
+    "{",
+    "]",
+    ",",
+    ":",
+    "=",
+    ")",
+    "1",
+    "true",
+    "</parameter>",
+    "<parameter=b>",
+    "</arg_value>",
+    "</tool_call>",
+    "\n\n",
+    "\r\n",
+    "\t",
+    "]<]minimax[>[",
+    "```",
+    "\u{1}",
+];
+
+fn raw(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[track_caller]
+fn check_round(new: &dyn Fn() -> Box<dyn Reader>, text: &str, want: &Value) {
+    let got = read(new, text);
+    let value: Value = serde_json::from_str(&got.text).unwrap_or_else(|error| panic!("{error}: {} of {text}", got.text));
+    assert_eq!(&value, want, "{text}");
+    assert!(!got.end.starts_with("open") && !got.end.starts_with("broken"), "{text}: {}", got.end);
+}
+
+#[test]
+fn random_objects_come_back_from_tags() {
+    let mut random = Random(7);
+    let mut rounds = 0;
+    for _ in 0..250 {
+        let want = random.object(2);
+        let members = want.as_object().unwrap();
+        // What the layout itself cannot tell from an end is left out.
+        let carries =
+            |marks: &[&str]| members.values().all(|value| !marks.iter().any(|mark| format!("\n{}", raw(value)).contains(mark)));
+        let ends = |mark: &str| members.values().any(|value| raw(value).ends_with(mark));
+        let cdata = |(key, value): (&String, &Value)| format!("<parameter={key}>\n<![CDATA[{}]]>\n</parameter>\n", raw(value));
+        let text: String = members.iter().map(cdata).collect();
+        check_round(&qwen(Some(schema_of(&want))), &format!("{text}</function>"), &want);
+        if carries(&["<parameter=b>", "\n</tool_call>", "</tool_call></tool_call>"]) && !ends("</tool_call>") && !ends("\r") {
+            let member = |(key, value): (&String, &Value)| format!("<parameter={key}>\n{}\n</parameter>\n", raw(value));
+            if carries(&[
+                "</parameter></tool_call>",
+                "</parameter>\n</tool_call>",
+                "</parameter> </tool_call>",
+                "</parameter>\t",
+            ]) {
+                rounds += 1;
+                let text: String = members.iter().map(member).collect();
+                check_round(&qwen(Some(schema_of(&want))), &format!("{text}</function>"), &want);
+            }
+        }
+        if carries(&["</arg_value>", "</tool_call></tool_call>"]) && !ends("</tool_call>") {
+            let member =
+                |(key, value): (&String, &Value)| format!("<arg_key>{key}</arg_key><arg_value>{}</arg_value>", raw(value));
+            let text: String = members.iter().map(member).collect();
+            check_round(&glm(false, Some(schema_of(&want))), &format!("{text}</tool_call>"), &want);
+        }
+    }
+    assert!(rounds > 30, "{rounds}");
+}
+
+/// As the template of Gemma 4 writes a value.
+fn write_pairs(value: &Value, top: bool) -> String {
+    match value {
+        Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+        Value::Array(list) => format!("[{}]", list.iter().map(|value| write_pairs(value, false)).collect::<Vec<_>>().join(",")),
+        Value::Object(map) => {
+            let member = |(key, value): (&String, &Value)| match top {
+                true => format!("{key}:{}", write_pairs(value, false)),
+                false => format!("<|\"|>{key}<|\"|>:{}", write_pairs(value, false)),
+            };
+            format!("{{{}}}", map.iter().map(member).collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn write_python(value: &Value) -> String {
+    match value {
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Null => "None".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => {
+            let mut written = String::from("'");
+            for c in text.chars() {
+                match c {
+                    '\'' | '\\' => written.extend(['\\', c]),
+                    '\n' => written.push_str("\\n"),
+                    c if c < ' ' => written.push_str(&format!("\\x{:02x}", u32::from(c))),
+                    c => written.push(c),
+                }
+            }
+            written + "'"
+        }
+        Value::Array(list) => format!("[{}]", list.iter().map(write_python).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let members = map.iter().map(|(key, value)| format!("{}: {}", write_python(&json!(key)), write_python(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// As the template of MiniMax-M3 writes a value.
+fn write_elements(value: &Value) -> String {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| minimax(&format!("P<{key}>{}", write_elements(value))) + &minimax(&format!("P</{key}>")))
+            .collect(),
+        Value::Array(list) => {
+            list.iter().map(|value| minimax("P<item>") + &write_elements(value) + &minimax("P</item>")).collect()
+        }
+        other => raw(other),
+    }
+}
+
+/// Whether arrays hold values of one schema each: one schema cannot say more about them.
+fn is_even(value: &Value) -> bool {
+    match value {
+        Value::Array(list) => list.iter().all(|value| is_even(value) && schema_of(value) == schema_of(&list[0])),
+        Value::Object(map) => map.values().all(is_even),
+        _ => true,
+    }
+}
+
+#[test]
+fn random_objects_come_back_from_pairs_python_and_elements() {
+    let mut random = Random(11);
+    let mut rounds = 0;
+    for _ in 0..400 {
+        let want = random.object(3);
+        check_round(&pairs, &write_pairs(&want, true), &want);
+        let members = want.as_object().unwrap().iter().map(|(key, value)| format!("{key}={}", write_python(value)));
+        check_round(&python(None), &(members.collect::<Vec<_>>().join(", ") + ")"), &want);
+        if is_even(&want) {
+            rounds += 1;
+            check_round(&elements(Some(schema_of(&want))), &(write_elements(&want) + &minimax("P</invoke>")), &want);
+        }
+    }
+    assert!(rounds > 30, "{rounds}");
+}
+
+#[test]
+fn noise_never_panics_and_stays_json() {
+    let marks = [
+        "<parameter=",
+        "n>",
+        "\n",
+        "</parameter>",
+        "</function>",
+        "<![CDATA[",
+        "]]>",
+        "s",
+        "1",
+        "\"",
+        "'",
+        "\\",
+        "u12",
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        ":",
+        ",",
+        "=",
+        "<|\"|>",
+        " ",
+        "]<]minimax[>[",
+        "<n>",
+        "</n>",
+        "<item>",
+        "</item>",
+        "<s>",
+        "</s>",
+        "é",
+        "name=\"",
+        "'''",
+        "x",
+    ];
+    let starts = ["<parameter=s>\n", "<arg_key>s</arg_key><arg_value>", "", "]<]minimax[>[<s>", "{", "s="];
+    let readers: [&dyn Fn() -> Box<dyn Reader>; 6] =
+        [&qwen(Some(schema())), &glm(true, None), &dsml(None), &elements(Some(schema())), &pairs, &python(Some(schema()))];
+    let mut random = Random(3);
+    for turn in 0..6000 {
+        let text: String = (0..random.below(30)).map(|_| marks[random.below(marks.len() as u64) as usize]).collect();
+        read(readers[turn % 6], &(starts[turn % 6].to_owned() + &text));
+    }
+}
+
+#[test]
+fn hostile_texts_take_linear_time() {
+    let long = 1 << 20;
+    let key = format!("<parameter={} ", "a".repeat(50));
+    let qwen_text = ["</parameter>", "</parameter>\n", "<", "\n", "\n</func", "<parameter=", &key, "\r"];
+    let cases: [(&dyn Fn() -> Box<dyn Reader>, &str, &[&str]); 6] = [
+        (&qwen(Some(schema())), "<parameter=s>\n", &qwen_text),
+        (&qwen(None), "<parameter=l>\n", &["[", "{\"a\":", "1,"]),
+        (&elements(Some(schema())), "]<]minimax[>[<s>", &["]<]minimax[>[<s>", "]<]minimax[>[</s> ", "]", "]<]minimax[>[</"]),
+        (&elements(None), "]<]minimax[>[<a>", &["]<]minimax[>[<a>", "]<]minimax[>[</b", "]<]minimax[>[<a>x"]),
+        (&pairs, "{a:", &["[", "{a:", "<|\"", "<|\"|>", "a'", "[{", "'", "a:1,"]),
+        (&python(None), "a=", &["(", "[", "'", "'' ", "{", "a=", "\\", "'\\u", "1", "x ", "' "]),
+    ];
+    for (new, start, parts) in cases {
+        for part in parts {
+            let text = start.to_owned() + &part.repeat(long / part.len());
+            let started = std::time::Instant::now();
+            let mut reader = new();
+            let mut out = String::new();
+            for c in text.chars() {
+                if reader.step(c, &mut out) != Step::More {
+                    break;
+                }
+            }
+            reader.finish(&mut out);
+            serde_json::from_str::<Value>(&out).unwrap();
+            assert!(started.elapsed().as_secs() < 10, "{start} {part}: {:?}", started.elapsed());
+        }
+    }
+    for new in [&qwen(None) as &dyn Fn() -> Box<dyn Reader>, &elements(None), &pairs, &python(None)] {
+        let mut reader = new();
+        let mut out = String::new();
+        " ".repeat(long).chars().for_each(|c| assert_eq!(reader.step(c, &mut out), Step::More));
+    }
 }

@@ -78,6 +78,13 @@ impl Types {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Place(Vec<String>);
 
+impl Place {
+    /// Whether no schema says anything about this place.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// What a schema says about a key.
 #[derive(Debug, Clone)]
 pub(super) struct Key {

@@ -13,7 +13,7 @@ impl Opener {
         let start = common(user, with_prompt);
         let prompt = &with_prompt[start..];
         let shared = match common(with_prompt, history) {
-            end if end > start => &with_prompt[start..end],
+            end if end > start && !with_prompt[start..end].trim().is_empty() => &with_prompt[start..end],
             // The history is written in another way: then it is what the prompt adds.
             _ => prompt,
         };
@@ -51,8 +51,9 @@ impl Opener {
     /// Where the reply begins in a history that ends with it.
     pub fn start(&self, user: &str, history: &str) -> usize {
         let after = common(user, history);
-        match history[after..].find(self.0.as_str()) {
-            Some(at) if !self.0.is_empty() => after + at + self.0.len(),
+        match (history[after..].find(self.0.as_str()), history[after..].find(self.0.trim())) {
+            (Some(at), _) if !self.0.is_empty() => after + at + self.0.len(),
+            (None, Some(at)) => after + at + self.0.trim().len(),
             _ => after,
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::format::Format;
 use super::turn::Opener;
-use super::{Recogniser, RecogniserInput};
+use super::{Diagnostic, Recogniser, RecogniserInput};
 use crate::error::Result;
 
 /// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own template.
@@ -200,8 +200,9 @@ impl Renders {
         recogniser.push(reply);
         let (_, parsed) = recogniser.finish();
 
-        // What ends a turn is not the model's affair.
-        if let Some(diagnostic) = parsed.diagnostics.iter().find(|diagnostic| diagnostic.code != "eog_text_removed") {
+        // What ends a turn is not the model's affair, and how a template spells values is not either.
+        let matters = |diagnostic: &&Diagnostic| !matches!(diagnostic.code, "eog_text_removed" | "python_literals");
+        if let Some(diagnostic) = parsed.diagnostics.iter().find(matters) {
             return Err(format!("{}: {}", diagnostic.code, diagnostic.message));
         }
         if parsed.tool_calls.len() != history.calls.len() {

@@ -15,21 +15,8 @@ pub(super) struct Gap {
 
 impl Recogniser {
     pub(super) fn between_step(&mut self, mut gap: Gap, c: char) {
-        if gap.tail.is_empty() {
-            if is_blank(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
-                if c == ')' {
-                    gap.closed |= !self.plan.closes;
-                }
-                gap.held.push(c);
-                self.state = State::Between(gap);
-                return;
-            }
-            let readers = if gap.closed { Vec::new() } else { self.readers_of_next_call(c) };
-            if !readers.is_empty() {
-                let mut candidate = Candidate::new(std::mem::take(&mut gap.held), readers);
-                candidate.follows = self.plan.closes;
-                return self.candidate_step(Box::new(candidate), c);
-            }
+        if gap.tail.is_empty() && !self.markers.may_begin(c) {
+            return self.between_tags(gap, c);
         }
         gap.tail.push(c);
         match self.markers.find(&gap.tail, |marker| !matches!(marker, Marker::Fence)) {
@@ -37,16 +24,36 @@ impl Recogniser {
             Found::Whole(marker, length) => {
                 let tail = std::mem::take(&mut gap.tail);
                 let (text, rest) = tail.split_at(length);
-                let text = text.to_owned();
-                self.tag_behind(gap, marker, &text);
+                self.tag_behind(gap, marker, text);
                 self.again(rest);
             }
             Found::No => {
                 let tail = std::mem::take(&mut gap.tail);
-                self.leave_gap(&gap);
-                self.again(&tail);
+                let mut rest = tail.chars();
+                if let Some(first) = rest.next() {
+                    self.between_tags(gap, first);
+                }
+                self.again(rest.as_str());
             }
         }
+    }
+
+    /// A character that begins no tag.
+    fn between_tags(&mut self, mut gap: Gap, c: char) {
+        if is_blank(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
+            gap.closed |= c == ')' && !self.plan.closes;
+            gap.held.push(c);
+            self.state = State::Between(gap);
+            return;
+        }
+        let readers = if gap.closed && self.plan.closes { Vec::new() } else { self.readers_of_next_call(c) };
+        if readers.is_empty() {
+            self.leave_gap(&gap);
+            return self.again(c.encode_utf8(&mut [0; 4]));
+        }
+        let mut candidate = Candidate::new(gap.held, readers);
+        candidate.follows = self.plan.closes;
+        self.candidate_step(Box::new(candidate), c);
     }
 
     fn tag_behind(&mut self, mut gap: Gap, marker: Marker, text: &str) {
@@ -81,7 +88,7 @@ impl Recogniser {
         }
         self.state = State::Text;
         let text = gap.held.trim_start();
-        self.again(text.strip_prefix([']', ')']).unwrap_or(text));
+        self.again(text.trim_start_matches([']', ')']));
     }
 
     fn report_gap(&mut self, gap: &Gap) {

@@ -46,7 +46,7 @@ impl Recogniser {
         let may_be = starts(&channels.header)
             || starts(&channels.recipient)
             || starts(&channels.body)
-            || (unmarked && !begun.contains(char::is_whitespace));
+            || (unmarked && begun.find(char::is_whitespace).is_none_or(|end| channels.body.starts_with(&begun[end..])));
         if may_be && header.text.len() <= MAX_HEADER {
             self.state = State::Header(header);
         } else {

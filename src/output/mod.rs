@@ -6,8 +6,10 @@
 
 mod call;
 #[allow(dead_code, reason = "detection is moving to it")]
-mod families;
+pub(crate) mod families;
 pub mod format;
+#[allow(dead_code, reason = "detection is moving to it")]
+pub(crate) mod infer;
 mod legacy;
 mod legacy_families;
 mod read;
@@ -19,6 +21,8 @@ mod recogniser;
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
 mod verify;
+#[allow(dead_code, reason = "detection is moving to it")]
+pub(crate) mod write;
 
 pub use legacy::{Format, ReasoningMarkers, Render};
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};

@@ -1,0 +1,165 @@
+//! A template nobody wrote a family for -> its format, by rendering histories that differ in one thing.
+//!
+//! In: a way to render. Out: a format that writes, byte for byte, what the template writes for calls it was not derived
+//! from; or why there is none. Knows no model, no family and no marker.
+
+mod arguments;
+mod check;
+mod markers;
+mod mask;
+mod probe;
+mod reasoning;
+mod section;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+
+pub(crate) use probe::{Form, Render};
+
+use self::check::{HeldOut, forms};
+use self::probe::{CONTENT, Prober};
+use self::section::Controls;
+use super::format::{Calls, Encoding, Format, Part, Source, Wrapper};
+use super::write::{Style, section as write};
+
+/// A format and how the template was made to show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Inferred {
+    /// The format; `verified` is left to the round trip.
+    pub(crate) format: Format,
+    /// How the template spells values.
+    pub(crate) style: Style,
+    /// The form of the history.
+    pub(crate) form: Form,
+    /// How many renders it took.
+    pub(crate) renders: u32,
+}
+
+/// Derives the format of a template. The error says in words what could not be explained.
+pub(crate) fn infer(render: Render<'_>) -> Result<Inferred, String> {
+    let count = Cell::new(0);
+    let mut reason = "the template writes no calls".to_owned();
+    let mut seen = None;
+    for form in forms() {
+        if seen == Some(form.text) {
+            continue;
+        }
+        let mut prober = Prober { render, form, count: &count };
+        let rendered = match shown(&mut prober) {
+            Ok(Some(rendered)) => rendered,
+            Ok(None) => continue,
+            Err(error) => {
+                if seen.is_none() {
+                    reason = error;
+                }
+                continue;
+            }
+        };
+        match derive(&prober, &rendered) {
+            Ok((format, style)) => return Ok(Inferred { format, style, form: prober.form, renders: count.get() }),
+            Err(because) => {
+                // What an object leads to is told only if text leads to nothing at all.
+                if seen.is_none() || form.text {
+                    reason = because;
+                }
+                seen = Some(form.text);
+            }
+        }
+    }
+    Err(reason)
+}
+
+/// Whether the template writes exactly these calls: for every kind of arguments, and for several calls where the format has
+/// them. The error says which history it writes otherwise.
+pub(crate) fn writes(calls: &Calls, render: Render<'_>) -> Result<(Form, Style), String> {
+    let count = Cell::new(0);
+    let mut reason = "the template writes no calls".to_owned();
+    for form in forms() {
+        let mut prober = Prober { render, form, count: &count };
+        if !matches!(shown(&mut prober), Ok(Some(_))) {
+            continue;
+        }
+        match HeldOut::new(&prober).check(calls) {
+            Ok(style) => return Ok((prober.form, style)),
+            Err(because) => reason = because,
+        }
+    }
+    Err(reason)
+}
+
+/// One call, if the template writes it; with other ids where they are to hold the name.
+fn shown(prober: &mut Prober<'_>) -> Result<Option<String>, String> {
+    for named_ids in [false, true] {
+        prober.form.named_ids = named_ids;
+        let call = prober.strings(1);
+        let text = prober.calls(&call, "")?;
+        let values = call[0].arguments.as_object().into_iter().flatten();
+        let values = values.filter_map(|(_, value)| value.as_str()).all(|value| text.contains(value));
+        if values && text.contains(&call[0].name) {
+            return Ok(Some(text));
+        }
+        if !text.contains(&call[0].id) {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+fn derive(prober: &Prober<'_>, rendered: &str) -> Result<(Format, Style), String> {
+    let (encoding, style) = arguments::locate(rendered, &prober.strings(1)[0])?;
+    let controls = Controls::new(prober);
+    let mut found = section::section(prober, &controls, rendered, encoding, style)?;
+    let open = write(&found.calls, &prober.strings(1), style);
+    let reasoning = reasoning::reasoning(prober, &controls, &found.head, &open);
+    if let Some(tags) = &reasoning {
+        // Tags of an empty block, where nothing else told them from the call.
+        let open = [&tags.open, &tags.close].iter().fold(&*found.calls.open, |open, tag| {
+            let rest = Some(&***tag).filter(|tag| !tag.is_empty()).and_then(|tag| open.strip_prefix(tag));
+            rest.map_or(open, str::trim_start)
+        });
+        found.calls.open = open.to_owned().into();
+    }
+    plausible(&found.calls, prober, style)?;
+    let style = HeldOut::new(prober).check(&found.calls)?;
+    let ends = [Some(&found.tail), controls.content.as_ref().map(|(_, end)| end)];
+    let mut ends: Vec<_> = ends.into_iter().flatten().filter_map(|end| markers::first(end.trim())).collect();
+    ends.dedup();
+    let ends = ends.into_iter().map(|end| end.to_owned().into()).collect();
+    let format = Format {
+        family: "inferred".into(),
+        source: Source::Inferred,
+        verified: false,
+        wrappers: wrapper(&controls, reasoning.as_ref().map(|tags| &*tags.close)).into_iter().collect(),
+        reasoning,
+        channels: None,
+        calls: Some(found.calls),
+        ends,
+        fenced_calls: false,
+        envelope: false,
+    };
+    Ok((format, style))
+}
+
+/// What stands around content and not in the prompt.
+fn wrapper(controls: &Controls, reasoning: Option<&str>) -> Option<Wrapper> {
+    let (before, after) = controls.content.as_ref()?;
+    let open = before.strip_prefix(controls.prompt.as_deref()?.trim_end())?.trim();
+    if open.is_empty() || reasoning.is_some_and(|close| open.contains(close)) {
+        return None;
+    }
+    let close = markers::first(after.trim()).unwrap_or_default();
+    Some(Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
+}
+
+/// Refuses what no reader could read: a call that begins as JSON and is none.
+fn plausible(calls: &Calls, prober: &Prober<'_>, style: Style) -> Result<(), String> {
+    let json = calls.call.iter().any(|part| matches!(part, Part::Arguments(Encoding::Json | Encoding::JsonText)));
+    let written = write(calls, &prober.strings(1), style);
+    let Some(at) = written.find('{').filter(|_| json) else { return Ok(()) };
+    let mut values = serde_json::Deserializer::from_str(&written[at..]).into_iter::<serde_json::Value>();
+    match values.next() {
+        Some(Ok(value)) if !value.to_string().contains(CONTENT) => Ok(()),
+        _ => Err(format!("{:?} begins as JSON and is none", &written[at..])),
+    }
+}

@@ -1,0 +1,74 @@
+//! Every template of the conformance set that writes calls: which family writes the same, and what inference makes of it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+
+use super::*;
+use crate::output::families;
+use crate::template::conformance::{data, say, templates};
+use crate::template::{LocalTime, RenderInput, Templates};
+
+fn render(templates: &Templates, messages: &[Value], tools: &[Value], prompt: bool) -> crate::error::Result<String> {
+    let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
+    let input = RenderInput { tools: Some(tools), add_generation_prompt: prompt, ..RenderInput::new(messages, now) };
+    templates.render(&input).map(|prompt| prompt.text)
+}
+
+/// A part's text without its blanks, which are free.
+fn without_blanks(calls: &Calls) -> String {
+    let text = format!("{:?}", (&calls.open, &calls.call, &calls.close, &calls.separator));
+    let text = text.replace("\\n", "").replace("Text(\"\")", "");
+    text.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+#[test]
+fn the_templates_of_the_conformance_set() {
+    let Some(root) = data("formats of templates") else { return };
+    let show = std::env::var_os("LLB_CONFORMANCE_SHOW").is_some();
+    let mut lines = Vec::new();
+    let (mut total, mut by_family, mut inferred, mut same, mut most) = (0, 0, 0, 0, 0);
+    for (name, compiled) in templates(&root) {
+        let render = |messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt);
+        let found = infer(&render);
+        if found.as_ref().is_err_and(|reason| reason == "the template writes no calls") {
+            continue;
+        }
+        let family = families::all().into_iter().find(|format| writes(format.calls.as_ref().unwrap(), &render).is_ok());
+        total += 1;
+        by_family += usize::from(family.is_some());
+        let family_name = family.as_ref().map_or("-", |format| &*format.family).to_owned();
+        match found {
+            Ok(found) => {
+                inferred += 1;
+                most = most.max(found.renders);
+                let calls = found.format.calls.as_ref().unwrap();
+                let agrees = family
+                    .as_ref()
+                    .is_some_and(|family| without_blanks(family.calls.as_ref().unwrap()) == without_blanks(calls));
+                same += usize::from(agrees);
+                lines.push(format!(
+                    "{name}: {family_name} {} {:?} reasoning {:?} ends {:?} wrappers {:?}",
+                    if agrees {
+                        "same"
+                    } else if family.is_some() {
+                        "OTHER"
+                    } else {
+                        "alone"
+                    },
+                    calls,
+                    found.format.reasoning,
+                    found.format.ends,
+                    found.format.wrappers
+                ));
+            }
+            Err(reason) => lines.push(format!("{name}: {family_name} NONE {reason}")),
+        }
+    }
+    if show {
+        lines.iter().for_each(|line| say(line));
+    }
+    say(&format!(
+        "formats: {total} templates, {by_family} by family, {inferred} inferred, {same} alike; at most {most} renders"
+    ));
+}

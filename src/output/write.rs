@@ -25,17 +25,21 @@ pub(crate) struct Style {
     pub(crate) compact: bool,
     /// Outside JSON: `True`, `None` and `'x'` as Python has them, else as JSON.
     pub(crate) python: bool,
-    /// In elements: even lists and objects are written as Python prints them.
-    pub(crate) python_values: bool,
+    /// In elements: lists are written as Python prints them.
+    pub(crate) python_lists: bool,
+    /// In elements: objects are written as Python prints them.
+    pub(crate) python_objects: bool,
 }
 
 impl Style {
-    /// Every style, the most usual first.
+    /// Every style that templates have, the most usual first.
     pub(crate) fn all() -> impl Iterator<Item = Style> {
-        let flags = [(false, false), (true, false), (true, true)];
-        flags
-            .into_iter()
-            .flat_map(|(python, python_values)| [false, true].map(|compact| Style { compact, python, python_values }))
+        (0..8).map(|flags| Style {
+            compact: flags % 2 == 1,
+            python: flags >= 2,
+            python_lists: flags >= 4,
+            python_objects: flags >= 6,
+        })
     }
 }
 
@@ -96,10 +100,14 @@ fn spelled(value: &Value, style: Style, out: &mut String) {
     if style.python { repr(value, out) } else { json(value, style.compact, out) }
 }
 
-/// A value that is no string, and holds none where the style spells words alone.
+/// A value in an element that is no string.
 fn bare(value: &Value, style: Style, out: &mut String) {
-    let nested = value.is_object() || value.is_array();
-    match if nested { style.python_values } else { style.python } {
+    let python = match value {
+        Value::Array(_) => style.python_lists,
+        Value::Object(_) => style.python_objects,
+        _ => style.python,
+    };
+    match python {
         true => repr(value, out),
         false => json(value, style.compact, out),
     }
@@ -250,7 +258,7 @@ mod tests {
             .zip(["aB3dE6gH9", "bC4eF7hI0"])
             .map(|((name, arguments), id)| Call { name: (*name).into(), arguments: arguments.clone(), id: id.into() })
             .collect();
-        let style = Style { compact: false, python: family == "lfm2", python_values: false };
+        let style = Style { compact: false, python: family == "lfm2", python_lists: false, python_objects: false };
         assert_eq!(section(&calls, &list, style), expected, "{family}");
     }
 

@@ -13,7 +13,7 @@ pub(super) fn common_suffix(a: &str, b: &str) -> usize {
 /// The marker that a position cuts: where it begins and ends. `<…>` without blanks or another `<` in the first word, or
 /// `[NAME]`.
 pub(super) fn cut(text: &str, at: usize) -> Option<(usize, usize)> {
-    let (before, after) = text.split_at(at);
+    let (before, after) = text.split_at_checked(at)?;
     let open = before.rfind(['<', '[', '>', ']'])?;
     let closes = if before[open..].starts_with('<') { '>' } else { ']' };
     let close = after.find(['<', '[', '>', ']'])?;

@@ -36,56 +36,64 @@ pub(crate) struct Inferred {
     pub(crate) renders: u32,
 }
 
+/// Why there is no format, where nothing else is known.
+const NO_CALLS: &str = "the template writes no calls";
+
 /// Derives the format of a template. The error says in words what could not be explained.
 pub(crate) fn infer(render: Render<'_>) -> Result<Inferred, String> {
     let count = Cell::new(0);
-    let mut reason = "the template writes no calls".to_owned();
-    let mut seen = None;
-    for form in forms() {
-        if seen == Some(form.text) {
-            continue;
-        }
-        let mut prober = Prober { render, form, count: &count };
-        let rendered = match shown(&mut prober) {
-            Ok(Some(rendered)) => rendered,
-            Ok(None) => continue,
-            Err(error) => {
-                if seen.is_none() {
-                    reason = error;
-                }
-                continue;
-            }
-        };
-        match derive(&prober, &rendered) {
-            Ok((format, style)) => return Ok(Inferred { format, style, form: prober.form, renders: count.get() }),
-            Err(because) => {
-                // What an object leads to is told only if text leads to nothing at all.
-                if seen.is_none() || form.text {
-                    reason = because;
-                }
-                seen = Some(form.text);
-            }
-        }
-    }
-    Err(reason)
+    let (form, (format, style)) = in_some_form(render, &count, derive)?;
+    Ok(Inferred { format, style, form, renders: count.get() })
 }
 
-/// Whether the template writes exactly these calls: for every kind of arguments, and for several calls where the format has
-/// them. The error says which history it writes otherwise.
-pub(crate) fn writes(calls: &Calls, render: Render<'_>) -> Result<(Form, Style), String> {
+/// The first of these formats that the template writes: byte for byte, for every kind of arguments, and for several calls
+/// where the format has them. The error says what the last of them would have written otherwise.
+pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f Format, Form, Style), String> {
     let count = Cell::new(0);
-    let mut reason = "the template writes no calls".to_owned();
+    let found = in_some_form(render, &count, |prober, _| {
+        let held = HeldOut::new(prober);
+        let mut reason = NO_CALLS.to_owned();
+        for format in formats {
+            match format.calls.as_ref().map(|calls| held.check(calls)) {
+                Some(Ok(style)) => return Ok((format, style)),
+                Some(Err(because)) => reason = because,
+                None => {}
+            }
+        }
+        Err(reason)
+    });
+    found.map(|(form, (format, style))| (format, form, style))
+}
+
+/// Tries the forms of a history until one shows a call that is understood.
+fn in_some_form<T>(
+    render: Render<'_>,
+    count: &Cell<u32>,
+    understand: impl Fn(&Prober<'_>, &str) -> Result<T, String>,
+) -> Result<(Form, T), String> {
+    let mut reasons: Vec<String> = Vec::new();
+    let (mut shown_as, mut error, mut rendered_once) = (None, None, false);
     for form in forms() {
-        let mut prober = Prober { render, form, count: &count };
-        if !matches!(shown(&mut prober), Ok(Some(_))) {
+        if shown_as == Some(form.text) {
             continue;
         }
-        match HeldOut::new(&prober).check(calls) {
-            Ok(style) => return Ok((prober.form, style)),
-            Err(because) => reason = because,
+        let mut prober = Prober { render, form, count };
+        match shown(&mut prober) {
+            Ok(Some(rendered)) => match understand(&prober, &rendered) {
+                Ok(found) => return Ok((prober.form, found)),
+                Err(because) => {
+                    reasons.push(format!("{}: {because}", if form.text { "text" } else { "object" }));
+                    shown_as = Some(form.text);
+                }
+            },
+            Ok(None) => rendered_once = true,
+            Err(because) => error = error.or(Some(because)),
         }
     }
-    Err(reason)
+    if reasons.is_empty() {
+        reasons.push(error.filter(|_| !rendered_once).unwrap_or_else(|| NO_CALLS.to_owned()));
+    }
+    Err(reasons.join("; "))
 }
 
 /// One call, if the template writes it; with other ids where they are to hold the name.

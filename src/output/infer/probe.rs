@@ -5,7 +5,7 @@ use std::cell::Cell;
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::output::write::{Call, Style, json as write_json};
+use crate::output::write::{Call, json as write_json};
 
 /// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own template.
 pub(crate) type Render<'a> = &'a dyn Fn(&[Value], &[Value], bool) -> Result<String>;
@@ -105,8 +105,7 @@ impl Prober<'_> {
 /// Arguments as the text of a message.
 fn text(arguments: &Value) -> String {
     let mut out = String::new();
-    let style = Style { compact: false, python: false, python_values: false };
-    write_json(arguments, style.compact, &mut out);
+    write_json(arguments, false, &mut out);
     out
 }
 

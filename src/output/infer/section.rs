@@ -225,7 +225,10 @@ fn beside_content(prober: &Prober<'_>, controls: &Controls, encoding: &Encoding,
     let Some(at) = text.find(CONTENT) else { return Beside::default() };
     let skip = controls.prompt.as_deref().map_or(0, |prompt| snap_left(&text, common_prefix(prompt, &text)));
     let masked = mask(&text, skip, &needles(&list, encoding, style));
-    let (Some(first), Some(last)) = (masked.texts.first(), masked.texts.last()) else { return Beside::default() };
+    // Some templates write either content or calls.
+    let (true, Some(first), Some(last)) = (masked.has(Mark::Arguments), masked.texts.first(), masked.texts.last()) else {
+        return Beside::default();
+    };
     if at < first.len() {
         return Beside { before: Some(first[at + CONTENT.len()..].to_owned()), after: None };
     }

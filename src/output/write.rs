@@ -80,7 +80,7 @@ pub(crate) fn arguments(encoding: &Encoding, arguments: &Value, style: Style, ou
         }
         Encoding::Tagged(tags) => tagged(tags, arguments, style, out),
         Encoding::Elements { prefix, item } => elements(prefix, item, arguments, style, out),
-        Encoding::Pairs { quote } => pairs(quote, arguments, out),
+        Encoding::Pairs { quote } => pairs(quote, arguments, style, out),
         Encoding::Python => {
             for (i, (key, value)) in members(arguments).enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
@@ -161,21 +161,22 @@ fn elements(prefix: &str, item: &str, value: &Value, style: Style, out: &mut Str
     }
 }
 
-fn pairs(quote: &str, value: &Value, out: &mut String) {
+fn pairs(quote: &str, value: &Value, style: Style, out: &mut String) {
     match value {
         Value::Object(members) => {
             list('{', '}', members, out, |(key, value), out| {
                 out.push_str(key);
                 out.push(':');
-                pairs(quote, value, out);
+                pairs(quote, value, style, out);
             });
         }
-        Value::Array(items) => list('[', ']', items, out, |item, out| pairs(quote, item, out)),
+        Value::Array(items) => list('[', ']', items, out, |item, out| pairs(quote, item, style, out)),
         Value::String(text) => {
             out.push_str(quote);
             out.push_str(text);
             out.push_str(quote);
         }
+        Value::Null if style.python => out.push_str("None"),
         value => out.push_str(&value.to_string()),
     }
 }

@@ -77,6 +77,11 @@ pub(super) fn settle(tags: &Tagged, around: &Around<'_>) -> Option<(Tagged, usiz
     let between = &*tags.separator;
     let fits = |begin: usize, end: usize| {
         let (open, close) = (around.before.get(begin..)?, around.after.get(..end)?);
+        // A tag that is begun is not cut.
+        let whole = |text: &str| text.rfind(['<', '>']).is_none_or(|at| text[at..].starts_with('>'));
+        if !whole(&around.before[..begin]) || !whole(close) {
+            return None;
+        }
         let separator = between.strip_prefix(close)?.strip_suffix(open)?;
         Some(Tagged {
             open: open.to_owned().into(),

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::probe::{Form, KEYS, Prober};
-use crate::output::format::Calls;
-use crate::output::write::{Call, Style, section};
+use crate::output::format::{Calls, Channels};
+use crate::output::write::{Call, Style, json as write_json, section};
 
 /// A history to be written, and what the template wrote.
 pub(super) struct Held {
@@ -43,12 +43,12 @@ impl HeldOut {
         }
     }
 
-    /// Holds a format against all renders. The spelling that explains them, or the first that differs.
-    pub(super) fn check(&self, calls: &Calls) -> Result<Style, String> {
+    /// Holds calls against all renders. The spelling that explains them, or the first that differs.
+    pub(super) fn check(&self, calls: &Calls, exactness: Exactness) -> Result<Style, String> {
         let mut reason = String::new();
         let mut best = 0;
         for style in Style::all() {
-            match self.explained(calls, style) {
+            match self.explained(calls, style, exactness) {
                 Ok(()) => return Ok(style),
                 Err((rows, because)) if rows >= best && (rows > best || reason.is_empty()) => (best, reason) = (rows, because),
                 Err(_) => {}
@@ -57,9 +57,20 @@ impl HeldOut {
         Err(reason)
     }
 
-    fn explained(&self, calls: &Calls, style: Style) -> Result<(), (usize, String)> {
+    /// Whether the template writes two calls.
+    pub(super) fn writes_two(&self) -> bool {
+        self.others.iter().filter(|held| held.calls.len() == 2).any(|held| {
+            held.rendered.as_ref().is_ok_and(|rendered| held.calls.iter().all(|call| rendered.contains(&call.name)))
+        })
+    }
+
+    fn explained(&self, calls: &Calls, style: Style, exactness: Exactness) -> Result<(), (usize, String)> {
         let base = self.base.rendered.as_ref().map_err(|error| (0, error.clone()))?;
-        let written = section(calls, &self.base.calls, style);
+        let free = |text: &str| match exactness {
+            Exactness::Bytes => text.to_owned(),
+            Exactness::ButBlanks => text.split_whitespace().collect(),
+        };
+        let (base, written) = (free(base), free(&section(calls, &self.base.calls, style)));
         let at = base.rfind(&written).ok_or((0, format!("one call: {written:?} is not in {base:?}")))?;
         let (before, after) = (&base[..at], &base[at + written.len()..]);
         for (row, held) in self.others.iter().enumerate() {
@@ -67,15 +78,41 @@ impl HeldOut {
                 continue;
             }
             let rendered = held.rendered.as_ref().map_err(|error| (row + 1, format!("{}: {error}", held.name)))?;
-            let written = section(calls, &held.calls, style);
+            let rendered = free(rendered);
+            let written = free(&section(calls, &held.calls, style));
             let inner = rendered.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-            let left_out = || inner == Some(&*section(calls, &without_nulls(&held.calls), style));
+            let left_out = || inner == Some(&*free(&section(calls, &without_nulls(&held.calls), style)));
             if inner != Some(&*written) && !left_out() {
                 return Err((row + 1, format!("{}: wrote {written:?}, the template {rendered:?}", held.name)));
             }
         }
         Ok(())
     }
+
+    /// Whether single calls are messages with this header: the recipient, the body's mark, the arguments.
+    pub(super) fn is_channelled(&self, channels: &Channels) -> bool {
+        if channels.recipient.is_empty() {
+            return false;
+        }
+        [&self.base].into_iter().chain(&self.others).filter(|held| held.calls.len() == 1).all(|held| {
+            let mut arguments = String::new();
+            write_json(&held.calls[0].arguments, false, &mut arguments);
+            let recipient = format!("{}{}{}", channels.recipient, channels.function, held.calls[0].name);
+            held.rendered.as_ref().is_ok_and(|rendered| {
+                let header = rendered.split_once(&recipient).and_then(|(_, rest)| rest.split_once(&*channels.body));
+                header.is_some_and(|(_, body)| body.trim_start().starts_with(&arguments))
+            })
+        })
+    }
+}
+
+/// How exactly a format has to write what the template writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exactness {
+    /// Byte for byte.
+    Bytes,
+    /// But for blanks.
+    ButBlanks,
 }
 
 /// Some templates leave out what is null.

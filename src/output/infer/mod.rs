@@ -17,7 +17,7 @@ use std::cell::Cell;
 
 pub(crate) use probe::{Form, Render};
 
-use self::check::{HeldOut, forms};
+use self::check::{Exactness, HeldOut, forms};
 use self::probe::{CONTENT, Prober};
 use self::section::Controls;
 use super::format::{Calls, Encoding, Format, Part, Source, Wrapper};
@@ -46,23 +46,37 @@ pub(crate) fn infer(render: Render<'_>) -> Result<Inferred, String> {
     Ok(Inferred { format, style, form, renders: count.get() })
 }
 
-/// The first of these formats that the template writes: byte for byte, for every kind of arguments, and for several calls
-/// where the format has them. The error says what the last of them would have written otherwise.
-pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f Format, Form, Style), String> {
-    let count = Cell::new(0);
-    let found = in_some_form(render, &count, |prober, _| {
+/// How a family was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// It writes the template's bytes.
+    Bytes,
+    /// It writes them but for blanks.
+    ButBlanks,
+    /// Its headers and bodies are the template's.
+    Channels,
+}
+
+/// The first of these formats that the template writes, for every kind of arguments, and for several calls where it writes
+/// them: byte for byte, or else but for blanks, or else in channels. The error says what the last one would have written.
+pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f Format, Match), String> {
+    let found = in_some_form(render, &Cell::new(0), |prober, _| {
         let held = HeldOut::new(prober);
+        let several = held.writes_two();
         let mut reason = NO_CALLS.to_owned();
-        for format in formats {
-            match format.calls.as_ref().map(|calls| held.check(calls)) {
-                Some(Ok(style)) => return Ok((format, style)),
-                Some(Err(because)) => reason = because,
-                None => {}
+        for (exactness, kind) in [(Exactness::Bytes, Match::Bytes), (Exactness::ButBlanks, Match::ButBlanks)] {
+            for format in formats {
+                let Some(calls) = format.calls.as_ref().filter(|calls| calls.parallel || !several) else { continue };
+                match held.check(calls, exactness) {
+                    Ok(_) => return Ok((format, kind)),
+                    Err(because) => reason = because,
+                }
             }
         }
-        Err(reason)
+        let in_channels = |format: &&Format| format.channels.as_ref().is_some_and(|channels| held.is_channelled(channels));
+        formats.iter().find(in_channels).map(|format| (format, Match::Channels)).ok_or(reason)
     });
-    found.map(|(form, (format, style))| (format, form, style))
+    found.map(|(_, found)| found)
 }
 
 /// Tries the forms of a history until one shows a call that is understood.
@@ -114,10 +128,15 @@ fn shown(prober: &mut Prober<'_>) -> Result<Option<String>, String> {
     Ok(None)
 }
 
+/// As the template writes several calls; or only one, if the way it writes several is not to be explained.
 fn derive(prober: &Prober<'_>, rendered: &str) -> Result<(Format, Style), String> {
+    derive_for(prober, rendered, true).or_else(|because| derive_for(prober, rendered, false).map_err(|_| because))
+}
+
+fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Format, Style), String> {
     let (encoding, style) = arguments::locate(rendered, &prober.strings(1)[0])?;
     let controls = Controls::new(prober);
-    let mut found = section::section(prober, &controls, rendered, encoding, style)?;
+    let mut found = section::section(prober, &controls, rendered, encoding, style, parallel)?;
     let open = write(&found.calls, &prober.strings(1), style);
     let reasoning = reasoning::reasoning(prober, &controls, &found.head, &open);
     if let Some(tags) = &reasoning {
@@ -129,9 +148,10 @@ fn derive(prober: &Prober<'_>, rendered: &str) -> Result<(Format, Style), String
         found.calls.open = open.to_owned().into();
     }
     plausible(&found.calls, prober, style)?;
-    let style = HeldOut::new(prober).check(&found.calls)?;
+    let style = HeldOut::new(prober).check(&found.calls, Exactness::Bytes)?;
     let ends = [Some(&found.tail), controls.content.as_ref().map(|(_, end)| end)];
-    let mut ends: Vec<_> = ends.into_iter().flatten().filter_map(|end| markers::first(end.trim())).collect();
+    let mut ends: Vec<_> =
+        ends.into_iter().flatten().filter_map(|end| markers::first(end.trim()).or(end.split_whitespace().next())).collect();
     ends.dedup();
     let ends = ends.into_iter().map(|end| end.to_owned().into()).collect();
     let format = Format {

@@ -33,11 +33,12 @@ pub(super) fn reasoning(prober: &Prober<'_>, controls: &Controls, head: &str, op
 }
 
 fn opening(before: &str, prompt: Option<&str>, control: &str) -> Option<String> {
-    let rest = match prompt {
-        Some(prompt) if before.starts_with(prompt.trim_end()) => before[prompt.trim_end().len()..].trim(),
-        _ => before[snap_left(before, common_prefix(before, control))..].trim(),
-    };
-    if !rest.is_empty() && !rest.starts_with(|c: char| c.is_alphanumeric()) {
+    let behind_prompt = prompt.and_then(|prompt| before.strip_prefix(prompt.trim_end())).map(str::trim);
+    if let Some(rest) = behind_prompt.filter(|rest| !rest.is_empty()) {
+        return Some(rest.to_owned());
+    }
+    let rest = before[snap_left(before, common_prefix(before, control))..].trim();
+    if behind_prompt.is_none() && !rest.is_empty() && !rest.starts_with(|c: char| c.is_alphanumeric()) {
         return Some(rest.to_owned());
     }
     // The prompt opens it, or every answer does.

@@ -32,13 +32,14 @@ impl Controls {
     }
 }
 
-/// Reads the section off renders.
+/// Reads the section off renders: of several calls too, if they are to be `parallel`.
 pub(super) fn section(
     prober: &Prober<'_>,
     controls: &Controls,
     rendered: &str,
     encoding: Encoding,
     style: Style,
+    parallel: bool,
 ) -> Result<Section, String> {
     // Names in the list of tools, if it stands behind the user's words, are not the call's.
     let skip = controls.prompt.as_deref().map_or(0, |prompt| snap_left(rendered, common_prefix(prompt, rendered)));
@@ -53,6 +54,9 @@ pub(super) fn section(
     }
     let several = |count| {
         let list = prober.strings(count);
+        if !parallel {
+            return None;
+        }
         prober.calls(&list, "").ok().map(|text| masked(&text, &list)).filter(|text| text.repeats(&one, count))
     };
     let (mut two, mut three) = (several(2), several(3));
@@ -250,5 +254,8 @@ fn split_end(after: &str, controls: &Controls, beside: Option<&str>) -> (String,
     let beside = beside.filter(|beside| after.starts_with(beside.trim_end())).map(|beside| beside.trim_end().len());
     let content = controls.content.as_ref().filter(|(_, end)| after.ends_with(&**end)).map(|(_, end)| after.len() - end.len());
     let at = beside.or(content).unwrap_or(after.len());
+    // What ends a turn ends the calls, even if something follows.
+    let end = controls.content.as_ref().map(|(_, end)| end.trim()).filter(|end| !end.is_empty());
+    let at = end.and_then(|end| after[..at].find(end)).unwrap_or(at);
     (after[..at].to_owned(), after[at..].to_owned())
 }

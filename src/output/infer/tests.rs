@@ -17,7 +17,8 @@ fn render(templates: &Templates, messages: &[Value], tools: &[Value], prompt: bo
 
 /// A part's text without its blanks, which are free.
 fn without_blanks(calls: &Calls) -> String {
-    let text = format!("{:?}", (&calls.open, &calls.call, &calls.close, &calls.separator));
+    let separator = if calls.parallel { &*calls.separator } else { "" };
+    let text = format!("{:?}", (&calls.open, &calls.call, &calls.close, separator));
     let text = text.replace("\\n", "").replace("Text(\"\")", "");
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
@@ -28,6 +29,7 @@ fn the_templates_of_the_conformance_set() {
     let show = std::env::var_os("LLB_CONFORMANCE_SHOW").is_some();
     let formats = families::all();
     let mut lines = Vec::new();
+    let (mut exact, mut blanks, mut channels) = (0, 0, 0);
     let (mut total, mut by_family, mut inferred, mut same, mut most) = (0, 0, 0, 0, 0);
     for (name, compiled) in templates(&root) {
         let render = |messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt);
@@ -37,7 +39,15 @@ fn the_templates_of_the_conformance_set() {
         if found.as_ref().is_err_and(silent) {
             continue;
         }
-        let family = find(&formats, &render).ok().map(|(format, ..)| format);
+        let family = find(&formats, &render).ok();
+        match &family {
+            Some((_, Match::Bytes)) => exact += 1,
+            Some((_, Match::ButBlanks)) => blanks += 1,
+            Some((_, Match::Channels)) => channels += 1,
+            None => {}
+        }
+        let family = family.map(|(format, _)| format);
+
         total += 1;
         by_family += usize::from(family.is_some());
         let family_name = family.as_ref().map_or("-", |format| &*format.family).to_owned();
@@ -72,6 +82,6 @@ fn the_templates_of_the_conformance_set() {
         lines.iter().for_each(|line| say(line));
     }
     say(&format!(
-        "formats: {total} templates, {by_family} by family, {inferred} inferred, {same} alike; at most {most} renders"
+        "formats: {total} templates, {by_family} by family ({exact} exact, {blanks} but for blanks, {channels} by channels), {inferred} inferred, {same} alike; at most {most} renders"
     ));
 }

@@ -36,11 +36,17 @@ pub(crate) struct Inferred {
     pub(crate) renders: u32,
 }
 
-/// Why there is no format, where nothing else is known.
-const NO_CALLS: &str = "the template writes no calls";
+/// Why there is no format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unexplained {
+    /// Whether the template writes calls at all.
+    pub(crate) writes_calls: bool,
+    /// In words.
+    pub(crate) because: String,
+}
 
 /// Derives the format of a template. The error says in words what could not be explained.
-pub(crate) fn infer(render: Render<'_>) -> Result<Inferred, String> {
+pub(crate) fn infer(render: Render<'_>) -> Result<Inferred, Unexplained> {
     let count = Cell::new(0);
     let (form, (format, style)) = in_some_form(render, &count, derive)?;
     Ok(Inferred { format, style, form, renders: count.get() })
@@ -55,15 +61,21 @@ pub(crate) enum Match {
     ButBlanks,
     /// Its headers and bodies are the template's.
     Channels,
+    /// It writes one call as the template does, but several otherwise.
+    OneCall,
 }
 
 /// The first of these formats that the template writes, for every kind of arguments, and for several calls where it writes
-/// them: byte for byte, or else but for blanks, or else in channels. The error says what the last one would have written.
-pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f Format, Match), String> {
+/// them: byte for byte, or else but for blanks, or else in channels, or else for
+/// one call. The error says what the last one would have written.
+pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f Format, Match), Unexplained> {
+    // A template may write several calls wrongly and still be right about one.
+    let alone: Vec<Option<Calls>> =
+        formats.iter().map(|format| Some(Calls { parallel: false, ..format.calls.clone()? })).collect();
     let found = in_some_form(render, &Cell::new(0), |prober, _| {
         let held = HeldOut::new(prober);
         let several = held.writes_two();
-        let mut reason = NO_CALLS.to_owned();
+        let mut reason = "no family to try".to_owned();
         for (exactness, kind) in [(Exactness::Bytes, Match::Bytes), (Exactness::ButBlanks, Match::ButBlanks)] {
             for format in formats {
                 let Some(calls) = format.calls.as_ref().filter(|calls| calls.parallel || !several) else { continue };
@@ -74,7 +86,13 @@ pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f
             }
         }
         let in_channels = |format: &&Format| format.channels.as_ref().is_some_and(|channels| held.is_channelled(channels));
-        formats.iter().find(in_channels).map(|format| (format, Match::Channels)).ok_or(reason)
+        if let Some(format) = formats.iter().find(in_channels) {
+            return Ok((format, Match::Channels));
+        }
+        let in_one_call = |calls: &&Calls| !calls.open.is_empty() || matches!(calls.call.first(), Some(Part::Text(_)));
+        let mut singles = formats.iter().zip(&alone).filter_map(|(format, calls)| Some((format, calls.as_ref()?)));
+        let single = singles.find(|(_, calls)| in_one_call(calls) && held.check(calls, Exactness::Bytes).is_ok());
+        single.map(|(format, _)| (format, Match::OneCall)).ok_or(reason)
     });
     found.map(|(_, found)| found)
 }
@@ -84,7 +102,7 @@ fn in_some_form<T>(
     render: Render<'_>,
     count: &Cell<u32>,
     understand: impl Fn(&Prober<'_>, &str) -> Result<T, String>,
-) -> Result<(Form, T), String> {
+) -> Result<(Form, T), Unexplained> {
     let mut reasons: Vec<String> = Vec::new();
     let (mut shown_as, mut error, mut rendered_once) = (None, None, false);
     for form in forms() {
@@ -104,10 +122,12 @@ fn in_some_form<T>(
             Err(because) => error = error.or(Some(because)),
         }
     }
-    if reasons.is_empty() {
-        reasons.push(error.filter(|_| !rendered_once).unwrap_or_else(|| NO_CALLS.to_owned()));
+    let writes_calls = !reasons.is_empty();
+    if !writes_calls {
+        let error = error.filter(|_| !rendered_once);
+        reasons.push(error.unwrap_or_else(|| "the template writes no calls".to_owned()));
     }
-    Err(reasons.join("; "))
+    Err(Unexplained { writes_calls, because: reasons.join("; ") })
 }
 
 /// One call, if the template writes it; with other ids where they are to hold the name.
@@ -152,13 +172,14 @@ fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Fo
     let ends = [Some(&found.tail), controls.content.as_ref().map(|(_, end)| end)];
     let mut ends: Vec<_> =
         ends.into_iter().flatten().filter_map(|end| markers::first(end.trim()).or(end.split_whitespace().next())).collect();
+    ends.extend(controls.turn_end.as_deref());
     ends.dedup();
     let ends = ends.into_iter().map(|end| end.to_owned().into()).collect();
     let format = Format {
         family: "inferred".into(),
         source: Source::Inferred,
         verified: false,
-        wrappers: wrapper(&controls, reasoning.as_ref().map(|tags| &*tags.close)).into_iter().collect(),
+        wrappers: found.wrapper.into_iter().chain(wrapper(&controls, reasoning.as_ref().map(|tags| &*tags.close))).collect(),
         reasoning,
         channels: None,
         calls: Some(found.calls),

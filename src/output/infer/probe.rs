@@ -48,6 +48,17 @@ impl Prober<'_> {
         self.behind_user(&[json!({ "role": "assistant", "content": CONTENT })], false)
     }
 
+    /// What stands between an answer that is nothing but content and the next words of the user.
+    pub(super) fn turn_end(&self) -> Option<String> {
+        const NEXT: &str = "Mimsy tove outgrabe?";
+        let user = |text: &str| json!({ "role": "user", "content": text });
+        let messages = [user(USER), json!({ "role": "assistant", "content": CONTENT }), user(NEXT)];
+        self.count.set(self.count.get() + 1);
+        let text = (self.render)(&messages, &tools(), false).ok()?;
+        let between = text.rsplit_once(CONTENT)?.1.split_once(NEXT)?.0;
+        Some(between.to_owned())
+    }
+
     /// An answer with reasoning under this key, and calls if there are any.
     pub(super) fn reasoning(&self, key: &str, list: &[Call]) -> Result<String, String> {
         let mut message = self.message(list, if list.is_empty() { CONTENT } else { "" });

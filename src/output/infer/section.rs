@@ -4,7 +4,7 @@ use super::arguments;
 use super::markers::{common_prefix, common_suffix, first, snap_left, snap_right, trim_start};
 use super::mask::{Mark, Masked, Needle, mask};
 use super::probe::{CONTENT, Prober};
-use crate::output::format::{Calls, Encoding, IdForm, Part};
+use crate::output::format::{Calls, Encoding, IdForm, Part, Wrapper};
 use crate::output::write::{Call, Style};
 
 /// What the renders of calls showed.
@@ -14,6 +14,8 @@ pub(super) struct Section {
     pub(super) head: String,
     /// What stands behind the calls and is none of them: it ends the turn.
     pub(super) tail: String,
+    /// What stands around content, if only beside calls.
+    pub(super) wrapper: Option<Wrapper>,
 }
 
 /// Renders of an answer without calls, as a control.
@@ -22,13 +24,16 @@ pub(super) struct Controls {
     pub(super) prompt: Option<String>,
     /// Before and behind the content of an answer.
     pub(super) content: Option<(String, String)>,
+    /// What ends the turn when another one follows: the first marker of it.
+    pub(super) turn_end: Option<String>,
 }
 
 impl Controls {
     pub(super) fn new(prober: &Prober<'_>) -> Controls {
         let content = prober.content().ok();
         let content = content.and_then(|text| text.split_once(CONTENT).map(|(a, b)| (a.to_owned(), b.to_owned())));
-        Controls { prompt: prober.prompt().ok(), content }
+        let turn_end = prober.turn_end().and_then(|text| first(text.trim()).map(str::to_owned));
+        Controls { prompt: prober.prompt().ok(), content, turn_end }
     }
 }
 
@@ -67,7 +72,7 @@ pub(super) fn section(
 
     let before = one.texts[0].clone();
     let after = one.texts[one.texts.len() - 1].clone();
-    let beside = beside_content(prober, controls, &encoding, style);
+    let beside = beside_content(prober, controls, &before, &encoding, style);
     let start = start(&before, controls, beside.before.as_deref());
     let open = trim_start(&before[start..]);
     let head = before[..before.len() - open.len()].to_owned();
@@ -154,7 +159,7 @@ pub(super) fn section(
         });
         push(&mut calls);
     }
-    Ok(Section { calls, head, tail })
+    Ok(Section { calls, head, tail, wrapper: beside.wrapper })
 }
 
 fn needles(list: &[Call], encoding: &Encoding, style: Style) -> Vec<Needle> {
@@ -221,9 +226,10 @@ fn index(one: &mut Masked, two: &mut Masked, three: &mut Masked) -> Option<usize
 struct Beside {
     before: Option<String>,
     after: Option<String>,
+    wrapper: Option<Wrapper>,
 }
 
-fn beside_content(prober: &Prober<'_>, controls: &Controls, encoding: &Encoding, style: Style) -> Beside {
+fn beside_content(prober: &Prober<'_>, controls: &Controls, without: &str, encoding: &Encoding, style: Style) -> Beside {
     let list = prober.strings(1);
     let Ok(text) = prober.calls(&list, CONTENT) else { return Beside::default() };
     let Some(at) = text.find(CONTENT) else { return Beside::default() };
@@ -234,16 +240,32 @@ fn beside_content(prober: &Prober<'_>, controls: &Controls, encoding: &Encoding,
         return Beside::default();
     };
     if at < first.len() {
-        return Beside { before: Some(first[at + CONTENT.len()..].to_owned()), after: None };
+        let between = &first[at + CONTENT.len()..];
+        let wrapper = wrapper(&first[..at], between, controls).filter(|_| first.replacen(CONTENT, "", 1) == without);
+        let close = wrapper.as_ref().map_or(0, |wrapper| between.find(&*wrapper.close).unwrap_or(0) + wrapper.close.len());
+        return Beside { before: Some(between[close..].to_owned()), after: None, wrapper };
     }
     let after = last.split_once(CONTENT).map(|(after, _)| after.to_owned());
-    Beside { before: None, after }
+    Beside { before: None, after, wrapper: None }
+}
+
+/// A marker before content that content alone does not have, and the marker behind it.
+fn wrapper(before: &str, behind: &str, controls: &Controls) -> Option<Wrapper> {
+    let open = before.strip_prefix(controls.prompt.as_deref()?)?.trim();
+    let (alone, _) = controls.content.as_ref()?;
+    let close = first(behind.trim_start())?;
+    let is_marker = first(open) == Some(open) && !alone.contains(open);
+    is_marker.then(|| Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
 }
 
 /// Where the calls begin in the text before the first name: behind the prompt, behind what stands before content, and not
 /// before what stands between content and calls.
 fn start(before: &str, controls: &Controls, beside: Option<&str>) -> usize {
-    let prompt = controls.prompt.as_deref().filter(|prompt| before.starts_with(*prompt)).map_or(0, str::len);
+    let prompt = controls.prompt.as_deref().map_or(0, |prompt| {
+        let alike = snap_left(before, common_prefix(prompt, before));
+        // A tag that both begin alike, and that a name cuts in `before`.
+        before[..alike].rfind(['<', '>']).filter(|at| before[*at..].starts_with('<')).unwrap_or(alike)
+    });
     let content = controls.content.as_ref().filter(|(head, _)| before.starts_with(head)).map_or(0, |(head, _)| head.len());
     let beside = beside.map_or(0, |beside| snap_right(before, before.len() - common_suffix(before, beside)));
     prompt.max(content).max(beside)
@@ -255,7 +277,8 @@ fn split_end(after: &str, controls: &Controls, beside: Option<&str>) -> (String,
     let content = controls.content.as_ref().filter(|(_, end)| after.ends_with(&**end)).map(|(_, end)| after.len() - end.len());
     let at = beside.or(content).unwrap_or(after.len());
     // What ends a turn ends the calls, even if something follows.
-    let end = controls.content.as_ref().map(|(_, end)| end.trim()).filter(|end| !end.is_empty());
-    let at = end.and_then(|end| after[..at].find(end)).unwrap_or(at);
+    let ends = [controls.content.as_ref().map(|(_, end)| end.trim()), controls.turn_end.as_deref()];
+    let ends = ends.into_iter().flatten().filter(|end| !end.is_empty());
+    let at = ends.filter_map(|end| after[..at].find(end)).min().unwrap_or(at);
     (after[..at].to_owned(), after[at..].to_owned())
 }

@@ -69,32 +69,52 @@ pub(crate) enum Match {
 /// them: byte for byte, or else but for blanks, or else in channels, or else for
 /// one call. The error says what the last one would have written.
 pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f Format, Match), Unexplained> {
-    // A template may write several calls wrongly and still be right about one.
-    let alone: Vec<Option<Calls>> =
-        formats.iter().map(|format| Some(Calls { parallel: false, ..format.calls.clone()? })).collect();
+    // A template may write several calls wrongly, or close only several, and still be right about one.
+    let alone =
+        |format: &Format, close: &str| Some(Calls { parallel: false, close: close.to_owned().into(), ..format.calls.clone()? });
+    let close = |format: &Format| format.calls.as_ref().map_or(String::new(), |calls| calls.close.to_string());
     let found = in_some_form(render, &Cell::new(0), |prober, _| {
         let held = HeldOut::new(prober);
         let several = held.writes_two();
         let mut reason = "no family to try".to_owned();
         for (exactness, kind) in [(Exactness::Bytes, Match::Bytes), (Exactness::ButBlanks, Match::ButBlanks)] {
+            let (mut best, mut found) = (0, None);
             for format in formats {
                 let Some(calls) = format.calls.as_ref().filter(|calls| calls.parallel || !several) else { continue };
                 match held.check(calls, exactness) {
-                    Ok(_) => return Ok((format, kind)),
+                    // Families that write calls alike differ in what they write around text.
+                    Ok(_) if found.is_none() => (best, found) = (likeness(prober, format), Some(format)),
+                    Ok(_) if likeness(prober, format) > best => (best, found) = (likeness(prober, format), Some(format)),
+                    Ok(_) => {}
                     Err(because) => reason = because,
                 }
+            }
+            if let Some(format) = found {
+                return Ok((format, kind));
             }
         }
         let in_channels = |format: &&Format| format.channels.as_ref().is_some_and(|channels| held.is_channelled(channels));
         if let Some(format) = formats.iter().find(in_channels) {
             return Ok((format, Match::Channels));
         }
-        let in_one_call = |calls: &&Calls| !calls.open.is_empty() || matches!(calls.call.first(), Some(Part::Text(_)));
-        let mut singles = formats.iter().zip(&alone).filter_map(|(format, calls)| Some((format, calls.as_ref()?)));
-        let single = singles.find(|(_, calls)| in_one_call(calls) && held.check(calls, Exactness::Bytes).is_ok());
-        single.map(|(format, _)| (format, Match::OneCall)).ok_or(reason)
+        let marked = |calls: &Calls| !calls.open.is_empty() || matches!(calls.call.first(), Some(Part::Text(_)));
+        let one = |format: &Format, close: &str| {
+            alone(format, close).is_some_and(|calls| marked(&calls) && held.check(&calls, Exactness::Bytes).is_ok())
+        };
+        let single = formats.iter().find(|format| one(format, &close(format)));
+        let single = single.or_else(|| formats.iter().find(|format| one(format, "")));
+        single.map(|format| (format, Match::OneCall)).ok_or(reason)
     });
     found.map(|(_, found)| found)
+}
+
+/// How much of what a format writes around text the template writes: the end of reasoning counts more than ends of turns.
+fn likeness(prober: &Prober<'_>, format: &Format) -> u32 {
+    let reasoning = prober.reasoning("reasoning_content", &[]).unwrap_or_default();
+    let content = prober.content().unwrap_or_default();
+    let closes = format.reasoning.as_ref().is_some_and(|tags| reasoning.contains(&*tags.close));
+    let ends = format.ends.iter().any(|end| content.contains(&**end));
+    2 * u32::from(closes) + u32::from(ends)
 }
 
 /// Tries the forms of a history until one shows a call that is understood.
@@ -194,10 +214,10 @@ fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Fo
 fn wrapper(controls: &Controls, reasoning: Option<&str>) -> Option<Wrapper> {
     let (before, after) = controls.content.as_ref()?;
     let open = before.strip_prefix(controls.prompt.as_deref()?.trim_end())?.trim();
-    if open.is_empty() || reasoning.is_some_and(|close| open.contains(close)) {
+    if markers::last(open).is_none() || reasoning.is_some_and(|close| open.contains(close)) {
         return None;
     }
-    let close = markers::first(after.trim()).unwrap_or_default();
+    let close = markers::first(after.trim()).filter(|close| controls.turn_end.as_deref() != Some(close)).unwrap_or_default();
     Some(Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
 }
 

@@ -24,9 +24,13 @@ pub(super) fn reasoning(prober: &Prober<'_>, controls: &Controls, head: &str, op
         after.find(open)?
     };
     let control = controls.content.as_ref().map_or(head, |(head, _)| head);
-    let tags = (opening(before, controls.prompt.as_deref(), control), closing(&after[..end], control));
+    let tags =
+        (opening(before, controls.prompt.as_deref(), control), closing(&after[..end], control, controls.turn_end.as_deref()));
     let (open, close) = (tags.0?, tags.1?);
-    let alone = |text: &str| text.contains(&close) && (open.is_empty() || !text.contains(&open));
+    // What ends every turn says nothing of reasoning.
+    let turn_end = controls.content.as_ref().map(|(_, end)| &**end).into_iter().chain(controls.turn_end.as_deref());
+    let ends_turn = turn_end.into_iter().any(|end| end.contains(&close));
+    let alone = |text: &str| !ends_turn && text.contains(&close) && (open.is_empty() || !text.contains(&open));
     let prompt = controls.prompt.as_deref().unwrap_or_default();
     let end_alone = [control, head].iter().any(|text| alone(text)) || (alone(prompt) && open.is_empty());
     Some(Reasoning { open: open.into(), close: close.into(), ends_at_call: false, end_alone })
@@ -51,10 +55,10 @@ fn opening(before: &str, prompt: Option<&str>, control: &str) -> Option<String> 
     }
 }
 
-fn closing(after: &str, control: &str) -> Option<String> {
+fn closing(after: &str, control: &str, turn_end: Option<&str>) -> Option<String> {
     let trimmed = after.trim();
-    if first(trimmed) == Some(trimmed) {
-        return Some(trimmed.to_owned());
+    if first(trimmed) == Some(trimmed) || first(trimmed).is_some_and(|marker| turn_end == Some(marker)) {
+        return first(trimmed).map(str::to_owned);
     }
     let alike = after.len() - common_suffix(after, control);
     let rest = after[..snap_right(after, alike)].trim();

@@ -51,7 +51,8 @@ pub(super) fn section(
     let masked = |text: &str, list: &[Call]| mask(text, skip.min(text.len()), &needles(list, &encoding, style));
 
     let mut one = masked(rendered, &prober.strings(1));
-    if !one.has(Mark::Name) && !(one.has(Mark::Id) && prober.form.named_ids) {
+    let named = one.has(Mark::Name) || one.has(Mark::Id) && prober.form.named_ids;
+    if !named {
         return Err("the name of the function is not written".to_owned());
     }
     if one.marks.iter().filter(|(mark, _)| *mark == Mark::Arguments).count() != 1 {
@@ -65,6 +66,7 @@ pub(super) fn section(
         prober.calls(&list, "").ok().map(|text| masked(&text, &list)).filter(|text| text.repeats(&one, count))
     };
     let (mut two, mut three) = (several(2), several(3));
+    let first_text = one.texts[0].clone();
     let mut id = id_form(prober, &one);
     if let (None, Some(two), Some(three)) = (&id, &mut two, &mut three) {
         id = index(&mut one, two, three).map(IdForm::Index);
@@ -72,8 +74,8 @@ pub(super) fn section(
 
     let before = one.texts[0].clone();
     let after = one.texts[one.texts.len() - 1].clone();
-    let beside = beside_content(prober, controls, &before, &encoding, style);
-    let start = start(&before, controls, beside.before.as_deref());
+    let beside = beside_content(prober, controls, &first_text, &encoding, style);
+    let start = start(&first_text, controls, beside.before.as_deref()).min(before.len());
     let open = trim_start(&before[start..]);
     let head = before[..before.len() - open.len()].to_owned();
     let (stripped, mut tail) = split_end(&after, controls, beside.after.as_deref());
@@ -88,6 +90,11 @@ pub(super) fn section(
         let alike = alike.max(before.len() - open.len());
         let a = trim_start(&before[snap_right(&before, alike)..]).to_owned();
         let a = if between.ends_with(&a) { a } else { String::new() };
+        // A marker that both the end of a call and the beginning of the next one could have is the end's.
+        let ends = snap_left(&between, common_prefix(&stripped, &between));
+        let shared = between.get(between.len() - a.len()..ends).unwrap_or_default();
+        let shared = if first(shared) == Some(shared) { shared.len() } else { 0 };
+        let a = a[shared..].to_owned();
         let room = &between[..between.len() - a.len()];
         let b = common_prefix(&stripped, room);
         let b = if b == room.len() && b == stripped.len() { b } else { snap_left(&stripped, snap_left(room, b)) };
@@ -116,7 +123,10 @@ pub(super) fn section(
         let place = one.marks.iter().position(|(mark, _)| *mark == Mark::Arguments).unwrap_or_default();
         let last = place + 1 == one.marks.len();
         let list = prober.list(0, [serde_json::json!({})]);
-        let empty = prober.calls(&list, "").ok().map(|text| masked(&text, &list));
+        let mut empty = prober.calls(&list, "").ok().map(|text| masked(&text, &list));
+        if let (Some(IdForm::Index(number)), Some(empty)) = (&id, &mut empty) {
+            take_number(empty, &one, *number);
+        }
         let empty = empty.as_ref().filter(|empty| empty.marks.len() + 1 == one.marks.len());
         let around = arguments::Around {
             before: &one.texts[place],
@@ -219,6 +229,17 @@ fn index(one: &mut Masked, two: &mut Masked, three: &mut Masked) -> Option<usize
         return Some(first);
     }
     None
+}
+
+/// Takes the number out of a call without arguments, where it stands in one with arguments.
+fn take_number(empty: &mut Masked, one: &Masked, number: usize) {
+    let Some(place) = one.marks.iter().position(|(mark, _)| *mark == Mark::Id) else { return };
+    let expected = format!("{}{number}", one.texts[place]);
+    if let Some(rest) = empty.texts.get(place).and_then(|text| text.strip_prefix(&expected)).map(str::to_owned) {
+        empty.texts[place] = one.texts[place].clone();
+        empty.texts.insert(place + 1, rest);
+        empty.marks.insert(place, (Mark::Id, 0));
+    }
 }
 
 /// A call beside content: the text from the content to the call, or from the call to the content.

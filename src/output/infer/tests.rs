@@ -8,7 +8,7 @@ use super::*;
 use crate::output::families;
 use crate::output::format::Tagged;
 use crate::template::conformance::{data, say, templates};
-use crate::template::{LocalTime, RenderInput, Templates};
+use crate::template::{LocalTime, RenderInput, Sources, Templates};
 
 fn render(templates: &Templates, messages: &[Value], tools: &[Value], prompt: bool) -> crate::error::Result<String> {
     let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
@@ -37,6 +37,88 @@ fn without_blanks(calls: &Calls) -> Calls {
         call: calls.call.iter().map(part).filter(|part| *part != Part::Text("".into())).collect(),
         parallel: calls.parallel,
     }
+}
+
+/// A template with these calls in each turn: `c` is a call, `f` its function.
+fn template(calls: &str) -> Templates {
+    let text = format!(
+        "{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content or '' }}}}{{% if m.tool_calls %}}{calls}{{% endif %}}<|end|>\
+         {{% endfor %}}{{% if add_generation_prompt %}}<|assistant|>{{% endif %}}"
+    );
+    Templates::compile(&Sources { default: Some(text), ..Sources::default() }).unwrap()
+}
+
+const EACH: &str = "{% for c in m.tool_calls %}{% set f = c.function %}";
+
+#[track_caller]
+fn check(family: &str, calls: &str) {
+    let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
+    let render = |messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt);
+    let formats = families::all();
+    let found = find(&formats, &render).map(|(format, kind)| (&*format.family, kind));
+    assert_eq!(found, Ok((family, Match::Bytes)), "{:?}", infer(&render));
+    let inferred = infer(&render).unwrap().format.calls.unwrap();
+    let expected = formats.iter().find(|format| format.family == family).unwrap().calls.as_ref().unwrap();
+    assert_eq!(without_blanks(&inferred), without_blanks(expected));
+}
+
+/// Shapes that no template of the conformance set has.
+#[test]
+fn ids_and_types() {
+    check(
+        "kimi-k2",
+        "<|tool_calls_section_begin|>EACH<|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>{{ f.arguments|tojson }}\
+         <|tool_call_end|>DONE<|tool_calls_section_end|>",
+    );
+    check(
+        "cohere-action",
+        "{{ '<|START_ACTION|>[\\n' }}EACH{{ '    {\"tool_call_id\": \"' ~ loop.index0 ~ '\", \"tool_name\": \"' ~ f.name }}\
+         {{ '\", \"parameters\": ' ~ f.arguments|tojson ~ '}' ~ ('' if loop.last else ',\\n') }}DONE{{ '\\n]<|END_ACTION|>' }}",
+    );
+    let nine = "EACH{% if c.id|length != 9 %}{{ raise_exception('nine') }}{% endif %}";
+    check(
+        "mistral-array",
+        &format!(
+            "[TOOL_CALLS][{nine}{{{{ '{{\"name\": \"' ~ f.name ~ '\", \"arguments\": ' ~ f.arguments|tojson ~ ', \"id\": \"' ~ c.id }}}}\
+             {{{{ '\"}}' ~ ('' if loop.last else ', ') }}}}DONE]"
+        ),
+    );
+    check(
+        "mistral-id",
+        &format!("{nine}[TOOL_CALLS]{{{{ f.name }}}}[CALL_ID]{{{{ c.id }}}}[ARGS]{{{{ f.arguments|tojson }}}}DONE"),
+    );
+    check("mistral-args", "EACH[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments|tojson }}DONE");
+    check(
+        "kimi-k3",
+        "<|open|>tools<|sep|>EACH<|open|>call tool=\"{{ f.name }}\" index=\"{{ loop.index }}\"<|sep|>\
+         {% for k, v in f.arguments.items() %}<|open|>argument key=\"{{ k }}\" type=\"{% if v is string %}string\
+         {% elif v is boolean %}boolean{% elif v is none %}null{% elif v is number %}number{% elif v is mapping %}object\
+         {% else %}array{% endif %}\"<|sep|>{{ v if v is string else v|tojson }}<|close|>argument<|sep|>{% endfor %}\
+         <|close|>call<|sep|>DONE<|close|>tools<|sep|>",
+    );
+    check(
+        "minicpm5",
+        "EACH{{ '' if loop.first else '\\n' }}<function name=\"{{ f.name }}\">{% for k, v in f.arguments.items() %}\
+         <param name=\"{{ k }}\">{{ v if v is string else v|tojson }}</param>{% endfor %}</function>DONE",
+    );
+    check(
+        "olmo",
+        "<function_calls>EACH{{ '' if loop.first else '\\n' }}{{ f.name }}({% for k, v in f.arguments.items() %}\
+         {{ '' if loop.first else ', ' }}{{ k }}={{ v|tojson }}{% endfor %})DONE</function_calls>",
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let refused = |calls: &str| {
+        let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
+        infer(&|messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt)).unwrap_err()
+    };
+    let bare = refused("EACH[{{ f.name }}({% for k, v in f.arguments.items() %}{{ k }}={{ v }}, {% endfor %})]DONE");
+    assert!(bare.writes_calls && bare.because.contains("nothing but text"), "{bare:?}");
+    let quote = refused("EACH<c>{{ '{\"name\": \"' ~ f.name ~ ', \"arguments\": ' ~ f.arguments|tojson }}}</c>DONE");
+    assert!(quote.writes_calls && quote.because.contains("begins as JSON and is none"), "{quote:?}");
+    assert!(!refused("EACHcallDONE").writes_calls);
 }
 
 #[test]

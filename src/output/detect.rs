@@ -1,6 +1,7 @@
 //! Which format a template writes: a family of the table, or what its renders show.
 
 use super::families;
+use super::infer;
 use super::format::Format;
 use super::turn::Opener;
 use super::verify::{Render, Renders};
@@ -16,34 +17,26 @@ pub struct Detected {
 }
 
 impl Detected {
-    /// Finds the format a template writes by rendering. A family is taken only when every required row of the round trip
-    /// comes back exactly.
+    /// Finds the format a template writes by rendering: a family that writes the template's bytes, or what the renders
+    /// themselves show, or a family that reads them. All of them only when every required row of the round trip comes back
+    /// exactly; otherwise the model may still answer as our polyfill would have taught it.
     pub fn native(render: Render<'_>) -> Detected {
         let renders = Renders::new(render);
-        let mut best: Option<(usize, Format)> = None;
-        for format in families::all().into_iter().filter(|format| renders.may_be(format)) {
-            let format = Format { reasoning: evident(&format, &renders), ..format };
-            let report = renders.round_trip(&format);
-            #[cfg(test)]
-            if std::env::var_os("DEBUG_DETECT").is_some() {
-                crate::conformance::say(&format!("{} {:#?}", format.family, report.failed().collect::<Vec<_>>()));
-            }
-            let exact = report.rows.len() - report.failed().count();
-            if report.accepted() && best.as_ref().is_none_or(|(most, _)| exact > *most) {
-                best = Some((exact, verified(format, report.parallel())));
-            }
-        }
-        // Calls that nobody understands: the model may still answer as our polyfill would have taught it.
-        let found = best.map(|(_, format)| format).or_else(|| Some(families::polyfilled()));
-        Detected::new(found, &renders)
+        let evident = |format: Format| Format { reasoning: evident(&format, &renders), ..format };
+        let families: Vec<Format> = families::all().into_iter().map(evident).collect();
+        let written = || infer::find(&families, render).ok().map(|(format, _)| format.clone());
+        let inferred = || infer::infer(render).ok().map(|inferred| inferred.format);
+        let found = written().and_then(|format| renders.proven(format).ok());
+        let found = found.or_else(|| inferred().and_then(|format| renders.proven(format).ok()));
+        let found = found.or_else(|| best_reader(families, &renders));
+        Detected::new(Some(found.unwrap_or_else(families::polyfilled)), &renders)
     }
 
     /// The format that our polyfill teaches a model whose template writes no calls. `render` polyfills.
     pub fn polyfilled(render: Render<'_>) -> Detected {
         let renders = Renders::new(render);
         let format = families::polyfilled();
-        let report = renders.round_trip(&format);
-        let format = if report.accepted() { verified(format, report.parallel()) } else { format };
+        let format = renders.proven(format).unwrap_or_else(|format| *format);
         Detected::new(Some(format), &renders)
     }
 
@@ -59,10 +52,15 @@ fn evident(format: &Format, renders: &Renders) -> Option<super::format::Reasonin
     format.reasoning.clone().filter(|tags| !tags.open.is_empty() || renders.shows(&tags.close))
 }
 
-fn verified(mut format: Format, parallel: bool) -> Format {
-    format.verified = true;
-    if let Some(calls) = &mut format.calls {
-        calls.parallel &= parallel;
+/// The family that reads most of what the template writes, though it would write it in another way.
+fn best_reader(families: Vec<Format>, renders: &Renders) -> Option<Format> {
+    let mut best: Option<(usize, Format)> = None;
+    for format in families.into_iter().filter(|format| renders.may_be(format)) {
+        let report = renders.round_trip(&format);
+        let exact = report.rows.len() - report.failed().count();
+        if report.accepted() && best.as_ref().is_none_or(|(most, _)| exact > *most) {
+            best = Some((exact, format));
+        }
     }
-    format
+    best.and_then(|(_, format)| renders.proven(format).ok())
 }

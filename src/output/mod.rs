@@ -11,6 +11,7 @@ mod conformance;
 mod detect;
 mod families;
 pub mod format;
+mod infer;
 mod message;
 mod partial_json;
 mod read;
@@ -20,6 +21,7 @@ mod recogniser;
 mod tests;
 mod turn;
 mod verify;
+mod write;
 
 pub use detect::Detected;
 pub use format::Format;

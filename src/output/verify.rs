@@ -181,6 +181,23 @@ impl Renders {
         Report { rows: rows.collect() }
     }
 
+    /// The format with what the round trip says about it; the format as it was if its reading is not the template's writing.
+    pub fn proven(&self, mut format: Format) -> Result<Format, Box<Format>> {
+        let report = self.round_trip(&format);
+        #[cfg(test)]
+        if std::env::var_os("DEBUG_DETECT").is_some() {
+            crate::conformance::say(&format!("{format:?} {:#?}", report.failed().collect::<Vec<_>>()));
+        }
+        if !report.accepted() {
+            return Err(Box::new(format));
+        }
+        format.verified = true;
+        if let Some(calls) = &mut format.calls {
+            calls.parallel = report.parallel();
+        }
+        Ok(format)
+    }
+
     fn check(&self, format: &Format, history: &History, whole: &str) -> Result<Verdict, String> {
         let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
         let opener = self.opener(Some(format));

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};
 
-pub(super) fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     // The lint against printing is for the library; a test reports.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-pub(super) fn data(what: &str) -> Option<PathBuf> {
+pub(crate) fn data(what: &str) -> Option<PathBuf> {
     let root = std::env::var_os("LLB_CONFORMANCE")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
     if root.is_dir() {
@@ -29,7 +29,7 @@ pub(super) fn data(what: &str) -> Option<PathBuf> {
 }
 
 /// Compiled templates by name.
-pub(super) fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
+pub(crate) fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
     let table = fs::read_to_string(root.join("templates.tsv")).unwrap();
     let mut lines = table.lines();
     let header: Vec<&str> = lines.next().unwrap().split('\t').collect();

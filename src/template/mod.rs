@@ -32,7 +32,7 @@ mod traits;
 mod turns;
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 #[cfg(test)]
 mod conformance_caps;
 #[cfg(test)]

@@ -1,0 +1,334 @@
+//! A format and calls -> the text a template writes for them, byte for byte.
+//!
+//! In: how calls are written, the calls, how values are spelled. Out: the section of the calls, nothing before or after it.
+//! The opposite of reading, and strict: it proves that a format is what a template writes. Models may write otherwise.
+
+use serde_json::Value;
+
+use super::format::{Calls, Encoding, IdForm, KindForm, Part, Tagged};
+
+/// A call to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Call {
+    /// The function.
+    pub(crate) name: String,
+    /// An object.
+    pub(crate) arguments: Value,
+    /// The call's id.
+    pub(crate) id: String,
+}
+
+/// How values are spelled; readers take every spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Style {
+    /// JSON without blanks behind its commas and colons.
+    pub(crate) compact: bool,
+    /// Outside JSON: `True`, `None` and `'x'` as Python has them, else as JSON.
+    pub(crate) python: bool,
+    /// In elements: lists are written as Python prints them.
+    pub(crate) python_lists: bool,
+    /// In elements: objects are written as Python prints them.
+    pub(crate) python_objects: bool,
+}
+
+impl Style {
+    /// Every style that templates have, the most usual first.
+    pub(crate) fn all() -> impl Iterator<Item = Style> {
+        (0..8).map(|flags| Style {
+            compact: flags % 2 == 1,
+            python: flags >= 2,
+            python_lists: flags >= 4,
+            python_objects: flags >= 6,
+        })
+    }
+}
+
+/// The section of these calls.
+pub(crate) fn section(calls: &Calls, list: &[Call], style: Style) -> String {
+    let mut out = calls.open.to_string();
+    for (index, one) in list.iter().enumerate() {
+        if index > 0 {
+            out.push_str(&calls.separator);
+        }
+        call(&calls.call, one, index, style, &mut out);
+    }
+    out.push_str(&calls.close);
+    out
+}
+
+fn call(parts: &[Part], call: &Call, index: usize, style: Style, out: &mut String) {
+    for part in parts {
+        match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Name => out.push_str(&call.name),
+            Part::Id(IdForm::Free | IdForm::Alphanumeric(_)) => out.push_str(&call.id),
+            Part::Id(IdForm::Index(first)) => out.push_str(&(first + index).to_string()),
+            Part::Id(IdForm::Named { prefix, infix }) => out.push_str(&format!("{prefix}{}{infix}{index}", call.name)),
+            Part::Arguments(encoding) => arguments(encoding, &call.arguments, style, out),
+        }
+    }
+}
+
+/// Arguments alone.
+pub(crate) fn arguments(encoding: &Encoding, arguments: &Value, style: Style, out: &mut String) {
+    match encoding {
+        Encoding::Json => json(arguments, style.compact, out),
+        Encoding::JsonText => {
+            let mut text = String::new();
+            json(arguments, style.compact, &mut text);
+            json(&text.into(), style.compact, out);
+        }
+        Encoding::Tagged(tags) => tagged(tags, arguments, style, out),
+        Encoding::Elements { prefix, item } => elements(prefix, item, arguments, style, out),
+        Encoding::Pairs { quote } => pairs(quote, arguments, style, out),
+        Encoding::Python => {
+            for (i, (key, value)) in members(arguments).enumerate() {
+                out.push_str(if i > 0 { ", " } else { "" });
+                out.push_str(key);
+                out.push('=');
+                spelled(value, style, out);
+            }
+        }
+    }
+}
+
+fn members(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    object.as_object().into_iter().flatten()
+}
+
+fn spelled(value: &Value, style: Style, out: &mut String) {
+    if style.python { repr(value, out) } else { json(value, style.compact, out) }
+}
+
+/// A value in an element that is no string.
+fn bare(value: &Value, style: Style, out: &mut String) {
+    let python = match value {
+        Value::Array(_) => style.python_lists,
+        Value::Object(_) => style.python_objects,
+        _ => style.python,
+    };
+    match python {
+        true => repr(value, out),
+        false => json(value, style.compact, out),
+    }
+}
+
+fn tagged(tags: &Tagged, arguments: &Value, style: Style, out: &mut String) {
+    for (i, (key, value)) in members(arguments).enumerate() {
+        if i > 0 {
+            out.push_str(&tags.separator);
+        }
+        out.push_str(&tags.open);
+        out.push_str(key);
+        out.push_str(&tags.after_key);
+        if let Some(kind) = &tags.kind {
+            out.push_str(match kind.form {
+                KindForm::IsString => ["false", "true"][usize::from(value.is_string())],
+                KindForm::TypeName => type_name(value),
+            });
+            out.push_str(&kind.after);
+        }
+        match value {
+            Value::String(text) => out.push_str(text),
+            value => bare(value, style, out),
+        }
+        out.push_str(&tags.close);
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn elements(prefix: &str, item: &str, value: &Value, style: Style, out: &mut String) {
+    let mut element = |name: &str, value: &Value| {
+        out.push_str(&format!("{prefix}<{name}>"));
+        elements(prefix, item, value, style, out);
+        out.push_str(&format!("{prefix}</{name}>"));
+    };
+    match value {
+        Value::Object(members) => members.iter().for_each(|(key, value)| element(key, value)),
+        Value::Array(items) => items.iter().for_each(|value| element(item, value)),
+        Value::String(text) => out.push_str(text),
+        value => bare(value, style, out),
+    }
+}
+
+fn pairs(quote: &str, value: &Value, style: Style, out: &mut String) {
+    match value {
+        Value::Object(members) => {
+            list('{', '}', members, out, |(key, value), out| {
+                out.push_str(key);
+                out.push(':');
+                pairs(quote, value, style, out);
+            });
+        }
+        Value::Array(items) => list('[', ']', items, out, |item, out| pairs(quote, item, style, out)),
+        Value::String(text) => {
+            out.push_str(quote);
+            out.push_str(text);
+            out.push_str(quote);
+        }
+        Value::Null if style.python => out.push_str("None"),
+        value => out.push_str(&value.to_string()),
+    }
+}
+
+fn list<T>(open: char, close: char, items: impl IntoIterator<Item = T>, out: &mut String, one: impl Fn(T, &mut String)) {
+    joined((open, close), ",", items, out, one);
+}
+
+fn joined<T>(
+    (open, close): (char, char),
+    comma: &str,
+    items: impl IntoIterator<Item = T>,
+    out: &mut String,
+    one: impl Fn(T, &mut String),
+) {
+    out.push(open);
+    for (i, item) in items.into_iter().enumerate() {
+        out.push_str(if i > 0 { comma } else { "" });
+        one(item, out);
+    }
+    out.push(close);
+}
+
+/// JSON as Python's `json.dumps` writes it, or without blanks.
+pub(crate) fn json(value: &Value, compact: bool, out: &mut String) {
+    let (comma, colon) = if compact { (",", ":") } else { (", ", ": ") };
+    match value {
+        Value::Object(members) => joined(('{', '}'), comma, members, out, |(key, value), out| {
+            out.push_str(&Value::from(key.as_str()).to_string());
+            out.push_str(colon);
+            json(value, compact, out);
+        }),
+        Value::Array(items) => joined(('[', ']'), comma, items, out, |item, out| json(item, compact, out)),
+        value => out.push_str(&value.to_string()),
+    }
+}
+
+/// A value as Python prints it.
+fn repr(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("None"),
+        Value::Bool(true) => out.push_str("True"),
+        Value::Bool(false) => out.push_str("False"),
+        Value::Number(number) => out.push_str(&number.to_string()),
+        Value::String(text) => {
+            let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+            out.push(quote);
+            for c in text.chars() {
+                match c {
+                    '\\' => out.push_str("\\\\"),
+                    '\n' => out.push_str("\\n"),
+                    c if c == quote => out.extend(['\\', c]),
+                    c => out.push(c),
+                }
+            }
+            out.push(quote);
+        }
+        Value::Array(items) => joined(('[', ']'), ", ", items, out, repr),
+        Value::Object(members) => joined(('{', '}'), ", ", members, out, |(key, value), out| {
+            repr(&key.as_str().into(), out);
+            out.push_str(": ");
+            repr(value, out);
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::output::families;
+
+    #[track_caller]
+    fn check(family: &str, list: &[(&str, Value)], expected: &str) {
+        let format = families::all().into_iter().find(|format| format.family == family).expect("a family of the table");
+        let calls = format.calls.expect("every family writes calls");
+        let list: Vec<Call> = list
+            .iter()
+            .zip(["aB3dE6gH9", "bC4eF7hI0"])
+            .map(|((name, arguments), id)| Call { name: (*name).into(), arguments: arguments.clone(), id: id.into() })
+            .collect();
+        let style = Style { compact: false, python: family == "lfm2", python_lists: false, python_objects: false };
+        assert_eq!(section(&calls, &list, style), expected, "{family}");
+    }
+
+    /// The calls of the table of shapes: `f` with 1, then `g` with 2.
+    #[test]
+    fn the_table() {
+        for (family, expected) in [
+            (
+                "hermes",
+                "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": 2}}\n</tool_call>",
+            ),
+            (
+                "mistral-array",
+                "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"aB3dE6gH9\"}, {\"name\": \"g\", \"arguments\": {\"a\": 2}, \"id\": \"bC4eF7hI0\"}]",
+            ),
+            ("mistral-id", "[TOOL_CALLS]f[CALL_ID]aB3dE6gH9[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]bC4eF7hI0[ARGS]{\"a\": 2}"),
+            (
+                "deepseek-r1",
+                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{\"a\": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+            ),
+            (
+                "dsml",
+                "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"g\">\n<｜DSML｜parameter name=\"a\" string=\"false\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+            ),
+            (
+                "cohere-action",
+                "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"g\", \"parameters\": {\"a\": 2}}\n]<|END_ACTION|>",
+            ),
+            (
+                "kimi-k2",
+                "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{\"a\": 2}<|tool_call_end|><|tool_calls_section_end|>",
+            ),
+            (
+                "kimi-k3",
+                "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"a\" type=\"number\"<|sep|>1<|close|>argument<|sep|><|close|>call<|sep|><|open|>call tool=\"g\" index=\"2\"<|sep|><|open|>argument key=\"a\" type=\"number\"<|sep|>2<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+            ),
+            (
+                "minimax-m2",
+                "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n<invoke name=\"g\">\n<parameter name=\"a\">2</parameter>\n</invoke>\n</minimax:tool_call>",
+            ),
+            (
+                "glm-kv",
+                "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>g\n<arg_key>a</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+            ),
+            ("gemma4", "<|tool_call>call:f{a:1}<tool_call|><|tool_call>call:g{a:2}<tool_call|>"),
+            ("apertus", "<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {\"a\": 2}}]<|tools_suffix|>"),
+            ("lfm2", "<|tool_call_start|>[f(a=1), g(a=2)]<|tool_call_end|>"),
+        ] {
+            check(family, &[("f", json!({ "a": 1 })), ("g", json!({ "a": 2 }))], expected);
+        }
+    }
+
+    #[test]
+    fn values_of_every_type() {
+        let arguments = json!({ "a": "it's", "b": [true, null, { "c": -2.5 }] });
+        for (family, expected) in [
+            (
+                "qwen-xml",
+                "<tool_call>\n<function=f>\n<parameter=a>\nit's\n</parameter>\n<parameter=b>\n[true, null, {\"c\": -2.5}]\n</parameter>\n</function>\n</tool_call>",
+            ),
+            ("gemma4", "<|tool_call>call:f{a:<|\"|>it's<|\"|>,b:[true,null,{c:-2.5}]}<tool_call|>"),
+            ("lfm2", "<|tool_call_start|>[f(a=\"it's\", b=[True, None, {'c': -2.5}])]<|tool_call_end|>"),
+        ] {
+            check(family, &[("f", arguments.clone())], expected);
+        }
+        let m = "]<]minimax[>[";
+        let expected = format!(
+            "{m}<tool_call>\n{m}<invoke name=\"f\">{m}<a>it's{m}</a>{m}<b>{m}<item>true{m}</item>{m}<item>null{m}</item>{m}<item>{m}<c>-2.5{m}</c>{m}</item>{m}</b>{m}</invoke>\n{m}</tool_call>"
+        );
+        check("minimax-m3", &[("f", arguments)], &expected);
+    }
+}

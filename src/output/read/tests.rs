@@ -648,7 +648,8 @@ fn hostile_texts_take_linear_time() {
     let long = 1 << 20;
     let key = format!("<parameter={} ", "a".repeat(50));
     let qwen_text = ["</parameter>", "</parameter>\n", "<", "\n", "\n</func", "<parameter=", &key, "\r"];
-    let cases: [(&dyn Fn() -> Box<dyn Reader>, &str, &[&str]); 6] = [
+    type New<'a> = &'a dyn Fn() -> Box<dyn Reader>;
+    let cases: [(New, &str, &[&str]); 6] = [
         (&qwen(Some(schema())), "<parameter=s>\n", &qwen_text),
         (&qwen(None), "<parameter=l>\n", &["[", "{\"a\":", "1,"]),
         (&elements(Some(schema())), "]<]minimax[>[<s>", &["]<]minimax[>[<s>", "]<]minimax[>[</s> ", "]", "]<]minimax[>[</"]),

@@ -49,7 +49,7 @@ impl Detected {
 
 /// Reasoning that only an end tag tells from text counts only where the template is seen to ask for it.
 fn evident(format: &Format, renders: &Renders) -> Option<super::format::Reasoning> {
-    format.reasoning.clone().filter(|tags| !tags.open.is_empty() || renders.shows(&tags.close))
+    format.reasoning.clone().filter(|tags| !tags.open.is_empty() || renders.closes_reasoning(&tags.close))
 }
 
 /// The family that reads most of what the template writes, though it would write it in another way.

@@ -183,7 +183,6 @@ impl Recogniser {
         if format.is_none() && input.json {
             markers.add(Marker::Fence, FENCE);
         }
-        let always_reasons = reasoning.as_ref().is_some_and(|reasoning| reasoning.open.is_empty());
         Recogniser {
             followers: plan.followers().into(),
             plan: Arc::new(plan),
@@ -200,11 +199,11 @@ impl Recogniser {
             calls_allowed: input.calls_allowed && format.is_some_and(|format| format.calls.is_some()),
             parallel: input.parallel,
             new_id: input.new_id,
-            place: if always_reasons { Place::Reasoning } else { Place::Content },
+            place: Place::Content,
             state: State::Text,
             tail: String::new(),
             blanks: String::new(),
-            after_marker: always_reasons,
+            after_marker: false,
             line_start: true,
             opened_by_tag: false,
             block_empty: true,
@@ -225,6 +224,9 @@ impl Recogniser {
     pub fn prime(&mut self, turn: &str, shown: bool) {
         if let Some(tags) = self.untold.clone() {
             return self.prime_untold(turn, &tags, shown);
+        }
+        if self.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty()) {
+            self.begin_reasoning();
         }
         let allowed = std::mem::take(&mut self.calls_allowed);
         self.priming = true;

@@ -85,7 +85,7 @@ fn histories() -> Vec<History> {
             true,
             vec![json!({
                 "morn": "say \"orv\" \\ it's <b>\n{done} </x> é \u{1F999}",
-                "tove": [1, -2.5, true, null, { "deep": [[], {}, "'"] }],
+                "tove": [1, -2.5, true, { "deep": [[2], { "k": "v" }, "'"] }],
             })],
         ),
         History { content: CONTENT, ..row("content and call", false, vec![simple.clone()]) },
@@ -155,6 +155,16 @@ impl Renders {
         first.is_none_or(|first| self.shows(first))
     }
 
+    /// Whether a turn that reasons is seen to close its reasoning with this tag.
+    pub fn closes_reasoning(&self, tag: &str) -> bool {
+        let reasons = |(history, text): &(History, Result<String, String>)| {
+            let text = text.as_deref().unwrap_or_default();
+            let reply = text.rsplit_once(REASONING).map_or("", |(_, after)| after);
+            !history.reasoning.is_empty() && reply.contains(tag)
+        };
+        self.rows.iter().any(reasons)
+    }
+
     /// Whether a tag stands in any of them.
     pub fn shows(&self, tag: &str) -> bool {
         self.rows.iter().any(|(_, text)| text.as_ref().is_ok_and(|text| text.contains(tag)))
@@ -214,6 +224,10 @@ impl Renders {
             json: false,
             new_id: Box::new(String::new),
         });
+        // Where only the end is written, a history without it holds no reasoning.
+        if format.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty() && reply.contains(&*tags.close)) {
+            recogniser.prime("", false);
+        }
         recogniser.push(reply);
         let (_, parsed) = recogniser.finish();
 
@@ -273,7 +287,14 @@ fn tools() -> Vec<Value> {
             "function": {
                 "name": name,
                 "description": "Ollits.",
-                "parameters": { "type": "object", "properties": { "velk": { "type": "integer" }, "morn": { "type": "string" }, "tove": { "type": "array" } } },
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "velk": { "type": "integer", "description": "Ollit." },
+                        "morn": { "type": "string", "description": "Ollit." },
+                        "tove": { "type": "array", "description": "Ollit.", "items": {} },
+                    },
+                },
             },
         })
     };

@@ -42,12 +42,24 @@ pub(super) struct Braces<'a, 'r> {
 
 impl Braces<'_, '_> {
     /// The rule for named values and what follows them, without braces: `key` and `colon` as the caller writes them.
-    pub(super) fn members(&mut self, lark: &mut Lark, object: &Object, colon: &str, bare: bool, tail: &[Piece]) -> Result<Piece> {
+    pub(super) fn members(
+        &mut self,
+        lark: &mut Lark,
+        object: &Object,
+        colon: &str,
+        bare: bool,
+        tail: &[Piece],
+    ) -> Result<Piece> {
         let mut all = Vec::new();
         for property in &object.properties {
-            let key = if bare { is_name(&property.name).then(|| property.name.clone()) } else { self.language.key(&property.name) };
+            let key =
+                if bare { is_name(&property.name).then(|| property.name.clone()) } else { self.language.key(&property.name) };
             let Some(key) = key else {
-                self.report.refuse(&property.pointer, "", "its name cannot be written in this model's way to write arguments")?;
+                self.report.refuse(
+                    &property.pointer,
+                    "",
+                    "its name cannot be written in this model's way to write arguments",
+                )?;
                 continue;
             };
             let ways = match self.value(lark, &property.schema, &property.pointer)? {
@@ -201,7 +213,8 @@ impl Braces<'_, '_> {
                 format!("[{}]", items.join(comma))
             }
             Value::Object(members) => {
-                let member = |(key, value): (&String, &Value)| Some([&self.language.key(key)?, colon, &self.exactly(value)?].concat());
+                let member =
+                    |(key, value): (&String, &Value)| Some([&self.language.key(key)?, colon, &self.exactly(value)?].concat());
                 let members = members.iter().map(member).collect::<Option<Vec<_>>>()?;
                 format!("{{{}}}", members.join(comma))
             }
@@ -220,5 +233,6 @@ fn repeated(what: &str, least: usize, most: Option<usize>) -> String {
 /// Whether a key can stand without quotes.
 pub(super) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
-    chars.next().is_some_and(|first| first.is_alphabetic() || first == '_') && chars.all(|char| char.is_alphanumeric() || "_-.".contains(char))
+    chars.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+        && chars.all(|char| char.is_alphanumeric() || "_-.".contains(char))
 }

@@ -142,7 +142,11 @@ fn arguments(lark: &mut Lark, calls: &Calls, tool: &Tool, policy: Policy, relaxe
     Ok(lark.choice_rule(vec![[vec![value], tail].concat()]))
 }
 
-fn braces<'a, 'r>(language: &'a dyn super::braces::Language, checked: &'a Checked, report: &'a mut Report<'r>) -> Braces<'a, 'r> {
+fn braces<'a, 'r>(
+    language: &'a dyn super::braces::Language,
+    checked: &'a Checked,
+    report: &'a mut Report<'r>,
+) -> Braces<'a, 'r> {
     Braces { language, checked, report, known: HashMap::new(), anything: None }
 }
 

@@ -47,7 +47,8 @@ pub(super) fn start(
 
 /// From the channel's mark to the end of the header.
 fn header(lark: &Lark, channels: &Channels, name: &str) -> Vec<Piece> {
-    let name = if channels.header.is_empty() { format!("{}{name}", channels.recipient) } else { format!("{}{name}", channels.header) };
+    let name =
+        if channels.header.is_empty() { format!("{}{name}", channels.recipient) } else { format!("{}{name}", channels.header) };
     lark.pieces(&format!("{name}{}", channels.body))
 }
 

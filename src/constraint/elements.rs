@@ -34,7 +34,10 @@ impl Elements<'_, '_> {
         let mut all = Vec::new();
         for property in &object.properties {
             let name = &property.name;
-            if name.is_empty() || name == self.item || name.contains(|char: char| char.is_whitespace() || "<>/\"".contains(char)) {
+            if name.is_empty()
+                || name == self.item
+                || name.contains(|char: char| char.is_whitespace() || "<>/\"".contains(char))
+            {
                 self.report.refuse(&property.pointer, "", "its name cannot be an element")?;
                 continue;
             }
@@ -58,7 +61,16 @@ impl Elements<'_, '_> {
         let close = format!("{}</{tag}>", self.prefix);
         // A text holds no tag at all: with a prefix that is certain, without one it is at least not its own.
         let mut ways = Vec::new();
-        for shape in shapes(schema, at, self.checked, self.report)? {
+        let mut all = shapes(schema, at, self.checked, self.report)?;
+        match raw::mixed(&all) {
+            Ok(None) => {}
+            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, &close)]),
+            Err(()) => {
+                self.report.refuse(at, "type", super::tagged::MIXED)?;
+                all = vec![Shape::Text(Text::default())];
+            }
+        }
+        for shape in all {
             let closed = |lark: &mut Lark, value: Piece| [vec![value], lark.pieces(&close)].concat();
             match shape {
                 Shape::Any => ways.push(raw::text(lark, &Text::default(), &close)),

@@ -15,7 +15,11 @@ const ANY_ORDER: usize = 4;
 
 /// The rule for these members and what follows them. `any_order` where the format has no order of its own; else as declared.
 pub(super) fn rule(lark: &mut Lark, members: &[Member], any_order: bool, separator: &[Piece], tail: &[Piece]) -> Piece {
-    if any_order && members.len() <= ANY_ORDER { unordered(lark, members, separator, tail) } else { ordered(lark, members, separator, tail) }
+    if any_order && members.len() <= ANY_ORDER {
+        unordered(lark, members, separator, tail)
+    } else {
+        ordered(lark, members, separator, tail)
+    }
 }
 
 fn ordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {

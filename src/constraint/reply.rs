@@ -319,9 +319,7 @@ fn trigger(calls: &[Vec<Piece>]) -> Option<(Vec<Piece>, Vec<Vec<Piece>>)> {
 fn tag(text: &str) -> Option<&str> {
     let end = match text.chars().next()? {
         '<' => text.find(['>', '=', ' ', '\n']).map(|end| end + 1),
-        '[' if text.starts_with(|char: char| char == '[') && text[1..].starts_with(char::is_alphabetic) => {
-            text.find(']').map(|end| end + 1)
-        }
+        '[' if text[1..].starts_with(char::is_alphabetic) => text.find(']').map(|end| end + 1),
         '{' | '[' | '"' => None,
         _ => text.find(['[', '{', '\n']).map(|end| end + 1).or(Some(text.len())),
     }?;

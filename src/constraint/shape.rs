@@ -227,7 +227,13 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
                 Some(schema) => Some((format!("{at}/items"), schema.clone())),
                 None => Some((at.to_owned(), Value::Bool(true))),
             };
-            Shape::Array(Array { first, rest, least: count("minItems").unwrap_or(0) as usize, most, schema: of_type(members, kind) })
+            Shape::Array(Array {
+                first,
+                rest,
+                least: count("minItems").unwrap_or(0) as usize,
+                most,
+                schema: of_type(members, kind),
+            })
         }
         "object" => Shape::Object(object(members, at)),
         // The bounds of a number, and nothing else.
@@ -278,7 +284,8 @@ fn of_type(members: &Map<String, Value>, kind: &str) -> Value {
 
 /// Formats that are simple expressions.
 fn format_pattern(format: &str) -> Option<String> {
-    const DATE: &str = "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-9]))";
+    const DATE: &str =
+        "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-9]))";
     const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
     match format {
         "date" => Some(DATE.to_owned()),

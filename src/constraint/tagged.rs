@@ -6,9 +6,13 @@ use super::lark::{Lark, Piece};
 use super::members::{self, Member};
 use super::raw;
 use super::schema::{Checked, Report};
-use super::shape::{Object, Shape, shapes};
+use super::shape::{Object, Shape, Text, shapes};
 use crate::error::Result;
 use crate::output::format::{KindForm, Tagged};
+
+/// Why a union is refused.
+pub(super) const MIXED: &str =
+    "strings with a schema of their own beside other types cannot be enforced in this model's way to write arguments";
 
 /// The rule for arguments and what follows them.
 pub(super) fn arguments(
@@ -49,13 +53,23 @@ fn values(
 ) -> Result<Vec<Vec<Piece>>> {
     let mut texts: Vec<Vec<Piece>> = Vec::new();
     let mut others: Vec<Shape> = Vec::new();
-    let all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
+    let mut all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
+    if let (Some(shapes), None) = (&mut all, &form.kind) {
+        match raw::mixed(shapes) {
+            Ok(None) => {}
+            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, &form.close)]),
+            Err(()) => {
+                report.refuse(at, "type", MIXED)?;
+                *shapes = vec![Shape::Text(Text::default())];
+            }
+        }
+    }
     for shape in all.iter().flatten() {
         match shape {
             Shape::Text(text) => texts.push(raw::text(lark, text, &form.close)),
             Shape::Exactly(Value::String(text)) => texts.extend(raw::exactly(lark, text, &form.close)),
             Shape::Any => {
-                texts.push(raw::text(lark, &Default::default(), &form.close));
+                texts.push(raw::text(lark, &Text::default(), &form.close));
                 others.extend(anything());
             }
             other => others.push(other.clone()),

@@ -19,6 +19,7 @@ mod refusals;
 /// Control tokens: kept apart from text.
 const CONTROL: &[&str] = &[
     "<|eos|>",
+    "<|eot|>",
     "[TOOL_CALLS]",
     "[CALL_ID]",
     "[ARGS]",
@@ -61,7 +62,7 @@ pub(super) fn grammars() -> Grammars {
         let words = WORDS.iter().map(|text| text.as_bytes().to_vec());
         Words {
             words: bytes.chain(control).chain(words).collect(),
-            ends: vec![256],
+            ends: vec![256, 257],
             tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
         }
     })
@@ -156,7 +157,11 @@ impl Case {
         for (at, token) in tokens(text, words) {
             let valid = constraint.validate(token).unwrap();
             let mask = constraint.mask().unwrap();
-            assert_eq!(valid, mask.is_allowed(token as u32) && !constraint.is_finished(), "mask and validate at {at} of {text:?}");
+            assert_eq!(
+                valid,
+                mask.is_allowed(token as u32) && !constraint.is_finished(),
+                "mask and validate at {at} of {text:?}"
+            );
             if !valid {
                 return Some(at);
             }

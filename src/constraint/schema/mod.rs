@@ -7,8 +7,6 @@
 mod disjoint;
 mod ends;
 mod table;
-#[cfg(test)]
-mod tests;
 
 use serde_json::{Map, Value};
 

@@ -23,7 +23,9 @@ pub(super) enum Holds {
 pub(super) fn holds(keyword: &str, value: &Value) -> Holds {
     match keyword {
         "type" | "enum" | "const" | "required" | "minProperties" | "maxProperties" | "minItems" | "maxItems" | "minLength"
-        | "maxLength" | "pattern" | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => Holds::Plain,
+        | "maxLength" | "pattern" | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+            Holds::Plain
+        }
         // On other types it is an annotation (`int32`), which llguidance passes over.
         "format" => Holds::Plain,
         "anyOf" | "oneOf" | "allOf" | "prefixItems" => Holds::List,
@@ -39,10 +41,19 @@ pub(super) fn holds(keyword: &str, value: &Value) -> Holds {
 pub(super) fn refused(members: &Map<String, Value>, keyword: &str, value: &Value) -> Option<&'static str> {
     const NEVER: &str = "keyword cannot be enforced";
     match keyword {
-        "not" | "if" | "contains" | "minContains" | "maxContains" | "dependentRequired" | "dependentSchemas"
-        | "dependencies" | "propertyNames" | "unevaluatedItems" | "unevaluatedProperties" | "$dynamicRef" | "$recursiveRef" => {
-            Some(NEVER)
-        }
+        "not"
+        | "if"
+        | "contains"
+        | "minContains"
+        | "maxContains"
+        | "dependentRequired"
+        | "dependentSchemas"
+        | "dependencies"
+        | "propertyNames"
+        | "unevaluatedItems"
+        | "unevaluatedProperties"
+        | "$dynamicRef"
+        | "$recursiveRef" => Some(NEVER),
         "then" | "else" => members.contains_key("if").then_some(NEVER),
         "uniqueItems" => (value != &Value::Bool(false)).then_some(NEVER),
         "type" => types(value),
@@ -69,7 +80,9 @@ pub(super) fn refused(members: &Map<String, Value>, keyword: &str, value: &Value
         "format" => format(members, value),
         "minLength" | "maxLength" | "minItems" | "maxItems" => value.as_u64().is_none().then_some("is not a whole number"),
         "minProperties" | "maxProperties" if value.as_u64().is_none() => Some("is not a whole number"),
-        "minProperties" | "maxProperties" => counted(members).then_some("cannot be enforced where a listed property is optional"),
+        "minProperties" | "maxProperties" => {
+            counted(members).then_some("cannot be enforced where a listed property is optional")
+        }
         "minimum" | "maximum" => value.as_f64().is_none().then_some("is not a number"),
         "exclusiveMinimum" | "exclusiveMaximum" => {
             (value.as_f64().is_none() && !value.is_boolean()).then_some("is not a number")
@@ -80,9 +93,8 @@ pub(super) fn refused(members: &Map<String, Value>, keyword: &str, value: &Value
 }
 
 fn types(value: &Value) -> Option<&'static str> {
-    let known = |name: &Value| {
-        matches!(name.as_str(), Some("null" | "boolean" | "number" | "integer" | "string" | "array" | "object"))
-    };
+    let known =
+        |name: &Value| matches!(name.as_str(), Some("null" | "boolean" | "number" | "integer" | "string" | "array" | "object"));
     match value {
         Value::Array(names) if names.is_empty() => Some("it has no types"),
         Value::Array(names) => (!names.iter().all(known)).then_some("is no type of JSON"),
@@ -120,9 +132,7 @@ fn format(members: &Map<String, Value>, value: &Value) -> Option<&'static str> {
     };
     let known = matches!(
         value.as_str(),
-        Some(
-            "date-time" | "time" | "date" | "duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uuid" | "uri" | "unknown"
-        )
+        Some("date-time" | "time" | "date" | "duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uuid" | "uri" | "unknown")
     );
     (string && !known).then_some("is no known format")
 }

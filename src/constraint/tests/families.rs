@@ -24,7 +24,8 @@ pub(in crate::constraint) fn hermes() -> Format {
 #[test]
 fn hermes_forced() {
     let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
-    let other = "<tool_call>\n{\"name\": \"get_all\", \"arguments\": {\"o\": {\"k\": [true, false]}, \"e\": \"xy\"}}\n</tool_call>";
+    let other =
+        "<tool_call>\n{\"name\": \"get_all\", \"arguments\": {\"o\": {\"k\": [true, false]}, \"e\": \"xy\"}}\n</tool_call>";
     required(hermes())
         .accepts(one)
         .accepts(&format!("\n\n{one}\n{other}"))
@@ -61,6 +62,22 @@ fn hermes_auto() {
         .refuses("Hello <tool_call>\n¦<")
         .refuses("<think>a</think>b<tool_call>¦ ")
         .refuses(&format!("{one}¦ and more"));
+    // Any token that ends a generation may end text, and none of them a call that is not whole.
+    let ends = [256, 257];
+    for end in ends {
+        let mut constraint = auto(hermes()).compile();
+        for token in "Hi".bytes().map(i32::from) {
+            constraint.accept(token).unwrap();
+        }
+        assert!(constraint.validate(end).unwrap() && constraint.mask().unwrap().is_allowed(end as u32), "{end}");
+        constraint.accept(end).unwrap();
+        assert!(constraint.is_finished());
+        let mut constraint = auto(hermes()).compile();
+        for token in "<tool_call>".bytes().map(i32::from) {
+            constraint.accept(token).unwrap();
+        }
+        assert!(!constraint.validate(end).unwrap() && !constraint.mask().unwrap().is_allowed(end as u32), "{end}");
+    }
     // The token that completes the marker and goes on is refused as a whole.
     let case = auto(hermes());
     let mut constraint = case.compile();
@@ -129,7 +146,13 @@ fn deepseek_r1() {
 }
 
 fn tagged(open: &'static str, after_key: &'static str, close: &'static str, separator: &'static str) -> Encoding {
-    Encoding::Tagged(Tagged { open: open.into(), after_key: after_key.into(), kind: None, close: close.into(), separator: separator.into() })
+    Encoding::Tagged(Tagged {
+        open: open.into(),
+        after_key: after_key.into(),
+        kind: None,
+        close: close.into(),
+        separator: separator.into(),
+    })
 }
 
 #[test]
@@ -141,13 +164,8 @@ fn dsml() {
         close: "</｜DSML｜parameter>\n".into(),
         separator: "".into(),
     });
-    let call = vec![
-        text("<｜DSML｜invoke name=\""),
-        Part::Name,
-        text("\">\n"),
-        Part::Arguments(encoding),
-        text("</｜DSML｜invoke>"),
-    ];
+    let call =
+        vec![text("<｜DSML｜invoke name=\""), Part::Name, text("\">\n"), Part::Arguments(encoding), text("</｜DSML｜invoke>")];
     let case = auto(format("<｜DSML｜function_calls>\n", call, "\n", "\n</｜DSML｜function_calls>"));
     let one = "<｜DSML｜invoke name=\"get\">\n<｜DSML｜parameter name=\"s\" string=\"true\">hi </a>\n</｜DSML｜parameter>\n\
                <｜DSML｜parameter name=\"a\" string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>";
@@ -200,6 +218,7 @@ fn text_schemas_in_tags() {
         "f",
         json!({"properties": {"p": {"type": "string", "pattern": "^[a-z]{2,3}$"}, "m": {"type": "string", "maxLength": 3},
                               "d": {"type": "string", "format": "date"}, "u": {"type": ["string", "integer"], "minLength": 5},
+                              "n": {"anyOf": [{"type": "string", "pattern": "^[0-9]x+$"}, {"type": "null"}, {"type": "number"}]},
                               "any": {}}}),
     )];
     let call = |name: &str, value: &str| {
@@ -210,11 +229,15 @@ fn text_schemas_in_tags() {
         .accepts(&call("d", "2024-02-29"))
         .accepts(&call("u", "17"))
         .accepts(&call("u", "seventeen"))
+        .accepts(&call("n", "1xx"))
+        .accepts(&call("n", "1.5"))
+        .accepts(&call("n", "null"))
+        .refuses(&call("n", "nul¦"))
         .accepts(&call("any", "what\never"))
         .refuses(&call("p", "abc¦d"))
         .refuses(&call("p", "a¦"))
         .refuses(&call("m", "abc¦d"))
-        .refuses(&call("d", "2024-02-3¦0"));
+        .refuses(&call("d", "2024-02-¦30"));
 }
 
 #[test]
@@ -229,7 +252,7 @@ fn glm() {
     required(format("", call, "\n", ""))
         .accepts("<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>")
         .accepts("<tool_call>get\n<arg_key>s</arg_key>\n<arg_value>a b</arg_value>\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>")
-        .refuses("<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1.¦5");
+        .refuses("<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1¦.5");
 }
 
 pub(in crate::constraint) fn gemma4() -> Format {
@@ -264,7 +287,7 @@ fn pairs_of_anything() {
                "properties": {"t": {"$ref": "#/$defs/n"}, "x": {}, "m": {"type": "object"},
                               "l": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}}}}),
     )];
-    case.accepts("<|tool_call>call:f{t:{v:1.5e10,next:{v:2,next:null}},x:[1,{b:<|\"|>c<|\"|>}],m:{q:true}}<tool_call|>")
+    case.accepts("<|tool_call>call:f{t:{v:1.5,next:{v:2,next:null}},x:[1.5e10,{b:<|\"|>c<|\"|>}],m:{q:true}}<tool_call|>")
         .accepts("<|tool_call>call:f{t:{v:0},l:[<|\"|><|\"|>,<|\"|>b<|\"|>]}<tool_call|>")
         .refuses("<|tool_call>call:f{t:{v:¦-1}}")
         .refuses("<|tool_call>call:f{t:{v:0},l:[¦]}");
@@ -310,9 +333,11 @@ fn cohere() {
         Part::Arguments(Encoding::Json),
         text("}"),
     ];
-    let mut format = thinking(format("<|START_ACTION|>[", call, ",", "\n]<|END_ACTION|>"), "<|START_THINKING|>", "<|END_THINKING|>");
+    let mut format =
+        thinking(format("<|START_ACTION|>[", call, ",", "\n]<|END_ACTION|>"), "<|START_THINKING|>", "<|END_THINKING|>");
     format.wrappers = vec![Wrapper { open: "<|START_RESPONSE|>".into(), close: "<|END_RESPONSE|>".into() }];
-    let entry = |id: usize| format!("\n    {{\"tool_call_id\": \"{id}\", \"tool_name\": \"get\", \"parameters\": {{\"a\": 1}}}}");
+    let entry =
+        |id: usize| format!("\n    {{\"tool_call_id\": \"{id}\", \"tool_name\": \"get\", \"parameters\": {{\"a\": 1}}}}");
     let (first, second) = (entry(0), entry(1));
     let entries = (0..13).map(entry).collect::<Vec<_>>().join(",");
     auto(format.clone())
@@ -416,8 +441,13 @@ fn channels() {
 
 #[test]
 fn json_text() {
-    let call =
-        vec![text("<c>{\"name\": \""), Part::Name, text("\", \"arguments\": "), Part::Arguments(Encoding::JsonText), text("}</c>")];
+    let call = vec![
+        text("<c>{\"name\": \""),
+        Part::Name,
+        text("\", \"arguments\": "),
+        Part::Arguments(Encoding::JsonText),
+        text("}</c>"),
+    ];
     required(format("", call, "\n", ""))
         .accepts(r#"<c>{"name": "get", "arguments": "{\"a\": 1, \"s\": \"q\\\"\\n\\\\\"}"}</c>"#)
         .refuses(r#"<c>{"name": "get", "arguments": "{\"a\": ¦\"x"#);
@@ -425,13 +455,8 @@ fn json_text() {
 
 #[test]
 fn bare_json() {
-    let call = vec![
-        text("{\"name\": \""),
-        Part::Name,
-        text("\", \"parameters\": "),
-        Part::Arguments(Encoding::Json),
-        text("}"),
-    ];
+    let call =
+        vec![text("{\"name\": \""), Part::Name, text("\", \"parameters\": "), Part::Arguments(Encoding::Json), text("}")];
     auto(format("", call, "", ""))
         .accepts("{\"name\": \"Bob\"}")
         .accepts("{\"name\": \"get\", \"age\": 3}")

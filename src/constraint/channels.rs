@@ -24,7 +24,7 @@ pub(super) fn start(
     let next = Piece::Rule(again.clone());
     for name in &channels.reasoning {
         let body = message(lark, channels, &turn, &next, free_reply);
-        ways.push([header(lark, channels, name), vec![body]].concat());
+        ways.extend(headers(lark, channels, name).into_iter().map(|header| [header, vec![body.clone()]].concat()));
     }
     for (index, name) in channels.content.iter().enumerate() {
         let body = match &answer {
@@ -38,18 +38,22 @@ pub(super) fn start(
             None if forced && (index == 0 || ways.is_empty()) => continue,
             None => message(lark, channels, &turn, &next, free_reply),
         };
-        ways.push([header(lark, channels, name), vec![body]].concat());
+        ways.extend(headers(lark, channels, name).into_iter().map(|header| [header, vec![body.clone()]].concat()));
     }
     let body = lark.choice(ways);
     lark.define(&again, &body);
     again
 }
 
-/// From the channel's mark to the end of the header.
-fn header(lark: &Lark, channels: &Channels, name: &str) -> Vec<Piece> {
-    let name =
-        if channels.header.is_empty() { format!("{}{name}", channels.recipient) } else { format!("{}{name}", channels.header) };
-    lark.pieces(&format!("{name}{}", channels.body))
+/// From the channel's mark to the end of the header; where a recipient is all there is, with a blank before it or without.
+fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Piece>> {
+    let Channels { header, recipient, body, .. } = channels;
+    if !header.is_empty() {
+        return vec![lark.pieces(&format!("{header}{name}{body}"))];
+    }
+    let bare = format!("{recipient}{name}{body}");
+    let spaced = (!recipient.is_empty() && !recipient.starts_with(' ')).then(|| format!(" {bare}"));
+    [Some(bare), spaced].into_iter().flatten().map(|text| lark.pieces(&text)).collect()
 }
 
 /// Free text, then another message; or the end of the reply.

@@ -7,6 +7,8 @@
 mod braces;
 mod calls;
 mod channels;
+#[cfg(feature = "engine")]
+mod compile;
 mod elements;
 mod grammar;
 mod json_text;
@@ -25,6 +27,8 @@ mod tagged;
 #[cfg(all(test, feature = "engine"))]
 mod tests;
 
+#[cfg(feature = "engine")]
+pub use compile::{Compiled, compile};
 pub use grammar::{forced_calls, json_object, json_schema};
 pub use lark::Specials;
 #[cfg(feature = "engine")]

@@ -127,6 +127,14 @@ impl Case {
     }
 
     pub(super) fn build(&self) -> crate::error::Result<Grammar> {
+        self.with(|wanted| reply(Some(&self.format), wanted, &specials))
+    }
+
+    pub(super) fn try_compile(&self) -> crate::error::Result<Compiled> {
+        self.with(|wanted| compile(&grammars(), Some(&self.format), wanted, &specials))
+    }
+
+    fn with<T>(&self, then: impl Fn(&Wanted) -> T) -> T {
         let response = match &self.response {
             None => Response::Text,
             Some(Value::Null) => Response::JsonObject,
@@ -140,7 +148,7 @@ impl Case {
             grammar: self.grammar,
             reasoning_open: self.reasoning_open,
         };
-        reply(Some(&self.format), &wanted, &specials)
+        then(&wanted)
     }
 
     pub(super) fn compile(&self) -> Constraint {

@@ -440,6 +440,54 @@ fn channels() {
 }
 
 #[test]
+fn recipients_alone() {
+    let mut functionary = format("", vec![Part::Name, text("\n"), Part::Arguments(Encoding::Json)], ">>>", "");
+    functionary.channels = Some(Channels {
+        turn: ">>>".into(),
+        header: "".into(),
+        body: "\n".into(),
+        ends: Vec::new(),
+        recipient: "".into(),
+        function: "".into(),
+        reasoning: Vec::new(),
+        content: vec!["all".into()],
+    });
+    auto(functionary.clone())
+        .accepts("all\nHello >> there")
+        .accepts("all\nHello>>>get\n{\"a\": 1}>>>get_all\n{\"o\": {\"k\": []}}")
+        .accepts("get\n{\"a\": 1}")
+        .refuses("¦Hello")
+        .refuses("get\n¦x");
+    required(functionary).accepts("get\n{\"a\": 1}").refuses("¦all\n");
+    let encoding = tagged("<atem:parameter name=\"", "\">", "</atem:parameter>\n", "");
+    let call = vec![
+        text(" to="),
+        Part::Name,
+        text("<|message|><atem:function_calls>\n<atem:invoke name=\""),
+        Part::Name,
+        text("\">\n"),
+        Part::Arguments(encoding),
+        text("</atem:invoke>\n</atem:function_calls>"),
+    ];
+    let mut muse = format("", call, "<|end|><|start|>assistant", "");
+    muse.channels = Some(Channels {
+        turn: "<|start|>assistant".into(),
+        header: "".into(),
+        body: "<|message|>".into(),
+        ends: vec!["<|end|>".into()],
+        recipient: "to=".into(),
+        function: "".into(),
+        reasoning: vec!["self".into()],
+        content: vec!["user".into()],
+    });
+    let one = " to=get<|message|><atem:function_calls>\n<atem:invoke name=\"get\">\n<atem:parameter name=\"a\">1</atem:parameter>\n\
+               </atem:invoke>\n</atem:function_calls>";
+    auto(muse)
+        .accepts(" to=user<|message|>Hello")
+        .accepts(&format!(" to=self<|message|>R<|end|><|start|>assistant{one}<|end|><|start|>assistant{one}"));
+}
+
+#[test]
 fn json_text() {
     let call = vec![
         text("<c>{\"name\": \""),

@@ -160,3 +160,43 @@ fn what_cannot_be_written() {
     case.grammar = Some("start: \"x\"");
     assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
 }
+
+/// What only llguidance finds is said of the tool at fault; where calls are not forced, the others go on.
+#[test]
+fn what_only_compiling_finds() {
+    let bad = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(unclosed"}}});
+    let mut case = Case::new(hermes(), ToolChoice::Required);
+    case.tools.push(tool("bad", bad.clone()));
+    let error = case.try_compile().err().expect("strict");
+    assert_eq!(error.code(), Code::SchemaUnsupported);
+    assert!(error.message().starts_with("tools[2].function.parameters (bad): cannot be enforced: "), "{}", error.message());
+    case.choice = ToolChoice::Auto;
+    let relaxed = case.try_compile().unwrap().relaxed;
+    assert_eq!(relaxed.iter().map(|relaxed| relaxed.path.as_str()).collect::<Vec<_>>(), ["tools[2].function.parameters: /"]);
+    case.tools.truncate(2);
+    case.response = Some(bad);
+    let error = case.try_compile().err().expect("a schema");
+    assert!(error.message().starts_with("response_format.json_schema.schema: cannot be enforced: "), "{}", error.message());
+    case.response = None;
+    case.choice = ToolChoice::None;
+    case.grammar = Some("start: nothing");
+    let error = case.try_compile().err().expect("a grammar");
+    assert!(error.message().starts_with("grammar: cannot be enforced: "), "{}", error.message());
+}
+
+/// Many tools, each with its own schema.
+#[test]
+fn many_tools() {
+    for format in [hermes(), qwen_xml(), gemma4(), minimax_m3()] {
+        let mut case = Case::new(format, ToolChoice::Auto);
+        let properties = |tool: usize| {
+            let kinds = ["string", "number", "boolean"].into_iter().cycle().take(10).enumerate();
+            let names = kinds.map(|(name, kind)| (format!("p{tool}_{name}"), json!({ "type": kind })));
+            Value::Object(names.collect())
+        };
+        case.tools = (0..128).map(|index| tool(&format!("t{index}"), json!({"properties": properties(index), "required": [format!("p{index}_0")]}))).collect();
+        let start = std::time::Instant::now();
+        case.compile();
+        println!("COMPILE {:?} {} bytes", start.elapsed(), case.build().unwrap().lark.unwrap().len());
+    }
+}

@@ -1,6 +1,6 @@
 //! Named values one after another: which may come next, what stands between two, and what follows the last.
 
-use super::lark::{Lark, Piece};
+use super::lark::{Lark, Piece, merged};
 
 /// One of them, written in full.
 pub(super) struct Member {
@@ -23,26 +23,55 @@ pub(super) fn rule(lark: &mut Lark, members: &[Member], any_order: bool, separat
 }
 
 fn ordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {
+    let written: Vec<Vec<Vec<Piece>>> = members.iter().map(|member| behind(separator, &member.ways)).collect();
+    let clash = written.iter().flatten().any(|way| clash(way, tail));
     // States from the last to the first; the first one alone has no separator before its members.
-    let mut after: Vec<Piece> = Vec::new();
-    for start in (0..=members.len()).rev() {
-        let separator: &[Piece] = if start == 0 { &[] } else { separator };
-        let mut alternatives = Vec::new();
-        let mut optional = true;
-        for (index, member) in members.iter().enumerate().skip(start) {
-            let next = &after[members.len() - index - 1];
-            alternatives.extend(member.ways.iter().map(|way| [separator, way, std::slice::from_ref(next)].concat()));
-            if member.required {
-                optional = false;
-                break;
+    let mut after = vec![lark.choice_rule(vec![tail.to_vec()])];
+    for start in (1..members.len()).rev() {
+        let state = if clash {
+            lark.choice_rule(next(&members[start..], &written[start..], &after, tail))
+        } else {
+            // The rule for what follows says the rest: with hundreds of members that matters.
+            let next = &after[members.len() - start - 1];
+            let mut ways = followed(&written[start], next);
+            if !members[start].required {
+                ways.push(vec![next.clone()]);
             }
-        }
-        if optional {
-            alternatives.push(tail.to_vec());
-        }
-        after.push(lark.choice_rule(alternatives));
+            lark.choice_rule(ways)
+        };
+        after.push(state);
     }
-    after.pop().expect("there is a state before the first member")
+    let bare: Vec<_> = members.iter().map(|member| member.ways.clone()).collect();
+    lark.choice_rule(next(members, &bare, &after, tail))
+}
+
+/// What may come where these members are left: `after` are the states behind each, the last member's first.
+fn next(members: &[Member], written: &[Vec<Vec<Piece>>], after: &[Piece], tail: &[Piece]) -> Vec<Vec<Piece>> {
+    let mut alternatives = Vec::new();
+    for (index, (member, ways)) in members.iter().zip(written).enumerate() {
+        alternatives.extend(followed(ways, &after[members.len() - index - 1]));
+        if member.required {
+            return alternatives;
+        }
+    }
+    alternatives.push(tail.to_vec());
+    alternatives
+}
+
+fn behind(separator: &[Piece], ways: &[Vec<Piece>]) -> Vec<Vec<Piece>> {
+    ways.iter().map(|way| merged([separator, way].concat())).collect()
+}
+
+fn followed(ways: &[Vec<Piece>], next: &Piece) -> Vec<Vec<Piece>> {
+    ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
+}
+
+/// Whether one text begins with all of the other: then they must be written together.
+fn clash(way: &[Piece], tail: &[Piece]) -> bool {
+    match (way.first(), merged(tail.to_vec()).first()) {
+        (Some(Piece::Text(a)), Some(Piece::Text(b))) => a.starts_with(b.as_str()) || b.starts_with(a.as_str()),
+        _ => false,
+    }
 }
 
 fn unordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {

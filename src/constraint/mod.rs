@@ -34,4 +34,4 @@ pub use lark::Specials;
 #[cfg(feature = "engine")]
 pub use matcher::{Constraint, Grammars, Tokenize, Words};
 pub use reply::{Grammar, Response, Wanted, reply};
-pub use schema::{Policy, Relaxed, Report};
+pub use schema::Relaxed;

@@ -110,6 +110,14 @@ pub(super) fn tokens(text: &str, words: bool) -> Vec<(usize, i32)> {
     tokens
 }
 
+#[test]
+fn grammars_are_shared_by_threads() {
+    fn check<T: Send + Sync>() {}
+    fn moved<T: Send>() {}
+    check::<Grammars>();
+    moved::<Constraint>();
+}
+
 pub(super) struct Case {
     pub(super) format: Format,
     pub(super) tools: Vec<Value>,

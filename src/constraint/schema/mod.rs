@@ -21,7 +21,7 @@ const MAX_NODES: usize = 20_000;
 
 /// What happens to a keyword that cannot be enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub(super) enum Policy {
     /// The request fails, before anything is generated.
     Strict,
     /// The keyword is dropped, and listed.
@@ -42,7 +42,7 @@ pub struct Relaxed {
 }
 
 /// Where a schema stands, what to do with what cannot be enforced, and what was done.
-pub struct Report<'a> {
+pub(super) struct Report<'a> {
     place: String,
     tool: Option<&'a str>,
     policy: Policy,
@@ -51,7 +51,7 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// For the schema at this path of the request.
-    pub fn new(place: String, tool: Option<&'a str>, policy: Policy, relaxed: &'a mut Vec<Relaxed>) -> Self {
+    pub(super) fn new(place: String, tool: Option<&'a str>, policy: Policy, relaxed: &'a mut Vec<Relaxed>) -> Self {
         Report { place, tool, policy, relaxed }
     }
 

@@ -60,11 +60,12 @@ impl Elements<'_, '_> {
     fn values(&mut self, lark: &mut Lark, tag: &str, schema: &Value, at: &str) -> Result<Vec<Vec<Piece>>> {
         let close = format!("{}</{tag}>", self.prefix);
         // A text holds no tag at all: with a prefix that is certain, without one it is at least not its own.
+        let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
         let mut all = shapes(schema, at, self.checked, self.report)?;
         match raw::mixed(&all) {
             Ok(None) => {}
-            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, &close)]),
+            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, tag_start, &close)]),
             Err(()) => {
                 self.report.refuse(at, "type", super::tagged::MIXED)?;
                 all = vec![Shape::Text(Text::default())];
@@ -73,8 +74,8 @@ impl Elements<'_, '_> {
         for shape in all {
             let closed = |lark: &mut Lark, value: Piece| [vec![value], lark.pieces(&close)].concat();
             match shape {
-                Shape::Any => ways.push(raw::text(lark, &Text::default(), &close)),
-                Shape::Text(text) => ways.push(raw::text(lark, &text, &close)),
+                Shape::Any => ways.push(raw::beside(lark, &Text::default(), &[], tag_start, &close)),
+                Shape::Text(text) => ways.push(raw::beside(lark, &text, &[], tag_start, &close)),
                 Shape::Exactly(Value::String(text)) => ways.extend(raw::exactly(lark, &text, &close)),
                 Shape::Exactly(value @ (Value::Array(_) | Value::Object(_))) => {
                     let reason = format!("the value {value} cannot be written in this model's way to write arguments");

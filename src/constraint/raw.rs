@@ -7,12 +7,13 @@ use super::shape::{Shape, Text};
 
 /// A text of this schema and the tag after it. The text never holds that tag, whatever blanks stand around it.
 pub(super) fn text(lark: &mut Lark, text: &Text, close: &str) -> Vec<Piece> {
-    beside(lark, text, &[], close)
+    beside(lark, text, &[], close, close)
 }
 
-/// The same, or one of these other values: a text that ends at a tag is one terminal, and nothing else may begin like it.
-pub(super) fn beside(lark: &mut Lark, text: &Text, others: &[String], close: &str) -> Vec<Piece> {
-    let forbidden = if close.trim().is_empty() { close } else { close.trim() };
+/// The same without `forbidden` in the text, or one of these other values: a text that ends at a tag is one terminal, and
+/// nothing else may begin like it.
+pub(super) fn beside(lark: &mut Lark, text: &Text, others: &[String], forbidden: &str, close: &str) -> Vec<Piece> {
+    let forbidden = if forbidden.trim().is_empty() { forbidden } else { forbidden.trim() };
     let body = format!("{} & ~/(?s:.*){}(?s:.*)/", text.terminal("."), escaped(forbidden));
     let body = format!("({})", [&[body], others].concat().join(" | "));
     let mut rest = lark.pieces(close);

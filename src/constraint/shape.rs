@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 use super::schema::{Checked, Report, kind};
 use crate::error::Result;
 
+/// How far the characters of a text are counted; llguidance gives up on many more.
+const MAX_COUNTED: u64 = 2000;
+
 /// One way a value can be.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
@@ -203,6 +206,12 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
         "boolean" => Shape::Boolean,
         "string" => {
             let mut text = Text { pattern: None, least: count("minLength").unwrap_or(0), most: count("maxLength") };
+            for (keyword, count) in [("minLength", Some(text.least)), ("maxLength", text.most)] {
+                if count.is_some_and(|count| count > MAX_COUNTED) {
+                    report.refuse(at, keyword, &format!("more than {MAX_COUNTED} characters cannot be counted"))?;
+                    (text.least, text.most) = (0, text.most.filter(|most| *most <= MAX_COUNTED));
+                }
+            }
             if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
                 match super::pattern::whole(pattern) {
                     Ok(pattern) => text.pattern = Some(pattern),

@@ -57,7 +57,7 @@ fn values(
     if let (Some(shapes), None) = (&mut all, &form.kind) {
         match raw::mixed(shapes) {
             Ok(None) => {}
-            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, &form.close)]),
+            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, &form.close, &form.close)]),
             Err(()) => {
                 report.refuse(at, "type", MIXED)?;
                 *shapes = vec![Shape::Text(Text::default())];

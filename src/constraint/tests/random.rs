@@ -46,7 +46,7 @@ fn walk(constraint: &mut Constraint, seed: u64) -> String {
             word => bytes.extend(WORDS[word - 256 - CONTROL.len()].bytes()),
         }
     }
-    panic!("no end: {:?}", String::from_utf8_lossy(&bytes));
+    panic!("no end: {:?}", String::from_utf8_lossy(&bytes[..600]));
 }
 
 fn tools() -> Vec<Value> {
@@ -242,4 +242,28 @@ fn python_walks() {
 fn to_json(python: &str) -> String {
     let json = python.replace("f(", "{").replace(')', "}").replace("True", "true").replace("False", "false");
     ["list", "n", "s", "e"].iter().fold(json, |json, key| json.replace(&format!("{key}="), &format!("\"{key}\":")))
+}
+
+/// Where text is free too, no walk ends in a state without a way on.
+#[test]
+fn walks_among_text_and_calls() {
+    let python = vec![Part::Name, text("("), Part::Arguments(Encoding::Python), text(")")];
+    let bare =
+        vec![text("{\"name\": \""), Part::Name, text("\", \"parameters\": "), Part::Arguments(Encoding::JsonText), text("}")];
+    let python = format("<|tool_call_start|>[", python, ", ", "]<|tool_call_end|>");
+    for format in [hermes(), qwen_xml(), gemma4(), minimax_m3(), python, format("", bare, "", "")] {
+        let mut case = Case::new(format, ToolChoice::Auto);
+        for (response, reasoning_open) in [(None, false), (None, true), (Some(Value::Null), false)] {
+            if response.is_some() && case.format.calls.as_ref().unwrap().call[0] == text("{\"name\": \"") {
+                assert_eq!(Case { response, ..case }.build().unwrap_err().code(), Code::SchemaUnsupported);
+                break;
+            }
+            (case.response, case.reasoning_open) = (response, reasoning_open);
+            let lark = case.build().unwrap().lark.unwrap();
+            let grammars = grammars();
+            for seed in 0..15 {
+                walk(&mut grammars.compile(&lark).unwrap(), seed);
+            }
+        }
+    }
 }

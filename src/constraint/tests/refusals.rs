@@ -85,6 +85,8 @@ fn other_encodings() {
     }
     let email = json!({"type": "string", "format": "email"});
     check(qwen_xml(), property(email), &format!("/properties/a/format: {other}"), "format");
+    let long = json!({"type": "string", "maxLength": 2001});
+    check(qwen_xml(), property(long), "/properties/a/maxLength: more than 2000 characters cannot be counted", "maxLength");
     let mixed = json!({"type": ["string", "array"], "pattern": "^x$"});
     check(qwen_xml(), property(mixed), &format!("/properties/a/type: {}", super::super::tagged::MIXED), "type");
 }

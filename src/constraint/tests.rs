@@ -15,6 +15,7 @@ use crate::output::format::*;
 mod families;
 mod random;
 mod refusals;
+mod replies;
 
 /// Control tokens: kept apart from text.
 const CONTROL: &[&str] = &[

@@ -1,7 +1,8 @@
 //! Runs a grammar over the tokens of one vocabulary.
 
+use std::collections::VecDeque;
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
@@ -26,28 +27,52 @@ pub struct Words {
 
 /// Compiles grammars for one vocabulary. The tables it needs (tenths of a second for a large vocabulary) are built when the
 /// first grammar is asked for.
+///
+/// The last grammars are kept: a chat asks for the same one with every message, and many tools take a second to compile.
 pub struct Grammars {
     factory: OnceCell<ParserFactory>,
     words: Box<dyn Fn() -> Words + Send + Sync>,
+    kept: Mutex<VecDeque<(String, Matcher)>>,
 }
+
+/// How many grammars are kept.
+const KEPT: usize = 8;
 
 impl Grammars {
     /// `words` is called once, with the first grammar.
     pub fn new(words: impl Fn() -> Words + Send + Sync + 'static) -> Self {
-        Grammars { factory: OnceCell::new(), words: Box::new(words) }
+        Grammars { factory: OnceCell::new(), words: Box::new(words), kept: Mutex::default() }
     }
 
     /// Compiles a Lark grammar; one that cannot be enforced is `SCHEMA_UNSUPPORTED` with llguidance's reason.
     pub fn compile(&self, lark: &str) -> Result<Constraint> {
+        if let Some(matcher) = self.kept(lark) {
+            return Ok(Constraint { matcher });
+        }
         let factory = self.factory.get_or_try_init(|| build((self.words)()))?;
         let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let mut matcher = Matcher::new(parser);
         // Some schemas (a reference to itself) compile, and fail with the first mask: then nothing may be generated either.
         let usable = matcher.get_error().map_or_else(|| matcher.compute_mask().map(drop).map_err(|error| reason(&error)), Err);
         match usable {
-            Ok(()) => Ok(Constraint { matcher }),
+            Ok(()) => {
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.truncate(KEPT - 1);
+                kept.push_front((lark.to_owned(), matcher.deep_clone()));
+                Ok(Constraint { matcher })
+            }
             Err(error) => Err(Error::new(Code::SchemaUnsupported, format!("cannot be enforced: {}", reason(&error)))),
         }
+    }
+
+    /// A copy of a grammar that was compiled before; nothing of it is shared.
+    fn kept(&self, lark: &str) -> Option<Matcher> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.iter().position(|(text, _)| text == lark)?;
+        let entry = kept.remove(index)?;
+        let matcher = entry.1.deep_clone();
+        kept.push_front(entry);
+        Some(matcher)
     }
 }
 
@@ -101,6 +126,21 @@ impl Constraint {
     pub fn accept(&mut self, token: i32) -> Result<()> {
         let token = TokenId::try_from(token).map_err(broken)?;
         self.matcher.consume_token(token).map_err(broken)
+    }
+
+    /// Whether this token may come next. Much cheaper than a mask: draw first, ask, and mask only if refused.
+    pub fn validate(&mut self, token: i32) -> Result<bool> {
+        let token = TokenId::try_from(token).map_err(broken)?;
+        if self.matcher.is_stopped() && !self.matcher.is_error() {
+            let env = self.matcher.tok_env().map_err(broken)?;
+            return Ok(env.tok_trie().eos_tokens().contains(&token));
+        }
+        Ok(self.matcher.validate_tokens(&[token]).map_err(broken)? == 1)
+    }
+
+    /// Whether the text so far is a whole one.
+    pub fn may_end(&mut self) -> Result<bool> {
+        Ok(self.matcher.is_stopped() || self.matcher.is_accepting().map_err(broken)?)
     }
 
     /// Whether nothing more can follow.

@@ -1,12 +1,37 @@
 //! Tools, tool choice and response format -> a grammar the sampler obeys.
 //!
-//! `grammar` writes Lark text, `matcher` runs it over the model's tokens (llguidance). Strictness lives here, and only here:
-//! the recogniser in `output` accepts anything.
+//! `reply` puts a grammar together from the format: `schema` checks what can be enforced, `calls` and one file per encoding
+//! write calls, `lark` is the text they are written in. `matcher` runs it over the model's tokens (llguidance). Strictness
+//! lives here, and only here: the recogniser in `output` accepts anything.
 
+mod braces;
+mod calls;
+mod channels;
+#[cfg(feature = "engine")]
+mod compile;
+mod elements;
 mod grammar;
+mod json_text;
+mod lark;
 #[cfg(feature = "engine")]
 mod matcher;
+mod members;
+mod pairs;
+mod pattern;
+mod python;
+mod raw;
+mod reply;
+mod schema;
+mod shape;
+mod tagged;
+#[cfg(all(test, feature = "engine"))]
+mod tests;
 
+#[cfg(feature = "engine")]
+pub use compile::{Compiled, compile};
 pub use grammar::{forced_calls, json_object, json_schema};
+pub use lark::Specials;
 #[cfg(feature = "engine")]
 pub use matcher::{Constraint, Grammars, Tokenize, Words};
+pub use reply::{Grammar, Response, Wanted, reply};
+pub use schema::Relaxed;

@@ -1,0 +1,238 @@
+//! Values of languages that look like JSON: objects in braces, arrays in brackets, with keys, strings and constants of their
+//! own.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::lark::{Lark, Piece, literal, sequence};
+use super::members::{self, Member};
+use super::schema::{Checked, Report};
+use super::shape::{Array, Object, Shape, Text, shapes};
+use crate::error::Result;
+
+/// What such a language writes differently.
+pub(super) trait Language {
+    /// Between a key and its value.
+    fn colon(&self) -> &str;
+    /// Between two members or items.
+    fn comma(&self) -> &str;
+    /// `null`, `true` and `false`.
+    fn constants(&self) -> [&str; 3];
+    /// A listed key; None where it cannot be written.
+    fn key(&self, name: &str) -> Option<String>;
+    /// Any key.
+    fn any_key(&self, lark: &mut Lark) -> Vec<Piece>;
+    /// Exactly this string; None where it cannot be written.
+    fn exactly(&self, text: &str) -> Option<String>;
+    /// A string of this schema.
+    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>>;
+}
+
+/// The writer of one tool's values.
+pub(super) struct Braces<'a, 'r> {
+    pub(super) language: &'a dyn Language,
+    pub(super) checked: &'a Checked,
+    pub(super) report: &'a mut Report<'r>,
+    /// Rules of definitions, by number.
+    pub(super) known: HashMap<usize, String>,
+    /// The rule for anything.
+    pub(super) anything: Option<String>,
+}
+
+impl Braces<'_, '_> {
+    /// The rule for named values and what follows them, without braces: `key` and `colon` as the caller writes them.
+    pub(super) fn members(
+        &mut self,
+        lark: &mut Lark,
+        object: &Object,
+        colon: &str,
+        bare: bool,
+        tail: &[Piece],
+    ) -> Result<Piece> {
+        let mut all = Vec::new();
+        for property in &object.properties {
+            let key =
+                if bare { is_name(&property.name).then(|| property.name.clone()) } else { self.language.key(&property.name) };
+            let Some(key) = key else {
+                self.report.refuse(
+                    &property.pointer,
+                    "",
+                    "its name cannot be written in this model's way to write arguments",
+                )?;
+                continue;
+            };
+            let ways = match self.value(lark, &property.schema, &property.pointer)? {
+                Some(value) => vec![[lark.pieces(&format!("{key}{colon}")), vec![value]].concat()],
+                None if property.required => return Err(self.report.error(&property.pointer, "", "no value is possible")),
+                None => Vec::new(),
+            };
+            all.push(Member { ways, required: property.required });
+        }
+        let comma = lark.pieces(self.language.comma());
+        Ok(members::rule(lark, &all, false, &comma, tail))
+    }
+
+    /// An object in its braces.
+    pub(super) fn object(&mut self, lark: &mut Lark, object: &Object) -> Result<Piece> {
+        let open = literal("{");
+        let Some((at, schema)) = &object.others else {
+            let colon = self.language.colon().to_owned();
+            let Piece::Rule(members) = self.members(lark, object, &colon, false, &[Piece::Text("}".into())])? else {
+                unreachable!("members are a rule")
+            };
+            return Ok(lark.rule(&format!("{open} {members}")));
+        };
+        let value = self.value(lark, schema, at)?;
+        Ok(self.free_object(lark, value))
+    }
+
+    fn free_object(&mut self, lark: &mut Lark, value: Option<Piece>) -> Piece {
+        let Some(value) = value else { return lark.rule(r#""{" "}""#) };
+        let key = self.language.any_key(lark);
+        let member = sequence(&[key, lark.pieces(self.language.colon()), vec![value]].concat());
+        let member = lark.rule(&member);
+        self.list(lark, "{", &member, 0, None, "}")
+    }
+
+    /// `open item comma item close`.
+    fn list(&mut self, lark: &mut Lark, open: &str, item: &Piece, least: usize, most: Option<usize>, close: &str) -> Piece {
+        let item = sequence(std::slice::from_ref(item));
+        let comma = sequence(&lark.pieces(self.language.comma()));
+        let (open, close) = (literal(open), literal(close));
+        if most == Some(0) {
+            return lark.rule(&format!("{open} {close}"));
+        }
+        let more = repeated(&format!("({comma} {item})"), least.saturating_sub(1), most.map(|most| most - 1));
+        let optional = if least == 0 { "?" } else { "" };
+        lark.rule(&format!("{open} ({item} {more}){optional} {close}"))
+    }
+
+    /// The rule for a value; None where none is possible.
+    pub(super) fn value(&mut self, lark: &mut Lark, schema: &Value, at: &str) -> Result<Option<Piece>> {
+        let mut ways: Vec<Vec<Piece>> = Vec::new();
+        for shape in shapes(schema, at, self.checked, self.report)? {
+            let [null, yes, no] = self.language.constants();
+            match shape {
+                Shape::Any => ways.push(vec![self.any(lark)]),
+                Shape::Exactly(value) => match self.exactly(&value) {
+                    Some(text) => ways.push(lark.pieces(&text)),
+                    None => {
+                        let reason = format!("the value {value} cannot be written in this model's way to write arguments");
+                        self.report.refuse(at, "", &reason)?;
+                    }
+                },
+                Shape::Null => ways.push(vec![Piece::Text(null.to_owned())]),
+                Shape::Boolean => ways.extend([yes, no].map(|text| vec![Piece::Text(text.to_owned())])),
+                Shape::Number(schema) => ways.push(vec![lark.json(&schema)]),
+                Shape::Text(text) => ways.extend(self.language.text(lark, &text)),
+                Shape::Array(array) => ways.extend(self.array(lark, &array)?.map(|rule| vec![rule])),
+                Shape::Object(object) => ways.push(vec![self.object(lark, &object)?]),
+                Shape::Refers(index) => ways.push(vec![self.definition(lark, index)?]),
+            }
+        }
+        Ok(if ways.is_empty() { None } else { Some(lark.choice_rule(ways)) })
+    }
+
+    fn definition(&mut self, lark: &mut Lark, index: usize) -> Result<Piece> {
+        if let Some(name) = self.known.get(&index) {
+            return Ok(Piece::Rule(name.clone()));
+        }
+        let name = lark.reserve();
+        self.known.insert(index, name.clone());
+        let (pointer, target) = &self.checked.targets[index];
+        let Some(value) = self.value(lark, target, pointer)? else {
+            return Err(self.report.error(pointer, "", "no value is possible"));
+        };
+        lark.define(&name, &sequence(&[value]));
+        Ok(Piece::Rule(name))
+    }
+
+    fn array(&mut self, lark: &mut Lark, array: &Array) -> Result<Option<Piece>> {
+        let rest = match &array.rest {
+            Some((at, schema)) => self.value(lark, schema, at)?,
+            None => None,
+        };
+        if array.first.is_empty() {
+            return Ok(match rest {
+                Some(item) => Some(self.list(lark, "[", &item, array.least, array.most, "]")),
+                None if array.least == 0 => Some(lark.rule(r#""[" "]""#)),
+                None => None,
+            });
+        }
+        let comma = self.language.comma().to_owned();
+        let mut body = literal("[");
+        for (index, (at, schema)) in array.first.iter().enumerate() {
+            let Some(item) = self.value(lark, schema, at)? else { return Ok(None) };
+            if index > 0 {
+                body.push_str(&format!(" {}", sequence(&lark.pieces(&comma))));
+            }
+            body.push_str(&format!(" {}", sequence(&[item])));
+        }
+        let least = array.least.saturating_sub(array.first.len());
+        let most = array.most.map(|most| most - array.first.len());
+        match rest {
+            Some(item) => {
+                let item = sequence(&[lark.pieces(&comma), vec![item]].concat());
+                body.push_str(&format!(" {}", repeated(&format!("({item})"), least, most)));
+            }
+            None if least > 0 => return Ok(None),
+            None => {}
+        }
+        Ok(Some(lark.rule(&format!("{body} \"]\""))))
+    }
+
+    fn any(&mut self, lark: &mut Lark) -> Piece {
+        if let Some(name) = &self.anything {
+            return Piece::Rule(name.clone());
+        }
+        let name = lark.reserve();
+        self.anything = Some(name.clone());
+        let itself = Piece::Rule(name.clone());
+        let mut ways = self.language.text(lark, &Text::default());
+        ways.extend(self.language.constants().map(|text| vec![Piece::Text(text.to_owned())]));
+        ways.push(vec![lark.json(&serde_json::json!({"type": "number"}))]);
+        ways.push(vec![self.list(lark, "[", &itself, 0, None, "]")]);
+        ways.push(vec![self.free_object(lark, Some(itself))]);
+        let body = lark.choice(ways);
+        lark.define(&name, &body);
+        Piece::Rule(name)
+    }
+
+    fn exactly(&self, value: &Value) -> Option<String> {
+        let [null, yes, no] = self.language.constants();
+        let (comma, colon) = (self.language.comma(), self.language.colon());
+        Some(match value {
+            Value::Null => null.to_owned(),
+            Value::Bool(true) => yes.to_owned(),
+            Value::Bool(false) => no.to_owned(),
+            Value::Number(number) => number.to_string(),
+            Value::String(text) => self.language.exactly(text)?,
+            Value::Array(items) => {
+                let items = items.iter().map(|item| self.exactly(item)).collect::<Option<Vec<_>>>()?;
+                format!("[{}]", items.join(comma))
+            }
+            Value::Object(members) => {
+                let member =
+                    |(key, value): (&String, &Value)| Some([&self.language.key(key)?, colon, &self.exactly(value)?].concat());
+                let members = members.iter().map(member).collect::<Option<Vec<_>>>()?;
+                format!("{{{}}}", members.join(comma))
+            }
+        })
+    }
+}
+
+fn repeated(what: &str, least: usize, most: Option<usize>) -> String {
+    match (least, most) {
+        (0, None) => format!("{what}*"),
+        (least, None) => format!("{what}{{{least},}}"),
+        (least, Some(most)) => format!("{what}{{{least},{most}}}"),
+    }
+}
+
+/// Whether a key can stand without quotes.
+pub(super) fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+        && chars.all(|char| char.is_alphanumeric() || "_-.".contains(char))
+}

@@ -1,0 +1,190 @@
+//! Calls of given tools, exactly as the model's template writes them.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::braces::Braces;
+use super::elements::Elements;
+use super::json_text::JsonText;
+use super::lark::{Lark, Piece};
+use super::pairs::Pairs;
+use super::python::Python;
+use super::schema::{self, Checked, Policy, Relaxed, Report};
+use super::shape::{Object, Shape, shapes};
+use super::tagged;
+use crate::api::{function_name, function_parameters};
+use crate::error::Result;
+use crate::output::format::{Calls, Encoding, IdForm, Part};
+
+/// Calls whose position is exact where it is part of an id; from then on any number will do.
+const COUNTED: usize = 10;
+
+/// A tool that may be called, with its place in the request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tool<'a> {
+    pub(super) index: usize,
+    pub(super) definition: &'a Value,
+}
+
+/// The ways a turn's calls can be written, from the opening of the section to its end.
+pub(super) fn turn(
+    lark: &mut Lark,
+    calls: &Calls,
+    tools: &[Tool],
+    policy: Policy,
+    parallel: bool,
+    relaxed: &mut Vec<Relaxed>,
+) -> Result<Vec<Vec<Piece>>> {
+    let mut written = Vec::with_capacity(tools.len());
+    for tool in tools {
+        written.push(arguments(lark, calls, tool, policy, relaxed)?);
+    }
+    let counts = calls.call.iter().any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })));
+    let positions = if counts { COUNTED } else { 1 };
+    let after: Vec<String> = (0..positions).map(|_| lark.reserve()).collect();
+    for (position, name) in after.iter().enumerate() {
+        let mut ways = Vec::new();
+        if parallel {
+            let next = (position + 1).min(positions);
+            for (tool, arguments) in tools.iter().zip(&written) {
+                let call = call(lark, calls, function_name(tool.definition), arguments, next);
+                let name = Piece::Rule(after[next.min(positions - 1)].clone());
+                ways.push([lark.pieces(&calls.separator), call, vec![name]].concat());
+            }
+        }
+        ways.push(lark.pieces(&calls.close));
+        let body = lark.choice(ways);
+        lark.define(name, &body);
+    }
+    let first = tools.iter().zip(&written).map(|(tool, arguments)| {
+        let call = call(lark, calls, function_name(tool.definition), arguments, 0);
+        [lark.pieces(&calls.open), call, vec![Piece::Rule(after[0].clone())]].concat()
+    });
+    Ok(first.collect())
+}
+
+/// One call, up to what follows it.
+fn call(lark: &mut Lark, calls: &Calls, name: &str, arguments: &Piece, position: usize) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut skip_text = false;
+    for part in &calls.call {
+        let text = std::mem::take(&mut skip_text);
+        match part {
+            // It stands in the rule of the arguments.
+            Part::Text(_) if text => {}
+            Part::Text(text) => pieces.extend(lark.pieces(text)),
+            Part::Name => pieces.push(Piece::Text(name.to_owned())),
+            Part::Arguments(_) => {
+                pieces.push(arguments.clone());
+                skip_text = true;
+            }
+            Part::Id(form) => match form {
+                IdForm::Free => pieces.push(lark.terminal("/[A-Za-z0-9_\\-]{1,40}/")),
+                IdForm::Alphanumeric(length) => pieces.push(lark.terminal(&format!("/[A-Za-z0-9]{{{length}}}/"))),
+                IdForm::Index(first) => pieces.push(number(lark, first + position, position)),
+                IdForm::Named { prefix, infix } => {
+                    pieces.extend(lark.pieces(prefix));
+                    pieces.push(Piece::Text(name.to_owned()));
+                    pieces.extend(lark.pieces(infix));
+                    pieces.push(number(lark, position, position));
+                }
+            },
+        }
+    }
+    pieces
+}
+
+fn number(lark: &mut Lark, number: usize, position: usize) -> Piece {
+    if position < COUNTED { Piece::Text(number.to_string()) } else { lark.terminal("/[1-9][0-9]{1,2}/") }
+}
+
+/// The rule for a tool's arguments and the text right after them.
+fn arguments(lark: &mut Lark, calls: &Calls, tool: &Tool, policy: Policy, relaxed: &mut Vec<Relaxed>) -> Result<Piece> {
+    let name = function_name(tool.definition);
+    let strict = tool.definition["function"]["strict"] == true;
+    let policy = if strict { Policy::Strict } else { policy };
+    let place = format!("tools[{}].function.parameters", tool.index);
+    let mut report = Report::new(place, Some(name), policy, relaxed);
+    let (checked, root) = object(function_parameters(tool.definition), &mut report)?;
+    let mut parts = calls.call.iter().skip_while(|part| !matches!(part, Part::Arguments(_)));
+    let Some(Part::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
+    let tail = match parts.next() {
+        Some(Part::Text(text)) => lark.pieces(text),
+        _ => Vec::new(),
+    };
+    let value = match encoding {
+        Encoding::Json => lark.json(&checked.json()),
+        Encoding::Tagged(form) => {
+            let root = shape(&root, &checked, &mut report)?;
+            return tagged::arguments(lark, form, &root, &checked, &mut report, &tail);
+        }
+        Encoding::Elements { prefix, item } => {
+            let root = shape(&root, &checked, &mut report)?;
+            let mut elements = Elements { prefix, item, checked: &checked, report: &mut report, known: HashMap::new() };
+            return elements.members(lark, &root, &tail);
+        }
+        Encoding::Python => {
+            let root = shape(&root, &checked, &mut report)?;
+            return braces(&Python, &checked, &mut report).members(lark, &root, "=", true, &tail);
+        }
+        Encoding::Pairs { quote } => {
+            let root = shape(&root, &checked, &mut report)?;
+            braces(&Pairs(quote), &checked, &mut report).object(lark, &root)?
+        }
+        Encoding::JsonText => {
+            let root = shape(&root, &checked, &mut report)?;
+            let object = braces(&JsonText, &checked, &mut report).object(lark, &root)?;
+            let quote = Piece::Text("\"".into());
+            lark.choice_rule(vec![vec![quote.clone(), object, quote]])
+        }
+    };
+    Ok(lark.choice_rule(vec![[vec![value], tail].concat()]))
+}
+
+fn braces<'a, 'r>(
+    language: &'a dyn super::braces::Language,
+    checked: &'a Checked,
+    report: &'a mut Report<'r>,
+) -> Braces<'a, 'r> {
+    Braces { language, checked, report, known: HashMap::new(), anything: None }
+}
+
+/// The schema of arguments, which are always an object; a tool without one takes none.
+fn object(parameters: Option<&Value>, report: &mut Report) -> Result<(Checked, Value)> {
+    let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let schema = parameters.filter(|schema| schema != &&json!({})).unwrap_or(&none);
+    let mut checked = schema::check(schema, report)?;
+    let Value::Object(root) = &mut checked.root else {
+        return Err(report.error("", "", &format!("arguments are an object, not {schema}")));
+    };
+    let is_object = match root.get("type") {
+        None => true,
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        Some(kind) => kind == "object",
+    };
+    if !is_object {
+        return Err(report.error("", "type", &format!("arguments are an object, not {}", root["type"])));
+    }
+    root.insert("type".into(), "object".into());
+    let root = checked.root.clone();
+    Ok((checked, root))
+}
+
+/// What a schema lists, for encodings that write parameter by parameter.
+fn shape(root: &Value, checked: &Checked, report: &mut Report) -> Result<Object> {
+    let mut root = shapes(root, "", checked, report)?;
+    let mut steps = 0;
+    while let [Shape::Refers(index)] = root.as_slice() {
+        let (pointer, target) = &checked.targets[*index];
+        root = shapes(target, pointer, checked, report)?;
+        steps += 1;
+        if steps > checked.targets.len() {
+            break;
+        }
+    }
+    match root.pop() {
+        Some(Shape::Object(object)) if root.is_empty() => Ok(object),
+        _ => Err(report.error("", "", "its parameters are not one list of properties")),
+    }
+}

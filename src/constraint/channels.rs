@@ -1,0 +1,79 @@
+//! A reply made of messages with headers.
+
+use super::lark::{Lark, Piece, sequence};
+use super::reply::{free, until};
+use crate::output::format::Channels;
+
+/// The rule text of a reply; the prompt ends inside the first header.
+pub(super) fn start(
+    lark: &mut Lark,
+    channels: &Channels,
+    calls: Vec<Vec<Piece>>,
+    answer: Option<Piece>,
+    forced: bool,
+) -> String {
+    let turn = lark.pieces(&channels.turn);
+    let free_reply = !forced && answer.is_none();
+    // Calls as written may begin with the turn: the first header is already open.
+    let inside = |call: Vec<Piece>| {
+        let rest = call.strip_prefix(turn.as_slice()).map(<[Piece]>::to_vec);
+        rest.unwrap_or(call)
+    };
+    let mut ways: Vec<Vec<Piece>> = calls.into_iter().map(inside).collect();
+    let again = lark.reserve();
+    let next = Piece::Rule(again.clone());
+    for name in &channels.reasoning {
+        let body = message(lark, channels, &turn, &next, free_reply);
+        ways.extend(headers(lark, channels, name).into_iter().map(|header| [header, vec![body.clone()]].concat()));
+    }
+    for (index, name) in channels.content.iter().enumerate() {
+        let body = match &answer {
+            Some(answer) if index == 0 => {
+                let ends = closings(lark, channels);
+                let ends = lark.choice_rule([ends, vec![Vec::new()]].concat());
+                lark.rule(&sequence(&[answer.clone(), ends]))
+            }
+            // With an answer that must obey a schema, or a call that must come, other text is a preamble.
+            Some(_) => continue,
+            None if forced && (index == 0 || ways.is_empty()) => continue,
+            None => message(lark, channels, &turn, &next, free_reply),
+        };
+        ways.extend(headers(lark, channels, name).into_iter().map(|header| [header, vec![body.clone()]].concat()));
+    }
+    let body = lark.choice(ways);
+    lark.define(&again, &body);
+    again
+}
+
+/// From the channel's mark to the end of the header; where a recipient is all there is, with a blank before it or without.
+fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Piece>> {
+    let Channels { header, recipient, body, .. } = channels;
+    if !header.is_empty() {
+        return vec![lark.pieces(&format!("{header}{name}{body}"))];
+    }
+    let bare = format!("{recipient}{name}{body}");
+    let spaced = (!recipient.is_empty() && !recipient.starts_with(' ')).then(|| format!(" {bare}"));
+    [Some(bare), spaced].into_iter().flatten().map(|text| lark.pieces(&text)).collect()
+}
+
+/// Free text, then another message; or the end of the reply.
+fn message(lark: &mut Lark, channels: &Channels, turn: &[Piece], next: &Piece, may_end: bool) -> Piece {
+    let mut ways = Vec::new();
+    let ends = closings(lark, channels);
+    if ends.is_empty() {
+        ways.push(until(lark, turn, next.clone()));
+    }
+    for end in ends {
+        let rest = lark.rule(&sequence(&[turn.to_vec(), vec![next.clone()]].concat()));
+        let rest = if may_end { lark.choice_rule(vec![vec![rest], Vec::new()]) } else { rest };
+        ways.push(until(lark, &end, rest));
+    }
+    if may_end {
+        ways.push(vec![free(lark)]);
+    }
+    lark.choice_rule(ways)
+}
+
+fn closings(lark: &Lark, channels: &Channels) -> Vec<Vec<Piece>> {
+    channels.ends.iter().map(|end| lark.pieces(end)).filter(|end| !end.is_empty()).collect()
+}

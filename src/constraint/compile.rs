@@ -1,0 +1,78 @@
+//! The grammar of a reply, compiled; and if that fails, whose fault it is.
+//!
+//! llguidance's errors name no place. What passes the walk of the schema and still fails (a regular expression that is none,
+//! types that exclude each other) is found by compiling the parts one by one.
+
+use serde_json::{Value, json};
+
+use super::lark::Specials;
+use super::matcher::{Constraint, Grammars};
+use super::reply::{Response, Wanted, reply};
+use super::schema::Relaxed;
+use crate::api::{ToolChoice, function_name};
+use crate::error::{Error, Result};
+use crate::output::format::Format;
+
+/// What a reply is held to.
+pub struct Compiled {
+    /// The grammar's text; None where nothing is constrained.
+    pub lark: Option<String>,
+    /// The same, ready to be followed.
+    pub constraint: Option<Constraint>,
+    /// Keywords that were dropped.
+    pub relaxed: Vec<Relaxed>,
+}
+
+/// Builds the grammar of a reply and compiles it. A tool whose schema cannot be enforced is an error where a call is forced
+/// or the tool is strict; else its arguments may be any object, which the report says.
+pub fn compile(grammars: &Grammars, format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Result<Compiled> {
+    let grammar = reply(format, wanted, specials)?;
+    let Some(lark) = grammar.lark else { return Ok(Compiled { lark: None, constraint: None, relaxed: grammar.relaxed }) };
+    let error = match grammars.compile(&lark) {
+        Ok(constraint) => return Ok(Compiled { lark: Some(lark), constraint: Some(constraint), relaxed: grammar.relaxed }),
+        Err(error) => error,
+    };
+    let fails = |wanted: Wanted| {
+        let lark = reply(format, &wanted, specials).ok()?.lark?;
+        grammars.compile(&lark).err()
+    };
+    let alone = Wanted { tools: &[], choice: &ToolChoice::None, ..*wanted };
+    if let Some(error) = fails(alone) {
+        let place = if wanted.response == Response::Text { "grammar" } else { "response_format.json_schema.schema" };
+        return Err(error.about(place));
+    }
+    let mut tools = wanted.tools.to_vec();
+    let mut relaxed = Vec::new();
+    for (index, tool) in wanted.tools.iter().enumerate() {
+        let single = std::slice::from_ref(tool);
+        let alone = Wanted { tools: single, choice: &ToolChoice::Auto, response: Response::Text, grammar: None, ..*wanted };
+        let Some(error) = fails(alone) else { continue };
+        let name = function_name(tool);
+        let place = format!("tools[{index}].function.parameters");
+        if wanted.choice.forces_call() || tool["function"]["strict"] == true {
+            return Err(named(&error, &place, name));
+        }
+        tools[index]["function"]["parameters"] = json!({"type": "object"});
+        relaxed.push(Relaxed {
+            tool: Some(name.to_owned()),
+            path: format!("{place}: /"),
+            keyword: String::new(),
+            reason: error.message().to_owned(),
+        });
+    }
+    if relaxed.is_empty() {
+        return Err(error);
+    }
+    let grammar = reply(format, &Wanted { tools: &tools, ..*wanted }, specials)?;
+    let Some(lark) = grammar.lark else { return Err(error) };
+    let constraint = grammars.compile(&lark)?;
+    relaxed.extend(grammar.relaxed);
+    Ok(Compiled { lark: Some(lark), constraint: Some(constraint), relaxed })
+}
+
+fn named(error: &Error, place: &str, tool: &str) -> Error {
+    Error::new(error.code(), format!("{place} ({tool}): {}", error.message()))
+        .with("tool", Value::from(tool))
+        .with("path", "")
+        .with("reason", error.message())
+}

@@ -1,0 +1,171 @@
+//! Nested elements: objects are elements named by their keys, arrays repeat one element.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::lark::{Lark, Piece};
+use super::members::{self, Member};
+use super::raw;
+use super::schema::{Checked, Report};
+use super::shape::{Array, Object, Shape, Text, shapes};
+use crate::error::Result;
+
+/// How far the items of an array are counted.
+const MAX_COUNTED: usize = 64;
+
+/// The writer of one tool's elements.
+pub(super) struct Elements<'a, 'r> {
+    /// Stands before every tag.
+    pub(super) prefix: &'a str,
+    /// The element of an array.
+    pub(super) item: &'a str,
+    /// The schema.
+    pub(super) checked: &'a Checked,
+    /// What could not be enforced.
+    pub(super) report: &'a mut Report<'r>,
+    /// Definitions by number and tag.
+    pub(super) known: HashMap<(usize, String), String>,
+}
+
+impl Elements<'_, '_> {
+    /// The rule for an object's elements and what follows them.
+    pub(super) fn members(&mut self, lark: &mut Lark, object: &Object, tail: &[Piece]) -> Result<Piece> {
+        let mut all = Vec::new();
+        for property in &object.properties {
+            let name = &property.name;
+            if name.is_empty()
+                || name == self.item
+                || name.contains(|char: char| char.is_whitespace() || "<>/\"".contains(char))
+            {
+                self.report.refuse(&property.pointer, "", "its name cannot be an element")?;
+                continue;
+            }
+            let ways = self.element(lark, name, &property.schema, &property.pointer)?;
+            if ways.is_empty() && property.required {
+                return Err(self.report.error(&property.pointer, "", "no value is possible"));
+            }
+            all.push(Member { ways, required: property.required });
+        }
+        Ok(members::rule(lark, &all, false, &[], tail))
+    }
+
+    fn element(&mut self, lark: &mut Lark, tag: &str, schema: &Value, at: &str) -> Result<Vec<Vec<Piece>>> {
+        let open = lark.pieces(&format!("{}<{tag}>", self.prefix));
+        let values = self.values(lark, tag, schema, at)?;
+        Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
+    }
+
+    /// The ways a value can be written, its closing tag included.
+    fn values(&mut self, lark: &mut Lark, tag: &str, schema: &Value, at: &str) -> Result<Vec<Vec<Piece>>> {
+        let close = format!("{}</{tag}>", self.prefix);
+        // A text holds no tag at all: with a prefix that is certain, without one it is at least not its own.
+        let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
+        let mut ways = Vec::new();
+        let mut all = shapes(schema, at, self.checked, self.report)?;
+        match raw::mixed(&all) {
+            Ok(None) => {}
+            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, tag_start, &close)]),
+            Err(()) => {
+                self.report.refuse(at, "type", super::tagged::MIXED)?;
+                all = vec![Shape::Text(Text::default())];
+            }
+        }
+        for shape in all {
+            let closed = |lark: &mut Lark, value: Piece| [vec![value], lark.pieces(&close)].concat();
+            match shape {
+                Shape::Any => ways.push(raw::beside(lark, &Text::default(), &[], tag_start, &close)),
+                Shape::Text(text) => ways.push(raw::beside(lark, &text, &[], tag_start, &close)),
+                Shape::Exactly(Value::String(text)) => ways.extend(raw::exactly(lark, &text, &close)),
+                Shape::Exactly(value @ (Value::Array(_) | Value::Object(_))) => {
+                    let reason = format!("the value {value} cannot be written in this model's way to write arguments");
+                    self.report.refuse(at, "", &reason)?;
+                }
+                Shape::Exactly(value) => ways.push(closed(lark, Piece::Text(value.to_string()))),
+                Shape::Null => ways.push(closed(lark, Piece::Text("null".into()))),
+                Shape::Boolean => {
+                    ways.extend(["true", "false"].map(|text| closed(lark, Piece::Text(text.into()))));
+                }
+                Shape::Number(schema) => {
+                    let number = lark.json(&schema);
+                    ways.push(closed(lark, number));
+                }
+                Shape::Object(object) => {
+                    let tail = lark.pieces(&close);
+                    ways.push(vec![self.members(lark, &object, &tail)?]);
+                }
+                Shape::Array(array) => ways.extend(self.array(lark, &array, &close)?.map(|rule| vec![rule])),
+                Shape::Refers(index) => ways.push(vec![self.definition(lark, index, tag)?]),
+            }
+        }
+        Ok(ways)
+    }
+
+    fn definition(&mut self, lark: &mut Lark, index: usize, tag: &str) -> Result<Piece> {
+        let key = (index, tag.to_owned());
+        if let Some(name) = self.known.get(&key) {
+            return Ok(Piece::Rule(name.clone()));
+        }
+        let name = lark.reserve();
+        self.known.insert(key, name.clone());
+        let (pointer, target) = &self.checked.targets[index];
+        let ways = self.values(lark, tag, target, pointer)?;
+        let body = lark.choice(ways);
+        lark.define(&name, &body);
+        Ok(Piece::Rule(name))
+    }
+
+    /// Items and the closing tag; None where too few are possible.
+    fn array(&mut self, lark: &mut Lark, array: &Array, close: &str) -> Result<Option<Piece>> {
+        let item = self.item.to_owned();
+        let close = lark.pieces(close);
+        let mut first = Vec::new();
+        for (at, schema) in &array.first {
+            first.push(self.element(lark, &item, schema, at)?);
+        }
+        let rest = match &array.rest {
+            Some((at, schema)) => self.element(lark, &item, schema, at)?,
+            None => Vec::new(),
+        };
+        let taken = first.len();
+        let mut least = array.least.saturating_sub(taken);
+        let mut most = array.most.map(|most| most.saturating_sub(taken));
+        if rest.is_empty() {
+            if least > 0 {
+                return Ok(None);
+            }
+            most = Some(0);
+        }
+        if least > MAX_COUNTED || most.is_some_and(|most| most > MAX_COUNTED) {
+            let at = array.rest.as_ref().map(|(at, _)| at.trim_end_matches("/items")).unwrap_or_default().to_owned();
+            self.report.refuse(&at, "maxItems", &format!("more than {MAX_COUNTED} items cannot be counted"))?;
+            (least, most) = (least.min(MAX_COUNTED), None);
+        }
+        // From the end: what may follow the items written so far.
+        let followed = |ways: &[Vec<Piece>], next: &Piece| -> Vec<Vec<Piece>> {
+            ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
+        };
+        let mut next = match most {
+            None => {
+                let name = lark.reserve();
+                let mut ways = followed(&rest, &Piece::Rule(name.clone()));
+                ways.push(close.clone());
+                let body = lark.choice(ways);
+                lark.define(&name, &body);
+                Piece::Rule(name)
+            }
+            Some(_) => lark.choice_rule(vec![close.clone()]),
+        };
+        for written in (0..most.unwrap_or(least)).rev() {
+            let mut ways = followed(&rest, &next);
+            if written >= least {
+                ways.push(close.clone());
+            }
+            next = lark.choice_rule(ways);
+        }
+        for ways in first.iter().rev() {
+            next = lark.choice_rule(followed(ways, &next));
+        }
+        Ok(Some(next))
+    }
+}

@@ -1,0 +1,55 @@
+//! JSON inside a JSON string: `"{\"a\": 1}"`.
+
+use serde_json::Value;
+
+use super::braces::Language;
+use super::lark::{Lark, Piece};
+use super::shape::Text;
+
+/// The language: JSON with every quote and backslash escaped once more.
+pub(super) struct JsonText;
+
+impl Language for JsonText {
+    fn colon(&self) -> &str {
+        ": "
+    }
+
+    fn comma(&self) -> &str {
+        ", "
+    }
+
+    fn constants(&self) -> [&str; 3] {
+        ["null", "true", "false"]
+    }
+
+    fn key(&self, name: &str) -> Option<String> {
+        self.exactly(name)
+    }
+
+    fn any_key(&self, lark: &mut Lark) -> Vec<Piece> {
+        vec![lark.terminal(&quoted(&Text::default()))]
+    }
+
+    fn exactly(&self, text: &str) -> Option<String> {
+        let inner = Value::from(text).to_string();
+        let outer = Value::from(inner).to_string();
+        Some(outer[1..outer.len() - 1].to_owned())
+    }
+
+    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>> {
+        vec![vec![lark.terminal(&quoted(text))]]
+    }
+}
+
+/// A string with a schema of its own holds no escapes: its text is what stands there.
+fn quoted(text: &Text) -> String {
+    let plain = r#"[^\x00-\x1f\x7f\\"]"#;
+    let body = if text.is_free() {
+        // Within the outer string an inner `\n` is `\\n`, an inner `\"` is `\\\"`, an inner `\\` is `\\\\`.
+        format!(r#"/(?s:({plain}|\\\\([nrtbf]|\\"|\\\\))*)/"#)
+    } else {
+        text.terminal(plain)
+    };
+    let quote = super::lark::literal("\\\"");
+    format!("{quote} ({body}) {quote}")
+}

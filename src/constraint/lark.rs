@@ -1,0 +1,273 @@
+//! Lark text, in llguidance's dialect, built rule by rule.
+//!
+//! llguidance reads with a lexer: of the texts that may stand next it takes the longest and never goes back. Two texts that
+//! begin alike must therefore share their beginning in the grammar too; [`Lark::choice`] sees to it.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::ops::Range;
+
+use serde_json::Value;
+
+/// Finds the special tokens in a text: where each stands, and its id. A token belongs in the answer if the vocabulary keeps
+/// it apart from text (control tokens); ranges do not overlap and stand in order.
+pub type Specials<'a> = &'a dyn Fn(&str) -> Vec<(Range<usize>, i32)>;
+
+/// One step of a sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// This text.
+    Text(String),
+    /// This special token.
+    Token(i32),
+    /// This rule or terminal.
+    Rule(String),
+}
+
+/// A grammar being written.
+pub(super) struct Lark<'a> {
+    text: String,
+    names: HashMap<String, String>,
+    count: usize,
+    specials: Specials<'a>,
+}
+
+impl<'a> Lark<'a> {
+    pub(super) fn new(specials: Specials<'a>) -> Self {
+        Lark { text: String::new(), names: HashMap::new(), count: 0, specials }
+    }
+
+    /// A name that is not taken yet, for a rule that refers to itself.
+    pub(super) fn reserve(&mut self) -> String {
+        self.count += 1;
+        format!("r{}", self.count)
+    }
+
+    /// Says what a reserved name is.
+    pub(super) fn define(&mut self, name: &str, body: &str) {
+        let _ = writeln!(self.text, "{name}: {body}");
+    }
+
+    /// A rule; the same body twice is the same rule.
+    pub(super) fn rule(&mut self, body: &str) -> Piece {
+        self.named("r", "", body)
+    }
+
+    /// A terminal: it takes the longest text that matches.
+    pub(super) fn terminal(&mut self, body: &str) -> Piece {
+        self.named("T", "", body)
+    }
+
+    /// A terminal that ends with the first text that matches.
+    pub(super) fn lazy(&mut self, body: &str) -> Piece {
+        self.named("r", "[lazy]", body)
+    }
+
+    /// JSON of a schema, printed as chat templates print it, so that a small model cannot fill it with white space.
+    pub(super) fn json(&mut self, schema: &Value) -> Piece {
+        let mut schema = match schema {
+            Value::Object(schema) => schema.clone(),
+            _ => serde_json::Map::new(),
+        };
+        let style = serde_json::json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+        schema.insert("x-guidance".into(), style);
+        self.rule(&format!("%json {}", Value::Object(schema)))
+    }
+
+    fn named(&mut self, letter: &str, options: &str, body: &str) -> Piece {
+        let key = format!("{letter}{options}:{body}");
+        if let Some(name) = self.names.get(&key) {
+            return Piece::Rule(name.clone());
+        }
+        self.count += 1;
+        let name = format!("{letter}{}", self.count);
+        let _ = writeln!(self.text, "{name}{options}: {body}");
+        self.names.insert(key, name.clone());
+        Piece::Rule(name)
+    }
+
+    /// A text of the format, cut into special tokens and plain text.
+    pub(super) fn pieces(&self, text: &str) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        for (range, token) in (self.specials)(text) {
+            if range.start > from {
+                pieces.push(Piece::Text(text[from..range.start].to_owned()));
+            }
+            from = range.end;
+            pieces.push(Piece::Token(token));
+        }
+        if from < text.len() {
+            pieces.push(Piece::Text(text[from..].to_owned()));
+        }
+        pieces
+    }
+
+    /// Exactly one of these sequences. What they share at their beginning is written once.
+    pub(super) fn choice(&mut self, alternatives: Vec<Vec<Piece>>) -> String {
+        let alternatives = alternatives.into_iter().map(merged).collect();
+        factored(alternatives)
+    }
+
+    /// The same as a rule.
+    pub(super) fn choice_rule(&mut self, alternatives: Vec<Vec<Piece>>) -> Piece {
+        let body = self.choice(alternatives);
+        self.rule(&body)
+    }
+
+    /// The whole grammar.
+    pub(super) fn finish(self, start: &str) -> String {
+        format!("start: {start}\n{}", self.text)
+    }
+}
+
+/// The sequence with neighbouring texts joined and empty ones left out.
+pub(super) fn merged(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut result: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        match (result.last_mut(), piece) {
+            (_, Piece::Text(text)) if text.is_empty() => {}
+            (Some(Piece::Text(before)), Piece::Text(text)) => before.push_str(&text),
+            (_, piece) => result.push(piece),
+        }
+    }
+    result
+}
+
+fn factored(alternatives: Vec<Vec<Piece>>) -> String {
+    let mut groups: Vec<Vec<Vec<Piece>>> = Vec::new();
+    let mut empty = false;
+    for alternative in alternatives {
+        let Some(first) = alternative.first() else {
+            empty = true;
+            continue;
+        };
+        let same = |group: &&mut Vec<Vec<Piece>>| match (&group[0][0], first) {
+            (Piece::Text(a), Piece::Text(b)) => a.chars().next() == b.chars().next(),
+            (a, b) => a == b,
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) if group.contains(&alternative) => {}
+            Some(group) => group.push(alternative),
+            None => groups.push(vec![alternative]),
+        }
+    }
+    let mut choices: Vec<String> = groups.into_iter().map(group).collect();
+    if empty {
+        choices.push(r#""""#.to_owned());
+    }
+    choices.join(" | ")
+}
+
+/// Alternatives with the same beginning.
+fn group(alternatives: Vec<Vec<Piece>>) -> String {
+    if let [alternative] = alternatives.as_slice() {
+        return sequence(alternative);
+    }
+    let head = match &alternatives[0][0] {
+        Piece::Text(first) => {
+            let texts = alternatives.iter().map(|alternative| match &alternative[0] {
+                Piece::Text(text) => text.as_str(),
+                _ => "",
+            });
+            Piece::Text(texts.fold(first.as_str(), common_prefix).to_owned())
+        }
+        other => other.clone(),
+    };
+    let rest = alternatives.into_iter().map(|mut alternative| {
+        match (&mut alternative[0], &head) {
+            (Piece::Text(text), Piece::Text(head)) if text.len() > head.len() => {
+                text.drain(..head.len());
+            }
+            _ => {
+                alternative.remove(0);
+            }
+        }
+        alternative
+    });
+    let rest = factored(rest.collect());
+    format!("{} ({rest})", written(&head))
+}
+
+/// What two texts begin with.
+pub(super) fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
+    let mut others = b.chars();
+    let end = a.char_indices().find(|(_, char)| others.next() != Some(*char));
+    end.map_or(a, |(end, _)| &a[..end])
+}
+
+/// A sequence as Lark.
+pub(super) fn sequence(pieces: &[Piece]) -> String {
+    if pieces.is_empty() {
+        return r#""""#.to_owned();
+    }
+    pieces.iter().map(written).collect::<Vec<_>>().join(" ")
+}
+
+fn written(piece: &Piece) -> String {
+    match piece {
+        Piece::Text(text) => literal(text),
+        Piece::Token(token) => format!("<[{token}]>"),
+        Piece::Rule(name) => name.clone(),
+    }
+}
+
+/// A Lark string; its escapes are JSON's, but for one character that JSON writes as it is.
+pub(super) fn literal(text: &str) -> String {
+    Value::from(text).to_string().replace('\x7f', "\\u007f")
+}
+
+/// A regular expression that matches this text, without the slashes around it.
+pub(super) fn escaped(text: &str) -> String {
+    let mut result = String::with_capacity(text.len() + 8);
+    for char in text.chars() {
+        match char {
+            '\n' => result.push_str("\\n"),
+            '\r' => result.push_str("\\r"),
+            '\t' => result.push_str("\\t"),
+            char if char.is_control() => {
+                let _ = write!(result, "\\x{{{:x}}}", u32::from(char));
+            }
+            char => {
+                if r"\.+*?()|[]{}^$#&-~/".contains(char) {
+                    result.push('\\');
+                }
+                result.push(char);
+            }
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(alternatives: &[&[&str]], expected: &str) {
+        let specials = |_: &str| Vec::new();
+        let piece = |text: &&str| match text.strip_prefix('@') {
+            Some(rule) => Piece::Rule(rule.to_owned()),
+            None => Piece::Text((*text).to_owned()),
+        };
+        let alternatives = alternatives.iter().map(|pieces| pieces.iter().map(piece).collect()).collect();
+        assert_eq!(Lark::new(&specials).choice(alternatives), expected);
+    }
+
+    #[test]
+    fn alternatives_share_their_beginning() {
+        check(&[&["a", "b"]], r#""ab""#);
+        check(&[&["\n<i>", "@x"], &["\n</t>"]], r#""\n<" ("i>" x | "/t>")"#);
+        check(&[&["get\""], &["get_all\""], &["put\""]], r#""get" ("\"" | "_all\"") | "put\"""#);
+        check(&[&["a", "@x"], &["a"], &[]], r#""a" (x | "") | """#);
+        check(&[&["@id", "a"], &["@id", "b"]], r#"id ("a" | "b")"#);
+        check(&[&["a", "@x"], &["a", "@x"]], r#""a" x"#);
+        check(&[&["é1"], &["è2"]], r#""é1" | "è2""#);
+    }
+
+    #[test]
+    fn escapes() {
+        assert_eq!(escaped("</a>\n.b"), r"<\/a>\n\.b");
+        assert_eq!(literal("a\x7f\""), r#""a\u007f\"""#);
+    }
+}

@@ -1,0 +1,96 @@
+//! Named values one after another: which may come next, what stands between two, and what follows the last.
+
+use super::lark::{Lark, Piece, merged};
+
+/// One of them, written in full.
+pub(super) struct Member {
+    /// Its ways to be written; none where no value is possible.
+    pub(super) ways: Vec<Vec<Piece>>,
+    /// Whether it must be there.
+    pub(super) required: bool,
+}
+
+/// Up to this many members may come in any order; the number of states doubles with each.
+const ANY_ORDER: usize = 4;
+
+/// The rule for these members and what follows them. `any_order` where the format has no order of its own; else as declared.
+pub(super) fn rule(lark: &mut Lark, members: &[Member], any_order: bool, separator: &[Piece], tail: &[Piece]) -> Piece {
+    if any_order && members.len() <= ANY_ORDER {
+        unordered(lark, members, separator, tail)
+    } else {
+        ordered(lark, members, separator, tail)
+    }
+}
+
+fn ordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {
+    let written: Vec<Vec<Vec<Piece>>> = members.iter().map(|member| behind(separator, &member.ways)).collect();
+    let clash = written.iter().flatten().any(|way| clash(way, tail));
+    // States from the last to the first; the first one alone has no separator before its members.
+    let mut after = vec![lark.choice_rule(vec![tail.to_vec()])];
+    for start in (1..members.len()).rev() {
+        let state = if clash {
+            lark.choice_rule(next(&members[start..], &written[start..], &after, tail))
+        } else {
+            // The rule for what follows says the rest: with hundreds of members that matters.
+            let next = &after[members.len() - start - 1];
+            let mut ways = followed(&written[start], next);
+            if !members[start].required {
+                ways.push(vec![next.clone()]);
+            }
+            lark.choice_rule(ways)
+        };
+        after.push(state);
+    }
+    let bare: Vec<_> = members.iter().map(|member| member.ways.clone()).collect();
+    lark.choice_rule(next(members, &bare, &after, tail))
+}
+
+/// What may come where these members are left: `after` are the states behind each, the last member's first.
+fn next(members: &[Member], written: &[Vec<Vec<Piece>>], after: &[Piece], tail: &[Piece]) -> Vec<Vec<Piece>> {
+    let mut alternatives = Vec::new();
+    for (index, (member, ways)) in members.iter().zip(written).enumerate() {
+        alternatives.extend(followed(ways, &after[members.len() - index - 1]));
+        if member.required {
+            return alternatives;
+        }
+    }
+    alternatives.push(tail.to_vec());
+    alternatives
+}
+
+fn behind(separator: &[Piece], ways: &[Vec<Piece>]) -> Vec<Vec<Piece>> {
+    ways.iter().map(|way| merged([separator, way].concat())).collect()
+}
+
+fn followed(ways: &[Vec<Piece>], next: &Piece) -> Vec<Vec<Piece>> {
+    ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
+}
+
+/// Whether one text begins with all of the other: then they must be written together.
+fn clash(way: &[Piece], tail: &[Piece]) -> bool {
+    match (way.first(), merged(tail.to_vec()).first()) {
+        (Some(Piece::Text(a)), Some(Piece::Text(b))) => a.starts_with(b.as_str()) || b.starts_with(a.as_str()),
+        _ => false,
+    }
+}
+
+fn unordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {
+    let all = (1usize << members.len()) - 1;
+    let required = members.iter().enumerate().filter(|(_, member)| member.required).map(|(index, _)| 1 << index);
+    let required: usize = required.sum();
+    // By the set of those already written; a set is smaller as a number than any that contains it.
+    let mut states: Vec<Option<Piece>> = vec![None; all + 1];
+    for written in (0..=all).rev() {
+        let separator: &[Piece] = if written == 0 { &[] } else { separator };
+        let mut alternatives = Vec::new();
+        for (index, member) in members.iter().enumerate().filter(|(index, _)| written & (1 << index) == 0) {
+            let next = states[written | (1 << index)].as_slice();
+            alternatives.extend(member.ways.iter().map(|way| [separator, way, next].concat()));
+        }
+        if written & required == required {
+            alternatives.push(tail.to_vec());
+        }
+        states[written] = Some(lark.choice_rule(alternatives));
+    }
+    states.swap_remove(0).expect("every state was written")
+}

@@ -1,0 +1,40 @@
+//! Objects with bare keys and quotes of their own: `{a:1,b:<|"|>x<|"|>}`.
+
+use super::braces::{Language, is_name};
+use super::lark::{Lark, Piece};
+use super::raw;
+use super::shape::Text;
+
+/// The language, by its quote.
+pub(super) struct Pairs<'a>(pub(super) &'a str);
+
+impl Language for Pairs<'_> {
+    fn colon(&self) -> &str {
+        ":"
+    }
+
+    fn comma(&self) -> &str {
+        ","
+    }
+
+    fn constants(&self) -> [&str; 3] {
+        ["null", "true", "false"]
+    }
+
+    fn key(&self, name: &str) -> Option<String> {
+        is_name(name).then(|| name.to_owned())
+    }
+
+    fn any_key(&self, lark: &mut Lark) -> Vec<Piece> {
+        vec![lark.terminal("/[A-Za-z_][A-Za-z0-9_]*/")]
+    }
+
+    fn exactly(&self, text: &str) -> Option<String> {
+        (!text.contains(self.0)).then(|| format!("{0}{text}{0}", self.0))
+    }
+
+    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>> {
+        let open = lark.pieces(self.0);
+        vec![[open, raw::text(lark, text, self.0)].concat()]
+    }
+}

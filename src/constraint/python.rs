@@ -1,0 +1,58 @@
+//! Python's literals.
+
+use super::braces::Language;
+use super::lark::{Lark, Piece};
+use super::shape::Text;
+
+/// The language; strings stand in either quote.
+pub(super) struct Python;
+
+impl Language for Python {
+    fn colon(&self) -> &str {
+        ": "
+    }
+
+    fn comma(&self) -> &str {
+        ", "
+    }
+
+    fn constants(&self) -> [&str; 3] {
+        ["None", "True", "False"]
+    }
+
+    fn key(&self, name: &str) -> Option<String> {
+        self.exactly(name)
+    }
+
+    fn any_key(&self, lark: &mut Lark) -> Vec<Piece> {
+        vec![lark.terminal(&quoted('\'', &Text::default()))]
+    }
+
+    fn exactly(&self, text: &str) -> Option<String> {
+        let mut result = String::from("'");
+        for char in text.chars() {
+            match char {
+                '\n' => result.push_str("\\n"),
+                '\r' => result.push_str("\\r"),
+                '\t' => result.push_str("\\t"),
+                '\\' | '\'' => result.extend(['\\', char]),
+                char if char.is_control() => return None,
+                char => result.push(char),
+            }
+        }
+        result.push('\'');
+        Some(result)
+    }
+
+    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>> {
+        ['\'', '"'].map(|quote| vec![lark.terminal(&quoted(quote, text))]).to_vec()
+    }
+}
+
+/// A string with a schema of its own holds no escapes: its text is what stands there.
+fn quoted(quote: char, text: &Text) -> String {
+    let plain = format!("[^\\x00-\\x1f\\x7f\\\\{quote}]");
+    let body = if text.is_free() { format!("/(?s:({plain}|\\\\[\\\\nrt'\"])*)/") } else { text.terminal(&plain) };
+    let quote = super::lark::literal(&quote.to_string());
+    format!("{quote} ({body}) {quote}")
+}

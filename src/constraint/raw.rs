@@ -1,0 +1,77 @@
+//! Text that stands as it is, up to the tag that closes it.
+
+use serde_json::Value;
+
+use super::lark::{Lark, Piece, escaped, literal};
+use super::shape::{Shape, Text};
+
+/// A text of this schema and the tag after it. The text never holds that tag, whatever blanks stand around it.
+pub(super) fn text(lark: &mut Lark, text: &Text, close: &str) -> Vec<Piece> {
+    beside(lark, text, &[], close, close)
+}
+
+/// The same without `forbidden` in the text, or one of these other values: a text that ends at a tag is one terminal, and
+/// nothing else may begin like it.
+pub(super) fn beside(lark: &mut Lark, text: &Text, others: &[String], forbidden: &str, close: &str) -> Vec<Piece> {
+    let forbidden = if forbidden.trim().is_empty() { forbidden } else { forbidden.trim() };
+    let body = format!("{} & ~/(?s:.*){}(?s:.*)/", text.terminal("."), escaped(forbidden));
+    let body = format!("({})", [&[body], others].concat().join(" | "));
+    let mut rest = lark.pieces(close);
+    let Some(Piece::Text(first)) = rest.first().cloned() else {
+        return [vec![lark.terminal(&body)], rest].concat();
+    };
+    rest.remove(0);
+    let tag_end = first.trim_end().len();
+    if tag_end == 0 && !rest.is_empty() {
+        // Blanks, then a special token: it ends the text.
+        let body = format!("{body} {}", literal(&first));
+        return [vec![lark.terminal(&body)], rest].concat();
+    }
+    let (ending, after) = first.split_at(if tag_end == 0 { first.len() } else { tag_end });
+    let body = format!("{body} {}", literal(ending));
+    [vec![lark.lazy(&body), Piece::Text(after.to_owned())], rest].concat()
+}
+
+/// Exactly this text and the tag after it; None where the text cannot be told from the tag.
+pub(super) fn exactly(lark: &Lark, text: &str, close: &str) -> Option<Vec<Piece>> {
+    let tag = close.trim();
+    if !tag.is_empty() && text.contains(tag) {
+        return None;
+    }
+    Some([vec![Piece::Text(text.to_owned())], lark.pieces(close)].concat())
+}
+
+/// A value that a terminal can hold; None for arrays, objects and numbers with bounds.
+pub(super) fn plain(shape: &Shape) -> Option<String> {
+    match shape {
+        Shape::Null => Some(r#""null""#.to_owned()),
+        Shape::Boolean => Some(r#""true" | "false""#.to_owned()),
+        Shape::Exactly(value) if !value.is_array() && !value.is_object() => Some(match value {
+            Value::String(text) => literal(text),
+            value => literal(&value.to_string()),
+        }),
+        Shape::Number(schema) if schema.as_object().is_some_and(|schema| schema.len() == 1) => {
+            Some(match schema["type"] == "integer" {
+                true => r"/-?(0|[1-9][0-9]*)/".to_owned(),
+                false => r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?/".to_owned(),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Takes texts with a schema of their own together with the values beside them, where there are both: a pair of one such
+/// text and the other values as terminals. `Err` where some other value cannot stand beside a text.
+pub(super) fn mixed(shapes: &[Shape]) -> Result<Option<(Text, Vec<String>)>, ()> {
+    let is_bound = |shape: &&Shape| matches!(shape, Shape::Text(text) if !text.is_free());
+    let is_free = |shape: &Shape| matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free());
+    let bound: Vec<_> = shapes.iter().filter(is_bound).collect();
+    if bound.is_empty() || bound.len() == shapes.len() || shapes.iter().any(is_free) {
+        return Ok(None);
+    }
+    let ([Shape::Text(text)], others) = (bound.as_slice(), shapes.iter().filter(|shape| !is_bound(shape))) else {
+        return Err(());
+    };
+    let others = others.map(plain).collect::<Option<Vec<_>>>().ok_or(())?;
+    Ok(Some((text.clone(), others)))
+}

@@ -1,0 +1,306 @@
+//! What a checked schema says about a value, for encodings other than JSON.
+//!
+//! Out: the value's possible shapes. A keyword that no shape can carry is refused, or dropped and listed.
+
+use serde_json::{Map, Value, json};
+
+use super::schema::{Checked, Report, kind};
+use crate::error::Result;
+
+/// How far the characters of a text are counted; llguidance gives up on many more.
+const MAX_COUNTED: u64 = 2000;
+
+/// One way a value can be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Shape {
+    /// Anything.
+    Any,
+    /// Exactly this value.
+    Exactly(Value),
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Boolean,
+    /// A number; the schema that says which.
+    Number(Value),
+    /// A string.
+    Text(Text),
+    /// An array.
+    Array(Array),
+    /// An object.
+    Object(Object),
+    /// What a definition says: its number.
+    Refers(usize),
+}
+
+impl Shape {
+    /// The shape as a schema again.
+    pub(super) fn schema(&self) -> Value {
+        match self {
+            Shape::Any => json!({}),
+            Shape::Exactly(value) => json!({ "const": value }),
+            Shape::Null => json!({"type": "null"}),
+            Shape::Boolean => json!({"type": "boolean"}),
+            Shape::Number(schema) => schema.clone(),
+            Shape::Text(_) => json!({"type": "string"}),
+            Shape::Array(array) => array.schema.clone(),
+            Shape::Object(object) => object.schema.clone(),
+            Shape::Refers(index) => json!({ "$ref": format!("#/$defs/r{index}") }),
+        }
+    }
+
+    /// JSON's name of its type; None where it may be any.
+    pub(super) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Shape::Any | Shape::Refers(_) => None,
+            Shape::Exactly(value) => Some(kind(value)),
+            Shape::Null => Some("null"),
+            Shape::Boolean => Some("boolean"),
+            Shape::Number(_) => Some("number"),
+            Shape::Text(_) => Some("string"),
+            Shape::Array(_) => Some("array"),
+            Shape::Object(_) => Some("object"),
+        }
+    }
+}
+
+/// A string's schema.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Text {
+    /// An expression the whole text matches.
+    pub(super) pattern: Option<String>,
+    /// Fewest characters.
+    pub(super) least: u64,
+    /// Most characters.
+    pub(super) most: Option<u64>,
+}
+
+impl Text {
+    /// Whether any text will do.
+    pub(super) fn is_free(&self) -> bool {
+        self.pattern.is_none() && self.least == 0 && self.most.is_none()
+    }
+
+    /// Terminals, joined by `&`, for the text where `allowed` is an expression for the characters that may stand in it.
+    pub(super) fn terminal(&self, allowed: &str) -> String {
+        let most = self.most.map(|most| most.to_string()).unwrap_or_default();
+        let mut body = match (self.least, &self.most) {
+            (0, None) => format!("/(?s:{allowed}*)/"),
+            (least, _) => format!("/(?s:{allowed}{{{least},{most}}})/"),
+        };
+        if let Some(pattern) = &self.pattern {
+            body.push_str(&format!(" & /{pattern}/"));
+        }
+        body
+    }
+}
+
+/// An array's schema.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Array {
+    /// Its first items, one schema each, with their pointers.
+    pub(super) first: Vec<(String, Value)>,
+    /// The others; None where there are none.
+    pub(super) rest: Option<(String, Value)>,
+    /// Fewest items.
+    pub(super) least: usize,
+    /// Most items.
+    pub(super) most: Option<usize>,
+    /// All of its schema.
+    pub(super) schema: Value,
+}
+
+/// An object's schema.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Object {
+    /// Name, pointer and schema of what it lists, and whether that must be there.
+    pub(super) properties: Vec<Property>,
+    /// The schema of properties it does not list; only where it lists none.
+    pub(super) others: Option<(String, Value)>,
+    /// All of its schema.
+    pub(super) schema: Value,
+}
+
+/// A listed property.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Property {
+    /// Its name.
+    pub(super) name: String,
+    /// Where its schema stands.
+    pub(super) pointer: String,
+    /// Its schema.
+    pub(super) schema: Value,
+    /// Whether it must be there.
+    pub(super) required: bool,
+}
+
+/// The shapes of a value of this schema, which stands at `at`.
+pub(super) fn shapes(schema: &Value, at: &str, checked: &Checked, report: &mut Report) -> Result<Vec<Shape>> {
+    let members = match schema {
+        Value::Object(members) => members,
+        Value::Bool(false) => return Ok(Vec::new()),
+        _ => return Ok(vec![Shape::Any]),
+    };
+    let types = types(members);
+    let fits = |value: &Value| types.as_ref().is_none_or(|types| has_type(types, value));
+    if let Some(value) = members.get("const") {
+        return Ok(if fits(value) { vec![Shape::Exactly(value.clone())] } else { Vec::new() });
+    }
+    if let Some(values) = members.get("enum").and_then(Value::as_array) {
+        return Ok(values.iter().filter(|value| fits(value)).cloned().map(Shape::Exactly).collect());
+    }
+    if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
+        alone(members, "$ref", at, report)?;
+        return Ok(checked.target(reference).map(|(index, ..)| vec![Shape::Refers(index)]).unwrap_or_default());
+    }
+    for keyword in ["anyOf", "allOf"] {
+        let Some(items) = members.get(keyword).and_then(Value::as_array) else { continue };
+        if keyword == "allOf" && items.len() > 1 {
+            report.refuse(at, keyword, "cannot be enforced in this model's way to write arguments")?;
+            continue;
+        }
+        alone(members, keyword, at, report)?;
+        let mut all = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            for shape in shapes(item, &format!("{at}/{keyword}/{index}"), checked, report)? {
+                if !all.contains(&shape) {
+                    all.push(shape);
+                }
+            }
+        }
+        return Ok(if all.contains(&Shape::Any) { vec![Shape::Any] } else { all });
+    }
+    match types {
+        Some(types) => types.iter().map(|kind| typed(kind, members, at, report)).collect(),
+        None if members.contains_key("properties") => Ok(vec![typed("object", members, at, report)?]),
+        None if members.contains_key("items") => Ok(vec![typed("array", members, at, report)?]),
+        None if members.contains_key("pattern") => Ok(vec![typed("string", members, at, report)?]),
+        None => Ok(vec![Shape::Any]),
+    }
+}
+
+/// Keywords beside one that says it all.
+fn alone(members: &Map<String, Value>, keyword: &str, at: &str, report: &mut Report) -> Result<()> {
+    for other in members.keys().filter(|other| !matches!(other.as_str(), "type") && *other != keyword) {
+        report.refuse(at, other, &format!("cannot be enforced beside {keyword} in this model's way to write arguments"))?;
+    }
+    Ok(())
+}
+
+fn types(members: &Map<String, Value>) -> Option<Vec<&str>> {
+    match members.get("type")? {
+        Value::Array(names) => Some(names.iter().filter_map(Value::as_str).collect()),
+        name => name.as_str().map(|name| vec![name]),
+    }
+}
+
+fn has_type(types: &[&str], value: &Value) -> bool {
+    let integer = value.as_number().is_some_and(|number| number.is_i64() || number.is_u64());
+    types.contains(&kind(value)) || (integer && types.contains(&"integer"))
+}
+
+fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report) -> Result<Shape> {
+    let count = |keyword: &str| members.get(keyword).and_then(Value::as_u64);
+    Ok(match kind {
+        "null" => Shape::Null,
+        "boolean" => Shape::Boolean,
+        "string" => {
+            let mut text = Text { pattern: None, least: count("minLength").unwrap_or(0), most: count("maxLength") };
+            for (keyword, count) in [("minLength", Some(text.least)), ("maxLength", text.most)] {
+                if count.is_some_and(|count| count > MAX_COUNTED) {
+                    report.refuse(at, keyword, &format!("more than {MAX_COUNTED} characters cannot be counted"))?;
+                    (text.least, text.most) = (0, text.most.filter(|most| *most <= MAX_COUNTED));
+                }
+            }
+            if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
+                match super::pattern::whole(pattern) {
+                    Ok(pattern) => text.pattern = Some(pattern),
+                    Err(reason) => report.refuse(at, "pattern", reason)?,
+                }
+            }
+            if let Some(format) = members.get("format").and_then(Value::as_str) {
+                match (format_pattern(format), &text.pattern) {
+                    (Some(pattern), None) => text.pattern = Some(pattern),
+                    _ => report.refuse(at, "format", "cannot be enforced in this model's way to write arguments")?,
+                }
+            }
+            Shape::Text(text)
+        }
+        "array" => {
+            let items = members.get("prefixItems").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            let most = count("maxItems").map(|most| most as usize);
+            let first = items.iter().take(most.unwrap_or(usize::MAX)).enumerate();
+            let first: Vec<_> = first.map(|(index, item)| (format!("{at}/prefixItems/{index}"), item.clone())).collect();
+            let rest = match members.get("items") {
+                Some(Value::Bool(false)) => None,
+                Some(schema) => Some((format!("{at}/items"), schema.clone())),
+                None => Some((at.to_owned(), Value::Bool(true))),
+            };
+            Shape::Array(Array {
+                first,
+                rest,
+                least: count("minItems").unwrap_or(0) as usize,
+                most,
+                schema: of_type(members, kind),
+            })
+        }
+        "object" => Shape::Object(object(members, at)),
+        // The bounds of a number, and nothing else.
+        _ => {
+            let of_numbers = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+            let bounds = members.iter().filter(|(keyword, _)| of_numbers.contains(&keyword.as_str()));
+            let mut schema = Map::from_iter([("type".to_owned(), Value::from(kind))]);
+            schema.extend(bounds.map(|(keyword, value)| (keyword.clone(), value.clone())));
+            Shape::Number(Value::Object(schema))
+        }
+    })
+}
+
+fn object(members: &Map<String, Value>, at: &str) -> Object {
+    let required = members.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let is_required = |name: &str| required.iter().any(|required| required == name);
+    let listed = members.get("properties").and_then(Value::as_object);
+    let mut properties: Vec<_> = listed
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| Property {
+            name: name.clone(),
+            pointer: format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1")),
+            schema: schema.clone(),
+            required: is_required(name),
+        })
+        .collect();
+    // What is required must be written, listed or not.
+    let others = match members.get("additionalProperties") {
+        Some(schema) => (format!("{at}/additionalProperties"), schema.clone()),
+        None => (at.to_owned(), Value::Bool(true)),
+    };
+    for name in required.iter().filter_map(Value::as_str) {
+        if !properties.iter().any(|property| property.name == name) {
+            let (pointer, schema) = others.clone();
+            properties.push(Property { name: name.to_owned(), pointer, schema, required: true });
+        }
+    }
+    let free = properties.is_empty() && others.1 != Value::Bool(false);
+    Object { properties, others: free.then_some(others), schema: of_type(members, "object") }
+}
+
+fn of_type(members: &Map<String, Value>, kind: &str) -> Value {
+    let mut schema = members.clone();
+    schema.insert("type".into(), kind.into());
+    Value::Object(schema)
+}
+
+/// Formats that are simple expressions.
+fn format_pattern(format: &str) -> Option<String> {
+    const DATE: &str =
+        "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-9]))";
+    const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+    match format {
+        "date" => Some(DATE.to_owned()),
+        "time" => Some(TIME.to_owned()),
+        "date-time" => Some(format!("{DATE}T{TIME}")),
+        "uuid" => Some("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}".to_owned()),
+        _ => None,
+    }
+}

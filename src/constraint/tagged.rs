@@ -1,0 +1,166 @@
+//! Arguments with one element a parameter: strings as they are, other values as JSON.
+
+use serde_json::{Value, json};
+
+use super::lark::{Lark, Piece};
+use super::members::{self, Member};
+use super::raw;
+use super::schema::{Checked, Report};
+use super::shape::{Object, Shape, Text, shapes};
+use crate::error::Result;
+use crate::output::format::{KindForm, Tagged};
+
+/// Why a union is refused.
+pub(super) const MIXED: &str =
+    "strings with a schema of their own beside other types cannot be enforced in this model's way to write arguments";
+
+/// The rule for arguments and what follows them.
+pub(super) fn arguments(
+    lark: &mut Lark,
+    form: &Tagged,
+    object: &Object,
+    checked: &Checked,
+    report: &mut Report,
+    tail: &[Piece],
+) -> Result<Piece> {
+    let mut all = Vec::new();
+    for property in &object.properties {
+        if property.name.contains(['>', '<', '"', '\n']) {
+            report.refuse(&property.pointer, "", "its name cannot be written in this model's way to write arguments")?;
+            continue;
+        }
+        let head = format!("{}{}{}", form.open, property.name, form.after_key);
+        let values = values(lark, form, &property.schema, &property.pointer, checked, report)?;
+        if values.is_empty() && property.required {
+            return Err(report.error(&property.pointer, "", "no value is possible"));
+        }
+        let head = lark.pieces(&head);
+        let ways = values.into_iter().map(|value| [head.clone(), value].concat()).collect();
+        all.push(Member { ways, required: property.required });
+    }
+    let separator = lark.pieces(&form.separator);
+    Ok(members::rule(lark, &all, true, &separator, tail))
+}
+
+/// The ways a value can be written, its closing tag included.
+fn values(
+    lark: &mut Lark,
+    form: &Tagged,
+    schema: &Value,
+    at: &str,
+    checked: &Checked,
+    report: &mut Report,
+) -> Result<Vec<Vec<Piece>>> {
+    let mut texts: Vec<Vec<Piece>> = Vec::new();
+    let mut others: Vec<Shape> = Vec::new();
+    let mut all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
+    if let (Some(shapes), None) = (&mut all, &form.kind) {
+        match raw::mixed(shapes) {
+            Ok(None) => {}
+            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, &form.close, &form.close)]),
+            Err(()) => {
+                report.refuse(at, "type", MIXED)?;
+                *shapes = vec![Shape::Text(Text::default())];
+            }
+        }
+    }
+    for shape in all.iter().flatten() {
+        match shape {
+            Shape::Text(text) => texts.push(raw::text(lark, text, &form.close)),
+            Shape::Exactly(Value::String(text)) => texts.extend(raw::exactly(lark, text, &form.close)),
+            Shape::Any => {
+                texts.push(raw::text(lark, &Text::default(), &form.close));
+                others.extend(anything());
+            }
+            other => others.push(other.clone()),
+        }
+    }
+    let free = |shape: &Shape| matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free());
+    let free = all.iter().flatten().any(free);
+    let close = lark.pieces(&form.close);
+    let Some(kind) = &form.kind else {
+        // Free text is everything already.
+        if !free {
+            let json = others_json(schema, all.is_some(), &others, checked);
+            texts.extend(json.map(|json| [vec![lark.json(&json)], close].concat()));
+        }
+        return Ok(texts);
+    };
+    let after = kind.after.as_ref();
+    let marked = |lark: &Lark, kind: &str, value: Vec<Piece>| [lark.pieces(&format!("{kind}{after}")), value].concat();
+    let string = match kind.form {
+        KindForm::IsString => "true",
+        KindForm::TypeName => "string",
+    };
+    let mut ways: Vec<_> = texts.into_iter().map(|text| marked(lark, string, text)).collect();
+    match kind.form {
+        KindForm::IsString => {
+            if let Some(json) = others_json(schema, all.is_some(), &others, checked) {
+                let value = [vec![lark.json(&json)], close].concat();
+                ways.push(marked(lark, "false", value));
+            }
+        }
+        KindForm::TypeName => {
+            let others = if all.is_some() { others } else { resolved(schema, at, checked, report)? };
+            for name in ["number", "boolean", "object", "array", "null"] {
+                let of_kind: Vec<_> = others.iter().filter(|shape| shape.kind() == Some(name)).cloned().collect();
+                if let Some(json) = others_json(schema, true, &of_kind, checked) {
+                    let value = [vec![lark.json(&json)], close.clone()].concat();
+                    ways.push(marked(lark, name, value));
+                }
+            }
+        }
+    }
+    Ok(ways)
+}
+
+/// The schema of what is no string; None where there is nothing.
+fn others_json(schema: &Value, by_shape: bool, others: &[Shape], checked: &Checked) -> Option<Value> {
+    match (by_shape, others) {
+        (false, _) => Some(checked.json_of(schema)),
+        (true, []) => None,
+        (true, [one]) => Some(checked.json_of(&one.schema())),
+        (true, many) => {
+            let schemas: Vec<_> = many.iter().map(Shape::schema).collect();
+            Some(checked.json_of(&json!({ "anyOf": schemas })))
+        }
+    }
+}
+
+/// Everything that is no string.
+fn anything() -> Vec<Shape> {
+    let open = |kind: &str| Shape::Number(json!({ "type": kind }));
+    let any = |kind: &str| json!({ "type": kind });
+    let array = super::shape::Array { first: Vec::new(), rest: None, least: 0, most: None, schema: any("array") };
+    let object = Object { properties: Vec::new(), others: None, schema: any("object") };
+    vec![Shape::Null, Shape::Boolean, open("number"), Shape::Array(array), Shape::Object(object)]
+}
+
+/// Whether no string obeys the schema by its type alone: then all of it is JSON.
+fn is_json(schema: &Value) -> bool {
+    match &schema["type"] {
+        Value::String(name) => name != "string",
+        Value::Array(names) => !names.iter().any(|name| name == "string"),
+        _ => false,
+    }
+}
+
+/// Shapes, with what they refer to in place of references.
+fn resolved(schema: &Value, at: &str, checked: &Checked, report: &mut Report) -> Result<Vec<Shape>> {
+    let mut done = Vec::new();
+    let mut seen = Vec::new();
+    let mut open = shapes(schema, at, checked, report)?;
+    while let Some(shape) = open.pop() {
+        let Shape::Refers(index) = shape else {
+            done.push(shape);
+            continue;
+        };
+        if !seen.contains(&index) {
+            seen.push(index);
+            let (pointer, target) = &checked.targets[index];
+            open.extend(shapes(target, pointer, checked, report)?);
+        }
+    }
+    done.reverse();
+    Ok(done)
+}

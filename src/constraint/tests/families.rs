@@ -1,0 +1,427 @@
+//! Families: what must pass, and where the rest is refused.
+
+use super::*;
+
+pub(in crate::constraint) fn auto(format: Format) -> Case {
+    Case::new(format, ToolChoice::Auto)
+}
+
+pub(in crate::constraint) fn required(format: Format) -> Case {
+    Case::new(format, ToolChoice::Required)
+}
+
+pub(in crate::constraint) fn hermes() -> Format {
+    let call = vec![
+        text("<tool_call>\n{\"name\": \""),
+        Part::Name,
+        text("\", \"arguments\": "),
+        Part::Arguments(Encoding::Json),
+        text("}\n</tool_call>"),
+    ];
+    thinking(format("", call, "\n", ""), "<think>", "</think>")
+}
+
+#[test]
+fn hermes_forced() {
+    let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let other =
+        "<tool_call>\n{\"name\": \"get_all\", \"arguments\": {\"o\": {\"k\": [true, false]}, \"e\": \"xy\"}}\n</tool_call>";
+    required(hermes())
+        .accepts(one)
+        .accepts(&format!("\n\n{one}\n{other}"))
+        .accepts(&format!("<think>\nwhy <tool_call> not\n</think>\n\n{other}"))
+        .refuses("¦Hello")
+        .refuses("<tool_call>\n{\"name\": \"get\", \"arguments\": {¦}}")
+        .refuses("<tool_call>\n{\"name\": \"get¦x")
+        .refuses("<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": ¦\"1\"}}")
+        .refuses("<think>only thoughts¦")
+        .refuses(&format!("{one}¦Hello"))
+        .refuses("¦<|eos|>");
+    let mut single = required(hermes());
+    single.parallel = false;
+    single.accepts(one).refuses(&format!("{one}¦\n{one}"));
+    let named = Case::new(hermes(), ToolChoice::Function("get_all".into()));
+    named.accepts(other).refuses("<tool_call>\n{\"name\": \"get¦\", \"arguments\": {\"a\": 1}}");
+    let mut open = required(hermes());
+    open.reasoning_open = true;
+    open.accepts(&format!("so {one}</think>\n\n{one}")).refuses(&format!("so {one}¦"));
+}
+
+#[test]
+fn hermes_auto() {
+    let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    auto(hermes())
+        .accepts("")
+        .accepts("Hello <tool_cal> and </tool_call>")
+        .accepts(&format!("Hello\n{one}"))
+        .accepts(&format!("{one}\n{one}"))
+        .accepts("<think>a <tool_call> b")
+        .accepts(&format!("<think>a <tool_call> b</think>\n\n{one}"))
+        .accepts("{\"name\": \"get\"}")
+        .refuses("Hello <tool_call>¦x")
+        .refuses("Hello <tool_call>\n¦<")
+        .refuses("<think>a</think>b<tool_call>¦ ")
+        .refuses(&format!("{one}¦ and more"));
+    // Any token that ends a generation may end text, and none of them a call that is not whole.
+    let ends = [256, 257];
+    for end in ends {
+        let mut constraint = auto(hermes()).compile();
+        for token in "Hi".bytes().map(i32::from) {
+            constraint.accept(token).unwrap();
+        }
+        assert!(constraint.validate(end).unwrap() && constraint.mask().unwrap().is_allowed(end as u32), "{end}");
+        constraint.accept(end).unwrap();
+        assert!(constraint.is_finished());
+        let mut constraint = auto(hermes()).compile();
+        for token in "<tool_call>".bytes().map(i32::from) {
+            constraint.accept(token).unwrap();
+        }
+        assert!(!constraint.validate(end).unwrap() && !constraint.mask().unwrap().is_allowed(end as u32), "{end}");
+    }
+    // The token that completes the marker and goes on is refused as a whole.
+    let case = auto(hermes());
+    let mut constraint = case.compile();
+    for token in [i32::from(b'h'), i32::from(b'i')] {
+        constraint.accept(token).unwrap();
+    }
+    let carrying = (256 + CONTROL.len() + 2) as i32;
+    assert_eq!(WORDS[2], "l<tool_call>x");
+    assert!(!constraint.validate(carrying).unwrap());
+    assert!(constraint.validate(carrying - 2).unwrap());
+}
+
+#[test]
+fn mistral_array() {
+    let call = vec![
+        text("{\"name\": \""),
+        Part::Name,
+        text("\", \"arguments\": "),
+        Part::Arguments(Encoding::Json),
+        text(", \"id\": \""),
+        Part::Id(IdForm::Alphanumeric(9)),
+        text("\"}"),
+    ];
+    let format = format("[TOOL_CALLS][", call, ", ", "]");
+    auto(format.clone())
+        .accepts("Text [TOOL_ without")
+        .accepts("Hi[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"123456789\"}]")
+        .refuses("[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"12345678¦\"}]");
+    required(format).accepts(
+        "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"000000001\"}, \
+         {\"name\": \"get\", \"arguments\": {\"a\": 1, \"s\": \"\"}, \"id\": \"000000002\"}]",
+    );
+}
+
+#[test]
+fn mistral_id() {
+    let call = vec![
+        text("[TOOL_CALLS]"),
+        Part::Name,
+        text("[CALL_ID]"),
+        Part::Id(IdForm::Alphanumeric(9)),
+        text("[ARGS]"),
+        Part::Arguments(Encoding::Json),
+    ];
+    let case = auto(format("", call, "", ""));
+    let one = "[TOOL_CALLS]get[CALL_ID]abcdefghi[ARGS]{\"a\": 1}";
+    case.accepts(one).accepts(&format!("x{one}{one}")).refuses("[TOOL_CALLS]get¦[ARGS]").refuses("[TOOL_CALLS]¦put");
+}
+
+#[test]
+fn deepseek_r1() {
+    let call = vec![
+        text("<｜tool▁call▁begin｜>function<｜tool▁sep｜>"),
+        Part::Name,
+        text("\n```json\n"),
+        Part::Arguments(Encoding::Json),
+        text("\n```<｜tool▁call▁end｜>"),
+    ];
+    let format = thinking(format("<｜tool▁calls▁begin｜>", call, "\n", "<｜tool▁calls▁end｜>"), "<think>", "</think>");
+    let one = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>";
+    let mut case = auto(format);
+    case.reasoning_open = true;
+    case.accepts(&format!("R</think>T<｜tool▁calls▁begin｜>{one}\n{one}<｜tool▁calls▁end｜>"))
+        .accepts("R</think>T")
+        .refuses("R¦<｜tool▁calls▁begin｜>");
+}
+
+pub(in crate::constraint) fn tagged(
+    open: &'static str,
+    after_key: &'static str,
+    close: &'static str,
+    separator: &'static str,
+) -> Encoding {
+    Encoding::Tagged(Tagged {
+        open: open.into(),
+        after_key: after_key.into(),
+        kind: None,
+        close: close.into(),
+        separator: separator.into(),
+    })
+}
+
+#[test]
+fn dsml() {
+    let encoding = Encoding::Tagged(Tagged {
+        open: "<｜DSML｜parameter name=\"".into(),
+        after_key: "\" string=\"".into(),
+        kind: Some(Kind { form: KindForm::IsString, after: "\">".into() }),
+        close: "</｜DSML｜parameter>\n".into(),
+        separator: "".into(),
+    });
+    let call =
+        vec![text("<｜DSML｜invoke name=\""), Part::Name, text("\">\n"), Part::Arguments(encoding), text("</｜DSML｜invoke>")];
+    let case = auto(format("<｜DSML｜function_calls>\n", call, "\n", "\n</｜DSML｜function_calls>"));
+    let one = "<｜DSML｜invoke name=\"get\">\n<｜DSML｜parameter name=\"s\" string=\"true\">hi </a>\n</｜DSML｜parameter>\n\
+               <｜DSML｜parameter name=\"a\" string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>";
+    let other = "<｜DSML｜invoke name=\"get_all\">\n\
+                 <｜DSML｜parameter name=\"o\" string=\"false\">{\"k\": []}</｜DSML｜parameter>\n\
+                 <｜DSML｜parameter name=\"e\" string=\"true\">xy</｜DSML｜parameter>\n</｜DSML｜invoke>";
+    case.accepts(&format!("T\n\n<｜DSML｜function_calls>\n{one}\n</｜DSML｜function_calls>"))
+        .accepts(&format!("<｜DSML｜function_calls>\n{one}\n{other}\n</｜DSML｜function_calls>"))
+        .refuses("<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get\">\n<｜DSML｜parameter name=\"a\" string=\"¦true")
+        .refuses("<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get\">\n<¦/｜DSML｜invoke>");
+}
+
+pub(in crate::constraint) fn qwen_xml() -> Format {
+    let call = vec![
+        text("<tool_call>\n<function="),
+        Part::Name,
+        text(">\n"),
+        Part::Arguments(tagged("<parameter=", ">\n", "\n</parameter>\n", "")),
+        text("</function>\n</tool_call>"),
+    ];
+    thinking(format("", call, "\n", ""), "<think>", "</think>")
+}
+
+#[test]
+fn qwen_coder() {
+    let one = "<tool_call>\n<function=get>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>";
+    let both = "<tool_call>\n<function=get>\n<parameter=s>\nprint(\"</param>\")\n\n</parameter>\n<parameter=a>\n-12\n</parameter>\n\
+                </function>\n</tool_call>";
+    let all = "<tool_call>\n<function=get_all>\n<parameter=o>\n{\"k\": [true]}\n</parameter>\n<parameter=e>\nnull\n</parameter>\n\
+               </function>\n</tool_call>";
+    required(qwen_xml())
+        .accepts(one)
+        .accepts(&format!("{both}\n{all}\n{one}"))
+        .refuses("<tool_call>\n<function=get>\n<¦/function>")
+        .refuses("<tool_call>\n<function=get>\n<parameter=a>\n¦x")
+        .refuses("<tool_call>\n<function=get>\n<parameter=¦b")
+        .refuses("<tool_call>\n<function=get>\n<parameter=s>\nx</parameter¦>")
+        .refuses("<tool_call>\n<function=get>\n<parameter=a>\n1\n</parameter>\n<parameter=¦a");
+    let mut case = auto(qwen_xml());
+    let reasoning = case.format.reasoning.as_mut().unwrap();
+    reasoning.ends_at_call = true;
+    case.reasoning_open = true;
+    case.accepts(&format!("R\n{one}")).accepts(&format!("R</think>\n\nT\n\n{one}")).accepts("R").refuses("R<tool_call>¦ ");
+}
+
+#[test]
+fn text_schemas_in_tags() {
+    let mut case = required(qwen_xml());
+    case.tools = vec![tool(
+        "f",
+        json!({"properties": {"p": {"type": "string", "pattern": "^[a-z]{2,3}$"}, "m": {"type": "string", "maxLength": 3},
+                              "d": {"type": "string", "format": "date"}, "u": {"type": ["string", "integer"], "minLength": 5},
+                              "n": {"anyOf": [{"type": "string", "pattern": "^[0-9]x+$"}, {"type": "null"}, {"type": "number"}]},
+                              "any": {}}}),
+    )];
+    let call = |name: &str, value: &str| {
+        format!("<tool_call>\n<function=f>\n<parameter={name}>\n{value}\n</parameter>\n</function>\n</tool_call>")
+    };
+    case.accepts(&call("p", "abc"))
+        .accepts(&call("m", "é\n"))
+        .accepts(&call("d", "2024-02-29"))
+        .accepts(&call("u", "17"))
+        .accepts(&call("u", "seventeen"))
+        .accepts(&call("n", "1xx"))
+        .accepts(&call("n", "1.5"))
+        .accepts(&call("n", "null"))
+        .refuses(&call("n", "nul¦"))
+        .accepts(&call("any", "what\never"))
+        .refuses(&call("p", "abc¦d"))
+        .refuses(&call("p", "a¦"))
+        .refuses(&call("m", "abc¦d"))
+        .refuses(&call("d", "2024-02-¦30"));
+}
+
+#[test]
+fn glm() {
+    let call = vec![
+        text("<tool_call>"),
+        Part::Name,
+        text("\n"),
+        Part::Arguments(tagged("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "")),
+        text("</tool_call>"),
+    ];
+    required(format("", call, "\n", ""))
+        .accepts("<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>")
+        .accepts("<tool_call>get\n<arg_key>s</arg_key>\n<arg_value>a b</arg_value>\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>")
+        .refuses("<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>1¦.5");
+}
+
+pub(in crate::constraint) fn gemma4() -> Format {
+    let call = vec![
+        text("<|tool_call>call:"),
+        Part::Name,
+        Part::Arguments(Encoding::Pairs { quote: "<|\"|>".into() }),
+        text("<tool_call|>"),
+    ];
+    format("", call, "", "")
+}
+
+#[test]
+fn pairs() {
+    let one = "<|tool_call>call:get{a:1,s:<|\"|>x \"y\" \n<|\"|>}<tool_call|>";
+    auto(gemma4())
+        .accepts("no call")
+        .accepts(&format!("T{one}<|tool_call>call:get_all{{o:{{k:[true,false]}},e:<|\"|>xy<|\"|>}}<tool_call|>"))
+        .accepts("<|tool_call>call:get_all{o:{k:[]},e:null}<tool_call|>")
+        .refuses("<|tool_call>call:get¦ {")
+        .refuses("<|tool_call>call:get{¦s")
+        .refuses("<|tool_call>call:get{a:1,s:¦x");
+}
+
+#[test]
+fn pairs_of_anything() {
+    let mut case = required(gemma4());
+    case.tools = vec![tool(
+        "f",
+        json!({"type": "object", "required": ["t"], "$defs": {"n": {"type": "object", "properties": {"v": {"type": "number", "minimum": 0},
+               "next": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "required": ["v"]}},
+               "properties": {"t": {"$ref": "#/$defs/n"}, "x": {}, "m": {"type": "object"},
+                              "l": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}}}}),
+    )];
+    case.accepts("<|tool_call>call:f{t:{v:1.5,next:{v:2,next:null}},x:[1.5e10,{b:<|\"|>c<|\"|>}],m:{q:true}}<tool_call|>")
+        .accepts("<|tool_call>call:f{t:{v:0},l:[<|\"|><|\"|>,<|\"|>b<|\"|>]}<tool_call|>")
+        .refuses("<|tool_call>call:f{t:{v:¦-1}}")
+        .refuses("<|tool_call>call:f{t:{v:0},l:[¦]}");
+}
+
+#[test]
+fn lfm2() {
+    let call = vec![Part::Name, text("("), Part::Arguments(Encoding::Python), text(")")];
+    let marked = format("<|tool_call_start|>[", call.clone(), ", ", "]<|tool_call_end|>");
+    auto(marked)
+        .accepts("[get(a=1)] is text")
+        .accepts("<|tool_call_start|>[get(a=1, s='it\\'s'), get_all(o={'k': [True, False]}, e='xy')]<|tool_call_end|>")
+        .accepts("<|tool_call_start|>[get(a=1, s=\"it's\")]<|tool_call_end|>")
+        .accepts("<|tool_call_start|>[get_all(o={'k': []}, e=None)]<|tool_call_end|>")
+        .refuses("<|tool_call_start|>[get(a=1, s='x\\¦q")
+        .refuses("<|tool_call_start|>[get(a=¦True")
+        .refuses("<|tool_call_start|>[get(¦)");
+    // Without markers only what begins like a call of a given tool is one.
+    auto(format("[", call, ", ", "]"))
+        .accepts("[1, 2]")
+        .accepts("[getter(b)]")
+        .accepts("Well, [get(x)]")
+        .accepts("[get(a=1)]")
+        .refuses("[get(¦x)]");
+}
+
+#[test]
+fn apertus() {
+    let call = vec![text("{\""), Part::Name, text("\": "), Part::Arguments(Encoding::Json), text("}")];
+    required(format("<|tools_prefix|>[", call, ", ", "]<|tools_suffix|>"))
+        .accepts("<|tools_prefix|>[{\"get\": {\"a\": 1}}, {\"get_all\": {\"o\": {\"k\": []}}}]<|tools_suffix|>")
+        .refuses("<|tools_prefix|>[{\"get\": {\"a\": 1}}¦<|tools_suffix|>");
+}
+
+#[test]
+fn cohere() {
+    let call = vec![
+        text("\n    {\"tool_call_id\": \""),
+        Part::Id(IdForm::Index(0)),
+        text("\", \"tool_name\": \""),
+        Part::Name,
+        text("\", \"parameters\": "),
+        Part::Arguments(Encoding::Json),
+        text("}"),
+    ];
+    let mut format =
+        thinking(format("<|START_ACTION|>[", call, ",", "\n]<|END_ACTION|>"), "<|START_THINKING|>", "<|END_THINKING|>");
+    format.wrappers = vec![Wrapper { open: "<|START_RESPONSE|>".into(), close: "<|END_RESPONSE|>".into() }];
+    let entry =
+        |id: usize| format!("\n    {{\"tool_call_id\": \"{id}\", \"tool_name\": \"get\", \"parameters\": {{\"a\": 1}}}}");
+    let (first, second) = (entry(0), entry(1));
+    let entries = (0..13).map(entry).collect::<Vec<_>>().join(",");
+    auto(format.clone())
+        .accepts("<|START_RESPONSE|>Hello<|END_RESPONSE|>")
+        .accepts("Hello")
+        .accepts(&format!("<|START_THINKING|>R<|END_THINKING|><|START_ACTION|>[{first},{second}\n]<|END_ACTION|>"))
+        .refuses("<|START_THINKING|>R¦<|START_ACTION|>")
+        .refuses(&format!("<|START_ACTION|>[{first},\n    {{\"tool_call_id\": \"¦0\""));
+    required(format)
+        .accepts(&format!("<|START_ACTION|>[{entries}\n]<|END_ACTION|>"))
+        .accepts(&format!("<|START_THINKING|>R<|END_THINKING|><|START_ACTION|>[{first}\n]<|END_ACTION|>"))
+        .refuses("¦<|START_RESPONSE|>");
+}
+
+#[test]
+fn kimi_k2() {
+    let call = vec![
+        text("<|tool_call_begin|>"),
+        Part::Id(IdForm::Named { prefix: "functions.".into(), infix: ":".into() }),
+        text("<|tool_call_argument_begin|>"),
+        Part::Arguments(Encoding::Json),
+        text("<|tool_call_end|>"),
+    ];
+    auto(format("<|tool_calls_section_begin|>", call, "", "<|tool_calls_section_end|>"))
+        .accepts(
+            "T<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|>\
+             <|tool_call_begin|>functions.get_all:1<|tool_call_argument_begin|>{\"o\": {\"k\": []}}<|tool_call_end|>\
+             <|tool_calls_section_end|>",
+        )
+        .refuses("<|tool_calls_section_begin|><|tool_call_begin|>functions.get:¦1");
+}
+
+pub(in crate::constraint) fn minimax_m3() -> Format {
+    let call = vec![
+        text("]<]minimax[>[<invoke name=\""),
+        Part::Name,
+        text("\">"),
+        Part::Arguments(Encoding::Elements { prefix: "]<]minimax[>[".into(), item: "item".into() }),
+        text("]<]minimax[>[</invoke>\n"),
+    ];
+    format("]<]minimax[>[<tool_call>\n", call, "", "]<]minimax[>[</tool_call>")
+}
+
+#[test]
+fn elements() {
+    const P: &str = "]<]minimax[>[";
+    let one = format!("{P}<invoke name=\"get\">{P}<a>1{P}</a>{P}<s>x]<] y{P}</s>{P}</invoke>\n");
+    let all = format!(
+        "{P}<invoke name=\"get_all\">{P}<o>{P}<k>{P}<item>true{P}</item>{P}<item>false{P}</item>{P}</k>{P}</o>{P}<e>xy{P}</e>{P}</invoke>\n"
+    );
+    auto(minimax_m3())
+        .accepts(&format!("T{P}<tool_call>\n{one}{all}{P}</tool_call>"))
+        .accepts("T ]<]mini")
+        .refuses(&format!("{P}<tool_call>\n{P}<invoke name=\"get\">{P}<¦s>"))
+        .refuses(&format!("{P}<tool_call>\n{P}<invoke name=\"get\">{P}<a>¦x"));
+}
+
+#[test]
+fn json_text() {
+    let call = vec![
+        text("<c>{\"name\": \""),
+        Part::Name,
+        text("\", \"arguments\": "),
+        Part::Arguments(Encoding::JsonText),
+        text("}</c>"),
+    ];
+    required(format("", call, "\n", ""))
+        .accepts(r#"<c>{"name": "get", "arguments": "{\"a\": 1, \"s\": \"q\\\"\\n\\\\\"}"}</c>"#)
+        .refuses(r#"<c>{"name": "get", "arguments": "{\"a\": ¦\"x"#);
+}
+
+#[test]
+fn bare_json() {
+    let call =
+        vec![text("{\"name\": \""), Part::Name, text("\", \"parameters\": "), Part::Arguments(Encoding::Json), text("}")];
+    auto(format("", call, "", ""))
+        .accepts("{\"name\": \"Bob\"}")
+        .accepts("{\"name\": \"get\", \"age\": 3}")
+        .accepts("{\"name\": \"get\", \"parameters\": {\"a\": 1}}")
+        .accepts("I think {\"name\": \"get\", \"parameters\": {}}")
+        .refuses("{\"name\": \"get\", \"parameters\": {¦}}");
+}

@@ -1,0 +1,213 @@
+//! Schemas that cannot be enforced: named before anything is generated, and dropped where that is the policy.
+
+use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
+use super::*;
+
+/// Strict: this message. Relaxed: exactly this keyword is dropped, and the rest compiles.
+#[track_caller]
+fn check(format: Format, schema: Value, expected: &str, keyword: &str) {
+    let mut case = Case::new(format, ToolChoice::Required);
+    case.tools = vec![two_tools().remove(0), tool("f", schema)];
+    let error = case.build().expect_err("strict");
+    assert_eq!(error.code(), Code::SchemaUnsupported);
+    assert_eq!(error.message(), format!("tools[1].function.parameters (f): {expected}"));
+    case.choice = ToolChoice::Auto;
+    let relaxed = case.build().unwrap().relaxed;
+    let dropped: Vec<_> = relaxed.iter().map(|relaxed| (relaxed.tool.as_deref(), relaxed.keyword.as_str())).collect();
+    assert_eq!(dropped, [(Some("f"), keyword)]);
+    case.compile();
+    case.tools[1]["function"]["strict"] = true.into();
+    assert_eq!(case.build().expect_err("a strict tool").message(), error.message());
+}
+
+fn property(schema: Value) -> Value {
+    json!({"type": "object", "properties": {"a": schema}})
+}
+
+#[test]
+fn keywords() {
+    let json = |schema: Value, path: &str, reason: &str, keyword: &str| {
+        check(hermes(), property(schema), &format!("/properties/a{path}: {reason}"), keyword);
+    };
+    const NEVER: &str = "keyword cannot be enforced";
+    for keyword in ["not", "contains", "propertyNames", "unevaluatedProperties", "if"] {
+        json(json!({ keyword: {"type": "string"} }), &format!("/{keyword}"), NEVER, keyword);
+    }
+    json(json!({"uniqueItems": true, "type": "array"}), "/uniqueItems", NEVER, "uniqueItems");
+    json(json!({"dependentRequired": {"a": ["b"]}}), "/dependentRequired", NEVER, "dependentRequired");
+    json(json!({"type": "any"}), "/type", "is no type of JSON", "type");
+    json(json!({"enum": []}), "/enum", "it has no values", "enum");
+    json(json!({"type": "string", "format": "colour"}), "/format", "is no known format", "format");
+    json(json!({"type": "string", "pattern": "(?=a)b"}), "/pattern", "it looks around", "pattern");
+    json(json!({"type": "string", "pattern": "\\bfoo"}), "/pattern", "it has a word boundary", "pattern");
+    json(json!({"type": "string", "pattern": "(a)\\1"}), "/pattern", "it has a back-reference", "pattern");
+    json(json!({"$ref": "https://example.com/a"}), "/$ref", "refers to another document", "$ref");
+    json(json!({"$ref": "#/$defs/none"}), "/$ref", "refers to nothing", "$ref");
+    json(json!({"$ref": "#anchor"}), "/$ref", "refers to an anchor; only `#/…` is followed", "$ref");
+    json(json!({"minLength": 3, "maxLength": 2}), "/maxLength", "no value is large enough and small enough", "maxLength");
+    json(json!({"oneOf": [{"minimum": 1}, {"maximum": 2}]}), "/oneOf", "its alternatives may overlap", "oneOf");
+    let counted = "cannot be enforced where a listed property is optional";
+    json(json!({"minProperties": 1, "properties": {"x": {}}}), "/minProperties", counted, "minProperties");
+    let missing = json!({"properties": {"x": false}, "required": ["x"]});
+    json(missing, "/required", "a required property is not allowed", "required");
+}
+
+#[test]
+fn references_without_end() {
+    let endless = "refers to itself, and no value of it can end";
+    let schema = json!({"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}});
+    check(hermes(), schema, &format!("/$defs/a: {endless}"), "");
+    let schema = json!({"properties": {"a": {"$ref": "#/$defs/a"}},
+                        "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}, "required": ["b"], "type": "object"}}});
+    check(hermes(), schema, &format!("/$defs/a: {endless}"), "");
+}
+
+#[test]
+fn size() {
+    let deep = (0..200).fold(json!({}), |inner, _| json!({"properties": {"a": inner}}));
+    check(hermes(), deep, "/: is nested too deeply", "");
+    let large = json!({"properties": {"a": {"enum": (0..30_000).collect::<Vec<_>>()}}});
+    check(hermes(), large, "/: is too large", "");
+    let mut case = Case::new(hermes(), ToolChoice::Required);
+    case.tools = vec![tool("f", json!({"type": "string"}))];
+    let expected = "tools[0].function.parameters (f): /type: arguments are an object, not \"string\"";
+    assert_eq!(case.build().expect_err("no object").message(), expected);
+}
+
+#[test]
+fn other_encodings() {
+    let other = "cannot be enforced in this model's way to write arguments";
+    let all_of = json!({"allOf": [{"type": "object"}, {"type": "object"}]});
+    check(gemma4(), property(all_of), &format!("/properties/a/allOf: {other}"), "allOf");
+    let anchors = json!({"type": "string", "pattern": "^a|b$"});
+    for format in [gemma4(), qwen_xml(), minimax_m3()] {
+        check(format, property(anchors.clone()), "/properties/a/pattern: an anchor belongs to one alternative", "pattern");
+    }
+    let email = json!({"type": "string", "format": "email"});
+    check(qwen_xml(), property(email), &format!("/properties/a/format: {other}"), "format");
+    let long = json!({"type": "string", "maxLength": 2001});
+    check(qwen_xml(), property(long), "/properties/a/maxLength: more than 2000 characters cannot be counted", "maxLength");
+    let mixed = json!({"type": ["string", "array"], "pattern": "^x$"});
+    check(qwen_xml(), property(mixed), &format!("/properties/a/type: {}", super::super::tagged::MIXED), "type");
+}
+
+/// What the table says can be enforced compiles, and passes its first mask; llguidance is asked about each.
+#[test]
+fn what_is_enforced() {
+    let schemas = [
+        json!({"type": "array", "items": {"$ref": "#"}}),
+        json!({"properties": {"a": {"$ref": "#"}}, "type": "object"}),
+        json!({"properties": {"a~b": {"type": "string"}, "c": {"$ref": "#/properties/a~0b"}}}),
+        json!({"items": [{"type": "string"}], "additionalItems": false, "type": "array"}),
+        json!({"prefixItems": [{"type": "string"}], "items": false, "type": "array"}),
+        json!({"properties": {"a": true, "b": false}}),
+        json!({"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"required": ["a"]}]}),
+        json!({"oneOf": [{"type": "string"}, {"type": "integer"}, {"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"]},
+               {"type": "object", "properties": {"k": {"const": 2}}, "required": ["k"]}]}),
+        json!({"type": "string", "pattern": "a|\\d+", "maxLength": 100000}),
+        json!({"type": "number", "exclusiveMinimum": 0, "maximum": 10.5, "multipleOf": 0.5}),
+        json!({"type": "object", "patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": false}),
+        json!({"type": "object", "minProperties": 1, "maxProperties": 3}),
+        json!({"type": "string", "format": "uuid", "x-mine": 1, "nullable": true, "title": "t", "default": 3}),
+        json!({"enum": (0..5000).collect::<Vec<_>>()}),
+        json!({"type": "integer", "format": "int32"}),
+        json!(true),
+    ];
+    for schema in schemas {
+        let mut case = Case::new(hermes(), ToolChoice::None);
+        case.response = Some(schema.clone());
+        case.compile();
+        let mut case = Case::new(hermes(), ToolChoice::Required);
+        // References count from the outermost schema.
+        if !schema.to_string().contains("#/") {
+            case.tools = vec![tool("f", json!({"properties": {"a": schema}}))];
+            case.compile();
+        }
+    }
+}
+
+/// The claims behind the table: llguidance itself fails on these, or would let a dead end pass.
+#[test]
+fn what_llguidance_refuses() {
+    let grammars = grammars();
+    let compiles = |schema: Value| grammars.compile(&format!("start: %json {schema}")).is_ok();
+    for keyword in ["not", "contains", "propertyNames", "unevaluatedProperties", "if"] {
+        assert!(!compiles(json!({ keyword: {"type": "string"} })), "{keyword}");
+    }
+    assert!(!compiles(json!({"enum": []})));
+    assert!(!compiles(json!({"type": "any"})));
+    assert!(!compiles(json!({"type": "string", "format": "colour"})));
+    assert!(!compiles(json!({"type": "string", "pattern": "(?=a)b"})));
+    assert!(!compiles(json!({"type": "string", "pattern": "\\bfoo"})));
+    assert!(!compiles(json!({"$ref": "#/$defs/none"})));
+    assert!(!compiles(json!({"$ref": "https://example.com/a"})));
+    assert!(!compiles(json!({"oneOf": [{"type": "string", "minLength": 1}, {"type": "string", "maxLength": 2}]})));
+    assert!(!compiles(json!({"minLength": 3, "maxLength": 2, "type": "string"})));
+    assert!(!compiles(json!({"minProperties": 1, "type": "object", "properties": {"x": {}, "y": {}}})));
+    assert!(!compiles(json!({"properties": {"c": {"$ref": "#/properties/a~0b"}, "a~b": {}}})));
+}
+
+#[test]
+fn what_cannot_be_written() {
+    let mut case = Case::new(hermes(), ToolChoice::Required);
+    case.format.calls = None;
+    let expected = "tool_choice: a call cannot be forced, since how this model writes calls is not known";
+    assert_eq!(case.build().expect_err("no format").message(), expected);
+    case.choice = ToolChoice::Auto;
+    assert_eq!(case.build().unwrap(), Grammar::default());
+    let mut case = Case::new(gemma4(), ToolChoice::Required);
+    case.tools = vec![tool("f", json!({"properties": {"a b": {}}, "required": ["a b"]}))];
+    assert!(case.build().is_err());
+    case.choice = ToolChoice::Auto;
+    case.grammar = Some("start: \"x\"");
+    assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
+}
+
+/// What only llguidance finds is said of the tool at fault; where calls are not forced, the others go on.
+#[test]
+fn what_only_compiling_finds() {
+    let bad = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(unclosed"}}});
+    let mut case = Case::new(hermes(), ToolChoice::Required);
+    case.tools.push(tool("bad", bad.clone()));
+    let error = case.try_compile().err().expect("strict");
+    assert_eq!(error.code(), Code::SchemaUnsupported);
+    assert!(error.message().starts_with("tools[2].function.parameters (bad): cannot be enforced: "), "{}", error.message());
+    case.choice = ToolChoice::Auto;
+    let relaxed = case.try_compile().unwrap().relaxed;
+    assert_eq!(relaxed.iter().map(|relaxed| relaxed.path.as_str()).collect::<Vec<_>>(), ["tools[2].function.parameters: /"]);
+    case.tools.truncate(2);
+    case.response = Some(bad);
+    let error = case.try_compile().err().expect("a schema");
+    assert!(error.message().starts_with("response_format.json_schema.schema: cannot be enforced: "), "{}", error.message());
+    case.response = None;
+    case.choice = ToolChoice::None;
+    case.grammar = Some("start: nothing");
+    let error = case.try_compile().err().expect("a grammar");
+    assert!(error.message().starts_with("grammar: cannot be enforced: "), "{}", error.message());
+}
+
+/// Many tools, each with its own schema.
+#[test]
+fn many_tools() {
+    for format in [hermes(), qwen_xml(), gemma4(), minimax_m3()] {
+        let mut case = Case::new(format, ToolChoice::Auto);
+        let properties = |tool: usize| {
+            let kinds = ["string", "number", "boolean"].into_iter().cycle().take(10).enumerate();
+            let names = kinds.map(|(name, kind)| (format!("p{tool}_{name}"), json!({ "type": kind })));
+            Value::Object(names.collect())
+        };
+        case.tools = (0..128)
+            .map(|index| {
+                tool(&format!("t{index}"), json!({"properties": properties(index), "required": [format!("p{index}_0")]}))
+            })
+            .collect();
+        // The second time it is a copy of the first, and starts where that one did.
+        let lark = case.build().unwrap().lark.unwrap();
+        let grammars = grammars();
+        for _ in 0..2 {
+            let mut constraint = grammars.compile(&lark).unwrap();
+            constraint.accept(i32::from(b'x')).unwrap();
+            assert!(constraint.may_end().unwrap());
+        }
+    }
+}

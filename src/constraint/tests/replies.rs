@@ -1,0 +1,125 @@
+//! Replies of several messages, replies that are JSON, and grammars of the caller's.
+
+use super::families::{auto, hermes, required, tagged};
+use super::*;
+
+fn harmony() -> Format {
+    let call = vec![
+        text("<|start|>assistant<|channel|>commentary to=functions."),
+        Part::Name,
+        text(" <|constrain|>json<|message|>"),
+        Part::Arguments(Encoding::Json),
+        text("<|call|>"),
+    ];
+    let mut format = format("", call, "", "");
+    format.channels = Some(Channels {
+        turn: "<|start|>assistant".into(),
+        header: "<|channel|>".into(),
+        body: "<|message|>".into(),
+        ends: vec!["<|end|>".into()],
+        recipient: "to=".into(),
+        function: "functions.".into(),
+        reasoning: vec!["analysis".into()],
+        content: vec!["final".into(), "commentary".into()],
+    });
+    format
+}
+
+#[test]
+fn channels() {
+    let call = "<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"a\": 1}<|call|>";
+    let thought = "<|channel|>analysis<|message|>why?<|end|><|start|>assistant";
+    auto(harmony())
+        .accepts("<|channel|>final<|message|>Hello")
+        .accepts(&format!("{thought}{call}"))
+        .accepts(&format!("{thought}<|channel|>commentary<|message|>I will<|end|><|start|>assistant{call}"))
+        .accepts(&format!("{thought}{thought}<|channel|>final<|message|>Hello"))
+        .refuses("¦Hello")
+        .refuses("<|channel|>commentary to=functions.¦put");
+    required(harmony())
+        .accepts(&format!("{thought}{call}"))
+        .refuses("<|channel|>¦final")
+        .refuses("<|channel|>analysis<|message|>why?¦<|eos|>");
+    let mut case = auto(harmony());
+    case.response = Some(json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}));
+    case.accepts(&format!("{thought}<|channel|>final<|message|>{{\"x\": 1}}"))
+        .accepts(&format!("{thought}{call}"))
+        .refuses("<|channel|>final<|message|>¦Hello");
+}
+
+#[test]
+fn recipients_alone() {
+    let mut functionary = format("", vec![Part::Name, text("\n"), Part::Arguments(Encoding::Json)], ">>>", "");
+    functionary.channels = Some(Channels {
+        turn: ">>>".into(),
+        header: "".into(),
+        body: "\n".into(),
+        ends: Vec::new(),
+        recipient: "".into(),
+        function: "".into(),
+        reasoning: Vec::new(),
+        content: vec!["all".into()],
+    });
+    auto(functionary.clone())
+        .accepts("all\nHello >> there")
+        .accepts("all\nHello>>>get\n{\"a\": 1}>>>get_all\n{\"o\": {\"k\": []}}")
+        .accepts("get\n{\"a\": 1}")
+        .refuses("¦Hello")
+        .refuses("get\n¦x");
+    required(functionary).accepts("get\n{\"a\": 1}").refuses("¦all\n");
+    let encoding = tagged("<atem:parameter name=\"", "\">", "</atem:parameter>\n", "");
+    let call = vec![
+        text(" to="),
+        Part::Name,
+        text("<|message|><atem:function_calls>\n<atem:invoke name=\""),
+        Part::Name,
+        text("\">\n"),
+        Part::Arguments(encoding),
+        text("</atem:invoke>\n</atem:function_calls>"),
+    ];
+    let mut muse = format("", call, "<|end|><|start|>assistant", "");
+    muse.channels = Some(Channels {
+        turn: "<|start|>assistant".into(),
+        header: "".into(),
+        body: "<|message|>".into(),
+        ends: vec!["<|end|>".into()],
+        recipient: "to=".into(),
+        function: "".into(),
+        reasoning: vec!["self".into()],
+        content: vec!["user".into()],
+    });
+    let one = " to=get<|message|><atem:function_calls>\n<atem:invoke name=\"get\">\n<atem:parameter name=\"a\">1</atem:parameter>\n\
+               </atem:invoke>\n</atem:function_calls>";
+    auto(muse)
+        .accepts(" to=user<|message|>Hello")
+        .accepts(&format!(" to=self<|message|>R<|end|><|start|>assistant{one}<|end|><|start|>assistant{one}"));
+}
+
+#[test]
+fn json_replies() {
+    let mut case = auto(hermes());
+    case.response = Some(json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}));
+    let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    case.accepts("{\"x\": 1}")
+        .accepts(one)
+        .accepts(&format!("<think>R</think>\n\n{one}"))
+        .accepts("<think>R</think>\n\n{\"x\": 1, \"y\": [1.5]}")
+        .refuses("¦Hello")
+        .refuses("```¦json".trim_start_matches('`').replace("¦json", "¦```json").as_str())
+        .refuses("{\"x\": ¦\"1\"");
+    case.choice = ToolChoice::Required;
+    case.accepts(one).refuses("¦{");
+    case.choice = ToolChoice::None;
+    case.response = Some(Value::Null);
+    case.accepts("{\"x\": [null]}").refuses("¦[").refuses("<t¦ool_call>");
+}
+
+#[test]
+fn user_grammar() {
+    let mut case = Case::new(hermes(), ToolChoice::None);
+    case.grammar = Some("start: \"yes\" | NO\nNO: /no+/");
+    case.reasoning_open = true;
+    case.accepts("R</think>\n\nyes").accepts("R</think>nooo").refuses("R</think>¦maybe").refuses("R¦");
+    let plain = Case::new(hermes(), ToolChoice::None);
+    assert_eq!(plain.build().unwrap(), Grammar::default());
+}

@@ -4,6 +4,8 @@
 //! ChatRequest -> prompt -> tokens + grammar -> engine job -> pieces -> recogniser -> ChatResponse
 //! ```
 
+mod budget;
+mod logprobs;
 mod stream;
 mod turns;
 
@@ -18,7 +20,7 @@ use serde_json::{Value, json};
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
 use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
 use crate::constraint::{self, Constraint};
-use crate::engine::{Finish, Job, Outcome, Token, Update};
+use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
@@ -180,13 +182,21 @@ impl Chat {
             None => None,
         };
         let prompt_tokens = tokens.len();
-        let updates = self.submit(request, tokens, constraint, cancel, deadline)?;
         let format = self.verdict.format();
+        let reasoning_open = format.is_some_and(|format| format.opens_reasoning(&prompt.text));
+        let reasoning = match format.and_then(|format| format.reasoning.as_ref()) {
+            Some(tags) => {
+                let vocab = self.model.engine.vocab().as_ref();
+                Some(budget::reasoning((&*tags.open, &*tags.close), reasoning_open, request.reasoning_budget, vocab)?)
+            }
+            None => None,
+        };
+        let updates = self.submit(request, tokens, constraint, reasoning, cancel, deadline)?;
         let recogniser = Recogniser::new(RecogniserInput {
             format,
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
-            reasoning_open: format.is_some_and(|format| format.opens_reasoning(&prompt.text)),
+            reasoning_open,
             parallel: request.parallel_tool_calls,
             new_id: Box::new(api::new_call_id),
         });
@@ -221,8 +231,16 @@ impl Chat {
             limits: self.limits,
             ..RenderInput::new(&polyfilled.messages, now)
         })?;
-        let diagnostics = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        if request.reasoning_budget.is_some() && !self.marks_reasoning() {
+            diagnostics.push(budget::ignored().to_json());
+        }
         Ok(Rendered { prompt, polyfills_applied: polyfilled.applied, diagnostics })
+    }
+
+    /// Whether how this model marks its reasoning is known.
+    fn marks_reasoning(&self) -> bool {
+        self.verdict.format().is_some_and(|format| format.reasoning.is_some())
     }
 
     /// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
@@ -300,6 +318,7 @@ impl Chat {
         request: &ChatRequest,
         prompt: Vec<Token>,
         constraint: Option<Constraint>,
+        reasoning: Option<Reasoning>,
         cancel: Arc<AtomicBool>,
         deadline: Option<Instant>,
     ) -> Result<Receiver<Update>> {
@@ -316,6 +335,8 @@ impl Chat {
             sampling: request.sampling.clone(),
             stop: request.stop.clone(),
             constraint,
+            reasoning,
+            logprobs: request.logprobs,
             visible: marker_tokens.collect(),
             reuse_prefix: request.cache_prompt,
             cancel,
@@ -335,9 +356,15 @@ impl Chat {
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let mut stream = Stream::new(request.stream_format, pieces);
+        let mut logprobs = request.logprobs.map(|_| Vec::new());
         let outcome = loop {
             match updates.recv() {
-                Ok(Update::Piece(text)) => stream.send(recogniser.push(&text)),
+                Ok(Update::Piece { text, logprobs: sampled }) => {
+                    let sampled = logprobs::spelt(self.model.engine.vocab().as_ref(), sampled);
+                    stream.carry(&sampled);
+                    logprobs.iter_mut().for_each(|all| all.extend_from_slice(&sampled));
+                    stream.send(recogniser.push(&text));
+                }
                 Ok(Update::Done(outcome)) => break outcome,
                 Ok(Update::Failed(error)) => return Err(error),
                 Err(_) => return Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
@@ -345,7 +372,12 @@ impl Chat {
         };
         let (rest, parsed) = recogniser.finish();
         stream.send(rest);
-        let usage = Usage { prompt_tokens, completion_tokens: outcome.completion_tokens, cached_tokens: outcome.cached_tokens };
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens: outcome.completion_tokens,
+            cached_tokens: outcome.cached_tokens,
+            reasoning_tokens: self.marks_reasoning().then_some(outcome.reasoning_tokens),
+        };
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {
             text: parsed.content,
@@ -354,6 +386,7 @@ impl Chat {
             finish_reason: FinishReason::Stop,
             usage,
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
+            logprobs,
             polyfills_applied: Vec::new(),
             diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
             ignored_keys: request.ignored_keys.clone(),
@@ -444,6 +477,7 @@ fn cancelled_before_its_turn(ignored_keys: Vec<String>) -> ChatResponse {
         finish_reason: FinishReason::Cancelled,
         usage: Usage::default(),
         timings: Timings::default(),
+        logprobs: None,
         polyfills_applied: Vec::new(),
         diagnostics: Vec::new(),
         ignored_keys,

@@ -22,7 +22,7 @@ pub struct Reasoning {
 /// A budget for each block of reasoning.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    /// Tokens behind the opening tag; a character that the last of them begins is completed all the same.
+    /// Tokens behind the opening tag. A character or a closing tag that the last of them begins is completed all the same.
     pub tokens: usize,
     /// What ends the block then: the closing tag, with whatever should stand beside it.
     pub ending: Vec<Token>,
@@ -32,8 +32,8 @@ pub struct Budget {
 enum State {
     /// Waits for the opening tag.
     Outside,
-    /// Waits for the closing tag; `left` tokens may come before it is forced.
-    Inside { left: Option<usize> },
+    /// Waits for the closing tag; `left` tokens may come before it is forced, and `over` came too many.
+    Inside { left: Option<usize>, over: usize },
     /// The ending's `next`-th token is due.
     Forcing { next: usize },
 }
@@ -57,9 +57,13 @@ impl ReasoningWatch {
         watch
     }
 
-    /// The tokens that must come next, if the budget is used up; none while a character is incomplete.
+    /// The tokens that must come next, if the budget is used up; none while a character is incomplete, or while the model
+    /// is about to close the reasoning itself.
     pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[Token]> {
-        if self.state == (State::Inside { left: Some(0) }) && between_characters {
+        if let State::Inside { left: Some(0), over } = self.state
+            && between_characters
+            && (over >= self.reasoning.close.len() || !self.begins_closing())
+        {
             self.state = State::Forcing { next: 0 };
         }
         let State::Forcing { next } = self.state else { return None };
@@ -69,15 +73,16 @@ impl ReasoningWatch {
 
     /// The ending cannot be written here: the reasoning goes on until the model closes it.
     pub(crate) fn give_up(&mut self) {
-        self.state = State::Inside { left: None };
+        self.state = State::Inside { left: None, over: 0 };
     }
 
     /// Takes the next token of the reply by what it spells.
     pub(crate) fn take(&mut self, spelling: &[u8]) {
         match &mut self.state {
             State::Outside => {}
-            State::Inside { left } => {
+            State::Inside { left, over } => {
                 self.tokens += 1;
+                *over += usize::from(*left == Some(0));
                 *left = left.map(|left| left.saturating_sub(1));
             }
             State::Forcing { next } => {
@@ -109,7 +114,13 @@ impl ReasoningWatch {
     }
 
     fn enter(&mut self) {
-        self.state = State::Inside { left: self.reasoning.budget.as_ref().map(|budget| budget.tokens) };
+        self.state = State::Inside { left: self.reasoning.budget.as_ref().map(|budget| budget.tokens), over: 0 };
+    }
+
+    /// Whether the text ends with a beginning of the closing tag.
+    fn begins_closing(&self) -> bool {
+        let close = self.reasoning.close.as_bytes();
+        (1..close.len()).any(|length| self.tail.ends_with(&close[..length]))
     }
 
     fn awaited(&self) -> &[u8] {
@@ -173,6 +184,14 @@ mod tests {
     #[test]
     fn no_character_is_cut() {
         check(true, Some(1), "\u{1F600}x", "\u{1F600}\n</t>x", 9);
+    }
+
+    #[test]
+    fn a_closing_tag_under_way_is_not_closed_twice() {
+        check(true, Some(3), "a</t>bcdefg", "a</t>bcdefg", 5);
+        // One that comes to nothing does not count, and beginnings of one are not waited for without end.
+        check(true, Some(3), "a</bcdef", "a</b\n</t>cdef", 9);
+        check(true, Some(2), "a<<<<<<<<", "a<<<<<\n</t><<<", 11);
     }
 
     #[test]

@@ -144,11 +144,11 @@ mod tests {
         let tokens = |logprobs: Vec<SampledLogprobs>| logprobs.iter().map(|each| each.sampled.token).collect::<Vec<_>>();
         let mut unsent = Unsent::default();
         unsent.push(of(1), "G", false);
-        assert_eq!(tokens(unsent.shown("G")), [], "the character its last byte begins is not out");
+        assert!(unsent.shown("G").is_empty(), "the character its last byte begins is not out");
         unsent.push(of(2), "\u{fc}n", true);
         assert_eq!(tokens(unsent.shown("\u{fc}")), [1]);
         unsent.push(of(3), "", true);
-        assert_eq!(tokens(unsent.shown("")), []);
+        assert!(unsent.shown("").is_empty());
         assert_eq!(tokens(unsent.shown("n")), [2, 3]);
         unsent.push(of(4), "STOP", true);
         assert_eq!(tokens(unsent.rest()), [4]);

@@ -4,6 +4,8 @@
 //! ChatRequest -> prompt -> tokens + grammar -> engine job -> pieces -> recogniser -> ChatResponse
 //! ```
 
+mod budget;
+mod logprobs;
 mod stream;
 mod turns;
 
@@ -17,12 +19,12 @@ use serde_json::{Value, json};
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
 use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
-use crate::constraint::{self, Constraint};
-use crate::engine::{Finish, Job, Outcome, Token, Update};
+use crate::constraint::{self, Constraint, Relaxed, Response, Wanted};
+use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
-use crate::output::{Recogniser, RecogniserInput};
+use crate::output::{Diagnostic, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::verdict::Verdict;
 
@@ -120,9 +122,11 @@ impl Chat {
     /// What a request would do, without generating a token.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let Rendered { prompt, polyfills_applied, diagnostics } = self.render(&request)?;
+        let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(&request)?;
         let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
-        let grammar = self.grammar(&request)?;
+        let reasoning_open = self.recogniser(&request, &prompt).is_reasoning();
+        let Held { grammar, diagnostics: dropped, .. } = self.hold(&request, reasoning_open)?;
+        diagnostics.extend(dropped);
         let shared = self.verdict.to_json();
         let special = self.model.engine.vocab().special_tokens();
         let mut explanation = json!({
@@ -175,23 +179,19 @@ impl Chat {
     ) -> Result<ChatResponse> {
         let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(request)?;
         let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
-        let constraint = match self.grammar(request)? {
-            Some(grammar) => Some(self.compile(&grammar, request)?),
+        let prompt_tokens = tokens.len();
+        let recogniser = self.recogniser(request, &prompt);
+        let Held { constraint, diagnostics: dropped, .. } = self.hold(request, recogniser.is_reasoning())?;
+        diagnostics.extend(dropped);
+        let reasoning = match self.verdict.format().and_then(|format| format.reasoning.as_ref()) {
+            Some(tags) => {
+                let vocab = self.model.engine.vocab().as_ref();
+                let inside = recogniser.is_reasoning();
+                Some(budget::reasoning((&*tags.open, &*tags.close), inside, request.reasoning_budget, vocab)?)
+            }
             None => None,
         };
-        let prompt_tokens = tokens.len();
-        let updates = self.submit(request, tokens, constraint, cancel, deadline)?;
-        let format = self.verdict.format();
-        let mut recogniser = Recogniser::new(RecogniserInput {
-            format,
-            tools: &request.tools,
-            calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
-            reasoning: true,
-            json: request.response_format.is_some(),
-            parallel: request.parallel_tool_calls,
-            new_id: Box::new(api::new_call_id),
-        });
-        recogniser.prime(self.verdict.turn(&prompt.text), false);
+        let updates = self.submit(request, tokens, constraint, reasoning, cancel, deadline)?;
         let response = self.receive(updates, recogniser, request, prompt_tokens, pieces)?;
         diagnostics.extend(response.diagnostics);
         Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
@@ -223,8 +223,16 @@ impl Chat {
             limits: self.limits,
             ..RenderInput::new(&polyfilled.messages, now)
         })?;
-        let diagnostics = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        if request.reasoning_budget.is_some() && !self.marks_reasoning() {
+            diagnostics.push(budget::ignored().to_json());
+        }
         Ok(Rendered { prompt, polyfills_applied: polyfilled.applied, diagnostics })
+    }
+
+    /// Whether how this model marks its reasoning is known.
+    fn marks_reasoning(&self) -> bool {
+        self.verdict.format().is_some_and(|format| format.reasoning.is_some())
     }
 
     /// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
@@ -253,48 +261,54 @@ impl Chat {
         Ok(tokens)
     }
 
-    /// The Lark grammar a request asks for.
-    fn grammar(&self, request: &ChatRequest) -> Result<Option<String>> {
-        if request.tool_choice.forces_call() {
-            let format = self.verdict.format().ok_or_else(|| {
-                let message = "tool_choice: a call cannot be forced, since how this model writes calls is not known";
-                Error::new(Code::SchemaUnsupported, message)
-            })?;
-            let vocab = self.model.engine.vocab();
-            let marker_token = |marker: &str| match vocab.tokenize(marker, true).as_deref() {
-                Ok([token]) => Some(*token),
-                _ => None,
-            };
-            let choice = &request.tool_choice;
-            return constraint::forced_calls(format, &request.tools, choice, request.parallel_tool_calls, &marker_token)
-                .map(Some);
-        }
-        Ok(match &request.response_format {
-            Some(ResponseFormat::JsonObject) => Some(constraint::json_object()),
-            Some(ResponseFormat::JsonSchema(schema)) => Some(constraint::json_schema(schema)),
-            None => request.grammar.clone(),
-        })
+    /// A reader of the reply to this prompt.
+    fn recogniser(&self, request: &ChatRequest, prompt: &Prompt) -> Recogniser {
+        let mut recogniser = Recogniser::new(RecogniserInput {
+            format: self.verdict.format(),
+            tools: &request.tools,
+            calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
+            reasoning: true,
+            json: request.response_format.is_some(),
+            parallel: request.parallel_tool_calls,
+            new_id: Box::new(api::new_call_id),
+        });
+        recogniser.prime(self.verdict.turn(&prompt.text), false);
+        recogniser
     }
 
-    /// Compiles a grammar, and says whose fault it is if that fails.
-    fn compile(&self, grammar: &str, request: &ChatRequest) -> Result<Constraint> {
-        let grammars = &self.model.grammars;
-        let error = match grammars.compile(grammar) {
-            Ok(constraint) => return Ok(constraint),
-            Err(error) => error,
+    /// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left out, and said so.
+    fn hold(&self, request: &ChatRequest, reasoning_open: bool) -> Result<Held> {
+        let special = self.model.engine.vocab().special_tokens();
+        let wanted = Wanted {
+            tools: &request.tools,
+            choice: &request.tool_choice,
+            parallel: request.parallel_tool_calls,
+            response: match &request.response_format {
+                None => Response::Text,
+                Some(ResponseFormat::JsonObject) => Response::JsonObject,
+                Some(ResponseFormat::JsonSchema(schema)) => Response::JsonSchema(schema),
+            },
+            grammar: request.grammar.as_deref(),
+            reasoning_open,
         };
-        if request.tool_choice.forces_call() {
-            for (index, tool) in request.tools.iter().enumerate() {
-                let Some(schema) = api::function_parameters(tool) else { continue };
-                if let Err(error) = grammars.compile(&constraint::json_schema(schema)) {
-                    let name = api::function_name(tool);
-                    let message = format!("tools[{index}].function.parameters ({name}): {}", error.message());
-                    return Err(Error::new(error.code(), message));
-                }
+        let compiled =
+            constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
+        let strict = |tool: &Value| tool["function"]["strict"] == true;
+        let forced =
+            request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+        match compiled {
+            Ok(compiled) => Ok(Held {
+                grammar: compiled.lark,
+                constraint: compiled.constraint,
+                diagnostics: compiled.relaxed.iter().map(|relaxed| dropped_keyword(relaxed).to_json()).collect(),
+            }),
+            Err(error) if error.code() == Code::SchemaUnsupported && !forced && wanted.response == Response::Text => {
+                let message = format!("the calls of this reply are not constrained: {}", error.message());
+                let dropped = Diagnostic { code: "constraint_dropped", message };
+                Ok(Held { grammar: None, constraint: None, diagnostics: vec![dropped.to_json()] })
             }
+            Err(error) => Err(error),
         }
-        let path = if request.response_format.is_some() { "response_format.json_schema.schema" } else { "grammar" };
-        Err(Error::new(error.code(), format!("{path}: {}", error.message())))
     }
 
     fn submit(
@@ -302,15 +316,13 @@ impl Chat {
         request: &ChatRequest,
         prompt: Vec<Token>,
         constraint: Option<Constraint>,
+        reasoning: Option<Reasoning>,
         cancel: Arc<AtomicBool>,
         deadline: Option<Instant>,
     ) -> Result<Receiver<Update>> {
-        let vocab = self.model.engine.vocab();
-        let markers = self.verdict.format().into_iter().flat_map(|format| format.markers());
-        let marker_tokens = markers.filter_map(|marker| match vocab.tokenize(marker, true).as_deref() {
-            Ok([token]) => Some(*token),
-            _ => None,
-        });
+        let special = self.model.engine.vocab().special_tokens();
+        let texts = self.verdict.format().map(|format| format.texts()).unwrap_or_default();
+        let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token);
         let (updates, received) = channel();
         self.model.engine.submit(Job {
             prompt,
@@ -318,7 +330,9 @@ impl Chat {
             sampling: request.sampling.clone(),
             stop: request.stop.clone(),
             constraint,
-            visible: marker_tokens.collect(),
+            reasoning,
+            logprobs: request.logprobs,
+            visible: marks.collect(),
             reuse_prefix: request.cache_prompt,
             cancel,
             deadline,
@@ -337,9 +351,15 @@ impl Chat {
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let mut stream = Stream::new(request.stream_format, pieces);
+        let mut logprobs = request.logprobs.map(|_| Vec::new());
         let outcome = loop {
             match updates.recv() {
-                Ok(Update::Piece(text)) => stream.send(recogniser.push(&text)),
+                Ok(Update::Piece { text, logprobs: sampled }) => {
+                    let sampled = logprobs::spelt(self.model.engine.vocab().as_ref(), sampled);
+                    stream.carry(&sampled);
+                    logprobs.iter_mut().for_each(|all| all.extend_from_slice(&sampled));
+                    stream.send(recogniser.push(&text));
+                }
                 Ok(Update::Done(outcome)) => break outcome,
                 Ok(Update::Failed(error)) => return Err(error),
                 Err(_) => return Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
@@ -347,7 +367,12 @@ impl Chat {
         };
         let (rest, parsed) = recogniser.finish();
         stream.send(rest);
-        let usage = Usage { prompt_tokens, completion_tokens: outcome.completion_tokens, cached_tokens: outcome.cached_tokens };
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens: outcome.completion_tokens,
+            cached_tokens: outcome.cached_tokens,
+            reasoning_tokens: self.marks_reasoning().then_some(outcome.reasoning_tokens),
+        };
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {
             text: parsed.content,
@@ -356,6 +381,7 @@ impl Chat {
             finish_reason: FinishReason::Stop,
             usage,
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
+            logprobs,
             polyfills_applied: Vec::new(),
             diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
             ignored_keys: request.ignored_keys.clone(),
@@ -380,6 +406,20 @@ struct Rendered {
     prompt: Prompt,
     polyfills_applied: Vec<&'static str>,
     diagnostics: Vec<Value>,
+}
+
+/// What the tokens of a reply must obey.
+struct Held {
+    grammar: Option<String>,
+    constraint: Option<Constraint>,
+    diagnostics: Vec<Value>,
+}
+
+/// A keyword of a schema that the sampler does not enforce.
+fn dropped_keyword(relaxed: &Relaxed) -> Diagnostic {
+    let Relaxed { tool, path, keyword, reason } = relaxed;
+    let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
+    Diagnostic { code: "constraint_relaxed", message: format!("{path}{tool}: {keyword} is not enforced: {reason}") }
 }
 
 type Opened = (Arc<LoadedModel>, Arc<Verdict>);
@@ -446,6 +486,7 @@ fn cancelled_before_its_turn(ignored_keys: Vec<String>) -> ChatResponse {
         finish_reason: FinishReason::Cancelled,
         usage: Usage::default(),
         timings: Timings::default(),
+        logprobs: None,
         polyfills_applied: Vec::new(),
         diagnostics: Vec::new(),
         ignored_keys,

@@ -6,6 +6,7 @@ mod continued;
 mod fields;
 mod id;
 mod limits;
+pub mod logprobs;
 mod message;
 mod options;
 mod polyfills;

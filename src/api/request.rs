@@ -68,6 +68,10 @@ pub struct ChatRequest {
     pub thinking: Thinking,
     /// The member of the last message that the reply goes on with.
     pub continued: Option<String>,
+    /// Tokens that each block of reasoning may have; None is as many as it takes.
+    pub reasoning_budget: Option<usize>,
+    /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each sampled one.
+    pub logprobs: Option<usize>,
     /// Whether text of messages and tools may spell special tokens.
     pub parse_special_in_messages: bool,
     /// `2026-01-31T09:30:00`; None is the clock.
@@ -95,18 +99,14 @@ impl ChatRequest {
         let messages = check_messages(fields)?.to_vec();
         let tools = check_tools(fields)?.to_vec();
         let tool_choice = read_tool_choice(fields, &tools)?;
-        fields.refuse_unsupported(&["reasoning_budget", "top_logprobs"])?;
         let (add_generation_prompt, continued) = read_ending(fields)?;
-        if fields.boolean("logprobs")? == Some(true) {
-            return Err(fields.invalid("logprobs", "not supported by this version of llb"));
-        }
         let response_format = read_response_format(fields)?;
         let grammar = fields.string("grammar")?.map(str::to_owned);
         if grammar.is_some() && response_format.is_some() {
             return Err(fields.invalid("grammar", "give either this or `response_format`"));
         }
-        if tool_choice.forces_call() && (grammar.is_some() || response_format.is_some()) {
-            return Err(fields.invalid("tool_choice", "a forced call leaves no text for `response_format` or `grammar`"));
+        if tool_choice.forces_call() && grammar.is_some() {
+            return Err(fields.invalid("tool_choice", "a forced call leaves no text for `grammar`"));
         }
         let most = i64::from(i32::MAX);
         let max_tokens = match fields.integer("max_completion_tokens", 1..=most)? {
@@ -130,6 +130,8 @@ impl ChatRequest {
             add_generation_prompt,
             continued: continued.map(str::to_owned),
             thinking: read_thinking(fields)?,
+            reasoning_budget: read_reasoning_budget(fields)?,
+            logprobs: read_logprobs(fields)?,
             parse_special_in_messages: fields.boolean("parse_special_in_messages")?.unwrap_or(false),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
             stream_format: fields
@@ -177,6 +179,30 @@ fn read_thinking(fields: &mut Fields) -> Result<Thinking> {
         effort: fields.string("reasoning_effort")?.map(str::to_owned),
         preserve: fields.boolean("preserve_reasoning")?,
     })
+}
+
+/// `reasoning_budget`, which has two more names elsewhere; -1 is none.
+fn read_reasoning_budget(fields: &mut Fields) -> Result<Option<usize>> {
+    let mut budget = None;
+    for name in ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"] {
+        let Some(tokens) = fields.integer(name, -1..=i64::from(i32::MAX))? else { continue };
+        match budget {
+            Some((first, other)) if other != tokens => {
+                return Err(fields.invalid(name, format!("{tokens}, but `{first}` is {other}: they are one and the same")));
+            }
+            _ => budget = Some((name, tokens)),
+        }
+    }
+    Ok(budget.and_then(|(_, tokens)| usize::try_from(tokens).ok()))
+}
+
+/// `logprobs` and `top_logprobs`.
+fn read_logprobs(fields: &mut Fields) -> Result<Option<usize>> {
+    let wanted = fields.boolean("logprobs")?.unwrap_or(false);
+    match fields.integer("top_logprobs", 0..=20)? {
+        Some(_) if !wanted => Err(fields.invalid("top_logprobs", "needs `logprobs` true")),
+        n_top => Ok(wanted.then_some(n_top.unwrap_or(0) as usize)),
+    }
 }
 
 /// `chat_template_kwargs`.
@@ -229,7 +255,14 @@ mod tests {
         refused(json!({"temperature": "hot"}), r#"temperature: expected a number, got "hot""#);
         refused(json!({"stop": ["a", 1]}), "stop[1]: expected a string, got 1");
         refused(json!({"stop": ""}), "stop: a stop string is empty");
-        refused(json!({"logprobs": true}), "logprobs: not supported by this version of llb");
+        refused(json!({"logprobs": 1}), "logprobs: expected true or false, got 1");
+        refused(json!({"top_logprobs": 0}), "top_logprobs: needs `logprobs` true");
+        refused(json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs: must be from 0 to 20, got 21");
+        refused(json!({"reasoning_budget": -2}), "reasoning_budget: must be from -1 to 2147483647, got -2");
+        refused(
+            json!({"reasoning_budget": 1, "thinking_budget_tokens": 2}),
+            "thinking_budget_tokens: 2, but `reasoning_budget` is 1: they are one and the same",
+        );
         refused(json!({"logit_bias": {"x": 1}}), "logit_bias.x: the key is not a token id");
         refused(
             json!({"response_format": {"type": "xml"}}),
@@ -241,6 +274,19 @@ mod tests {
         );
         refused(json!({"stream_format": 1}), "stream_format: expected a string, got 1");
         refused(json!({"timeout_ms": -5}), "timeout_ms: must be from 1 to 2147483647, got -5");
+    }
+
+    #[test]
+    fn budgets_and_log_probabilities_have_their_names() {
+        let read = |members| ChatRequest::read(&with(members)).expect("valid");
+        assert_eq!(read(json!({})).reasoning_budget, None);
+        assert_eq!(read(json!({"reasoning_budget": -1})).reasoning_budget, None);
+        for name in ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"] {
+            assert_eq!(read(json!({name: 0, "reasoning_budget": 0})).reasoning_budget, Some(0), "{name}");
+        }
+        assert_eq!(read(json!({"logprobs": false})).logprobs, None);
+        assert_eq!(read(json!({"logprobs": true})).logprobs, Some(0));
+        assert_eq!(read(json!({"logprobs": true, "top_logprobs": 20})).logprobs, Some(20));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::logprobs::{SampledToken, logprobs_json};
+
 /// Why a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
@@ -36,17 +38,23 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// Tokens of the prompt that were still in the KV cache.
     pub cached_tokens: usize,
+    /// Tokens generated inside reasoning, its closing tag included; None where the model's format has none.
+    pub reasoning_tokens: Option<usize>,
 }
 
 impl Usage {
     /// OpenAI's shape.
     pub fn to_json(self) -> Value {
-        json!({
+        let mut usage = json!({
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": { "cached_tokens": self.cached_tokens },
-        })
+        });
+        if let Some(tokens) = self.reasoning_tokens {
+            usage["completion_tokens_details"] = json!({ "reasoning_tokens": tokens });
+        }
+        usage
     }
 }
 
@@ -100,6 +108,8 @@ pub struct ChatResponse {
     pub usage: Usage,
     /// Times.
     pub timings: Timings,
+    /// One for each token that was generated, in order; None when the request asked for none.
+    pub logprobs: Option<Vec<SampledToken>>,
     /// Names of the polyfills that changed the messages.
     pub polyfills_applied: Vec<&'static str>,
     /// `{code, message}` objects: what was relaxed, repaired or guessed.
@@ -132,7 +142,7 @@ impl ChatResponse {
             "message": message,
             "usage": self.usage.to_json(),
             "timings": self.timings.to_json(self.usage),
-            "logprobs": null,
+            "logprobs": self.logprobs.as_deref().map(logprobs_json),
             "polyfills_applied": self.polyfills_applied,
             "diagnostics": self.diagnostics,
         });

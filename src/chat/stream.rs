@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::PieceSink;
+use crate::api::logprobs::{SampledToken, logprobs_json};
 use crate::api::response::ChatResponse;
 use crate::api::{StreamFormat, new_completion_id};
 use crate::output::Delta;
@@ -16,21 +17,35 @@ pub(crate) struct Stream<'a> {
     id: String,
     created: u64,
     began: bool,
+    /// Those of tokens whose text no delta has carried yet.
+    logprobs: Vec<SampledToken>,
 }
 
 impl<'a> Stream<'a> {
     pub(crate) fn new(format: StreamFormat, sink: Option<PieceSink<'a>>) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Stream { sink, format, id: new_completion_id(), created, began: false }
+        Stream { sink, format, id: new_completion_id(), created, began: false, logprobs: Vec::new() }
+    }
+
+    /// Takes the log probabilities of the tokens of the next piece: they go with the last delta that is made of it, or,
+    /// where the recogniser holds it, with the next one.
+    pub(crate) fn carry(&mut self, logprobs: &[SampledToken]) {
+        if self.format == StreamFormat::Chunks && self.sink.is_some() {
+            self.logprobs.extend_from_slice(logprobs);
+        }
     }
 
     /// Sends what the recogniser made of a piece.
     pub(crate) fn send(&mut self, deltas: Vec<Delta>) {
-        for delta in deltas {
+        let last = deltas.len().saturating_sub(1);
+        for (index, delta) in deltas.into_iter().enumerate() {
             match (self.format, delta) {
                 (StreamFormat::Text, Delta::Content(text)) => self.call(&text),
                 (StreamFormat::Text, _) => {}
-                (StreamFormat::Chunks, delta) => self.chunk(&delta_json(delta), Value::Null, None),
+                (StreamFormat::Chunks, delta) => {
+                    let logprobs = if index == last { std::mem::take(&mut self.logprobs) } else { Vec::new() };
+                    self.chunk(&delta_json(delta), &logprobs, Value::Null, None);
+                }
             }
         }
     }
@@ -39,11 +54,12 @@ impl<'a> Stream<'a> {
     pub(crate) fn finish(&mut self, response: &ChatResponse, include_usage: bool) {
         if self.format == StreamFormat::Chunks {
             let usage = include_usage.then(|| response.usage.to_json());
-            self.chunk(&json!({}), response.finish_reason.as_str().into(), usage);
+            let logprobs = std::mem::take(&mut self.logprobs);
+            self.chunk(&json!({}), &logprobs, response.finish_reason.as_str().into(), usage);
         }
     }
 
-    fn chunk(&mut self, delta: &Value, finish_reason: Value, usage: Option<Value>) {
+    fn chunk(&mut self, delta: &Value, logprobs: &[SampledToken], finish_reason: Value, usage: Option<Value>) {
         let mut delta = delta.clone();
         if !self.began {
             self.began = true;
@@ -55,6 +71,9 @@ impl<'a> Stream<'a> {
             "created": self.created,
             "choices": [{ "index": 0, "delta": delta, "finish_reason": finish_reason }],
         });
+        if !logprobs.is_empty() {
+            chunk["choices"][0]["logprobs"] = logprobs_json(logprobs);
+        }
         if let Some(usage) = usage {
             chunk["usage"] = usage;
         }

@@ -10,7 +10,6 @@ mod channels;
 #[cfg(feature = "engine")]
 mod compile;
 mod elements;
-mod grammar;
 mod json_text;
 mod lark;
 #[cfg(feature = "engine")]
@@ -29,7 +28,6 @@ mod tests;
 
 #[cfg(feature = "engine")]
 pub use compile::{Compiled, compile};
-pub use grammar::{forced_calls, json_object, json_schema};
 pub use lark::Specials;
 #[cfg(feature = "engine")]
 pub use matcher::{Constraint, Grammars, Tokenize, Words};

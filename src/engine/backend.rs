@@ -56,15 +56,18 @@ pub trait Backend {
     /// A sampler whose penalties have seen `recent`.
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>>;
 
-    /// Samples from the logits of the `row`-th entry of the last batch (an entry that asked for them), among the tokens
-    /// `mask` allows.
-    fn sample(&mut self, row: usize, sampler: &mut dyn Sampler, mask: Option<&Mask>) -> Result<Token>;
+    /// The logits of the `row`-th entry of the last batch (an entry that asked for them), one per token of the vocabulary.
+    fn logits(&self, row: usize) -> Result<&[f32]>;
 }
 
 /// Chooses one token.
 pub trait Sampler {
-    /// Chooses from logits, one per token of the vocabulary, and remembers the choice.
-    fn choose(&mut self, logits: &[f32], mask: Option<&Mask>) -> Token;
+    /// Draws from logits, one per token of the vocabulary, among the tokens `mask` allows. None when not one of them has a
+    /// probability. Remembers nothing but how many random numbers it took.
+    fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token>;
+
+    /// Remembers a token of the reply, for penalties.
+    fn accept(&mut self, token: Token);
 }
 
 /// The vocabulary. Immutable: any thread may ask.

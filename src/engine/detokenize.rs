@@ -39,6 +39,11 @@ impl Utf8Assembler {
         }
     }
 
+    /// Whether no character is held back.
+    pub(crate) fn is_between_characters(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// What is left when no more bytes come: an incomplete character is one U+FFFD.
     pub(crate) fn finish(&mut self) -> &'static str {
         let incomplete = !self.held.is_empty();

@@ -3,8 +3,12 @@
 //! One thread per loaded model owns the backend and decodes all its chats in one batch (`scheduler`). Callers post a [`Job`]
 //! and receive [`Update`]s; nothing here calls a caller's code.
 
+mod active;
 mod backend;
+mod budget;
 mod detokenize;
+mod job;
+mod logprobs;
 mod prefix_cache;
 mod scheduler;
 mod special;
@@ -12,6 +16,8 @@ mod stop;
 mod thread;
 
 pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
-pub use scheduler::{Finish, Job, Outcome, Update};
+pub use budget::{Budget, Reasoning};
+pub use job::{Finish, Job, Outcome, Update};
+pub use logprobs::{Logprob, SampledLogprobs};
 pub use special::{Special, SpecialTokens};
 pub use thread::{Engine, Progress};

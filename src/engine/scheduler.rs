@@ -6,105 +6,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use super::backend::{Backend, Decoded, Entry, Sampler, Token, Vocab};
-use super::detokenize::Utf8Assembler;
+use super::active::Active;
+use super::backend::{Backend, Decoded, Entry, Vocab};
+use super::job::{Finish, Job, Outcome, Update, is_over};
 use super::prefix_cache::PrefixCache;
-use super::stop::StopMatcher;
-use crate::api::Sampling;
-use crate::constraint::Constraint;
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// How many tokens penalties look back, as llama.cpp's default.
 pub(crate) const PENALTY_WINDOW: usize = 64;
-
-/// One request for the engine.
-pub struct Job {
-    /// The prompt; at least one token, fewer than `n_ctx`.
-    pub prompt: Vec<Token>,
-    /// Most tokens to generate.
-    pub max_tokens: usize,
-    /// How tokens are chosen.
-    pub sampling: Sampling,
-    /// Texts that end the reply.
-    pub stop: Vec<String>,
-    /// A grammar the tokens must obey.
-    pub constraint: Option<Constraint>,
-    /// Control tokens whose text must be visible, since the tool-call format is written with them.
-    pub visible: Vec<Token>,
-    /// Whether a prefix in the KV cache may be used.
-    pub reuse_prefix: bool,
-    /// Set by anyone to end the job.
-    pub cancel: Arc<AtomicBool>,
-    /// When the job ends by itself as cancelled.
-    pub deadline: Option<Instant>,
-    /// Where updates go; a receiver that is gone cancels the job.
-    pub updates: Sender<Update>,
-}
-
-impl Job {
-    fn is_cancelled(&self) -> bool {
-        is_over(&self.cancel, self.deadline)
-    }
-}
-
-fn is_over(cancel: &AtomicBool, deadline: Option<Instant>) -> bool {
-    cancel.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-}
-
-/// What a job's caller receives: any number of pieces, then one outcome or error.
-pub enum Update {
-    /// Text, cut on UTF-8 boundaries, stop strings excluded.
-    Piece(String),
-    /// The end.
-    Done(Outcome),
-    /// The other end.
-    Failed(Error),
-}
-
-/// Why a generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finish {
-    /// End of generation, a stop string, or the end of the grammar.
-    Stop,
-    /// `max_tokens` or the context is used up.
-    Length,
-    /// Cancelled.
-    Cancelled,
-}
-
-/// Figures of a finished job.
-#[derive(Debug, Clone, Copy)]
-pub struct Outcome {
-    /// Why it ended.
-    pub finish: Finish,
-    /// Tokens of the prompt that were in the KV cache.
-    pub cached_tokens: usize,
-    /// Tokens generated, without the end-of-generation token.
-    pub completion_tokens: usize,
-    /// From admission to the first token.
-    pub prompt_ms: f64,
-    /// From the first token to the end.
-    pub predicted_ms: f64,
-}
-
-/// A job on a sequence.
-struct Active {
-    job: Job,
-    sequence: usize,
-    sampler: Box<dyn Sampler>,
-    utf8: Utf8Assembler,
-    stop: StopMatcher,
-    cached_tokens: usize,
-    /// Sampled, not decoded yet; None while the prompt is not in the cache.
-    next: Option<Token>,
-    completion_tokens: usize,
-    admitted: Instant,
-    first_token: Option<Instant>,
-}
 
 /// Owns the backend and all jobs.
 pub(crate) struct Scheduler {
@@ -173,13 +85,7 @@ impl Scheduler {
         let (cancelled, waiting): (Vec<Job>, Vec<Job>) = self.waiting.drain(..).partition(Job::is_cancelled);
         self.waiting = waiting.into();
         for job in cancelled {
-            let outcome = Outcome {
-                finish: Finish::Cancelled,
-                cached_tokens: 0,
-                completion_tokens: 0,
-                prompt_ms: 0.0,
-                predicted_ms: 0.0,
-            };
+            let outcome = Outcome { finish: Finish::Cancelled, ..Outcome::default() };
             let _ = job.updates.send(Update::Done(outcome));
         }
         for index in (0..self.active.len()).rev() {
@@ -204,18 +110,10 @@ impl Scheduler {
             let recent =
                 if job.sampling.has_penalties() { &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..] } else { &[] };
             match self.backend.sampler(&job.sampling, recent) {
-                Ok(sampler) => self.active.push(Active {
-                    sequence,
-                    sampler,
-                    utf8: Utf8Assembler::default(),
-                    stop: StopMatcher::new(job.stop.clone()),
-                    cached_tokens: self.cache.len(sequence),
-                    next: None,
-                    completion_tokens: 0,
-                    admitted: Instant::now(),
-                    first_token: None,
-                    job,
-                }),
+                Ok(sampler) => {
+                    let cached_tokens = self.cache.len(sequence);
+                    self.active.push(Active::new(job, sequence, cached_tokens, sampler));
+                }
                 Err(error) => {
                     self.cache.release(sequence);
                     let _ = job.updates.send(Update::Failed(error));
@@ -276,10 +174,10 @@ impl Scheduler {
         for share in shares {
             let Some(row) = share.row else { continue };
             let active = &mut self.active[share.active];
-            match next_token(self.backend.as_mut(), active, row) {
-                Ok(token) => {
+            match self.backend.logits(row).and_then(|logits| active.choose(logits)) {
+                Ok(chosen) => {
                     let full = self.cache.len(active.sequence) >= self.backend.n_ctx();
-                    if let Some(finish) = active.take(token, self.vocab.as_ref(), full) {
+                    if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
                         ended.push((share.active, Ok(finish)));
                     }
                 }
@@ -331,75 +229,12 @@ impl Scheduler {
     fn fail(&mut self, index: usize, error: Error) {
         let active = self.active.remove(index);
         self.cache.release(active.sequence);
-        let _ = active.job.updates.send(Update::Failed(error));
+        active.fail(error);
     }
 
     fn finish(&mut self, index: usize, finish: Finish) {
-        let mut active = self.active.remove(index);
+        let active = self.active.remove(index);
         self.cache.release(active.sequence);
-        active.flush();
-        let since = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
-        let now = Instant::now();
-        let first = active.first_token.unwrap_or(now);
-        let outcome = Outcome {
-            finish,
-            cached_tokens: active.cached_tokens,
-            completion_tokens: active.completion_tokens,
-            prompt_ms: since(active.admitted, first),
-            predicted_ms: since(first, now),
-        };
-        let _ = active.job.updates.send(Update::Done(outcome));
-    }
-}
-
-fn next_token(backend: &mut dyn Backend, active: &mut Active, row: usize) -> Result<Token> {
-    let Some(constraint) = &mut active.job.constraint else {
-        return backend.sample(row, active.sampler.as_mut(), None);
-    };
-    let mask = constraint.mask()?;
-    let token = backend.sample(row, active.sampler.as_mut(), Some(&mask))?;
-    constraint.accept(token)?;
-    Ok(token)
-}
-
-impl Active {
-    /// Takes a sampled token; says why the job ends, if it does.
-    fn take(&mut self, token: Token, vocab: &dyn Vocab, context_full: bool) -> Option<Finish> {
-        self.first_token.get_or_insert_with(Instant::now);
-        if vocab.is_end_of_generation(token) {
-            return Some(Finish::Stop);
-        }
-        self.completion_tokens += 1;
-        let bytes = vocab.piece(token, self.job.visible.contains(&token));
-        let text = self.utf8.push(&bytes);
-        let (shown, stopped) = self.stop.push(&text);
-        let heard = self.send(shown);
-        self.next = Some(token);
-        if stopped {
-            // What is held belongs to the stop string.
-            self.utf8 = Utf8Assembler::default();
-            Some(Finish::Stop)
-        } else if !heard {
-            Some(Finish::Cancelled)
-        } else if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
-            Some(Finish::Stop)
-        } else if self.completion_tokens >= self.job.max_tokens || context_full {
-            Some(Finish::Length)
-        } else {
-            None
-        }
-    }
-
-    /// Sends what was held back.
-    fn flush(&mut self) {
-        let rest = self.utf8.finish();
-        let (shown, stopped) = self.stop.push(rest);
-        let held = if stopped { String::new() } else { self.stop.finish() };
-        self.send(shown + &held);
-    }
-
-    /// False when the receiver is gone.
-    fn send(&self, text: String) -> bool {
-        text.is_empty() || self.job.updates.send(Update::Piece(text)).is_ok()
+        active.finish(finish);
     }
 }

@@ -51,6 +51,13 @@ impl SpecialTokens {
         self.controls.get(&token).map(|place| &*self.tokens[*place].text)
     }
 
+    /// The control tokens that a text spells, in order.
+    pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, Token)> {
+        let Some(finder) = &self.finder else { return Vec::new() };
+        let found = finder.find_iter(text).map(|found| (found.range(), &self.tokens[found.pattern().as_usize()]));
+        found.filter(|(_, special)| special.control).map(|(range, special)| (range, special.token)).collect()
+    }
+
     /// Tokens of a prompt. Control tokens are found outside of `plain` only, which is in order and does not overlap.
     pub fn tokenize(&self, vocab: &dyn Vocab, prompt: &str, plain: &[Range<usize>]) -> Result<Vec<Token>> {
         let Some(finder) = &self.finder else { return vocab.tokenize(prompt, plain.is_empty()) };

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use super::backend::{Backend, Vocab};
-use super::scheduler::{Job, Scheduler, Update};
+use super::job::{Job, Update};
+use super::scheduler::Scheduler;
 use crate::error::{Code, Error, Result};
 
 /// What a load reports while it runs: the share of the work that is done, 0 to 1.

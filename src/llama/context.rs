@@ -11,7 +11,7 @@ use super::exit::{self, Inside};
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use crate::api::{CacheType, FlashAttention, Sampling};
-use crate::engine::{Backend, Decoded, Entry, Mask, Sampler, Token};
+use crate::engine::{Backend, Decoded, Entry, Sampler, Token};
 use crate::error::{Code, Error, Result};
 
 /// How a context is made.
@@ -103,7 +103,7 @@ impl LlamaContext {
         Ok(made)
     }
 
-    fn logits(&self, row: usize) -> Option<&[f32]> {
+    fn row(&self, row: usize) -> Option<&[f32]> {
         // SAFETY: the context is alive; the scheduler asks only for rows of the last batch that have logits.
         let logits = unsafe { sys::llama_get_logits_ith(self.context.as_ptr(), row as i32) };
         if logits.is_null() {
@@ -183,9 +183,8 @@ impl Backend for LlamaContext {
         Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent)?))
     }
 
-    fn sample(&mut self, row: usize, sampler: &mut dyn Sampler, mask: Option<&Mask>) -> Result<Token> {
-        let logits = self.logits(row).ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp computed no logits"))?;
-        Ok(sampler.choose(logits, mask))
+    fn logits(&self, row: usize) -> Result<&[f32]> {
+        self.row(row).ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp computed no logits"))
     }
 }
 

@@ -33,12 +33,12 @@ impl LlamaSampler {
             unsafe { sys::llama_sampler_chain_add(sampler.chain.as_ptr(), part.as_ptr()) };
         }
         for &token in recent {
-            sampler.accept(token);
+            sampler.remember(token);
         }
         Ok(sampler)
     }
 
-    fn accept(&mut self, token: Token) {
+    fn remember(&mut self, token: Token) {
         // SAFETY: the chain is alive.
         unsafe { sys::llama_sampler_accept(self.chain.as_ptr(), token) };
     }
@@ -107,25 +107,34 @@ fn no_memory() -> Error {
 }
 
 impl Sampler for LlamaSampler {
-    fn choose(&mut self, logits: &[f32], mask: Option<&Mask>) -> Token {
-        let allowed = |token: usize| mask.is_none_or(|mask| mask.get(token));
+    fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token> {
         if self.greedy {
             return likeliest(logits, mask);
         }
+        let allowed = |token: usize| mask.is_none_or(|mask| mask.get(token));
+        // What has no probability is no candidate, nor is what is not a number.
+        let candidates = logits.iter().enumerate().filter(|(token, logit)| **logit > f32::NEG_INFINITY && allowed(*token));
         self.candidates.clear();
-        let candidates = logits.iter().enumerate().filter(|(token, _)| allowed(*token));
         self.candidates.extend(candidates.map(|(token, &logit)| sys::llama_token_data { id: token as Token, logit, p: 0.0 }));
-        let token = self.apply().unwrap_or_else(|| likeliest(logits, mask));
-        self.accept(token);
-        token
+        if self.candidates.is_empty() {
+            return None;
+        }
+        self.apply().or_else(|| likeliest(logits, mask))
+    }
+
+    fn accept(&mut self, token: Token) {
+        if !self.greedy {
+            self.remember(token);
+        }
     }
 }
 
-fn likeliest(logits: &[f32], mask: Option<&Mask>) -> Token {
+/// Of equals, the one with the smaller id.
+fn likeliest(logits: &[f32], mask: Option<&Mask>) -> Option<Token> {
     let mut best = (f32::NEG_INFINITY, None);
     let mut consider = |token: usize| {
-        if best.1.is_none() || logits[token] > best.0 {
-            best = (logits[token], Some(token));
+        if logits[token] > best.0 {
+            best = (logits[token], Some(token as Token));
         }
     };
     match mask {
@@ -136,7 +145,7 @@ fn likeliest(logits: &[f32], mask: Option<&Mask>) -> Token {
             }
         }),
     }
-    best.1.unwrap_or(0) as Token
+    best.1
 }
 
 impl Drop for LlamaSampler {

@@ -51,6 +51,27 @@ pub struct Format {
     pub envelope: bool,
 }
 
+impl Format {
+    /// Every text of the format that a model may write besides names, values and text of its own. Tokens in them must be
+    /// shown by the detokeniser even when they are control tokens.
+    pub fn texts(&self) -> Vec<&str> {
+        let mut texts: Vec<&Text> = self.ends.iter().collect();
+        if let Some(Reasoning { open, close, .. }) = &self.reasoning {
+            texts.extend([open, close]);
+        }
+        texts.extend(self.wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]));
+        if let Some(channels) = &self.channels {
+            texts.extend([&channels.turn, &channels.header, &channels.body, &channels.recipient, &channels.function]);
+            texts.extend(&channels.ends);
+        }
+        if let Some(calls) = &self.calls {
+            texts.extend([&calls.open, &calls.close, &calls.separator]);
+            texts.extend(calls.call.iter().flat_map(Part::texts));
+        }
+        texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
+    }
+}
+
 /// The tags around a model's reasoning, without the blanks next to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reasoning {
@@ -124,6 +145,24 @@ pub enum Part {
     Id(IdForm),
     /// The arguments.
     Arguments(Encoding),
+}
+
+impl Part {
+    fn texts(&self) -> Vec<&Text> {
+        match self {
+            Part::Text(text) => vec![text],
+            Part::Name => Vec::new(),
+            Part::Id(IdForm::Named { prefix, infix }) => vec![prefix, infix],
+            Part::Id(_) => Vec::new(),
+            Part::Arguments(Encoding::Tagged(Tagged { open, after_key, kind, close, separator })) => {
+                let kind = kind.iter().map(|kind| &kind.after);
+                [open, after_key, close, separator].into_iter().chain(kind).collect()
+            }
+            Part::Arguments(Encoding::Elements { prefix, item }) => vec![prefix, item],
+            Part::Arguments(Encoding::Pairs { quote }) => vec![quote],
+            Part::Arguments(Encoding::Json | Encoding::JsonText | Encoding::Python) => Vec::new(),
+        }
+    }
 }
 
 /// What ids look like.

@@ -262,6 +262,11 @@ impl Recogniser {
         }
     }
 
+    /// Whether the next text belongs to a reasoning block.
+    pub fn is_reasoning(&self) -> bool {
+        self.place == Place::Reasoning
+    }
+
     /// Takes the next piece of text, however it was cut, and returns what became certain by it.
     pub fn push(&mut self, text: &str) -> Vec<Delta> {
         self.again(text);

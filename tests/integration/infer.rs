@@ -166,7 +166,7 @@ fn requests_of_wrong_shapes_are_named_by_path() {
     check(ask(json!({ "temperature": "hot" })), "temperature: expected a number");
     check(ask(json!({ "tools": [{ "type": "function", "function": {} }] })), "tools[0].function.name: missing");
     check(ask(json!({ "now": "yesterday" })), "now: ");
-    check(ask(json!({ "top_logprobs": 5 })), "top_logprobs: not supported");
+    check(ask(json!({ "top_logprobs": 5 })), "top_logprobs: needs `logprobs` true");
     let failures = chat.events().iter().filter(|line| *line == "infer_failure").count();
     assert_eq!(failures, 7);
 

@@ -56,6 +56,12 @@ const TOOL_CALL_PIECES: &[&[u8]] = &[
     b"</tool_call>",
 ];
 
+/// What `reasoning.gguf` answers: the reasoning, and the text behind it.
+pub const REASONING: [&str; 2] = ["One, two, drei fünf, six.", "The answer."];
+/// Its third piece ends inside ü.
+const REASONING_PIECES: &[&[u8]] =
+    &[b"<think>", b"\nOne, two,", b" drei f\xC3", b"\xBCnf,", b" six.\n", b"</think>", b"\n\nThe", b" answer."];
+
 /// Numbers `long.gguf` counts up to.
 pub const LONG_COUNT: usize = 300;
 /// Tokens of the answer of `long.gguf`, without the end of turn.
@@ -85,7 +91,8 @@ const BOS: &str = "<|endoftext|>";
 const TURN_START: &str = "<|im_start|>";
 const TURN_END: &str = "<|im_end|>";
 /// Special tokens and their types: 3 is control, 4 is user-defined.
-const MARKERS: [(&str, i32); 5] = [(BOS, 3), (TURN_START, 3), (TURN_END, 3), ("<tool_call>", 4), ("</tool_call>", 4)];
+const MARKERS: [(&str, i32); 7] =
+    [(BOS, 3), (TURN_START, 3), (TURN_END, 3), ("<tool_call>", 4), ("</tool_call>", 4), ("<think>", 4), ("</think>", 4)];
 
 /// Logit of the scripted token; all others are below by at least `SCRIPT_LOGIT - END_LOGIT`.
 const SCRIPT_LOGIT: f32 = 60.0;
@@ -279,6 +286,11 @@ pub fn tool_call() -> Vec<u8> {
     Model::new("Scripted tool call", TOOL_CALL_PIECES, Some(TOOLS_TEMPLATE)).to_bytes()
 }
 
+/// Answers `REASONING`; its template takes tools.
+pub fn reasoning() -> Vec<u8> {
+    Model::new("Scripted reasoning", REASONING_PIECES, Some(TOOLS_TEMPLATE)).to_bytes()
+}
+
 /// Answers `long_text()`; its template takes tools.
 pub fn long() -> Vec<u8> {
     Model::new("Scripted long text", long_pieces(), Some(TOOLS_TEMPLATE)).to_bytes()
@@ -317,9 +329,10 @@ pub fn truncated() -> Vec<u8> {
 type Made = (&'static str, fn() -> Vec<u8>);
 
 /// All models by file name.
-pub const MODELS: [Made; 8] = [
+pub const MODELS: [Made; 9] = [
     ("text.gguf", text),
     ("tool_call.gguf", tool_call),
+    ("reasoning.gguf", reasoning),
     ("long.gguf", long),
     ("no_tools.gguf", no_tools),
     ("tool_use.gguf", tool_use),
@@ -354,6 +367,8 @@ mod tests {
     fn pieces_spell_the_texts() {
         assert_eq!(String::from_utf8(TEXT_PIECES.concat()).unwrap(), TEXT);
         assert_eq!(String::from_utf8(TOOL_CALL_PIECES.concat()).unwrap(), TOOL_CALL);
+        let reasoning = format!("<think>\n{}\n</think>\n\n{}", REASONING[0], REASONING[1]);
+        assert_eq!(String::from_utf8(REASONING_PIECES.concat()).unwrap(), reasoning);
         assert!(TEXT_PIECES.iter().any(|piece| str::from_utf8(piece).is_err()));
         assert_eq!(long_pieces().len(), LONG_TOKENS);
         assert!(long_text().starts_with("Counting: 1 2 3 ") && long_text().ends_with(" 300 done."));

@@ -81,7 +81,8 @@ class Chat:
 
         The `request` has OpenAI's names too: `tool_choice`, `response_format`, `max_tokens`, `temperature`, `top_p`,
         `seed`, `stop`, ..., and the library's `grammar`, `chat_template_kwargs`, `timeout_ms` and others. None means "not
-        given". Unknown names are ignored and listed in the reply's `ignored_keys`.
+        given". Unknown names are ignored and listed in the reply's `ignored_keys`. `logprobs` and `top_logprobs` put
+        log probabilities into the reply, and into the chunks of `stream_format="chunks"`.
 
         Without `stream`, the reply: `{"type": "assistant_text" or "tool_call", "text", "reasoning_content",
         "tool_calls": [{"id", "name", "arguments"}], "finish_reason", "message", "usage", "timings", "logprobs",

@@ -148,6 +148,16 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("enable_thinking", thinking);
         }
 
+        /** Tokens that each block of reasoning may have; -1 sets no limit. */
+        public Builder reasoningBudget(int tokens) {
+            return set("reasoning_budget", tokens);
+        }
+
+        /** The reply's {@code raw} map has log probabilities, with this many of the likeliest tokens (0 to 20) beside each. */
+        public Builder logprobs(int likeliest) {
+            return set("logprobs", true).set("top_logprobs", likeliest);
+        }
+
         /** The reply is cancelled after this time. */
         public Builder timeout(Duration time) {
             return set("timeout_ms", time.toMillis());

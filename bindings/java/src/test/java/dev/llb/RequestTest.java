@@ -59,11 +59,14 @@ class RequestTest {
                         .stop("a", "b")
                         .timeout(Duration.ofSeconds(2))
                         .set("enable_thinking", false)
+                        .reasoningBudget(64)
+                        .logprobs(3)
                         .jsonObject()
                         .build(),
                 """
                 {"messages":[{"role":"user","content":"<&é日>"}],"max_tokens":7,"temperature":0.0,
                  "seed":1099511627776,"stop":["a","b"],"timeout_ms":2000,"enable_thinking":false,
+                 "reasoning_budget":64,"logprobs":true,"top_logprobs":3,
                  "response_format":{"type":"json_object"}}""");
     }
 

@@ -1,0 +1,40 @@
+//! Log probabilities as a reply has them, in OpenAI's shape.
+
+use serde_json::{Value, json};
+
+/// A token and the natural logarithm of its probability.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenLogprob {
+    /// What it spells, which need not be UTF-8: a token may end inside a character.
+    pub bytes: Vec<u8>,
+    /// The logarithm.
+    pub logprob: f64,
+}
+
+/// A token of the reply, and the likeliest ones in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledToken {
+    /// The token of the reply.
+    pub sampled: TokenLogprob,
+    /// The likeliest first.
+    pub top: Vec<TokenLogprob>,
+}
+
+impl TokenLogprob {
+    fn to_json(&self) -> Value {
+        json!({ "token": String::from_utf8_lossy(&self.bytes), "logprob": self.logprob, "bytes": self.bytes })
+    }
+}
+
+impl SampledToken {
+    fn to_json(&self) -> Value {
+        let mut entry = self.sampled.to_json();
+        entry["top_logprobs"] = self.top.iter().map(TokenLogprob::to_json).collect();
+        entry
+    }
+}
+
+/// The `logprobs` member of a reply or of a chunk.
+pub fn logprobs_json(tokens: &[SampledToken]) -> Value {
+    json!({ "content": tokens.iter().map(SampledToken::to_json).collect::<Vec<_>>() })
+}

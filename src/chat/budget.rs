@@ -1,0 +1,27 @@
+//! What the engine needs to know of a model's reasoning.
+
+use crate::engine::{Budget, Reasoning, Vocab};
+use crate::error::Result;
+use crate::output::Diagnostic;
+
+/// The tags around a model's reasoning, whether the prompt ended inside of them, and a request's budget.
+pub(super) fn reasoning(
+    (open, close): (&str, &str),
+    inside: bool,
+    tokens: Option<usize>,
+    vocab: &dyn Vocab,
+) -> Result<Reasoning> {
+    let budget = match tokens {
+        Some(tokens) => Some(Budget { tokens, ending: vocab.tokenize(close, true)? }),
+        None => None,
+    };
+    Ok(Reasoning { open: open.to_owned(), close: close.to_owned(), inside, budget })
+}
+
+/// For a budget that a model has no use for.
+pub(super) fn ignored() -> Diagnostic {
+    Diagnostic {
+        code: "reasoning_budget_ignored",
+        message: "reasoning_budget: how this model marks reasoning is not known, so there is nothing to limit".to_owned(),
+    }
+}

@@ -1,0 +1,377 @@
+//! A job that runs: its next token, and what its caller gets to see of it.
+
+use std::time::Instant;
+
+use super::backend::{Mask, Sampler, Token, Vocab};
+use super::budget::ReasoningWatch;
+use super::detokenize::Utf8Assembler;
+use super::job::{Finish, Job, Outcome, Update};
+use super::logprobs::{SampledLogprobs, Unsent};
+use super::stop::StopMatcher;
+use crate::constraint::Constraint;
+use crate::error::{Code, Error, Result};
+
+/// A job on a sequence.
+pub(crate) struct Active {
+    pub(crate) job: Job,
+    pub(crate) sequence: usize,
+    /// Chosen, not decoded yet; None while the prompt is not in the cache.
+    pub(crate) next: Option<Token>,
+    sampler: Box<dyn Sampler>,
+    reasoning: Option<ReasoningWatch>,
+    utf8: Utf8Assembler,
+    stop: StopMatcher,
+    unsent: Unsent,
+    cached_tokens: usize,
+    completion_tokens: usize,
+    admitted: Instant,
+    first_token: Option<Instant>,
+}
+
+/// A token that was chosen for a job.
+pub(crate) struct Chosen {
+    token: Token,
+    logprobs: Option<SampledLogprobs>,
+}
+
+impl Active {
+    pub(crate) fn new(mut job: Job, sequence: usize, cached_tokens: usize, sampler: Box<dyn Sampler>) -> Self {
+        Active {
+            sequence,
+            next: None,
+            sampler,
+            reasoning: job.reasoning.take().map(ReasoningWatch::new),
+            utf8: Utf8Assembler::default(),
+            stop: StopMatcher::new(job.stop.clone()),
+            unsent: Unsent::default(),
+            cached_tokens,
+            completion_tokens: 0,
+            admitted: Instant::now(),
+            first_token: None,
+            job,
+        }
+    }
+
+    /// Chooses the next token by the logits of the last one, one per token of the vocabulary.
+    ///
+    /// Under a grammar a token is drawn as if there were none, and checked: mostly it is allowed, and to check one token
+    /// costs much less than a mask of all. Only a refused one is drawn again, among those the grammar allows.
+    pub(crate) fn choose(&mut self, logits: &[f32]) -> Result<Chosen> {
+        let token = match self.forced()? {
+            Some(token) => token,
+            None => self.draw(logits)?,
+        };
+        if let Some(constraint) = &mut self.job.constraint {
+            constraint.accept(token)?;
+        }
+        self.sampler.accept(token);
+        let logprobs = self.job.logprobs.map(|n_top| SampledLogprobs::of(logits, token, n_top));
+        Ok(Chosen { token, logprobs })
+    }
+
+    /// The token that ends reasoning whose budget is used up, unless the grammar has no place for it.
+    fn forced(&mut self) -> Result<Option<Token>> {
+        let Some(watch) = &mut self.reasoning else { return Ok(None) };
+        let Some(ending) = watch.due(self.utf8.is_between_characters()) else { return Ok(None) };
+        let token = ending.first().copied();
+        let allowed = self.job.constraint.as_mut().map_or(Ok(true), |constraint| constraint.allows(ending))?;
+        if !allowed {
+            watch.give_up();
+            return Ok(None);
+        }
+        Ok(token)
+    }
+
+    fn draw(&mut self, logits: &[f32]) -> Result<Token> {
+        let first = draw_among(self.sampler.as_mut(), logits, None)?;
+        let Some(constraint) = &mut self.job.constraint else { return Ok(first) };
+        if constraint.allows(&[first])? {
+            return Ok(first);
+        }
+        let mask = constraint.mask()?;
+        draw_among(self.sampler.as_mut(), logits, Some(&mask))
+    }
+
+    /// Takes a chosen token; says why the job ends, if it does.
+    pub(crate) fn take(&mut self, chosen: Chosen, vocab: &dyn Vocab, context_full: bool) -> Option<Finish> {
+        let Chosen { token, logprobs } = chosen;
+        self.first_token.get_or_insert_with(Instant::now);
+        if vocab.is_end_of_generation(token) {
+            return Some(Finish::Stop);
+        }
+        self.completion_tokens += 1;
+        if let Some(watch) = &mut self.reasoning {
+            watch.take(&vocab.piece(token, true));
+        }
+        let bytes = vocab.piece(token, self.job.visible.contains(&token));
+        let text = self.utf8.push(&bytes);
+        if let Some(logprobs) = logprobs {
+            self.unsent.push(logprobs, &text, self.utf8.is_between_characters());
+        }
+        let (shown, stopped) = self.stop.push(&text);
+        let logprobs = self.unsent.shown(&shown);
+        let heard = self.send(shown, logprobs);
+        self.next = Some(token);
+        if stopped {
+            // What is held belongs to the stop string.
+            self.utf8 = Utf8Assembler::default();
+            Some(Finish::Stop)
+        } else if !heard {
+            Some(Finish::Cancelled)
+        } else if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
+            Some(Finish::Stop)
+        } else if self.completion_tokens >= self.job.max_tokens || context_full {
+            Some(Finish::Length)
+        } else {
+            None
+        }
+    }
+
+    /// Sends what was held back, and the outcome.
+    pub(crate) fn finish(mut self, finish: Finish) {
+        let rest = self.utf8.finish();
+        let (shown, stopped) = self.stop.push(rest);
+        let held = if stopped { String::new() } else { self.stop.finish() };
+        let logprobs = self.unsent.rest();
+        self.send(shown + &held, logprobs);
+        let since = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
+        let now = Instant::now();
+        let first = self.first_token.unwrap_or(now);
+        let outcome = Outcome {
+            finish,
+            cached_tokens: self.cached_tokens,
+            completion_tokens: self.completion_tokens,
+            reasoning_tokens: self.reasoning.as_ref().map_or(0, ReasoningWatch::tokens),
+            prompt_ms: since(self.admitted, first),
+            predicted_ms: since(first, now),
+        };
+        let _ = self.job.updates.send(Update::Done(outcome));
+    }
+
+    pub(crate) fn fail(self, error: Error) {
+        let _ = self.job.updates.send(Update::Failed(error));
+    }
+
+    /// False when the receiver is gone.
+    fn send(&self, text: String, logprobs: Vec<SampledLogprobs>) -> bool {
+        text.is_empty() && logprobs.is_empty() || self.job.updates.send(Update::Piece { text, logprobs }).is_ok()
+    }
+}
+
+fn draw_among(sampler: &mut dyn Sampler, logits: &[f32], mask: Option<&Mask>) -> Result<Token> {
+    sampler.draw(logits, mask).ok_or_else(|| {
+        let whose =
+            if mask.is_some() { "no token that the grammar allows has a probability" } else { "no token has a probability" };
+        Error::new(Code::InferenceFailed, whose)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::super::budget::{Budget, Reasoning};
+    use super::super::special::SpecialTokens;
+    use super::*;
+    use crate::api::{ChatRequest, Sampling};
+    use crate::constraint::{Grammars, Words};
+
+    /// Ends a generation; the token before it has no text.
+    const END: Token = 257;
+    const BLANK: Token = 256;
+
+    /// A token for each byte, one without text, and the end.
+    struct Bytes(SpecialTokens);
+
+    impl Vocab for Bytes {
+        fn len(&self) -> usize {
+            258
+        }
+
+        fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
+            Ok(text.bytes().map(Token::from).collect())
+        }
+
+        fn piece(&self, token: Token, special: bool) -> Vec<u8> {
+            match u8::try_from(token) {
+                Ok(byte) => vec![byte],
+                Err(_) if special && token == END => b"<end>".to_vec(),
+                Err(_) => Vec::new(),
+            }
+        }
+
+        fn is_end_of_generation(&self, token: Token) -> bool {
+            token == END
+        }
+
+        fn required_bos(&self) -> Option<Token> {
+            None
+        }
+
+        fn special_tokens(&self) -> &SpecialTokens {
+            &self.0
+        }
+    }
+
+    fn grammar(lark: &str) -> Constraint {
+        let words = || Words {
+            words: (0..=255).map(|byte| vec![byte]).chain([Vec::new(), b"\xFF<end>".to_vec()]).collect(),
+            ends: vec![END as u32],
+            tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
+        };
+        Grammars::new(words).compile(lark).expect("a grammar")
+    }
+
+    /// Draws the likeliest token, and remembers whether it ever saw a mask.
+    #[derive(Clone, Default)]
+    struct Likeliest {
+        masked: Arc<AtomicBool>,
+    }
+
+    impl Sampler for Likeliest {
+        fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token> {
+            self.masked.fetch_or(mask.is_some(), Ordering::Relaxed);
+            let allowed = |token: &usize| mask.is_none_or(|mask| mask.get(*token)) && logits[*token] > f32::NEG_INFINITY;
+            let best = (0..logits.len()).filter(allowed).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+            best.map(|token| token as Token)
+        }
+
+        fn accept(&mut self, _: Token) {}
+    }
+
+    fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<Update>) {
+        let (updates, received) = channel();
+        let request = serde_json::json!({ "messages": [{ "role": "user", "content": "hi" }], "temperature": 0 });
+        let sampling: Sampling = ChatRequest::read(&request).expect("a request").sampling;
+        let ending = b"</t>".iter().map(|byte| Token::from(*byte)).collect();
+        let budget = budget.map(|tokens| Budget { tokens, ending });
+        let job = Job {
+            prompt: vec![0],
+            max_tokens: 100,
+            sampling,
+            stop: Vec::new(),
+            constraint,
+            reasoning: Some(Reasoning { open: "<t>".into(), close: "</t>".into(), inside: false, budget }),
+            logprobs: Some(1),
+            visible: Vec::new(),
+            reuse_prefix: true,
+            cancel: Arc::default(),
+            deadline: None,
+            updates,
+        };
+        (job, received)
+    }
+
+    /// `wish` is the likeliest, then the end, then `x`; all others are equal.
+    fn logits(wish: Option<Token>) -> Vec<f32> {
+        let mut logits = vec![0.0; 258];
+        logits[usize::from(b'x')] = 1.0;
+        logits[END as usize] = 2.0;
+        wish.iter().for_each(|wish| logits[*wish as usize] = 3.0);
+        logits
+    }
+
+    struct Ran {
+        text: String,
+        logprobs: Vec<Token>,
+        outcome: Outcome,
+        masked: bool,
+    }
+
+    fn run(constraint: Option<&str>, budget: Option<usize>, wishes: &[Token]) -> Result<Ran> {
+        let (job, received) = job(constraint.map(grammar), budget);
+        let sampler = Likeliest::default();
+        let mut active = Active::new(job, 0, 0, Box::new(sampler.clone()));
+        let vocab = Bytes(SpecialTokens::new(Vec::new()));
+        let mut wishes = wishes.iter().copied();
+        let finish = loop {
+            let chosen = active.choose(&logits(wishes.next()))?;
+            if let Some(finish) = active.take(chosen, &vocab, false) {
+                break finish;
+            }
+        };
+        active.finish(finish);
+        let (mut text, mut logprobs) = (String::new(), Vec::new());
+        for update in received.iter() {
+            match update {
+                Update::Piece { text: piece, logprobs: sampled } => {
+                    text += &piece;
+                    logprobs.extend(sampled.iter().map(|each| each.sampled.token));
+                }
+                Update::Done(outcome) => {
+                    return Ok(Ran { text, logprobs, outcome, masked: sampler.masked.load(Ordering::Relaxed) });
+                }
+                Update::Failed(error) => return Err(error),
+            }
+        }
+        panic!("no outcome");
+    }
+
+    fn tokens(text: &str) -> Vec<Token> {
+        text.bytes().map(Token::from).collect()
+    }
+
+    #[track_caller]
+    fn check(constraint: Option<&str>, budget: Option<usize>, wishes: &[Token], text: &str, masked: bool) -> Outcome {
+        let ran = run(constraint, budget, wishes).expect("a reply");
+        assert_eq!((&*ran.text, ran.masked), (text, masked));
+        assert_eq!(ran.logprobs, tokens(text), "one for each token, in order");
+        assert_eq!(ran.outcome.completion_tokens, text.len());
+        ran.outcome
+    }
+
+    #[test]
+    fn a_mask_is_made_only_for_what_is_refused() {
+        let lark = r#"start: /[a-z]+/ ";" "#;
+        check(Some(lark), None, &tokens("abc;"), "abc;", false);
+        check(Some(lark), None, &tokens("aBc;"), "axc;", true);
+        check(None, None, &tokens("aBc"), "aBc", false);
+    }
+
+    #[test]
+    fn the_end_is_allowed_where_the_grammar_may_end() {
+        // The end is likelier than anything the grammar wants, but only allowed behind a letter.
+        check(Some("start: /[a-z]*/"), None, &[], "", false);
+        check(Some(r#"start: "ab" /[a-z]*/"#), None, &[], "ab", true);
+        check(Some(r#"start: "ab" /[a-z]*/"#), None, &[Token::from(b'a'), END, END], "ab", true);
+    }
+
+    #[test]
+    fn a_token_without_text_is_never_allowed() {
+        check(Some(r#"start: "x" "y""#), None, &[BLANK, BLANK], "xy", true);
+    }
+
+    #[test]
+    fn a_grammar_that_allows_nothing_with_a_probability_is_an_error() {
+        let (job, _received) = job(Some(grammar(r#"start: "ab""#)), None);
+        let mut active = Active::new(job, 0, 0, Box::new(Likeliest::default()));
+        let mut logits = logits(None);
+        logits[usize::from(b'a')] = f32::NEG_INFINITY;
+        let error = active.choose(&logits).err().expect("refused");
+        assert_eq!(
+            (error.code(), error.message()),
+            (Code::InferenceFailed, "no token that the grammar allows has a probability")
+        );
+        let error = active.choose(&[f32::NAN; 258]).err().expect("refused");
+        assert_eq!(error.message(), "no token has a probability");
+    }
+
+    #[test]
+    fn a_budget_ends_reasoning() {
+        let outcome = check(None, Some(2), &tokens("<t>ab????cd"), "<t>ab</t>cd", false);
+        assert_eq!(outcome.reasoning_tokens, 6);
+        let outcome = check(None, Some(5), &tokens("<t>ab</t>cd"), "<t>ab</t>cd", false);
+        assert_eq!(outcome.reasoning_tokens, 6);
+        assert_eq!(check(None, None, &tokens("abcd"), "abcd", false).reasoning_tokens, 0);
+    }
+
+    #[test]
+    fn a_forced_ending_obeys_the_grammar() {
+        let lark = r#"start: "<t>" /[a-z]+/ "</t>" /[a-z]+/"#;
+        check(Some(lark), Some(2), &tokens("<t>ab????cd"), "<t>ab</t>cd", false);
+        // No place for the ending before the first letter: the reasoning goes on.
+        check(Some(lark), Some(0), &tokens("<t>abc</t>d"), "<t>abc</t>d", false);
+    }
+}

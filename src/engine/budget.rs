@@ -1,0 +1,222 @@
+//! Watches a model reason: how many tokens it took, and when its budget is used up.
+//!
+//! In: what every token of the reply spells, control tokens too. Out: a count, and the tokens that must come next once the
+//! budget is gone. The tags are looked for wherever they are spelt; whether that was a quotation only the recogniser can
+//! tell.
+
+use super::backend::Token;
+
+/// How a model marks its reasoning, and how much of it a job allows.
+#[derive(Debug, Clone)]
+pub struct Reasoning {
+    /// The tag that opens it; empty where it is never opened in a reply.
+    pub open: String,
+    /// The tag that closes it.
+    pub close: String,
+    /// Whether the prompt ended inside of it.
+    pub inside: bool,
+    /// None lets it take what it takes.
+    pub budget: Option<Budget>,
+}
+
+/// A budget for each block of reasoning.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    /// Tokens behind the opening tag. A character or a closing tag that the last of them begins is completed all the same.
+    pub tokens: usize,
+    /// What ends the block then: the closing tag, with whatever should stand beside it.
+    pub ending: Vec<Token>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Waits for the opening tag.
+    Outside,
+    /// Waits for the closing tag; `left` tokens may come before it is forced, and `over` came too many.
+    Inside { left: Option<usize>, over: usize },
+    /// The ending's `next`-th token is due.
+    Forcing { next: usize },
+}
+
+/// Follows one reply.
+#[derive(Debug)]
+pub(crate) struct ReasoningWatch {
+    reasoning: Reasoning,
+    state: State,
+    /// The end of the text so far, as much as may begin a tag.
+    tail: Vec<u8>,
+    tokens: usize,
+}
+
+impl ReasoningWatch {
+    pub(crate) fn new(reasoning: Reasoning) -> Self {
+        let mut watch = ReasoningWatch { reasoning, state: State::Outside, tail: Vec::new(), tokens: 0 };
+        if watch.reasoning.inside {
+            watch.enter();
+        }
+        watch
+    }
+
+    /// The tokens that must come next, if the budget is used up; none while a character is incomplete, or while the model
+    /// is about to close the reasoning itself.
+    pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[Token]> {
+        if let State::Inside { left: Some(0), over } = self.state
+            && between_characters
+            && (over >= self.reasoning.close.len() || !self.begins_closing())
+        {
+            self.state = State::Forcing { next: 0 };
+        }
+        let State::Forcing { next } = self.state else { return None };
+        let ending = &self.reasoning.budget.as_ref()?.ending;
+        ending.get(next..).filter(|rest| !rest.is_empty())
+    }
+
+    /// The ending cannot be written here: the reasoning goes on until the model closes it.
+    pub(crate) fn give_up(&mut self) {
+        self.state = State::Inside { left: None, over: 0 };
+    }
+
+    /// Takes the next token of the reply by what it spells.
+    pub(crate) fn take(&mut self, spelling: &[u8]) {
+        match &mut self.state {
+            State::Outside => {}
+            State::Inside { left, over } => {
+                self.tokens += 1;
+                *over += usize::from(*left == Some(0));
+                *left = left.map(|left| left.saturating_sub(1));
+            }
+            State::Forcing { next } => {
+                self.tokens += 1;
+                *next += 1;
+                let length = self.reasoning.budget.as_ref().map_or(0, |budget| budget.ending.len());
+                if *next >= length {
+                    self.state = State::Outside;
+                    self.tail.clear();
+                }
+                return;
+            }
+        }
+        self.tail.extend_from_slice(spelling);
+        while let Some((at, length)) = find(&self.tail, self.awaited()) {
+            self.tail.drain(..at + length);
+            match self.state {
+                State::Outside => self.enter(),
+                State::Inside { .. } | State::Forcing { .. } => self.state = State::Outside,
+            }
+        }
+        let keep = self.awaited().len().saturating_sub(1);
+        self.tail.drain(..self.tail.len().saturating_sub(keep));
+    }
+
+    /// Tokens that were taken inside reasoning, its closing tag included.
+    pub(crate) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    fn enter(&mut self) {
+        self.state = State::Inside { left: self.reasoning.budget.as_ref().map(|budget| budget.tokens), over: 0 };
+    }
+
+    /// Whether the text ends with a beginning of the closing tag.
+    fn begins_closing(&self) -> bool {
+        let close = self.reasoning.close.as_bytes();
+        (1..close.len()).any(|length| self.tail.ends_with(&close[..length]))
+    }
+
+    fn awaited(&self) -> &[u8] {
+        let tag = if self.state == State::Outside { &self.reasoning.open } else { &self.reasoning.close };
+        tag.as_bytes()
+    }
+}
+
+/// Where a tag begins, and its length; an empty one is nowhere.
+fn find(text: &[u8], tag: &[u8]) -> Option<(usize, usize)> {
+    if tag.is_empty() {
+        return None;
+    }
+    text.windows(tag.len()).position(|window| window == tag).map(|at| (at, tag.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each byte is a token. Feeds `text`, but what is due instead, until `text` is used up; returns what was taken.
+    #[track_caller]
+    fn check(inside: bool, budget: Option<usize>, text: &str, expected: &str, reasoning_tokens: usize) {
+        let ending = "\n</t>".bytes().map(Token::from).collect();
+        let budget = budget.map(|tokens| Budget { tokens, ending });
+        let mut watch = ReasoningWatch::new(Reasoning { open: "<t>".into(), close: "</t>".into(), inside, budget });
+        let mut taken = Vec::new();
+        let mut text = text.bytes().peekable();
+        while text.peek().is_some() {
+            let due = watch.due(std::str::from_utf8(&taken).is_ok()).map(|rest| rest[0] as u8);
+            let Some(byte) = due.or_else(|| text.next()) else { break };
+            taken.push(byte);
+            watch.take(&[byte]);
+        }
+        assert_eq!(String::from_utf8_lossy(&taken), expected);
+        assert_eq!(watch.tokens(), reasoning_tokens);
+    }
+
+    #[test]
+    fn without_a_budget_tokens_are_counted() {
+        check(false, None, "a<t>bc</t>d", "a<t>bc</t>d", 6);
+        check(true, None, "bc</t>d", "bc</t>d", 6);
+        check(false, None, "no <T> here </t>", "no <T> here </t>", 0);
+        check(false, None, "<t>a</t><t>b</t>", "<t>a</t><t>b</t>", 10);
+    }
+
+    #[test]
+    fn a_used_up_budget_forces_the_ending() {
+        check(false, Some(2), "a<t>bcde", "a<t>bc\n</t>de", 7);
+        check(false, Some(0), "a<t>de", "a<t>\n</t>de", 5);
+        check(true, Some(0), "de", "\n</t>de", 5);
+        check(true, Some(9), "bc</t>defghijklm", "bc</t>defghijklm", 6);
+    }
+
+    #[test]
+    fn every_block_has_the_budget_anew() {
+        check(false, Some(1), "<t>ab<t>cd", "<t>a\n</t>b<t>c\n</t>d", 12);
+        check(false, Some(5), "<t>a</t><t>bcdefg", "<t>a</t><t>bcdef\n</t>g", 15);
+    }
+
+    #[test]
+    fn no_character_is_cut() {
+        check(true, Some(1), "\u{1F600}x", "\u{1F600}\n</t>x", 9);
+    }
+
+    #[test]
+    fn a_closing_tag_under_way_is_not_closed_twice() {
+        check(true, Some(3), "a</t>bcdefg", "a</t>bcdefg", 5);
+        // One that comes to nothing does not count, and beginnings of one are not waited for without end.
+        check(true, Some(3), "a</bcdef", "a</b\n</t>cdef", 9);
+        check(true, Some(2), "a<<<<<<<<", "a<<<<<\n</t><<<", 11);
+    }
+
+    #[test]
+    fn an_ending_that_cannot_be_written_is_given_up() {
+        let budget = Some(Budget { tokens: 0, ending: vec![1, 2] });
+        let mut watch = ReasoningWatch::new(Reasoning { open: "<t>".into(), close: "</t>".into(), inside: true, budget });
+        assert_eq!(watch.due(false), None);
+        assert_eq!(watch.due(true), Some([1, 2].as_slice()));
+        watch.give_up();
+        assert_eq!(watch.due(true), None);
+        // The next block has the budget again; a token may hold a tag and more.
+        watch.take(b"x</t> <t>\n");
+        assert_eq!(watch.due(true), Some([1, 2].as_slice()));
+        watch.take(b"one");
+        assert_eq!(watch.due(true), Some([2].as_slice()));
+        watch.take(b"two");
+        assert_eq!(watch.due(true), None);
+    }
+
+    #[test]
+    fn what_has_no_opening_tag_is_only_open_at_the_start() {
+        let mut watch =
+            ReasoningWatch::new(Reasoning { open: String::new(), close: "</t>".into(), inside: true, budget: None });
+        watch.take(b"a</t>b");
+        watch.take(b"c");
+        assert_eq!(watch.tokens(), 1);
+    }
+}

@@ -1,0 +1,156 @@
+//! Log probabilities of sampled tokens.
+//!
+//! In: logits as the model computed them, before bias, penalties, grammar, truncation and temperature. Out: natural
+//! logarithms of their softmax, in time linear in the vocabulary: it is never sorted.
+
+use std::collections::VecDeque;
+
+use super::backend::Token;
+
+/// What is not a number, or is minus infinity, which JSON cannot carry.
+const LEAST: f64 = -9999.0;
+
+/// A token and the logarithm of its probability.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Logprob {
+    /// The token.
+    pub token: Token,
+    /// Natural logarithm, at least -9999.
+    pub logprob: f64,
+}
+
+/// A token that was sampled or forced, and those that the model liked best in its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledLogprobs {
+    /// The token of the reply.
+    pub sampled: Logprob,
+    /// The likeliest first; of equals the one with the smaller id.
+    pub top: Vec<Logprob>,
+}
+
+impl SampledLogprobs {
+    /// The token `sampled` and the `n_top` likeliest ones, by logits for the whole vocabulary.
+    pub(crate) fn of(logits: &[f32], sampled: Token, n_top: usize) -> SampledLogprobs {
+        let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let offset = |logit: f32| f64::from(logit) - f64::from(greatest);
+        let sum: f64 = logits.iter().map(|logit| offset(*logit).exp()).filter(|share| share.is_finite()).sum();
+        let logarithm = sum.ln();
+        let logprob = |token: usize| {
+            let value = logits.get(token).map_or(f64::NAN, |logit| offset(*logit) - logarithm);
+            // `max` of a NaN and a number is the number.
+            Logprob { token: token as Token, logprob: value.max(LEAST) }
+        };
+        SampledLogprobs {
+            sampled: logprob(usize::try_from(sampled).unwrap_or(usize::MAX)),
+            top: likeliest(logits, n_top).into_iter().map(logprob).collect(),
+        }
+    }
+}
+
+/// The `n` tokens with the greatest logits, in order.
+fn likeliest(logits: &[f32], n: usize) -> Vec<usize> {
+    let mut top: Vec<usize> = Vec::with_capacity(n + 1);
+    if n == 0 {
+        return top;
+    }
+    for (token, logit) in logits.iter().enumerate() {
+        if top.len() == n && top.last().is_none_or(|last| *logit <= logits[*last]) || logit.is_nan() {
+            continue;
+        }
+        let place = top.partition_point(|other| logits[*other] >= *logit);
+        top.insert(place, token);
+        top.truncate(n);
+    }
+    top
+}
+
+/// Log probabilities whose tokens' text is not out yet: a character is incomplete, or a stop string may have begun.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    /// With each, how many bytes of text there are when its token's are all out.
+    waiting: VecDeque<(usize, SampledLogprobs)>,
+    made: usize,
+    shown: usize,
+}
+
+impl Unsent {
+    /// Text was made of tokens: `text`, and the beginning of one more character if not `whole`.
+    pub(crate) fn push(&mut self, logprobs: SampledLogprobs, text: &str, whole: bool) {
+        self.made += text.len();
+        self.waiting.push_back((self.made + usize::from(!whole), logprobs));
+    }
+
+    /// What goes out together with this text.
+    pub(crate) fn shown(&mut self, text: &str) -> Vec<SampledLogprobs> {
+        self.shown += text.len();
+        let ready = self.waiting.iter().take_while(|(end, _)| *end <= self.shown).count();
+        self.waiting.drain(..ready).map(|(_, logprobs)| logprobs).collect()
+    }
+
+    /// What goes out at the end.
+    pub(crate) fn rest(&mut self) -> Vec<SampledLogprobs> {
+        self.waiting.drain(..).map(|(_, logprobs)| logprobs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(logits: &[f32], sampled: Token, n_top: usize, expected: f64, top: &[Token]) -> SampledLogprobs {
+        let logprobs = SampledLogprobs::of(logits, sampled, n_top);
+        assert!((logprobs.sampled.logprob - expected).abs() < 1e-9, "{logprobs:?}");
+        assert_eq!(logprobs.sampled.token, sampled);
+        assert_eq!(logprobs.top.iter().map(|top| top.token).collect::<Vec<_>>(), top);
+        logprobs
+    }
+
+    #[test]
+    fn they_are_the_logarithms_of_the_softmax() {
+        check(&[0.0, 0.0], 1, 0, 0.5_f64.ln(), &[]);
+        check(&[1000.0, 1000.0, 1000.0, 1000.0], 3, 2, 0.25_f64.ln(), &[0, 1]);
+        let all = check(&[0.0, 2.0, -1.0, 2.0, 1.0], 2, 20, -1.0 - all_of(&[0.0, 2.0, -1.0, 2.0, 1.0]), &[1, 3, 4, 0, 2]);
+        let sum: f64 = all.top.iter().map(|top| top.logprob.exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    }
+
+    fn all_of(logits: &[f64]) -> f64 {
+        logits.iter().map(|logit| logit.exp()).sum::<f64>().ln()
+    }
+
+    #[test]
+    fn the_top_is_what_sorting_would_give() {
+        // A sequence that goes up and down, with equals.
+        let logits: Vec<f32> = (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 22) as f32 / 64.0).collect();
+        let mut sorted: Vec<usize> = (0..logits.len()).collect();
+        sorted.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        for n in [1, 2, 7, 20] {
+            assert_eq!(likeliest(&logits, n), sorted[..n]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_the_least() {
+        check(&[0.0, f32::NEG_INFINITY], 1, 2, LEAST, &[0, 1]);
+        check(&[0.0, f32::NAN], 1, 2, LEAST, &[0]);
+        check(&[f32::NAN, f32::NAN], 0, 1, LEAST, &[]);
+        check(&[0.0], -1, 0, LEAST, &[]);
+    }
+
+    #[test]
+    fn they_wait_for_the_text_of_their_tokens() {
+        let of = |token| SampledLogprobs { sampled: Logprob { token, logprob: 0.0 }, top: Vec::new() };
+        let tokens = |logprobs: Vec<SampledLogprobs>| logprobs.iter().map(|each| each.sampled.token).collect::<Vec<_>>();
+        let mut unsent = Unsent::default();
+        unsent.push(of(1), "G", false);
+        assert!(unsent.shown("G").is_empty(), "the character its last byte begins is not out");
+        unsent.push(of(2), "\u{fc}n", true);
+        assert_eq!(tokens(unsent.shown("\u{fc}")), [1]);
+        unsent.push(of(3), "", true);
+        assert!(unsent.shown("").is_empty());
+        assert_eq!(tokens(unsent.shown("n")), [2, 3]);
+        unsent.push(of(4), "STOP", true);
+        assert_eq!(tokens(unsent.rest()), [4]);
+    }
+}

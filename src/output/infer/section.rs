@@ -84,7 +84,6 @@ pub(super) fn section(
         Calls { open: "".into(), close: "".into(), separator: "".into(), call: Vec::new(), parallel: two.is_some() };
     let (lead, mut trail);
     if let Some(two) = &two {
-        let between = two.texts[one.marks.len()].clone();
         let apart = apart(&before, open, &stripped, &two.texts[one.marks.len()]);
         let mut close = apart.rest;
         if apart.open.trim().is_empty() && tail.is_empty() && !close.trim().is_empty() {

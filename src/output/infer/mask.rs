@@ -22,6 +22,8 @@ pub(super) type Needle = (String, Mark, usize);
 /// Takes needles out, from a position on.
 pub(super) fn mask(text: &str, from: usize, needles: &[Needle]) -> Masked {
     let mut masked = Masked { texts: Vec::new(), marks: Vec::new() };
+    // The position is another render's.
+    let from = (0..=from.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     let (mut begin, mut at) = (0, from);
     loop {
         let next = needles.iter().filter(|(needle, ..)| !needle.is_empty());

@@ -48,7 +48,7 @@ pub(super) fn section(
 ) -> Result<Section, String> {
     // Names in the list of tools, if it stands behind the user's words, are not the call's.
     let skip = controls.prompt.as_deref().map_or(0, |prompt| snap_left(rendered, common_prefix(prompt, rendered)));
-    let masked = |text: &str, list: &[Call]| mask(text, skip.min(text.len()), &needles(list, &encoding, style));
+    let masked = |text: &str, list: &[Call]| mask(text, skip, &needles(list, &encoding, style));
 
     let mut one = masked(rendered, &prober.strings(1));
     let named = one.has(Mark::Name) || one.has(Mark::Id) && prober.form.named_ids;
@@ -84,29 +84,15 @@ pub(super) fn section(
         Calls { open: "".into(), close: "".into(), separator: "".into(), call: Vec::new(), parallel: two.is_some() };
     let (lead, mut trail);
     if let Some(two) = &two {
-        let between = two.texts[one.marks.len()].clone();
-        // What is common to the first and the second call, without the blanks next to it, which separate.
-        let alike = before.len() - common_suffix(&before, &between);
-        let alike = alike.max(before.len() - open.len());
-        let a = trim_start(&before[snap_right(&before, alike)..]).to_owned();
-        let a = if between.ends_with(&a) { a } else { String::new() };
-        // A marker that both the end of a call and the beginning of the next one could have is the end's.
-        let ends = snap_left(&between, common_prefix(&stripped, &between));
-        let shared = between.get(between.len() - a.len()..ends).unwrap_or_default();
-        let shared = if first(shared) == Some(shared) { shared.len() } else { 0 };
-        let a = a[shared..].to_owned();
-        let room = &between[..between.len() - a.len()];
-        let b = common_prefix(&stripped, room);
-        let b = if b == room.len() && b == stripped.len() { b } else { snap_left(&stripped, snap_left(room, b)) };
-        let b = stripped[..b].trim_end().to_owned();
-        calls.separator = room[b.len()..].to_owned().into();
-        calls.open = open[..open.len() - a.len()].to_owned().into();
-        let mut close = stripped[b.len()..].to_owned();
-        if calls.open.trim().is_empty() && tail.is_empty() && !close.trim().is_empty() {
+        let apart = apart(&before, open, &stripped, &two.texts[one.marks.len()]);
+        let mut close = apart.rest;
+        if apart.open.trim().is_empty() && tail.is_empty() && !close.trim().is_empty() {
             tail = std::mem::take(&mut close);
         }
+        calls.open = apart.open.into();
+        calls.separator = apart.separator.into();
         calls.close = close.trim_end().to_owned().into();
-        (lead, trail) = (a, b);
+        (lead, trail) = (apart.lead, apart.trail);
     } else {
         let alone = tail.is_empty() && first(stripped.trim()) == Some(stripped.trim());
         let trimmed = stripped.trim_end();
@@ -140,7 +126,10 @@ pub(super) fn section(
         settled = Encoding::Tagged(tags);
         match place.checked_sub(1) {
             Some(place) => texts[place].truncate(begin),
-            None => texts_before.truncate(texts_before.len() - (one.texts[0].len() - begin)),
+            None => {
+                let kept = (texts_before.len() + begin).checked_sub(one.texts[0].len());
+                texts_before.truncate(kept.ok_or("an argument begins before its call")?);
+            }
         }
         if last {
             trail = trail[end..].to_owned();
@@ -154,22 +143,60 @@ pub(super) fn section(
         *item = name.into();
     }
 
-    let mut texts = [texts_before].into_iter().chain(texts).chain([trail]);
-    let mut push = |calls: &mut Calls| {
-        if let Some(text) = texts.next().filter(|text| !text.is_empty()) {
-            calls.call.push(Part::Text(text.into()));
-        }
-    };
-    push(&mut calls);
-    for (mark, _) in &one.marks {
-        calls.call.push(match mark {
-            Mark::Name => Part::Name,
-            Mark::Id => Part::Id(id.clone().ok_or("the id is not understood")?),
-            Mark::Arguments => Part::Arguments(settled.clone()),
-        });
-        push(&mut calls);
-    }
+    texts.insert(0, texts_before);
+    texts.push(trail);
+    calls.call = parts(texts, &one, id.as_ref(), &settled)?;
     Ok(Section { calls, head, tail, wrapper: beside.wrapper })
+}
+
+/// The texts around calls, told apart by what stands between two.
+struct Apart {
+    open: String,
+    lead: String,
+    trail: String,
+    separator: String,
+    rest: String,
+}
+
+/// `before` ends in `open`, which ends where the first call has its first needle; `behind` begins where the last call has its
+/// last one. Blanks next to a call separate.
+fn apart(before: &str, open: &str, behind: &str, between: &str) -> Apart {
+    let alike = (before.len() - common_suffix(before, between)).max(before.len() - open.len());
+    let lead = trim_start(&before[snap_right(before, alike)..]);
+    let lead = if between.ends_with(lead) { lead } else { "" };
+    // A marker that both the end of a call and the beginning of the next one could have is the end's.
+    let ends = snap_left(between, common_prefix(behind, between));
+    let shared = between.get(between.len() - lead.len()..ends).unwrap_or_default();
+    let lead = &lead[if first(shared) == Some(shared) { shared.len() } else { 0 }..];
+    let room = &between[..between.len() - lead.len()];
+    let alike = common_prefix(behind, room);
+    let whole = alike == room.len() && alike == behind.len();
+    let trail = if whole { behind } else { &behind[..snap_left(behind, snap_left(room, alike))] }.trim_end();
+    Apart {
+        open: open[..open.len() - lead.len()].to_owned(),
+        lead: lead.to_owned(),
+        trail: trail.to_owned(),
+        separator: room[trail.len()..].to_owned(),
+        rest: behind[trail.len()..].to_owned(),
+    }
+}
+
+/// Texts and marks in turn.
+fn parts(texts: Vec<String>, one: &Masked, id: Option<&IdForm>, encoding: &Encoding) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut marks = one.marks.iter();
+    for text in texts {
+        if !text.is_empty() {
+            parts.push(Part::Text(text.into()));
+        }
+        parts.extend(match marks.next() {
+            Some((Mark::Name, _)) => Some(Part::Name),
+            Some((Mark::Id, _)) => Some(Part::Id(id.cloned().ok_or("the id is not understood")?)),
+            Some((Mark::Arguments, _)) => Some(Part::Arguments(encoding.clone())),
+            None => None,
+        });
+    }
+    Ok(parts)
 }
 
 fn needles(list: &[Call], encoding: &Encoding, style: Style) -> Vec<Needle> {

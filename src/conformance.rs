@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use crate::template::Sources;
 
 /// A line for who runs the tests. The lint against printing is for the library.
-pub fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// The folder, if it is there; a line says that `what` was skipped if not.
-pub fn folder(what: &str) -> Option<PathBuf> {
+pub(crate) fn folder(what: &str) -> Option<PathBuf> {
     let root = std::env::var_os("LLB_CONFORMANCE")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
     if root.is_dir() {
@@ -24,12 +24,12 @@ pub fn folder(what: &str) -> Option<PathBuf> {
 }
 
 /// Whether every difference is to be printed.
-pub fn shows() -> bool {
+pub(crate) fn shows() -> bool {
     std::env::var_os("LLB_CONFORMANCE_SHOW").is_some()
 }
 
 /// The corpus of chat templates by name, with the tokens they print.
-pub fn templates(root: &Path) -> BTreeMap<String, Sources> {
+pub(crate) fn templates(root: &Path) -> BTreeMap<String, Sources> {
     let table = fs::read_to_string(root.join("templates.tsv")).unwrap_or_default();
     let mut lines = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     let header = lines.next().unwrap_or_default();

@@ -19,7 +19,8 @@ pub use id::{new_call_id, new_completion_id};
 pub use limits::TemplateLimits;
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
-pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking, read_response_format};
+pub(crate) use request::read_response_format;
+pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};
 pub use sampling::Sampling;
 pub use tool::{ToolChoice, function_name, function_parameters};
 

@@ -153,7 +153,7 @@ impl ChatRequest {
 }
 
 /// `response_format`; None is text.
-pub fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
+pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<ResponseFormat>> {
     let Some(value) = fields.get("response_format") else { return Ok(None) };
     let mut format = Fields::new("response_format", value)?;
     let kinds = [("text", 0), ("json_object", 1), ("json_schema", 2)];

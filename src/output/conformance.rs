@@ -1,6 +1,5 @@
 //! Which format is found for each template of the corpus.
 
-use super::*;
 use crate::conformance;
 use crate::verdict;
 

@@ -94,7 +94,7 @@ fn histories() -> Vec<History> {
 }
 
 /// What a template writes for the histories of the round trip: the same for every format that is tried on it.
-pub struct Renders {
+pub(super) struct Renders {
     user: String,
     with_prompt: Result<String, String>,
     plain: String,
@@ -103,7 +103,7 @@ pub struct Renders {
 
 impl Renders {
     /// Renders them, with arguments as objects, or as text where the template wants that.
-    pub fn new(render: Render<'_>) -> Renders {
+    pub(super) fn new(render: Render<'_>) -> Renders {
         let tools = tools();
         let user = json!({ "role": "user", "content": "Gimble the wabe." });
         let answer = json!({ "role": "assistant", "content": CONTENT });
@@ -139,7 +139,7 @@ impl Renders {
     }
 
     /// What opens an assistant's turn, for a reader of this format.
-    pub fn opener(&self, format: Option<&Format>) -> Opener {
+    pub(super) fn opener(&self, format: Option<&Format>) -> Opener {
         match &self.with_prompt {
             Ok(with_prompt) => Opener::find(&self.user, with_prompt, &self.plain, format),
             Err(_) => Opener::default(),
@@ -147,7 +147,7 @@ impl Renders {
     }
 
     /// Whether the history of one call holds what begins a call of this format: if not, no reading is worth while.
-    pub fn may_be(&self, format: &Format) -> bool {
+    pub(super) fn may_be(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
             Some(super::format::Part::Text(text)) => text.split_whitespace().next().map(|word| &word[..word.find("{\"").unwrap_or(word.len())]),
             _ => None,
@@ -156,7 +156,7 @@ impl Renders {
     }
 
     /// Whether a turn that reasons is seen to close its reasoning with this tag.
-    pub fn closes_reasoning(&self, tag: &str) -> bool {
+    pub(super) fn closes_reasoning(&self, tag: &str) -> bool {
         let reasons = |(history, text): &(History, Result<String, String>)| {
             let text = text.as_deref().unwrap_or_default();
             let reply = text.rsplit_once(REASONING).map_or("", |(_, after)| after);
@@ -166,12 +166,12 @@ impl Renders {
     }
 
     /// Whether a tag stands in any of them.
-    pub fn shows(&self, tag: &str) -> bool {
+    pub(super) fn shows(&self, tag: &str) -> bool {
         self.rows.iter().any(|(_, text)| text.as_ref().is_ok_and(|text| text.contains(tag)))
     }
 
     /// What a prompt adds for the reply.
-    pub fn generation_prompt(&self) -> &str {
+    pub(super) fn generation_prompt(&self) -> &str {
         let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
         with_prompt.strip_prefix(&*self.user).unwrap_or(with_prompt)
     }
@@ -179,7 +179,7 @@ impl Renders {
     /// Reads the assistant's part of every history back, and says row by row whether it came back.
     ///
     /// Names, ids and values are rare strings of our own, so that nothing a template prints by itself can pass for them.
-    pub fn round_trip(&self, format: &Format) -> Report {
+    pub(super) fn round_trip(&self, format: &Format) -> Report {
         let rows = self.rows.iter().map(|(history, rendered)| {
             let checked = rendered.as_ref().map_err(String::clone).and_then(|whole| self.check(format, history, whole));
             let (verdict, because) = match checked {
@@ -192,7 +192,7 @@ impl Renders {
     }
 
     /// The format with what the round trip says about it; the format as it was if its reading is not the template's writing.
-    pub fn proven(&self, mut format: Format) -> Result<Format, Box<Format>> {
+    pub(super) fn proven(&self, mut format: Format) -> Result<Format, Box<Format>> {
         let report = self.round_trip(&format);
         #[cfg(test)]
         if std::env::var_os("DEBUG_DETECT").is_some() {

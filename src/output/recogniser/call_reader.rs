@@ -42,7 +42,6 @@ enum Inside {
     Arguments(Box<dyn Reader>),
     /// Arguments ended without one parameter: a tag that closes the call must follow. What is held of it.
     Empty(String),
-    Over,
 }
 
 #[derive(Debug)]
@@ -183,7 +182,6 @@ impl CallReader {
         // A character that ends one piece is the first of the next: each turn moves on or returns.
         while let Some(c) = again.take() {
             match &mut self.inside {
-                Inside::Over => return Status::Broken(c.len_utf8()),
                 Inside::Tag(seen) => {
                     let seen = *seen;
                     let Some(item) = self.items.get(self.at) else { return Status::Broken(c.len_utf8()) };

@@ -207,9 +207,9 @@ impl ElementsReader {
         true
     }
 
-    /// Whether tags in this element are its children.
+    /// Whether tags in this element are its children. Where it may be a string, they are text, as they are for llama.cpp.
     fn is_container(&self, element: &Element) -> bool {
-        element.types.is_none_or(|types| types.has(Types::OBJECT) || types.has(Types::ARRAY) || !types.has(Types::STRING))
+        element.types.is_none_or(|types| types.has(Types::ARRAY) || !types.has(Types::STRING))
     }
 
     /// The element's first child has this name.

@@ -354,7 +354,7 @@ fn elements_as_the_template_and_models_write_them() {
         ("P<o>\n  P<x>1.5P</x>\n  P<y>-2.5P</y>\nP</o>", json!({"o": {"x": 1.5, "y": "-2.5"}}), &[]),
         ("P<e>P<item>P<id>1P</id>P<label>oneP</label>P</item>P</e>", json!({"e": [{"id": 1, "label": "one"}]}), &[]),
         ("P<label>hiP</label>", json!({"label": "hi"}), &[]),
-        ("P<label>P<text>hiP</text>P</label>", json!({"label": {"text": "hi"}}), &[]),
+        ("P<label>P<text>hiP</text>P</label>", json!({"label": "]<]minimax[>[<text>hi]<]minimax[>[</text>"}), &[]),
         ("P<any>P<item>1P</item>P<item>aP</item>P</any>", json!({"any": [1, "a"]}), &[]),
         ("P<any>P<k>1P</k>P</any>", json!({"any": {"k": 1}}), &[]),
         ("P<any>[1, {}]P</any>", json!({"any": [1, {}]}), &[]),

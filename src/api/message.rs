@@ -31,6 +31,8 @@ fn check_message(path: &str, message: &Value) -> Result<()> {
     }
     let content = fields.get("content");
     match content {
+        // A tool's result may be anything; it becomes text.
+        _ if role == "tool" => {}
         None | Some(Value::String(_)) => {}
         Some(Value::Array(parts)) => {
             for (index, part) in parts.iter().enumerate() {
@@ -52,7 +54,7 @@ fn check_message(path: &str, message: &Value) -> Result<()> {
     }
     fields.string("tool_call_id")?;
     fields.string("name")?;
-    let carries = content.is_some() || (role == "assistant" && (has_calls || has_reasoning));
+    let carries = content.is_some() || (role == "tool" && message.get("content").is_some()) || (role == "assistant" && (has_calls || has_reasoning));
     if carries { Ok(()) } else { Err(fields.invalid("content", "missing")) }
 }
 

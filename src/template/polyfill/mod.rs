@@ -26,6 +26,7 @@ mod system_role;
 mod text;
 mod tool_call_ids;
 mod tool_calls;
+mod tool_content;
 mod tool_responses;
 mod tools;
 mod typed_content;
@@ -50,7 +51,8 @@ use conversation::{Context, Conversation};
 type Step = fn(&mut Conversation, &Context) -> Result<bool>;
 
 /// The steps in their order. The relative order of minja's seven is minja's.
-const STEPS: [(&str, Step); 17] = [
+const STEPS: [(&str, Step); 18] = [
+    ("tool_content", tool_content::run),
     ("null_members", null_members::run),
     ("empty_tool_calls", empty_tool_calls::run),
     ("call_type", call_type::run),

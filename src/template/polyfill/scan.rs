@@ -27,6 +27,15 @@ fn plain(message: &Value, context: &Context) -> bool {
         Some(Value::Array(_)) => typed_content::wanted(context) != typed_content::Wanted::String,
         _ => true,
     };
+    let result = members.get("role").is_some_and(|role| role == "tool");
+    let shaped = members.get("content").is_none_or(|content| match content {
+        Value::String(_) => true,
+        Value::Array(parts) => parts.iter().all(|part| part.get("type").is_some_and(Value::is_string)),
+        _ => false,
+    });
+    if result && !shaped {
+        return false;
+    }
     let role = match members.get("role").and_then(Value::as_str) {
         Some("system") => !system_role::wanted(context),
         Some("developer") => !developer_role::wanted(context),

@@ -1,0 +1,51 @@
+//! A tool's result of any shape as text: an object, a number or a list that is no list of parts as JSON, nothing as "".
+
+use super::conversation::{Context, Conversation};
+use super::dump;
+use super::node::Node;
+use crate::error::Result;
+
+pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> {
+    let mut changed = false;
+    for message in conversation.messages.iter_mut().filter(|message| message.is("tool")) {
+        let text = match message.members.get("content") {
+            Some(Node::Text(_)) | None => continue,
+            Some(Node::List(parts)) if parts.iter().all(is_part) => continue,
+            Some(Node::Null) => Node::own(""),
+            Some(result) => Node::Text(dump::plain(result)),
+        };
+        message.set_content(text);
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// A part names its type, as OpenAI's do.
+fn is_part(node: &Node) -> bool {
+    node.as_map().is_some_and(|part| part.text("type").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::case::{Case, traits};
+    use serde_json::{Value, json};
+
+    #[track_caller]
+    fn check(content: Value, text: &str) {
+        let result = |content: Value| json!([{"role": "tool", "tool_call_id": "1", "content": content}]);
+        Case::new(traits(), result(content)).check(result(json!(text)), &["tool_content"]);
+    }
+
+    #[test]
+    fn cases() {
+        check(json!({"temp": 21.5, "note": "é \"x\""}), r#"{"temp": 21.5, "note": "é \"x\""}"#);
+        check(json!([1, {"a": null}]), r#"[1, {"a": null}]"#);
+        check(json!(7), "7");
+        check(json!(false), "false");
+        check(json!(null), "");
+        for content in [json!("{}"), json!([{"type": "text", "text": "R"}])] {
+            Case::new(traits(), json!([{"role": "tool", "tool_call_id": "1", "content": content}])).unchanged();
+        }
+        Case::new(traits(), json!([{"role": "user", "content": {"a": 1}}])).unchanged();
+    }
+}

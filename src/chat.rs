@@ -224,6 +224,10 @@ impl Chat {
             ..RenderInput::new(&polyfilled.messages, now)
         })?;
         let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        if request.thinking.enabled.is_some() && traits.details.switches.is_empty() {
+            let message = "enable_thinking: this chat template has no switch for reasoning; its prompt is the same".to_owned();
+            diagnostics.push(Diagnostic { code: "enable_thinking_ignored", message }.to_json());
+        }
         if request.reasoning_budget.is_some() && !self.marks_reasoning() {
             diagnostics.push(budget::ignored().to_json());
         }

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::api::Polyfills;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
+use crate::output::format::Source;
 use crate::output::{Detected, Format};
 use crate::template::{CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill};
 
@@ -132,12 +133,15 @@ impl Verdict {
                 })
             };
             let reasoning = detected.format.as_ref().and_then(|format| format.reasoning.as_ref());
-            let shows_reasoning = reasoning.is_some_and(|markers| {
+            let shows_reasoning = reasoning.is_some_and(|tags| {
                 let needle = "the needle of the reasoning probe";
                 let user = json!({ "role": "user", "content": "question" });
                 let assistant = json!({ "role": "assistant", "content": "answer", "reasoning_content": needle });
                 let rendered = render(&[user, assistant], &[], false).unwrap_or_default();
-                rendered.split_once(&*markers.open).is_some_and(|(_, rest)| rest.trim_start().starts_with(needle))
+                let before = rendered.split_once(needle).is_some_and(|(before, _)| before.trim_end().ends_with(&*tags.open));
+                let after = rendered.split_once(needle).is_some_and(|(_, after)| after.trim_start().starts_with(&*tags.close));
+                let opened = !tags.open.is_empty() && detected.generation_prompt.contains(&*tags.open);
+                opened || (after && (before || tags.open.is_empty()))
             });
             Output { detected, shows_reasoning }
         })
@@ -158,14 +162,7 @@ impl Verdict {
         let caps = self.templates.caps();
         let (traits, _) = self.templates.traits();
         let (tool_support, reasons) = traits.tool_support();
-        let format = match self.format() {
-            Some(format) => json!({
-                "family": format.family,
-                "tool_calls": if format.verified { "verified" } else { "unverified" },
-                "reasoning": if self.output().shows_reasoning { "tags" } else { "none" },
-            }),
-            None => json!({ "family": null, "tool_calls": "none", "reasoning": "none" }),
-        };
+        let format = self.output_format();
         let findings: Vec<Value> = self.templates.findings().iter().map(Finding::to_json).collect();
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
@@ -180,6 +177,30 @@ impl Verdict {
             members.insert("by_template".into(), self.by_template().clone());
         }
         members
+    }
+
+    /// `output_format`.
+    fn output_format(&self) -> Value {
+        let Some(format) = self.format() else {
+            return json!({ "family": null, "source": null, "tool_calls": "none", "reasoning": "none" });
+        };
+        let channel = format.channels.as_ref().is_some_and(|channels| !channels.reasoning.is_empty());
+        json!({
+            "family": format.family,
+            "source": match format.source {
+                Source::Family => "family",
+                Source::Inferred => "inferred",
+                Source::Polyfill => "polyfill",
+            },
+            "tool_calls": if format.verified { "verified" } else { "unverified" },
+            "parallel": format.calls.as_ref().is_some_and(|calls| calls.parallel),
+            "reasoning": match (channel, self.output().shows_reasoning) {
+                (true, _) => "channel",
+                (false, true) => "tags",
+                (false, false) => "none",
+            },
+            "reasoning_tags": format.reasoning.as_ref().map(|tags| json!([tags.open, tags.close])),
+        })
     }
 
     /// What each of two templates can carry.

@@ -82,7 +82,7 @@ fn reply_markers(format: &Format) -> Vec<Text> {
 }
 
 /// The bytes that two texts begin with alike.
-fn common(a: &str, b: &str) -> usize {
+pub(super) fn common(a: &str, b: &str) -> usize {
     let mut end = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     while !a.is_char_boundary(end) || !b.is_char_boundary(end) {
         end -= 1;

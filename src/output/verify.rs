@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::format::Format;
-use super::turn::Opener;
+use super::turn::{Opener, common};
 use super::{Diagnostic, Recogniser, RecogniserInput};
 use crate::error::Result;
 
@@ -173,7 +173,7 @@ impl Renders {
     /// What a prompt adds for the reply.
     pub(super) fn generation_prompt(&self) -> &str {
         let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
-        with_prompt.strip_prefix(&*self.user).unwrap_or(with_prompt)
+        &with_prompt[common(&self.user, with_prompt)..]
     }
 
     /// Reads the assistant's part of every history back, and says row by row whether it came back.

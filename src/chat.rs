@@ -183,11 +183,10 @@ impl Chat {
         let recogniser = self.recogniser(request, &prompt);
         let Held { constraint, diagnostics: dropped, .. } = self.hold(request, recogniser.is_reasoning())?;
         diagnostics.extend(dropped);
-        let reasoning = match self.verdict.format().and_then(|format| format.reasoning.as_ref()) {
-            Some(tags) => {
+        let reasoning = match self.verdict.format().and_then(|format| format.reasoning_tags()) {
+            Some((open, close)) => {
                 let vocab = self.model.engine.vocab().as_ref();
-                let inside = recogniser.is_reasoning();
-                Some(budget::reasoning((&*tags.open, &*tags.close), inside, request.reasoning_budget, vocab)?)
+                Some(budget::reasoning((&open, &close), recogniser.is_reasoning(), request.reasoning_budget, vocab)?)
             }
             None => None,
         };
@@ -236,7 +235,7 @@ impl Chat {
 
     /// Whether how this model marks its reasoning is known.
     fn marks_reasoning(&self) -> bool {
-        self.verdict.format().is_some_and(|format| format.reasoning.is_some())
+        self.verdict.format().is_some_and(|format| format.reasoning_tags().is_some())
     }
 
     /// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is

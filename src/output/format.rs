@@ -52,6 +52,15 @@ pub struct Format {
 }
 
 impl Format {
+    /// What opens a reasoning block, and what ends it so that the answer may follow.
+    pub fn reasoning_tags(&self) -> Option<(String, String)> {
+        if let Some(Reasoning { open, close, .. }) = &self.reasoning {
+            return Some((open.to_string(), close.to_string()));
+        }
+        let Channels { turn, header, body, ends, reasoning, .. } = self.channels.as_ref()?;
+        Some((format!("{header}{}{body}", reasoning.first()?), format!("{}{turn}", ends.first()?)))
+    }
+
     /// Every text of the format that a model may write besides names, values and text of its own. Tokens in them must be
     /// shown by the detokeniser even when they are control tokens.
     pub fn texts(&self) -> Vec<&str> {

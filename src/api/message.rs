@@ -54,7 +54,9 @@ fn check_message(path: &str, message: &Value) -> Result<()> {
     }
     fields.string("tool_call_id")?;
     fields.string("name")?;
-    let carries = content.is_some() || (role == "tool" && message.get("content").is_some()) || (role == "assistant" && (has_calls || has_reasoning));
+    let carries = content.is_some()
+        || (role == "tool" && message.get("content").is_some())
+        || (role == "assistant" && (has_calls || has_reasoning));
     if carries { Ok(()) } else { Err(fields.invalid("content", "missing")) }
 }
 

@@ -45,7 +45,8 @@ impl Keys {
                 Part::Id(_) => id = last_key(before),
             }
         }
-        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if text.contains("{\"") || text.contains("{ \"")));
+        let in_object =
+            call.iter().any(|part| matches!(part, Part::Text(text) if text.contains("{\"") || text.contains("{ \"")));
         if !in_object {
             return None;
         }
@@ -111,8 +112,8 @@ pub(super) struct CallObject {
     notes: Vec<&'static str>,
 }
 
-impl CallObject {
-    pub(super) fn new() -> CallObject {
+impl Default for CallObject {
+    fn default() -> CallObject {
         CallObject {
             scanner: Scanner::new(),
             level: 1,
@@ -127,7 +128,9 @@ impl CallObject {
             notes: Vec::new(),
         }
     }
+}
 
+impl CallObject {
     /// The function's name, once it is complete.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -101,7 +101,7 @@ enum State {
     /// Behind a call.
     Between(Gap),
     /// Behind the backticks of a fence, before the object.
-    Fence(Fence),
+    Fence(Box<Fence>),
     /// Behind the object of a fence, where its end is due.
     FenceEnd(Box<Fence>),
     /// Inside an object that may be the whole reply, with its calls in it.
@@ -350,7 +350,7 @@ impl Recogniser {
             (_, Marker::Fence) => {
                 let mut held = std::mem::take(&mut self.blanks);
                 held.push_str(text);
-                self.state = State::Fence(Fence::new(held));
+                self.state = State::Fence(Box::new(Fence::new(held)));
             }
             (_, Marker::Wrapper) => self.marker_passed(),
             (_, Marker::End) => self.message_ended(text),

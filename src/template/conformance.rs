@@ -5,51 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader};
 
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-use super::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};
+use super::{Limits, LocalTime, Prompt, RenderInput, Templates};
 
-pub(crate) fn say(line: &str) {
-    // The lint against printing is for the library; a test reports.
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-pub(crate) fn data(what: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("LLB_CONFORMANCE")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
-    if root.is_dir() {
-        return Some(root);
-    }
-    say(&format!("skipped: {what}: no conformance data at {}", root.display()));
-    None
-}
+pub(crate) use crate::conformance::{folder as data, say};
 
 /// Compiled templates by name.
 pub(crate) fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
-    let table = fs::read_to_string(root.join("templates.tsv")).unwrap();
-    let mut lines = table.lines();
-    let header: Vec<&str> = lines.next().unwrap().split('\t').collect();
-    let column = |name: &str| header.iter().position(|title| *title == name).unwrap();
-    let (name, bos, eos) = (column("name"), column("bos_token"), column("eos_token"));
-    let mut templates = BTreeMap::new();
-    for line in lines {
-        let fields: Vec<&str> = line.split('\t').collect();
-        let text = fs::read_to_string(root.join("templates").join(format!("{}.jinja", fields[name]))).unwrap();
-        let sources = Sources {
-            default: Some(text),
-            tool_use: None,
-            bos_token: fields[bos].to_owned(),
-            eos_token: fields[eos].to_owned(),
-        };
-        let compiled = Templates::compile(&sources);
-        let compiled = compiled.unwrap_or_else(|error| panic!("{}: {error}", fields[name]));
-        templates.insert(fields[name].to_owned(), compiled);
-    }
-    templates
+    let sources = crate::conformance::templates(root).into_iter();
+    sources
+        .map(|(name, sources)| {
+            let compiled = Templates::compile(&sources).unwrap_or_else(|error| panic!("{name}: {error}"));
+            (name, compiled)
+        })
+        .collect()
 }
 
 pub(super) fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
@@ -91,7 +64,7 @@ fn renders_as_transformers() {
     let (templates, contexts) = (templates(&root), contexts(&root));
     // Unoptimised renders are slow; a prime step visits every template and every context.
     let step = if cfg!(debug_assertions) { 11 } else { 1 };
-    let show = std::env::var_os("LLB_CONFORMANCE_SHOW").is_some();
+    let show = crate::conformance::shows();
     let goldens = BufReader::new(GzDecoder::new(File::open(root.join("goldens.jsonl.gz")).unwrap()));
     let mut differ: Vec<String> = Vec::new();
     // Texts, generation spans, refusals by the template, other refusals; and what we render all the same.

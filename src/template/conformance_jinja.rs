@@ -4,14 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
 use super::LocalTime;
 use super::import::plain;
+use crate::conformance::{folder, say, shows};
 use crate::jinja::{Bounds, Context, Error, Template, Text};
 
 const CASES: &str = include_str!("../../tests/data/jinja/cases.jsonl");
@@ -23,11 +22,6 @@ const BETTER: [(&str, &[&str]); 1] = [(
     "the sandbox of transformers keeps templates from changing the caller's lists",
     &["array methods: array.append()", "array methods: array.pop() last", "array methods: array.pop() with index"],
 )];
-
-fn say(line: &str) {
-    // The lint against printing is for the library; a test reports.
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
 
 fn lines(text: &str) -> impl Iterator<Item = Json> {
     // By newlines alone: texts hold other line separators.
@@ -53,7 +47,7 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, Error> {
 #[track_caller]
 fn check(what: &str, count: usize, differ: &BTreeMap<String, String>, known: &BTreeMap<String, String>) {
     say(&format!("{what}: {} of {count} as expected, {} known to differ", count - differ.len(), known.len()));
-    if std::env::var_os("LLB_CONFORMANCE_SHOW").is_some() {
+    if shows() {
         differ.iter().for_each(|(case, how)| say(&format!("{case:?}\n  {how}")));
     }
     let new: Vec<_> = differ.iter().filter(|(case, _)| !known.contains_key(*case)).collect();
@@ -87,11 +81,8 @@ fn small_templates_as_transformers() {
 
 #[test]
 fn small_templates_as_llama_cpp() {
-    let root = std::env::var_os("LLB_CONFORMANCE")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
-    let Ok(cases) = std::fs::read_to_string(root.join("jinja-cases.jsonl")) else {
-        return say(&format!("skipped: small templates of llama.cpp: no conformance data at {}", root.display()));
-    };
+    let Some(root) = folder("small templates of llama.cpp") else { return };
+    let cases = std::fs::read_to_string(root.join("jinja-cases.jsonl")).unwrap();
     let named = |case: &Json| format!("{}: {}", case["group"].as_str().unwrap(), case["name"].as_str().unwrap());
     let known = BETTER.iter().flat_map(|(why, cases)| cases.iter().map(|case| ((*case).to_owned(), (*why).to_owned())));
     let (mut count, mut differ) = (0, BTreeMap::new());

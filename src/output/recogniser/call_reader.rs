@@ -38,7 +38,7 @@ enum Inside {
     Tag(usize),
     /// In a name or an id.
     Word(String),
-    Object(CallObject),
+    Object(Box<CallObject>),
     Arguments(Box<dyn Reader>),
     /// Arguments ended without one parameter: a tag that closes the call must follow. What is held of it.
     Empty(String),
@@ -212,7 +212,7 @@ impl CallReader {
                         }
                         Item::Object(_) if c == '[' && !self.bracket => self.bracket = true,
                         Item::Object(_) if c == '{' => {
-                            self.inside = Inside::Object(CallObject::new());
+                            self.inside = Inside::Object(Box::default());
                             again = Some(c);
                         }
                         Item::Object(_) => return Status::Broken(c.len_utf8()),
@@ -298,7 +298,8 @@ impl CallReader {
     /// Some models leave out the tag between name and arguments.
     fn skips_to_arguments(&mut self, c: char) -> bool {
         let next = self.items[self.at..].iter().position(|item| !matches!(item, Item::Tag(_)));
-        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n)) else {
+        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n))
+        else {
             return false;
         };
         if c != '{' || self.name.is_none() {

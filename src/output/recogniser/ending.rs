@@ -123,7 +123,7 @@ impl Recogniser {
             _ => None,
         });
         let keys = own.unwrap_or_else(|| Arc::new(Keys::default()));
-        let mut call = CallObject::new();
+        let mut call = CallObject::default();
         let mut progress = Progress::More;
         for c in content.chars() {
             if progress != Progress::More {

@@ -81,8 +81,8 @@ impl Plan {
         items.extend(items_of(calls));
         let shape = self.shapes.len();
         let value = items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
-        for at in 0..value {
-            if let Item::Tag(tag) = &items[at]
+        for (at, item) in items[..value].iter().enumerate() {
+            if let Item::Tag(tag) = item
                 && (at == 0 || is_marker(tag))
             {
                 self.open(tag, shape, at + 1);
@@ -195,34 +195,33 @@ fn items_of(calls: &Calls) -> Vec<Item> {
     items
 }
 
-/// Splits the text of a format at its blanks, behind every `>`, and between a tag in brackets and what follows it.
+/// Splits the text of a format at its blanks and behind its tags.
 fn pieces(text: &str) -> Vec<String> {
-    let mut pieces: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let mut piece = String::new();
-        let mut rest = word.chars().peekable();
-        while let Some(c) = rest.next() {
-            piece.push(c);
-            let bracketed = c == ']' && piece.starts_with('[') && piece.len() > 2;
-            if (c == '>' && piece.len() > 1 || bracketed) && rest.peek().is_some() {
-                pieces.push(std::mem::take(&mut piece));
-            }
-        }
-        // The bracket of a list belongs to a word that is nothing by itself: `functools[`.
-        match piece.strip_suffix('[') {
-            Some(tag) if is_marker(tag) => pieces.extend([tag.to_owned(), "[".to_owned()]),
-            _ => {}
-        }
-        if !(piece.ends_with('[') && piece.strip_suffix('[').is_some_and(is_marker)) && !piece.is_empty() {
-            match piece.strip_prefix(']') {
-                Some(tag) if is_marker(tag) && tag.starts_with('<') && !tag.contains('[') => {
-                    pieces.extend(["]".to_owned(), tag.to_owned()]);
-                }
-                _ => pieces.push(piece),
-            }
-        }
+    text.split_whitespace().flat_map(tags_of).map(str::to_owned).collect()
+}
+
+fn tags_of(word: &str) -> Vec<&str> {
+    let mut tags = Vec::new();
+    let mut rest = word;
+    // The bracket that closes a list before a tag. Some tags have brackets of their own.
+    if word.starts_with("]<") && !word.contains('[') {
+        (tags, rest) = (vec!["]"], &word[1..]);
     }
-    pieces
+    while let Some(end) = end_of_tag(rest) {
+        tags.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    if !rest.is_empty() {
+        tags.push(rest);
+    }
+    tags
+}
+
+/// Behind `>`, or behind the bracket that closes `[TAG]`.
+fn end_of_tag(text: &str) -> Option<usize> {
+    let angle = text.find('>').filter(|at| *at > 0);
+    let square = text.find(']').filter(|at| *at > 1 && text.starts_with('['));
+    angle.into_iter().chain(square).min().map(|at| at + 1)
 }
 
 /// Whether a piece is something a model would not write as prose.

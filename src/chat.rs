@@ -24,7 +24,7 @@ use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
-use crate::output::{Diagnostic, Recogniser, RecogniserInput};
+use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::verdict::Verdict;
 
@@ -294,8 +294,12 @@ impl Chat {
             grammar: request.grammar.as_deref(),
             reasoning_open,
         };
-        let compiled =
-            constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
+        let reasons = reasoning_open || self.verdict.shows_reasoning();
+        let format = self
+            .verdict
+            .format()
+            .map(|format| Format { reasoning: format.reasoning.clone().filter(|_| reasons), ..format.clone() });
+        let compiled = constraint::compile(&self.model.grammars, format.as_ref(), &wanted, &|text| special.controls_in(text));
         let strict = |tool: &Value| tool["function"]["strict"] == true;
         let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
         match compiled {

@@ -102,6 +102,12 @@ impl Verdict {
         self.output().detected.format.as_ref()
     }
 
+    /// Whether the template shows a turn's reasoning in tags, or asks for it: models of other templates do not reason, and
+    /// are not to be led to it.
+    pub fn shows_reasoning(&self) -> bool {
+        self.output().shows_reasoning
+    }
+
     /// What a prompt holds of the reply it asks for.
     pub fn turn<'a>(&self, prompt: &'a str) -> &'a str {
         self.output().detected.opener.turn(prompt, self.format())

@@ -294,8 +294,7 @@ impl Chat {
         let compiled =
             constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
         let strict = |tool: &Value| tool["function"]["strict"] == true;
-        let forced =
-            request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+        let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
         match compiled {
             Ok(compiled) => Ok(Held {
                 grammar: compiled.lark,

@@ -1,8 +1,8 @@
 //! Which format a template writes: a family of the table, or what its renders show.
 
 use super::families;
-use super::infer;
 use super::format::Format;
+use super::infer;
 use super::turn::Opener;
 use super::verify::{Render, Renders};
 
@@ -58,6 +58,10 @@ fn best_reader(families: Vec<Format>, renders: &Renders) -> Option<Format> {
     for format in families.into_iter().filter(|format| renders.may_be(format)) {
         let report = renders.round_trip(&format);
         let exact = report.rows.len() - report.failed().count();
+        #[cfg(test)]
+        if std::env::var_os("DEBUG_DETECT").is_some() {
+            crate::conformance::say(&format!("reader {} {:#?}", format.family, report.failed().collect::<Vec<_>>()));
+        }
         if report.accepted() && best.as_ref().is_none_or(|(most, _)| exact > *most) {
             best = Some((exact, format));
         }

@@ -28,7 +28,6 @@ use self::fenced::Fence;
 use self::header::Header;
 use self::markers::{Found, Markers};
 use self::plan::Plan;
-use super::families;
 use super::format::{Channels, Format, Reasoning, Text};
 use super::message::{Delta, Diagnostic, Parsed};
 
@@ -175,7 +174,7 @@ impl Recogniser {
             Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
         });
         let format = input.format;
-        let plan = format.map(|format| Plan::new(format, families::calls())).unwrap_or_default();
+        let plan = format.map(|format| Plan::new(format)).unwrap_or_default();
         let told = format.and_then(|format| format.reasoning.clone());
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
         let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));

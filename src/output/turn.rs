@@ -9,7 +9,15 @@ pub struct Opener(String);
 impl Opener {
     /// Reads it off three renders of one template: a user's turn, the same with a generation prompt, and the same with an
     /// assistant's turn. Only what the last two share opens every turn: a reasoning block does not.
-    pub fn find(user: &str, with_prompt: &str, history: &str, format: Option<&Format>) -> Opener {
+    /// A template that opens it whether it is asked or not does so behind the user's `words`.
+    pub fn find(user: &str, with_prompt: &str, history: &str, words: &str, format: Option<&Format>) -> Opener {
+        if user == with_prompt {
+            let behind = |text| behind(text, words).trim_start();
+            let (prompt, history) = (behind(with_prompt), behind(history));
+            let shared = &prompt[..common(prompt, history)];
+            let end = format.into_iter().flat_map(reply_markers).filter_map(|marker| shared.find(&*marker)).min();
+            return Opener(shared[..end.unwrap_or(shared.len())].to_owned());
+        }
         let start = common(user, with_prompt);
         let prompt = &with_prompt[start..];
         let shared = match common(with_prompt, history) {
@@ -45,12 +53,20 @@ impl Opener {
         // What is not opened in the usual way may still end with a marker.
         let markers = format.into_iter().flat_map(reply_markers);
         let text = prompt.trim_end();
-        markers.filter(|marker| text.ends_with(&**marker)).map(|marker| &prompt[text.len() - marker.len()..]).next().unwrap_or("")
+        markers
+            .filter(|marker| text.ends_with(&**marker))
+            .map(|marker| &prompt[text.len() - marker.len()..])
+            .next()
+            .unwrap_or("")
     }
 
-    /// Where the reply begins in a history that ends with it.
-    pub fn start(&self, user: &str, history: &str) -> usize {
-        let after = common(user, history);
+    /// Where the reply begins in a history that ends with it, behind the user's `words`.
+    pub fn start(&self, user: &str, history: &str, words: &str) -> usize {
+        let after = common(user, history).max(history.len() - behind(history, words).len());
+        // A turn that opens right behind the user's words is common to all.
+        if !self.0.trim().is_empty() && history[..after].trim_end().ends_with(self.0.trim()) {
+            return after;
+        }
         match (history[after..].find(self.0.as_str()), history[after..].find(self.0.trim())) {
             (Some(at), _) if !self.0.is_empty() => after + at + self.0.len(),
             (None, Some(at)) => after + at + self.0.trim().len(),
@@ -79,6 +95,11 @@ fn reply_markers(format: &Format) -> Vec<Text> {
     let wrappers = format.wrappers.iter().map(|wrapper| &wrapper.open);
     let turn = format.channels.iter().map(|channels| &channels.turn);
     reasoning.chain(wrappers).chain(turn).filter(|marker| !marker.is_empty()).cloned().collect()
+}
+
+/// What stands behind these words; all of it, if they are not in it.
+fn behind<'a>(text: &'a str, words: &str) -> &'a str {
+    text.rsplit_once(words).map_or(text, |(_, after)| after)
 }
 
 /// The bytes that two texts begin with alike.

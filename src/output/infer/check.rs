@@ -100,7 +100,8 @@ impl HeldOut {
             let recipient = format!("{}{}{}", channels.recipient, channels.function, held.calls[0].name);
             held.rendered.as_ref().is_ok_and(|rendered| {
                 let header = rendered.split_once(&recipient).and_then(|(_, rest)| rest.split_once(&*channels.body));
-                header.is_some_and(|(_, body)| body.trim_start().starts_with(&arguments))
+                let turns = rendered.contains(&*channels.turn);
+                turns && header.is_some_and(|(_, body)| body.trim_start().starts_with(&arguments))
             })
         })
     }

@@ -1,8 +1,9 @@
 //! A format, taken apart for reading: the tags to look out for, and what a call is made of behind each of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::output::call::Keys;
+use crate::output::families;
 use crate::output::format::{Calls, Encoding, Format, IdForm, Part, Text};
 
 /// A piece of a call, as it is read.
@@ -54,16 +55,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `kin` are the ways of other models that are taken too where a tag of theirs begins like one of this format.
-    pub(super) fn new(format: &Format, kin: &[Calls]) -> Plan {
+    /// The ways of other models are taken too where a tag of theirs begins like one of this format.
+    pub(super) fn new(format: &Format) -> Plan {
         let mut plan = Plan::default();
         let Some(own) = &format.calls else { return plan };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
         plan.add(own, false, header_end);
         plan.bare = plan.openers.is_empty() && format.channels.is_none();
         let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
-        for calls in kin {
-            plan.add_kin(calls, &own);
+        for other in kin() {
+            plan.add_kin(other, &own);
         }
         if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
             plan.add_object();
@@ -81,9 +82,11 @@ impl Plan {
         items.extend(items_of(calls));
         let shape = self.shapes.len();
         let value = items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
+        let closing = pieces(&calls.close);
         for at in 0..value {
+            // A word that closes the section as well opens nothing by itself: `tools<|sep|>`.
             if let Item::Tag(tag) = &items[at]
-                && (at == 0 || is_marker(tag))
+                && (at == 0 || is_marker(tag) && !closing.contains(tag))
             {
                 self.open(tag, shape, at + 1);
             }
@@ -114,24 +117,22 @@ impl Plan {
     }
 
     /// Another family's calls, if they begin with a tag of this format.
-    fn add_kin(&mut self, calls: &Calls, own: &[String]) {
-        let mut other = Plan::default();
-        other.add(calls, true, None);
+    fn add_kin(&mut self, other: &Plan, own: &[String]) {
         if !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
             return;
         }
         let shape = self.shapes.len();
-        let Some(theirs) = other.shapes.pop() else { return };
+        let Some(theirs) = other.shapes.last() else { return };
         if self.shapes.iter().any(|ours| ours.items == theirs.items) {
             return;
         }
-        for opener in other.openers {
-            for (_, at) in opener.starts {
-                self.open(&opener.tag, shape, at);
+        for opener in &other.openers {
+            for (_, at) in &opener.starts {
+                self.open(&opener.tag, shape, *at);
             }
         }
-        self.closers.extend(other.closers);
-        self.shapes.push(theirs);
+        self.closers.extend(other.closers.iter().cloned());
+        self.shapes.push(theirs.clone());
     }
 
     /// Behind any tag a JSON object with a name in it is a call.
@@ -160,6 +161,19 @@ impl Plan {
     pub(super) fn opens_bare(&self, c: char) -> bool {
         self.bare && matches!(c, '{' | '[')
     }
+}
+
+/// How every family writes calls, taken apart once.
+fn kin() -> &'static [Plan] {
+    static KIN: OnceLock<Vec<Plan>> = OnceLock::new();
+    KIN.get_or_init(|| {
+        let plan = |calls| {
+            let mut plan = Plan::default();
+            plan.add(calls, true, None);
+            plan
+        };
+        families::calls().iter().map(plan).collect()
+    })
 }
 
 /// The items of one call.
@@ -204,7 +218,8 @@ fn pieces(text: &str) -> Vec<String> {
         while let Some(c) = rest.next() {
             piece.push(c);
             let bracketed = c == ']' && piece.starts_with('[') && piece.len() > 2;
-            if (c == '>' && piece.len() > 1 || bracketed) && rest.peek().is_some() {
+            let angled = c == '>' && piece.len() > 1 && rest.peek() != Some(&'>');
+            if (angled || bracketed) && rest.peek().is_some() {
                 pieces.push(std::mem::take(&mut piece));
             }
         }

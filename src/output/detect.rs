@@ -58,10 +58,6 @@ fn best_reader(families: Vec<Format>, renders: &Renders) -> Option<Format> {
     for format in families.into_iter().filter(|format| renders.may_be(format)) {
         let report = renders.round_trip(&format);
         let exact = report.rows.len() - report.failed().count();
-        #[cfg(test)]
-        if std::env::var_os("DEBUG_DETECT").is_some() {
-            crate::conformance::say(&format!("reader {} {:#?}", format.family, report.failed().collect::<Vec<_>>()));
-        }
         if report.accepted() && best.as_ref().is_none_or(|(most, _)| exact > *most) {
             best = Some((exact, format));
         }

@@ -9,15 +9,7 @@ pub struct Opener(String);
 impl Opener {
     /// Reads it off three renders of one template: a user's turn, the same with a generation prompt, and the same with an
     /// assistant's turn. Only what the last two share opens every turn: a reasoning block does not.
-    /// A template that opens it whether it is asked or not does so behind the user's `words`.
-    pub fn find(user: &str, with_prompt: &str, history: &str, words: &str, format: Option<&Format>) -> Opener {
-        if user == with_prompt {
-            let behind = |text| behind(text, words).trim_start();
-            let (prompt, history) = (behind(with_prompt), behind(history));
-            let shared = &prompt[..common(prompt, history)];
-            let end = format.into_iter().flat_map(reply_markers).filter_map(|marker| shared.find(&*marker)).min();
-            return Opener(shared[..end.unwrap_or(shared.len())].to_owned());
-        }
+    pub fn find(user: &str, with_prompt: &str, history: &str, format: Option<&Format>) -> Opener {
         let start = common(user, with_prompt);
         let prompt = &with_prompt[start..];
         let shared = match common(with_prompt, history) {
@@ -63,10 +55,6 @@ impl Opener {
     /// Where the reply begins in a history that ends with it, behind the user's `words`.
     pub fn start(&self, user: &str, history: &str, words: &str) -> usize {
         let after = common(user, history).max(history.len() - behind(history, words).len());
-        // A turn that opens right behind the user's words is common to all.
-        if !self.0.trim().is_empty() && history[..after].trim_end().ends_with(self.0.trim()) {
-            return after;
-        }
         match (history[after..].find(self.0.as_str()), history[after..].find(self.0.trim())) {
             (Some(at), _) if !self.0.is_empty() => after + at + self.0.len(),
             (None, Some(at)) => after + at + self.0.trim().len(),
@@ -98,12 +86,12 @@ fn reply_markers(format: &Format) -> Vec<Text> {
 }
 
 /// What stands behind these words; all of it, if they are not in it.
-fn behind<'a>(text: &'a str, words: &str) -> &'a str {
+pub(super) fn behind<'a>(text: &'a str, words: &str) -> &'a str {
     text.rsplit_once(words).map_or(text, |(_, after)| after)
 }
 
 /// The bytes that two texts begin with alike.
-fn common(a: &str, b: &str) -> usize {
+pub(super) fn common(a: &str, b: &str) -> usize {
     let mut end = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     while !a.is_char_boundary(end) || !b.is_char_boundary(end) {
         end -= 1;

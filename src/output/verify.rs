@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::format::Format;
-use super::turn::Opener;
+use super::turn::{Opener, behind, common};
 use super::{Diagnostic, Recogniser, RecogniserInput};
 use crate::error::Result;
 
@@ -119,16 +119,27 @@ impl Frame {
     /// What opens an assistant's turn, for a reader of this format.
     pub(super) fn opener(&self, format: Option<&Format>) -> Opener {
         match &self.with_prompt {
-            Ok(with_prompt) => Opener::find(&self.user, with_prompt, &self.plain, USER, format),
+            Ok(with_prompt) => Opener::find(&self.user, with_prompt, &self.plain, format),
             Err(_) => Opener::default(),
         }
+    }
+
+    /// What opens an assistant's turn though no prompt was asked for: it stands behind the user's words in any case.
+    fn always(&self) -> &str {
+        if self.with_prompt.as_ref() != Ok(&self.user) {
+            return "";
+        }
+        let prompt = behind(&self.user, USER).trim_start();
+        prompt[..common(prompt, behind(&self.plain, USER).trim_start())].trim()
     }
 
     /// The assistant's part of a history that ends with it. A message that the template writes as several turns is one.
     pub(super) fn reply<'a>(&self, format: &Format, whole: &'a str) -> Cow<'a, str> {
         let opener = self.opener(Some(format));
         let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
-        let reply = without_turns(&whole[opener.start(&self.user, whole, USER)..], end_of_turn, opener.text());
+        let reply = &whole[opener.start(&self.user, whole, USER)..];
+        let reply = reply.trim_start().strip_prefix(self.always()).filter(|_| !self.always().is_empty()).unwrap_or(reply);
+        let reply = without_turns(reply, end_of_turn, opener.text());
         let own = opener.text().trim();
         let written = || format.channels.is_some() || format.texts().iter().any(|text| text.contains(own));
         if own.len() < 2 || !reply.contains(own) || written() {
@@ -230,7 +241,7 @@ impl Renders {
     pub(super) fn may_be(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
             Some(super::format::Part::Text(text)) => {
-                text.split_whitespace().next().map(|word| &word[..word.find("{\"").unwrap_or(word.len())])
+                text.split_whitespace().next().map(|word| &word[..word.find('{').unwrap_or(word.len())])
             }
             _ => None,
         });

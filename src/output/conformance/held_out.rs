@@ -157,7 +157,7 @@ fn invented_by_nobody_yet() {
     check(
         "last only",
         &template(&format!(
-            "{ponder}{{%- set c = m.tool_calls[0] if m.tool_calls else none -%}}{{%- if c -%}}{{%- set f = c.function -%}}[[do]]{{{{- f.name -}}}}[[with]]JSON[[/do]]{{%- endif -%}}"
+            "{ponder}{{%- set c = m.tool_calls[0] if m.tool_calls else none -%}}{{%- if c -%}}{{%- set f = c.function -%}}<|do|>{{{{- f.name -}}}}<|with|>JSON<|/do|>{{%- endif -%}}"
         )),
         false,
     );

@@ -185,7 +185,7 @@ fn items_of(calls: &Calls) -> Vec<Item> {
         match part {
             Part::Text(text) => {
                 let (before, rest) = match (&keys, in_object) {
-                    (Some(_), false) => match text.find("{\"").or_else(|| text.find("{ \"")) {
+                    (Some(_), false) => match object_at(text) {
                         Some(at) => (&text[..at], ""),
                         None => (&**text, ""),
                     },
@@ -209,6 +209,12 @@ fn items_of(calls: &Calls) -> Vec<Item> {
     items
 }
 
+/// Where a JSON object begins.
+fn object_at(text: &str) -> Option<usize> {
+    let mut braces = text.match_indices('{').map(|(at, _)| at);
+    braces.find(|at| text[at + 1..].trim_start().starts_with('"'))
+}
+
 /// Splits the text of a format at its blanks, behind every `>`, and between a tag in brackets and what follows it.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
@@ -217,7 +223,7 @@ fn pieces(text: &str) -> Vec<String> {
         let mut rest = word.chars().peekable();
         while let Some(c) = rest.next() {
             piece.push(c);
-            let bracketed = c == ']' && piece.starts_with('[') && piece.len() > 2;
+            let bracketed = c == ']' && piece.starts_with('[') && piece.len() > 2 && rest.peek() != Some(&']');
             let angled = c == '>' && piece.len() > 1 && rest.peek() != Some(&'>');
             if (angled || bracketed) && rest.peek().is_some() {
                 pieces.push(std::mem::take(&mut piece));

@@ -578,11 +578,11 @@ fn markers(format: &Format, plan: &Plan, reasoning: Option<&Reasoning>, untold: 
     for end in format.ends.iter().filter(|end| !tagged(end)) {
         markers.add(Marker::End, end);
     }
-    for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
-        markers.add(Marker::CallClose, closer);
-    }
     if format.fenced_calls || json {
         markers.add(Marker::Fence, FENCE);
+    }
+    for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
+        markers.add(Marker::CallClose, closer);
     }
     markers
 }

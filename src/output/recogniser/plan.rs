@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::output::call::Keys;
+use crate::output::call::{Keys, object_at};
 use crate::output::families;
 use crate::output::format::{Calls, Encoding, Format, IdForm, Part, Text};
 
@@ -105,7 +105,8 @@ impl Plan {
         });
         self.closers.extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
         let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
-        self.closers.extend(section.filter(|piece| is_marker(piece) && !self.openers.iter().any(|o| o.tag == *piece)));
+        let closes = |piece: &String| is_marker(piece) || piece.starts_with("```");
+        self.closers.extend(section.filter(|piece| closes(piece) && !self.openers.iter().any(|o| o.tag == *piece)));
         if let Some(header_end) = header_end {
             let body = |item: &Item| matches!(item, Item::Tag(tag) if tag.ends_with(header_end));
             let end = items.iter().position(body).or_else(|| items.iter().position(|item| *item == Item::Name));
@@ -209,12 +210,6 @@ fn items_of(calls: &Calls) -> Vec<Item> {
     items
 }
 
-/// Where a JSON object begins.
-fn object_at(text: &str) -> Option<usize> {
-    let mut braces = text.match_indices('{').map(|(at, _)| at);
-    braces.find(|at| text[at + 1..].trim_start().starts_with('"'))
-}
-
 /// Splits the text of a format at its blanks, behind every `>`, and between a tag in brackets and what follows it.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
@@ -236,7 +231,7 @@ fn pieces(text: &str) -> Vec<String> {
         }
         if !(piece.ends_with('[') && piece.strip_suffix('[').is_some_and(is_marker)) && !piece.is_empty() {
             match piece.strip_prefix(']') {
-                Some(tag) if is_marker(tag) && tag.starts_with('<') && !tag.contains('[') => {
+                Some(tag) if is_marker(tag) && tag.starts_with('<') && !tag.contains('[') || tag.starts_with("```") => {
                     pieces.extend(["]".to_owned(), tag.to_owned()]);
                 }
                 _ => pieces.push(piece),

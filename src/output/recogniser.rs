@@ -174,7 +174,7 @@ impl Recogniser {
             Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
         });
         let format = input.format;
-        let plan = format.map(|format| Plan::new(format)).unwrap_or_default();
+        let plan = format.map(Plan::new).unwrap_or_default();
         let told = format.and_then(|format| format.reasoning.clone());
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
         let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
@@ -434,6 +434,8 @@ impl Recogniser {
             return;
         }
         match self.failed {
+            // A fence is nothing special in text.
+            Failed::No if text == FENCE => {}
             Failed::No => self.note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text")),
             Failed::Silent => self.note("malformed_call", "the text between the call's tags is not a call"),
             Failed::Reported => {}

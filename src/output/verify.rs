@@ -194,6 +194,7 @@ impl Given {
 /// What a template writes for the histories of the round trip: the same for every format that is tried on it.
 pub(super) struct Renders {
     pub(super) frame: Frame,
+    #[cfg(test)]
     pub(super) given: Given,
     tools: Vec<Value>,
     rows: Vec<(History, Result<String, String>)>,
@@ -226,6 +227,7 @@ impl Renders {
         given.named_ids = shown.contains(IDS[0]) && !shown.rsplit_once(USER).is_some_and(|(_, reply)| reply.contains(NAMES[0]));
         Renders {
             frame: Frame::new(render, &tools),
+            #[cfg(test)]
             given,
             rows: histories().into_iter().map(|history| row(given, history)).collect(),
             tools,

@@ -45,8 +45,7 @@ impl Keys {
                 Part::Id(_) => id = last_key(before),
             }
         }
-        let in_object =
-            call.iter().any(|part| matches!(part, Part::Text(text) if text.contains("{\"") || text.contains("{ \"")));
+        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if object_at(text).is_some()));
         if !in_object {
             return None;
         }
@@ -69,6 +68,12 @@ impl Keys {
     fn is_id(&self, key: &str) -> bool {
         matches!(key, "id" | "tool_call_id") || self.id.as_deref() == Some(key)
     }
+}
+
+/// Where a JSON object begins in the text of a format.
+pub(super) fn object_at(text: &str) -> Option<usize> {
+    let mut braces = text.match_indices('{').map(|(at, _)| at);
+    braces.find(|at| text[at + 1..].trim_start().starts_with('"'))
 }
 
 /// The key that stands at the end of this text, before a value or the quote of one.

@@ -28,7 +28,6 @@ use self::fenced::Fence;
 use self::header::Header;
 use self::markers::{Found, Markers};
 use self::plan::Plan;
-use super::families;
 use super::format::{Channels, Format, Reasoning, Text};
 use super::message::{Delta, Diagnostic, Parsed};
 
@@ -175,7 +174,7 @@ impl Recogniser {
             Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
         });
         let format = input.format;
-        let plan = format.map(|format| Plan::new(format, families::calls())).unwrap_or_default();
+        let plan = format.map(Plan::new).unwrap_or_default();
         let told = format.and_then(|format| format.reasoning.clone());
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
         let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
@@ -435,6 +434,8 @@ impl Recogniser {
             return;
         }
         match self.failed {
+            // A fence is nothing special in text.
+            Failed::No if text == FENCE => {}
             Failed::No => self.note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text")),
             Failed::Silent => self.note("malformed_call", "the text between the call's tags is not a call"),
             Failed::Reported => {}
@@ -579,11 +580,11 @@ fn markers(format: &Format, plan: &Plan, reasoning: Option<&Reasoning>, untold: 
     for end in format.ends.iter().filter(|end| !tagged(end)) {
         markers.add(Marker::End, end);
     }
-    for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
-        markers.add(Marker::CallClose, closer);
-    }
     if format.fenced_calls || json {
         markers.add(Marker::Fence, FENCE);
+    }
+    for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
+        markers.add(Marker::CallClose, closer);
     }
     markers
 }

@@ -52,9 +52,9 @@ impl Opener {
             .unwrap_or("")
     }
 
-    /// Where the reply begins in a history that ends with it.
-    pub fn start(&self, user: &str, history: &str) -> usize {
-        let after = common(user, history);
+    /// Where the reply begins in a history that ends with it, behind the user's `words`.
+    pub fn start(&self, user: &str, history: &str, words: &str) -> usize {
+        let after = common(user, history).max(history.len() - behind(history, words).len());
         match (history[after..].find(self.0.as_str()), history[after..].find(self.0.trim())) {
             (Some(at), _) if !self.0.is_empty() => after + at + self.0.len(),
             (None, Some(at)) => after + at + self.0.trim().len(),
@@ -83,6 +83,11 @@ fn reply_markers(format: &Format) -> Vec<Text> {
     let wrappers = format.wrappers.iter().map(|wrapper| &wrapper.open);
     let turn = format.channels.iter().map(|channels| &channels.turn);
     reasoning.chain(wrappers).chain(turn).filter(|marker| !marker.is_empty()).cloned().collect()
+}
+
+/// What stands behind these words; all of it, if they are not in it.
+pub(super) fn behind<'a>(text: &'a str, words: &str) -> &'a str {
+    text.rsplit_once(words).map_or(text, |(_, after)| after)
 }
 
 /// The bytes that two texts begin with alike.

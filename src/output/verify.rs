@@ -1,9 +1,11 @@
 //! The round trip: a format is believed only if what the model's own template writes comes back as what went in.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::format::Format;
-use super::turn::{Opener, common};
+use super::turn::{Opener, behind, common};
 use super::{Diagnostic, Recogniser, RecogniserInput};
 use crate::error::Result;
 
@@ -93,48 +95,24 @@ fn histories() -> Vec<History> {
     ]
 }
 
-/// What a template writes for the histories of the round trip: the same for every format that is tried on it.
-pub(super) struct Renders {
+/// How a template begins and ends an assistant's turn, with these tools.
+pub(super) struct Frame {
     user: String,
     with_prompt: Result<String, String>,
     plain: String,
-    rows: Vec<(History, Result<String, String>)>,
 }
 
-impl Renders {
-    /// Renders them, with arguments as objects, or as text where the template wants that.
-    pub(super) fn new(render: Render<'_>) -> Renders {
-        let tools = tools();
-        let user = json!({ "role": "user", "content": "Gimble the wabe." });
+/// What the user says in every history.
+const USER: &str = "Gimble the wabe.";
+
+impl Frame {
+    pub(super) fn new(render: Render<'_>, tools: &[Value]) -> Frame {
         let answer = json!({ "role": "assistant", "content": CONTENT });
-        let render = |messages: &[Value], prompt| render(messages, &tools, prompt).map_err(|error| error.to_string());
-        let rows = |text: bool| {
-            let row = |history: History| {
-                let calls = history.calls.iter().enumerate().map(|(i, arguments)| call(i, arguments, text));
-                let mut reply =
-                    json!({ "role": "assistant", "content": history.content, "tool_calls": calls.collect::<Vec<_>>() });
-                if !history.reasoning.is_empty() {
-                    reply["reasoning_content"] = history.reasoning.into();
-                }
-                let rendered = render(&[user.clone(), reply], false);
-                (history, rendered)
-            };
-            histories().into_iter().map(row).collect::<Vec<_>>()
-        };
-        let objects = rows(false);
-        let shows = |rows: &[(History, Result<String, String>)]| {
-            rows.first().is_some_and(|(_, text)| text.as_ref().is_ok_and(|text| text.contains("41237")))
-        };
-        // Some templates escape what is already text, and some refuse objects: the objects are tried first.
-        let escaped = |rows: &[(History, Result<String, String>)]| {
-            rows.first().is_some_and(|(_, text)| text.as_ref().is_ok_and(|text| text.contains("\\\"velk\\\"")))
-        };
-        let rows = if shows(&objects) { objects } else { Some(rows(true)).filter(|rows| !escaped(rows)).unwrap_or(objects) };
-        Renders {
-            user: render(std::slice::from_ref(&user), false).unwrap_or_default(),
-            with_prompt: render(std::slice::from_ref(&user), true),
-            plain: render(&[user.clone(), answer], false).unwrap_or_default(),
-            rows,
+        let render = |messages: &[Value], prompt| render(messages, tools, prompt).map_err(|error| error.to_string());
+        Frame {
+            user: render(&[user()], false).unwrap_or_default(),
+            with_prompt: render(&[user()], true),
+            plain: render(&[user(), answer], false).unwrap_or_default(),
         }
     }
 
@@ -146,11 +124,126 @@ impl Renders {
         }
     }
 
+    /// What opens an assistant's turn though no prompt was asked for: it stands behind the user's words in any case.
+    fn always(&self) -> &str {
+        if self.with_prompt.as_ref() != Ok(&self.user) {
+            return "";
+        }
+        let prompt = behind(&self.user, USER).trim_start();
+        prompt[..common(prompt, behind(&self.plain, USER).trim_start())].trim()
+    }
+
+    /// The assistant's part of a history that ends with it. A message that the template writes as several turns is one.
+    pub(super) fn reply<'a>(&self, format: &Format, whole: &'a str) -> Cow<'a, str> {
+        let opener = self.opener(Some(format));
+        let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
+        let reply = &whole[opener.start(&self.user, whole, USER)..];
+        let reply = reply.trim_start().strip_prefix(self.always()).filter(|_| !self.always().is_empty()).unwrap_or(reply);
+        let reply = without_turns(reply, end_of_turn, opener.text());
+        let own = opener.text().trim();
+        let written = || format.channels.is_some() || format.texts().iter().any(|text| text.contains(own));
+        if own.len() < 2 || !reply.contains(own) || written() {
+            return reply.into();
+        }
+        let next = format!("{}{}", end_of_turn.trim_start(), opener.text());
+        reply.replace(&next, "").replace(opener.text(), "").into()
+    }
+}
+
+/// The user's turn that every history begins with.
+pub(super) fn user() -> Value {
+    json!({ "role": "user", "content": USER })
+}
+
+/// A reader at the beginning of a reply of the history.
+pub(super) fn reader(format: &Format, tools: &[Value], reply: &str) -> Recogniser {
+    let mut recogniser = Recogniser::new(RecogniserInput {
+        format: Some(format),
+        tools,
+        calls_allowed: true,
+        reasoning: true,
+        parallel: true,
+        json: false,
+        new_id: Box::new(String::new),
+    });
+    // Where only the end is written, a history without it holds no reasoning.
+    if format.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty() && reply.contains(&*tags.close)) {
+        recogniser.prime("", false);
+    }
+    recogniser
+}
+
+/// How calls have to stand in the messages, for a template to write them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Given {
+    /// Arguments as text, else as an object.
+    pub(super) text: bool,
+    /// Ids that hold the name: `functions.f:0`.
+    pub(super) named_ids: bool,
+}
+
+impl Given {
+    /// A call of a message.
+    pub(super) fn call(self, index: usize, id: &str, name: &str, arguments: &Value) -> Value {
+        let arguments = if self.text { arguments.to_string().into() } else { arguments.clone() };
+        let id = if self.named_ids { format!("functions.{name}:{index}") } else { id.to_owned() };
+        json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+    }
+}
+
+/// What a template writes for the histories of the round trip: the same for every format that is tried on it.
+pub(super) struct Renders {
+    pub(super) frame: Frame,
+    #[cfg(test)]
+    pub(super) given: Given,
+    tools: Vec<Value>,
+    rows: Vec<(History, Result<String, String>)>,
+}
+
+impl Renders {
+    /// Renders them, with arguments as objects, or as text where the template wants that.
+    pub(super) fn new(render: Render<'_>) -> Renders {
+        let tools = tools();
+        let row = |given: Given, history: History| {
+            let calls = history.calls.iter().enumerate().map(|(i, arguments)| given.call(i, IDS[i], NAMES[i], arguments));
+            let mut reply = json!({ "role": "assistant", "content": history.content, "tool_calls": calls.collect::<Vec<_>>() });
+            if !history.reasoning.is_empty() {
+                reply["reasoning_content"] = history.reasoning.into();
+            }
+            let rendered = render(&[user(), reply], &tools, false).map_err(|error| error.to_string());
+            (history, rendered)
+        };
+        let one =
+            |given: Given| histories().into_iter().next().and_then(|history| row(given, history).1.ok()).unwrap_or_default();
+        // Some templates escape what is already text, and some refuse objects: the objects are tried first.
+        let mut given = Given::default();
+        let mut shown = one(given);
+        if !shown.contains("41237") {
+            let text = one(Given { text: true, ..given });
+            if !text.contains("\\\"velk\\\"") {
+                (given.text, shown) = (true, text);
+            }
+        }
+        given.named_ids = shown.contains(IDS[0]) && !shown.rsplit_once(USER).is_some_and(|(_, reply)| reply.contains(NAMES[0]));
+        Renders {
+            frame: Frame::new(render, &tools),
+            #[cfg(test)]
+            given,
+            rows: histories().into_iter().map(|history| row(given, history)).collect(),
+            tools,
+        }
+    }
+
+    /// What opens an assistant's turn, for a reader of this format.
+    pub(super) fn opener(&self, format: Option<&Format>) -> Opener {
+        self.frame.opener(format)
+    }
+
     /// Whether the history of one call holds what begins a call of this format: if not, no reading is worth while.
     pub(super) fn may_be(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
             Some(super::format::Part::Text(text)) => {
-                text.split_whitespace().next().map(|word| &word[..word.find("{\"").unwrap_or(word.len())])
+                text.split_whitespace().next().map(|word| &word[..word.find('{').unwrap_or(word.len())])
             }
             _ => None,
         });
@@ -174,8 +267,8 @@ impl Renders {
 
     /// What a prompt adds for the reply.
     pub(super) fn generation_prompt(&self) -> &str {
-        let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
-        &with_prompt[common(&self.user, with_prompt)..]
+        let with_prompt = self.frame.with_prompt.as_deref().unwrap_or_default();
+        &with_prompt[common(&self.frame.user, with_prompt)..]
     }
 
     /// Reads the assistant's part of every history back, and says row by row whether it came back.
@@ -211,26 +304,9 @@ impl Renders {
     }
 
     fn check(&self, format: &Format, history: &History, whole: &str) -> Result<Verdict, String> {
-        let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
-        let opener = self.opener(Some(format));
-        let start = opener.start(&self.user, whole);
-        let reply = &whole[start..];
-        let reply = without_turns(reply, end_of_turn, opener.text());
-        let tools = tools();
-        let mut recogniser = Recogniser::new(RecogniserInput {
-            format: Some(format),
-            tools: &tools,
-            calls_allowed: true,
-            reasoning: true,
-            parallel: true,
-            json: false,
-            new_id: Box::new(String::new),
-        });
-        // Where only the end is written, a history without it holds no reasoning.
-        if format.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty() && reply.contains(&*tags.close)) {
-            recogniser.prime("", false);
-        }
-        recogniser.push(reply);
+        let reply = self.frame.reply(format, whole);
+        let mut recogniser = reader(format, &self.tools, &reply);
+        recogniser.push(&reply);
         let (_, parsed) = recogniser.finish();
 
         // What ends a turn is not the model's affair, and how a template spells values is not either.
@@ -271,15 +347,6 @@ fn without_turns<'a>(reply: &'a str, end_of_turn: &str, opener: &str) -> &'a str
         }
         reply = shorter;
     }
-}
-
-fn call(index: usize, arguments: &Value, text: bool) -> Value {
-    let arguments = if text { arguments.to_string().into() } else { arguments.clone() };
-    json!({
-        "id": IDS[index],
-        "type": "function",
-        "function": { "name": NAMES[index], "arguments": arguments },
-    })
 }
 
 fn tools() -> Vec<Value> {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::probe::{Form, KEYS, Prober};
-use crate::output::format::{Calls, Channels};
+use crate::output::format::{Calls, Channels, Part};
 use crate::output::write::{Call, Style, json as write_json, section};
 
 /// A history to be written, and what the template wrote.
@@ -45,6 +45,16 @@ impl HeldOut {
 
     /// Holds calls against all renders. The spelling that explains them, or the first that differs.
     pub(super) fn check(&self, calls: &Calls, exactness: Exactness) -> Result<Style, String> {
+        let base = self.base.rendered.as_ref().map_err(String::clone)?;
+        // What begins a call in every style, before anything is written in one.
+        let leads = std::iter::once(&calls.open).chain(calls.call.iter().map_while(|part| match part {
+            Part::Text(text) => Some(text),
+            _ => None,
+        }));
+        let lead = leads.map(|text| exactness.free(text)).collect::<String>();
+        if !exactness.free(base).contains(&lead) {
+            return Err(format!("one call: {lead:?} is not in {base:?}"));
+        }
         let mut reason = String::new();
         let mut best = 0;
         for style in Style::all() {
@@ -66,10 +76,7 @@ impl HeldOut {
 
     fn explained(&self, calls: &Calls, style: Style, exactness: Exactness) -> Result<(), (usize, String)> {
         let base = self.base.rendered.as_ref().map_err(|error| (0, error.clone()))?;
-        let free = |text: &str| match exactness {
-            Exactness::Bytes => text.to_owned(),
-            Exactness::ButBlanks => text.split_whitespace().collect(),
-        };
+        let free = |text: &str| exactness.free(text);
         let (base, written) = (free(base), free(&section(calls, &self.base.calls, style)));
         let at = base.rfind(&written).ok_or((0, format!("one call: {written:?} is not in {base:?}")))?;
         let (before, after) = (&base[..at], &base[at + written.len()..]);
@@ -100,7 +107,8 @@ impl HeldOut {
             let recipient = format!("{}{}{}", channels.recipient, channels.function, held.calls[0].name);
             held.rendered.as_ref().is_ok_and(|rendered| {
                 let header = rendered.split_once(&recipient).and_then(|(_, rest)| rest.split_once(&*channels.body));
-                header.is_some_and(|(_, body)| body.trim_start().starts_with(&arguments))
+                let turns = rendered.contains(&*channels.turn);
+                turns && header.is_some_and(|(_, body)| body.trim_start().starts_with(&arguments))
             })
         })
     }
@@ -113,6 +121,15 @@ pub(super) enum Exactness {
     Bytes,
     /// But for blanks.
     ButBlanks,
+}
+
+impl Exactness {
+    fn free(self, text: &str) -> String {
+        match self {
+            Exactness::Bytes => text.to_owned(),
+            Exactness::ButBlanks => text.split_whitespace().collect(),
+        }
+    }
 }
 
 /// Some templates leave out what is null.

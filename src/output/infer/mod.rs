@@ -79,12 +79,14 @@ pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f
         let mut reason = "no family to try".to_owned();
         for (exactness, kind) in [(Exactness::Bytes, Match::Bytes), (Exactness::ButBlanks, Match::ButBlanks)] {
             let (mut best, mut found) = (0, None);
+            let mut around = None;
+            let mut likeness = |format| likeness(around.get_or_insert_with(|| Around::new(prober)), format);
             for format in formats {
                 let Some(calls) = format.calls.as_ref().filter(|calls| calls.parallel || !several) else { continue };
                 match held.check(calls, exactness) {
                     // Families that write calls alike differ in what they write around text.
-                    Ok(_) if found.is_none() => (best, found) = (likeness(prober, format), Some(format)),
-                    Ok(_) if likeness(prober, format) > best => (best, found) = (likeness(prober, format), Some(format)),
+                    Ok(_) if found.is_none() => (best, found) = (likeness(format), Some(format)),
+                    Ok(_) if likeness(format) > best => (best, found) = (likeness(format), Some(format)),
                     Ok(_) => {}
                     Err(because) => reason = because,
                 }
@@ -108,12 +110,23 @@ pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f
     found.map(|(_, found)| found)
 }
 
+/// What a template writes around text.
+struct Around {
+    reasoning: String,
+    content: String,
+}
+
+impl Around {
+    fn new(prober: &Prober<'_>) -> Around {
+        let reasoning = prober.reasoning("reasoning_content", &[]).unwrap_or_default();
+        Around { reasoning, content: prober.content().unwrap_or_default() }
+    }
+}
+
 /// How much of what a format writes around text the template writes: the end of reasoning counts more than ends of turns.
-fn likeness(prober: &Prober<'_>, format: &Format) -> u32 {
-    let reasoning = prober.reasoning("reasoning_content", &[]).unwrap_or_default();
-    let content = prober.content().unwrap_or_default();
-    let closes = format.reasoning.as_ref().is_some_and(|tags| reasoning.contains(&*tags.close));
-    let ends = format.ends.iter().any(|end| content.contains(&**end));
+fn likeness(around: &Around, format: &Format) -> u32 {
+    let closes = format.reasoning.as_ref().is_some_and(|tags| around.reasoning.contains(&*tags.close));
+    let ends = format.ends.iter().any(|end| around.content.contains(&**end));
     2 * u32::from(closes) + u32::from(ends)
 }
 

@@ -201,7 +201,7 @@ impl CallReader {
                         _ if is_blank(c) => {}
                         Item::Name | Item::Id(_) => {
                             // The list that some models write around one call.
-                            if c == '[' && !self.bracket && self.at == 0 {
+                            if c == '[' && !self.bracket && self.is_first_value() {
                                 self.bracket = true;
                             } else if is_name(c) {
                                 self.inside = Inside::Word(String::new());
@@ -288,6 +288,11 @@ impl CallReader {
         }
         let length = held.len();
         Status::Broken(length)
+    }
+
+    /// Whether nothing but tags stands before this item.
+    fn is_first_value(&self) -> bool {
+        self.items[..self.at].iter().all(|item| matches!(item, Item::Tag(_)))
     }
 
     fn next(&mut self) {

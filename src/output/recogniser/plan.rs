@@ -1,8 +1,9 @@
 //! A format, taken apart for reading: the tags to look out for, and what a call is made of behind each of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::output::call::Keys;
+use crate::output::call::{Keys, object_at};
+use crate::output::families;
 use crate::output::format::{Calls, Encoding, Format, IdForm, Part, Text};
 
 /// A piece of a call, as it is read.
@@ -54,16 +55,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `kin` are the ways of other models that are taken too where a tag of theirs begins like one of this format.
-    pub(super) fn new(format: &Format, kin: &[Calls]) -> Plan {
+    /// The ways of other models are taken too where a tag of theirs begins like one of this format.
+    pub(super) fn new(format: &Format) -> Plan {
         let mut plan = Plan::default();
         let Some(own) = &format.calls else { return plan };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
         plan.add(own, false, header_end);
         plan.bare = plan.openers.is_empty() && format.channels.is_none();
         let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
-        for calls in kin {
-            plan.add_kin(calls, &own);
+        for other in kin() {
+            plan.add_kin(other, &own);
         }
         if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
             plan.add_object();
@@ -81,9 +82,11 @@ impl Plan {
         items.extend(items_of(calls));
         let shape = self.shapes.len();
         let value = items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
+        let closing = pieces(&calls.close);
         for (at, item) in items[..value].iter().enumerate() {
+            // A word that closes the section as well opens nothing by itself: `tools<|sep|>`.
             if let Item::Tag(tag) = item
-                && (at == 0 || is_marker(tag))
+                && (at == 0 || is_marker(tag) && !closing.contains(tag))
             {
                 self.open(tag, shape, at + 1);
             }
@@ -102,7 +105,8 @@ impl Plan {
         });
         self.closers.extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
         let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
-        self.closers.extend(section.filter(|piece| is_marker(piece) && !self.openers.iter().any(|o| o.tag == *piece)));
+        let closes = |piece: &String| is_marker(piece) || piece.starts_with("```");
+        self.closers.extend(section.filter(|piece| closes(piece) && !self.openers.iter().any(|o| o.tag == *piece)));
         if let Some(header_end) = header_end {
             let body = |item: &Item| matches!(item, Item::Tag(tag) if tag.ends_with(header_end));
             let end = items.iter().position(body).or_else(|| items.iter().position(|item| *item == Item::Name));
@@ -114,24 +118,22 @@ impl Plan {
     }
 
     /// Another family's calls, if they begin with a tag of this format.
-    fn add_kin(&mut self, calls: &Calls, own: &[String]) {
-        let mut other = Plan::default();
-        other.add(calls, true, None);
+    fn add_kin(&mut self, other: &Plan, own: &[String]) {
         if !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
             return;
         }
         let shape = self.shapes.len();
-        let Some(theirs) = other.shapes.pop() else { return };
+        let Some(theirs) = other.shapes.last() else { return };
         if self.shapes.iter().any(|ours| ours.items == theirs.items) {
             return;
         }
-        for opener in other.openers {
-            for (_, at) in opener.starts {
-                self.open(&opener.tag, shape, at);
+        for opener in &other.openers {
+            for (_, at) in &opener.starts {
+                self.open(&opener.tag, shape, *at);
             }
         }
-        self.closers.extend(other.closers);
-        self.shapes.push(theirs);
+        self.closers.extend(other.closers.iter().cloned());
+        self.shapes.push(theirs.clone());
     }
 
     /// Behind any tag a JSON object with a name in it is a call.
@@ -162,6 +164,19 @@ impl Plan {
     }
 }
 
+/// How every family writes calls, taken apart once.
+fn kin() -> &'static [Plan] {
+    static KIN: OnceLock<Vec<Plan>> = OnceLock::new();
+    KIN.get_or_init(|| {
+        let plan = |calls| {
+            let mut plan = Plan::default();
+            plan.add(calls, true, None);
+            plan
+        };
+        families::calls().iter().map(plan).collect()
+    })
+}
+
 /// The items of one call.
 fn items_of(calls: &Calls) -> Vec<Item> {
     let keys = Keys::of(&calls.call).map(Arc::new);
@@ -171,7 +186,7 @@ fn items_of(calls: &Calls) -> Vec<Item> {
         match part {
             Part::Text(text) => {
                 let (before, rest) = match (&keys, in_object) {
-                    (Some(_), false) => match text.find("{\"").or_else(|| text.find("{ \"")) {
+                    (Some(_), false) => match object_at(text) {
                         Some(at) => (&text[..at], ""),
                         None => (&**text, ""),
                     },
@@ -204,7 +219,7 @@ fn tags_of(word: &str) -> Vec<&str> {
     let mut tags = Vec::new();
     let mut rest = word;
     // The bracket that closes a list before a tag. Some tags have brackets of their own.
-    if word.starts_with("]<") && !word.contains('[') {
+    if (word.starts_with("]<") && !word.contains('[')) || word.starts_with("]```") {
         (tags, rest) = (vec!["]"], &word[1..]);
     }
     while let Some(end) = end_of_tag(rest) {
@@ -217,11 +232,14 @@ fn tags_of(word: &str) -> Vec<&str> {
     tags
 }
 
-/// Behind `>`, or behind the bracket that closes `[TAG]`.
+/// Behind the last of `>`, or of the brackets that close `[TAG]`.
 fn end_of_tag(text: &str) -> Option<usize> {
-    let angle = text.find('>').filter(|at| *at > 0);
-    let square = text.find(']').filter(|at| *at > 1 && text.starts_with('['));
-    angle.into_iter().chain(square).min().map(|at| at + 1)
+    let last = |c: char, least: usize| {
+        let is_last = |at: &usize| *at >= least && !text[at + 1..].starts_with(c);
+        text.match_indices(c).map(|(at, _)| at).find(is_last)
+    };
+    let square = if text.starts_with('[') { last(']', 2) } else { None };
+    last('>', 1).into_iter().chain(square).min().map(|at| at + 1)
 }
 
 /// Whether a piece is something a model would not write as prose.

@@ -5,6 +5,7 @@
 //! ```
 
 mod budget;
+mod cut;
 mod logprobs;
 mod stream;
 mod turns;
@@ -191,8 +192,9 @@ impl Chat {
             }
             None => None,
         };
+        let held = constraint.is_some();
         let updates = self.submit(request, tokens, constraint, reasoning, cancel, deadline)?;
-        let response = self.receive(updates, recogniser, request, prompt_tokens, pieces)?;
+        let response = self.receive(updates, recogniser, request, prompt_tokens, held, pieces)?;
         diagnostics.extend(response.diagnostics);
         Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
     }
@@ -294,8 +296,7 @@ impl Chat {
         let compiled =
             constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
         let strict = |tool: &Value| tool["function"]["strict"] == true;
-        let forced =
-            request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+        let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
         match compiled {
             Ok(compiled) => Ok(Held {
                 grammar: compiled.lark,
@@ -341,13 +342,14 @@ impl Chat {
         Ok(received)
     }
 
-    /// Pieces to message, streamed as they come.
+    /// Pieces to message, streamed as they come. `held` is whether the reply obeys a grammar.
     fn receive(
         &self,
         updates: Receiver<Update>,
         mut recogniser: Recogniser,
         request: &ChatRequest,
         prompt_tokens: usize,
+        held: bool,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let mut stream = Stream::new(request.stream_format, pieces);
@@ -365,8 +367,10 @@ impl Chat {
                 Err(_) => return Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
             }
         };
-        let (rest, parsed) = recogniser.finish();
+        let early = outcome.finish != Finish::Stop;
+        let (rest, mut parsed) = if early { recogniser.finish_early() } else { recogniser.finish() };
         stream.send(rest);
+        let cut = cut::take(&mut parsed, held || early);
         let usage = Usage {
             prompt_tokens,
             completion_tokens: outcome.completion_tokens,
@@ -383,7 +387,7 @@ impl Chat {
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
             logprobs,
             polyfills_applied: Vec::new(),
-            diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
+            diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).chain(cut).collect(),
             ignored_keys: request.ignored_keys.clone(),
         };
         let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };

@@ -169,6 +169,11 @@ impl CallReader {
         }
     }
 
+    /// Whether the end of the arguments was read, though not that of the call.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(&self.inside, Inside::Object(object) if object.arguments_complete())
+    }
+
     /// Text behind the arguments of an object that was not closed.
     pub(super) fn take_after(&mut self) -> String {
         match &mut self.inside {
@@ -298,7 +303,8 @@ impl CallReader {
     /// Some models leave out the tag between name and arguments.
     fn skips_to_arguments(&mut self, c: char) -> bool {
         let next = self.items[self.at..].iter().position(|item| !matches!(item, Item::Tag(_)));
-        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n)) else {
+        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n))
+        else {
             return false;
         };
         if c != '{' || self.name.is_none() {

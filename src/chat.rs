@@ -292,6 +292,7 @@ impl Chat {
             },
             grammar: request.grammar.as_deref(),
             reasoning_open,
+            reasons: self.verdict.mentions_reasoning(),
         };
         let compiled =
             constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));

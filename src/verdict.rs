@@ -101,6 +101,15 @@ impl Verdict {
         self.output().detected.format.as_ref()
     }
 
+    /// Whether a template spells a tag of the format's reasoning. Many formats have tags that this very model never writes.
+    pub fn mentions_reasoning(&self) -> bool {
+        let tags = self.format().and_then(|format| format.reasoning.as_ref());
+        tags.is_some_and(|tags| {
+            let tags = [tags.open.trim(), tags.close.trim()];
+            tags.into_iter().any(|tag| !tag.is_empty() && self.templates.mention(tag))
+        })
+    }
+
     /// What a prompt holds of the reply it asks for.
     pub fn turn<'a>(&self, prompt: &'a str) -> &'a str {
         self.output().detected.opener.turn(prompt, self.format())

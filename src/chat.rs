@@ -5,6 +5,7 @@
 //! ```
 
 mod budget;
+mod cut;
 mod logprobs;
 mod stream;
 mod turns;
@@ -24,7 +25,7 @@ use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
-use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
+use crate::output::{Diagnostic, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::verdict::Verdict;
 
@@ -190,8 +191,9 @@ impl Chat {
             }
             None => None,
         };
+        let held = constraint.is_some();
         let updates = self.submit(request, tokens, constraint, reasoning, cancel, deadline)?;
-        let response = self.receive(updates, recogniser, request, prompt_tokens, pieces)?;
+        let response = self.receive(updates, recogniser, request, prompt_tokens, held, pieces)?;
         diagnostics.extend(response.diagnostics);
         Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
     }
@@ -293,13 +295,10 @@ impl Chat {
             },
             grammar: request.grammar.as_deref(),
             reasoning_open,
+            reasons: self.verdict.mentions_reasoning(),
         };
-        let reasons = reasoning_open || self.verdict.shows_reasoning();
-        let format = self
-            .verdict
-            .format()
-            .map(|format| Format { reasoning: format.reasoning.clone().filter(|_| reasons), ..format.clone() });
-        let compiled = constraint::compile(&self.model.grammars, format.as_ref(), &wanted, &|text| special.controls_in(text));
+        let compiled =
+            constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
         let strict = |tool: &Value| tool["function"]["strict"] == true;
         let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
         match compiled {
@@ -347,13 +346,14 @@ impl Chat {
         Ok(received)
     }
 
-    /// Pieces to message, streamed as they come.
+    /// Pieces to message, streamed as they come. `held` is whether the reply obeys a grammar.
     fn receive(
         &self,
         updates: Receiver<Update>,
         mut recogniser: Recogniser,
         request: &ChatRequest,
         prompt_tokens: usize,
+        held: bool,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let mut stream = Stream::new(request.stream_format, pieces);
@@ -371,8 +371,10 @@ impl Chat {
                 Err(_) => return Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
             }
         };
-        let (rest, parsed) = recogniser.finish();
+        let early = outcome.finish != Finish::Stop;
+        let (rest, mut parsed) = if early { recogniser.finish_early() } else { recogniser.finish() };
         stream.send(rest);
+        let cut = cut::take(&mut parsed, held || early);
         let usage = Usage {
             prompt_tokens,
             completion_tokens: outcome.completion_tokens,
@@ -389,7 +391,7 @@ impl Chat {
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
             logprobs,
             polyfills_applied: Vec::new(),
-            diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
+            diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).chain(cut).collect(),
             ignored_keys: request.ignored_keys.clone(),
         };
         let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };

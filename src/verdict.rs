@@ -102,10 +102,13 @@ impl Verdict {
         self.output().detected.format.as_ref()
     }
 
-    /// Whether the template shows a turn's reasoning in tags, or asks for it: models of other templates do not reason, and
-    /// are not to be led to it.
-    pub fn shows_reasoning(&self) -> bool {
-        self.output().shows_reasoning
+    /// Whether a template spells a tag of the format's reasoning. Many formats have tags that this very model never writes.
+    pub fn mentions_reasoning(&self) -> bool {
+        let tags = self.format().and_then(|format| format.reasoning.as_ref());
+        tags.is_some_and(|tags| {
+            let tags = [tags.open.trim(), tags.close.trim()];
+            tags.into_iter().any(|tag| !tag.is_empty() && self.templates.mention(tag))
+        })
     }
 
     /// What a prompt holds of the reply it asks for.

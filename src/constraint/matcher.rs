@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
@@ -25,14 +27,21 @@ pub struct Words {
     pub tokenize: Tokenize,
 }
 
-/// Compiles grammars for one vocabulary. The tables it needs (tenths of a second for a large vocabulary) are built when the
-/// first grammar is asked for.
+/// Compiles grammars for one vocabulary. The tables it needs (a second or two for a large vocabulary) are built when the
+/// first grammar is asked for, or before.
 ///
 /// The last grammars are kept: a chat asks for the same one with every message, and many tools take a second to compile.
 pub struct Grammars {
+    tables: Arc<Tables>,
+    building: Option<JoinHandle<()>>,
+    kept: Mutex<VecDeque<(String, Matcher)>>,
+}
+
+struct Tables {
     factory: OnceCell<ParserFactory>,
     words: Box<dyn Fn() -> Words + Send + Sync>,
-    kept: Mutex<VecDeque<(String, Matcher)>>,
+    /// Nobody needs them any more.
+    abandoned: AtomicBool,
 }
 
 /// How many grammars are kept.
@@ -41,7 +50,18 @@ const KEPT: usize = 8;
 impl Grammars {
     /// `words` is called once, with the first grammar.
     pub fn new(words: impl Fn() -> Words + Send + Sync + 'static) -> Self {
-        Grammars { factory: OnceCell::new(), words: Box::new(words), kept: Mutex::default() }
+        let tables = Tables { factory: OnceCell::new(), words: Box::new(words), abandoned: AtomicBool::new(false) };
+        Grammars { tables: Arc::new(tables), building: None, kept: Mutex::default() }
+    }
+
+    /// Begins to build the tables on a thread of their own. Who needs them before they are done waits; where there can be no
+    /// such thread they are built then.
+    pub fn begin(mut self) -> Self {
+        let tables = Arc::clone(&self.tables);
+        // What fails is tried again, and reported, when a grammar is asked for.
+        let build = move || drop(tables.factory());
+        self.building = std::thread::Builder::new().name("llb-grammars".into()).spawn(build).ok();
+        self
     }
 
     /// Compiles a Lark grammar; one that cannot be enforced is `SCHEMA_UNSUPPORTED` with llguidance's reason.
@@ -49,7 +69,7 @@ impl Grammars {
         if let Some(matcher) = self.kept(lark) {
             return Ok(Constraint { matcher });
         }
-        let factory = self.factory.get_or_try_init(|| build((self.words)()))?;
+        let factory = self.tables.factory()?;
         let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let mut matcher = Matcher::new(parser);
         // Some schemas (a reference to itself) compile, and fail with the first mask: then nothing may be generated either.
@@ -76,15 +96,39 @@ impl Grammars {
     }
 }
 
-fn build(words: Words) -> Result<ParserFactory> {
-    let end = words.ends.first().copied().ok_or_else(|| unusable("it has no end-of-generation token"))?;
-    let info = TokRxInfo::new(words.words.len() as u32, end);
-    let trie = TokTrie::from(&info, &words.words).with_eos_tokens(&words.ends);
-    let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: words.tokenize });
-    let slices = SlicedBiasComputer::general_slices();
-    let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(unusable)?;
-    factory.quiet();
-    Ok(factory)
+impl Drop for Grammars {
+    fn drop(&mut self) {
+        self.tables.abandoned.store(true, Ordering::Relaxed);
+        if let Some(building) = self.building.take() {
+            // A panic of that thread left nothing behind.
+            let _ = building.join();
+        }
+    }
+}
+
+impl Tables {
+    fn factory(&self) -> Result<&ParserFactory> {
+        self.factory.get_or_try_init(|| self.build())
+    }
+
+    fn build(&self) -> Result<ParserFactory> {
+        let wanted = || {
+            let abandoned = self.abandoned.load(Ordering::Relaxed);
+            if abandoned { Err(Error::new(Code::EngineClosed, "the model was closed")) } else { Ok(()) }
+        };
+        wanted()?;
+        let words = (self.words)();
+        wanted()?;
+        let end = words.ends.first().copied().ok_or_else(|| unusable("it has no end-of-generation token"))?;
+        let info = TokRxInfo::new(words.words.len() as u32, end);
+        let trie = TokTrie::from(&info, &words.words).with_eos_tokens(&words.ends);
+        wanted()?;
+        let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: words.tokenize });
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(unusable)?;
+        factory.quiet();
+        Ok(factory)
+    }
 }
 
 fn unusable(reason: impl Display) -> Error {

@@ -28,6 +28,9 @@ pub struct Wanted<'a> {
     pub grammar: Option<&'a str>,
     /// Whether the prompt ends inside reasoning.
     pub reasoning_open: bool,
+    /// Whether this model is known to reason: then it may also before what it is forced to write. Another one that begins
+    /// to would find no end.
+    pub reasons: bool,
 }
 
 /// What the content must be.
@@ -68,7 +71,7 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
         Some(channels) => channels::start(&mut lark, channels, calls, answer, forced),
         None => {
             let mut body = Body { lark: &mut lark, format, calls, answer, forced };
-            body.start(wanted.reasoning_open)?
+            body.start(wanted)?
         }
     };
     Ok(Grammar { lark: Some(lark.finish(&start)), relaxed })
@@ -123,14 +126,15 @@ struct Body<'l, 'a, 'f> {
 }
 
 impl Body<'_, '_, '_> {
-    fn start(&mut self, reasoning_open: bool) -> Result<String> {
-        let reasoning = self.format.and_then(|format| format.reasoning.as_ref());
+    fn start(&mut self, wanted: &Wanted) -> Result<String> {
+        let may_reason = wanted.reasons || wanted.reasoning_open || self.is_free();
+        let reasoning = self.format.and_then(|format| format.reasoning.as_ref()).filter(|_| may_reason);
         let ways = self.content()?;
         let Some(reasoning) = reasoning else { return Ok(self.begin(ways)) };
         let after = self.begin(ways.clone());
         let after = self.lark.rule(&after);
         let inside = self.inside(reasoning, after.clone());
-        if reasoning_open {
+        if wanted.reasoning_open {
             return Ok(inside);
         }
         let inside = self.lark.rule(&inside);

@@ -127,12 +127,21 @@ pub(super) struct Case {
     pub(super) response: Option<Value>,
     pub(super) grammar: Option<&'static str>,
     pub(super) reasoning_open: bool,
+    pub(super) reasons: bool,
 }
 
 impl Case {
     pub(super) fn new(format: Format, choice: ToolChoice) -> Self {
-        let parallel = true;
-        Case { format, tools: two_tools(), choice, parallel, response: None, grammar: None, reasoning_open: false }
+        Case {
+            format,
+            tools: two_tools(),
+            choice,
+            parallel: true,
+            response: None,
+            grammar: None,
+            reasoning_open: false,
+            reasons: true,
+        }
     }
 
     pub(super) fn build(&self) -> crate::error::Result<Grammar> {
@@ -156,6 +165,7 @@ impl Case {
             response,
             grammar: self.grammar,
             reasoning_open: self.reasoning_open,
+            reasons: self.reasons,
         };
         then(&wanted)
     }

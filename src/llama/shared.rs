@@ -115,7 +115,8 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
     let engine = Engine::start(load, on_progress)?;
     exit::register();
     let vocab = Arc::clone(engine.vocab());
-    let grammars = Grammars::new(move || vocab::words(&vocab));
+    // Most chats have tools, and their first request should not wait for this.
+    let grammars = Grammars::new(move || vocab::words(&vocab)).begin();
     Ok(LoadedModel { engine, grammars, log: queue, n_ctx: key.context.n_ctx as usize })
 }
 

@@ -65,6 +65,8 @@ pub struct Parsed {
     pub tool_calls: Vec<ToolCall>,
     /// False when the text broke off inside a call or inside reasoning.
     pub complete: bool,
+    /// The call that the text ended in, its arguments not closed; it is the last one.
+    pub unfinished: Option<usize>,
     /// Pieces of calls that the end of the text cut off before they could be told to be calls.
     pub leftover: Vec<String>,
     /// What was relaxed, repaired or guessed.

@@ -161,6 +161,8 @@ pub struct Recogniser {
     priming: bool,
     /// At the end of the text: what was suspended is read again, now as calls.
     replaying: bool,
+    /// The text was ended before the model would have.
+    early: bool,
 
     deltas: Vec<Delta>,
     parsed: Parsed,
@@ -213,6 +215,7 @@ impl Recogniser {
             shown_header: false,
             priming: false,
             replaying: false,
+            early: false,
             deltas: Vec::new(),
             parsed: Parsed { complete: true, ..Parsed::default() },
         }
@@ -280,6 +283,13 @@ impl Recogniser {
             self.parsed.reasoning = None;
         }
         (self.deltas, self.parsed)
+    }
+
+    /// As [`finish`](Self::finish), of a text that the model did not end itself: a call that only the end would make one,
+    /// since it stands in reasoning that was not closed, is none.
+    pub fn finish_early(mut self) -> (Vec<Delta>, Parsed) {
+        self.early = true;
+        self.finish()
     }
 
     fn step(&mut self, c: char) {

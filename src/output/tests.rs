@@ -22,9 +22,7 @@ fn tools() -> Vec<Value> {
     ["f", "g"].map(|name| json!({ "type": "function", "function": { "name": name, "parameters": {} } })).to_vec()
 }
 
-/// Feeds the pieces, and checks what must hold for every text: the deltas are the message.
-#[track_caller]
-fn feed<'a>(format: &Format, tools: &[Value], setting: Setting, pieces: impl IntoIterator<Item = &'a str>) -> Parsed {
+fn recogniser(format: &Format, tools: &[Value], setting: Setting) -> Recogniser {
     let mut ids = 0;
     let mut recogniser = Recogniser::new(RecogniserInput {
         format: Some(format),
@@ -41,6 +39,13 @@ fn feed<'a>(format: &Format, tools: &[Value], setting: Setting, pieces: impl Int
     if setting.reasoning_open {
         recogniser.prime("<think>\n", false);
     }
+    recogniser
+}
+
+/// Feeds the pieces, and checks what must hold for every text: the deltas are the message.
+#[track_caller]
+fn feed<'a>(format: &Format, tools: &[Value], setting: Setting, pieces: impl IntoIterator<Item = &'a str>) -> Parsed {
+    let mut recogniser = recogniser(format, tools, setting);
     let mut deltas = Vec::new();
     for piece in pieces {
         deltas.extend(recogniser.push(piece));
@@ -310,6 +315,10 @@ fn calls_inside_reasoning() {
     let inside = format!("Think of {C} hmm");
     check(THINKING, &format!("{inside}\n</think>\n\n{C2}"), "", Some(&inside), &[G2], &[]);
     check(THINKING, &format!("Think.\n{C}"), "", Some("Think."), &[F1], &["call_in_reasoning"]);
+    let mut recogniser = recogniser(&hermes(), &tools(), THINKING);
+    recogniser.push(&format!("Think.\n{C}"));
+    let (_, parsed) = recogniser.finish_early();
+    assert_eq!((parsed.tool_calls, parsed.reasoning), (Vec::new(), Some(format!("Think.\n{C}"))));
     check(THINKING, &format!("Think.\n{C}\n{C2}"), "", Some("Think."), &[F1, G2], &["call_in_reasoning"]);
     let mention = "the <tool_call> tag";
     check(THINKING, mention, "", Some(mention), &[], &["reasoning_unclosed"]);

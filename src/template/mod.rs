@@ -384,6 +384,11 @@ impl Templates {
         self.chosen(has_tools).name
     }
 
+    /// Whether a text stands in the source of one of them.
+    pub fn mention(&self, text: &str) -> bool {
+        [Some(&self.default), self.tool_use.as_ref()].into_iter().flatten().any(|compiled| compiled.source.contains(text))
+    }
+
     /// Whether there is a tool_use template that parses.
     pub fn has_tool_use(&self) -> bool {
         self.tool_use.is_some()

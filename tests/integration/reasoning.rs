@@ -62,8 +62,11 @@ fn forced_tokens_are_tokens_like_others() {
 
 #[test]
 fn a_budget_for_a_model_without_reasoning_is_said_to_be_ignored() {
-    // How this one writes calls and reasoning is not known.
-    let template = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}CALL {{ c.function.name }}{% endfor %}{% endfor %}";
+    // This one writes calls as FireFunction does, which has no tags for reasoning.
+    let template = "{% for m in messages %}{{ m.role }}: {% if m.tool_calls %} functools[{% for c in m.tool_calls %}\
+                    {\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\
+                    {% if not loop.last %}, {% endif %}{% endfor %}]{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}\
+                    {% if add_generation_prompt %}assistant: {% endif %}";
     let options =
         json!({ "model": scripted_model("text.gguf"), "n_ctx": 512, "chat_template": template, "tool_policy": "any" });
     let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));

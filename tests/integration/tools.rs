@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Recorder, ask, scripted_model, weather_tool};
-use crate::scripted::TOOL_CALL;
+use crate::scripted::{REASONING, TOOL_CALL, TOOLS_TEMPLATE};
 
 #[test]
 fn a_call_is_recognised_and_its_markup_is_not_shown() {
@@ -153,11 +153,174 @@ fn the_tool_use_template_is_used_when_there_are_tools() {
 }
 
 #[test]
-fn a_call_cannot_be_forced_where_the_format_is_unknown() {
+fn a_call_is_forced_as_the_polyfill_writes_it_where_the_format_is_unknown() {
     let template = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}CALL {{ c.function.name }} WITH \
                     {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}{% endfor %}{% endfor %}";
     let options = json!({ "model": scripted_model("text.gguf"), "chat_template": template, "tool_policy": "any" });
     let chat = Chat::open_with(&options).unwrap_or_else(|e| panic!("{e:?}"));
-    let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": "required" })));
-    assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
+    let request = ask(json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }));
+    let reply = chat.infer(&request);
+    assert_eq!(
+        (&reply["tool_calls"][0]["name"], &reply["finish_reason"]),
+        (&json!("get_weather"), &json!("tool_calls")),
+        "{reply}"
+    );
+}
+
+/// The diagnostics of a reply, by code.
+fn codes(reply: &Value) -> Vec<&str> {
+    let diagnostics = reply["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
+    diagnostics.iter().map(|diagnostic| diagnostic["code"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_call_that_is_cut_off_is_none() {
+    let chat = Chat::open(&scripted_model("tool_call.gguf"));
+    // Ten tokens end inside the city, four before the name.
+    for choice in ["auto", "required"] {
+        let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": choice, "max_tokens": 10 })));
+        assert_eq!((&reply["type"], &reply["finish_reason"]), (&json!("assistant_text"), &json!("length")), "{reply}");
+        assert_eq!((&reply["tool_calls"], &reply["text"]), (&json!([]), &json!("")));
+        assert_eq!(reply["message"].get("tool_calls"), None, "{reply}");
+        assert_eq!(codes(&reply), ["truncated_call"]);
+        let cut = &reply["diagnostics"][0];
+        assert_eq!((&cut["name"], &cut["arguments"]), (&json!("get_weather"), &json!("{\"city\": \"Par")));
+    }
+    let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 4 })));
+    assert_eq!((&reply["tool_calls"], codes(&reply)), (&json!([]), vec!["truncated_call"]));
+    assert_eq!(reply["diagnostics"][0]["text"], "<tool_call>\n{\"name\": \"");
+    // All but its closing tag: the arguments are whole.
+    let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 12 })));
+    assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}");
+    assert_eq!(reply["finish_reason"], "length");
+    let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "stop": "Par" })));
+    assert_eq!((&reply["tool_calls"], &reply["finish_reason"]), (&json!([]), &json!("stop")), "{reply}");
+    assert_eq!(reply["diagnostics"][0]["arguments"], "{\"city\": \"");
+}
+
+#[test]
+fn a_streamed_call_that_is_cut_off_is_none_in_the_reply() {
+    let chat = Chat::open(&scripted_model("tool_call.gguf"));
+    let recorder = Recorder::default();
+    let request = json!({ "tools": [weather_tool()], "stream_format": "chunks", "max_tokens": 10 });
+    let reply = chat.stream(&ask(request), &recorder);
+    assert_eq!(reply["tool_calls"], json!([]));
+    let chunks: Vec<Value> = recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let deltas = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"]);
+    let arguments: String = deltas.filter_map(Value::as_str).collect();
+    assert_eq!(arguments, reply["diagnostics"][0]["arguments"].as_str().unwrap());
+    assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "length");
+}
+
+#[test]
+fn a_model_ends_its_turn_after_a_required_call() {
+    // Another call could follow, and the end is not made to wait for it.
+    let chat = Chat::open(&scripted_model("tool_call.gguf"));
+    for parallel in [true, false] {
+        let request = json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": parallel });
+        let reply = chat.infer(&ask(request));
+        assert_eq!(reply["tool_calls"].as_array().unwrap().len(), 1, "{reply}");
+        assert_eq!((&reply["finish_reason"], codes(&reply)), (&json!("tool_calls"), Vec::new()));
+        assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}");
+    }
+}
+
+#[test]
+fn tools_that_are_not_called_leave_the_text_alone() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let plain = chat.infer(&ask(json!({})));
+    let with = chat.infer(&ask(json!({ "tools": [weather_tool()] })));
+    assert_eq!(with["text"], plain["text"]);
+    let explained = chat.explain(&ask(json!({ "tools": [weather_tool()] })));
+    assert!(explained["grammar"].is_string() && chat.explain(&ask(json!({})))["grammar"].is_null(), "{explained}");
+}
+
+#[test]
+fn a_json_reply_and_tools() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema } });
+    for format in [format, json!({ "type": "json_object" })] {
+        let request = json!({ "tools": [weather_tool()], "response_format": format });
+        let reply = chat.infer(&ask(request.clone()));
+        if reply["tool_calls"] == json!([]) {
+            let value: Value = serde_json::from_str(reply["text"].as_str().unwrap()).unwrap_or_else(|_| panic!("{reply}"));
+            assert!(value.is_object() && (format["type"] == "json_object" || value["ok"].is_boolean()), "{reply}");
+        } else {
+            assert_eq!(reply["tool_calls"][0]["name"], "get_weather", "{reply}");
+        }
+        let mut required = request;
+        required["tool_choice"] = "required".into();
+        required["parallel_tool_calls"] = false.into();
+        let reply = chat.infer(&ask(required));
+        assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!(""), &json!("tool_calls")), "{reply}");
+    }
+    // The model that calls by itself still may.
+    let caller = Chat::open(&scripted_model("tool_call.gguf"));
+    let reply = caller.infer(&ask(json!({ "tools": [weather_tool()], "response_format": { "type": "json_object" } })));
+    assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}", "{reply}");
+}
+
+#[test]
+fn a_grammar_of_the_caller_s() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let grammar = "start: \"yes\" | \"no\"";
+    let reply = chat.infer(&ask(json!({ "grammar": grammar })));
+    assert!(["yes", "no"].contains(&reply["text"].as_str().unwrap()), "{reply}");
+    let reply = chat.infer(&ask(json!({ "grammar": grammar, "tools": [weather_tool()] })));
+    assert_eq!(reply["error"]["code"], "INVALID_REQUEST", "{reply}");
+    let reply = chat.infer(&ask(json!({ "grammar": grammar, "tools": [weather_tool()], "tool_choice": "none" })));
+    assert!(["yes", "no"].contains(&reply["text"].as_str().unwrap()), "{reply}");
+}
+
+#[test]
+fn what_cannot_be_enforced_is_refused_or_reported() {
+    let chat = Chat::open(&scripted_model("text.gguf"));
+    let cases = [
+        (json!({ "type": "string", "not": { "const": "x" } }), "not"),
+        (json!({ "type": "string", "pattern": "^(?!x).*$" }), "pattern"),
+    ];
+    for (schema, keyword) in cases {
+        let mut tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
+            "type": "object", "properties": { "a": schema }, "required": ["a"] } } });
+        let request = |tool: &Value, choice: &str| ask(json!({ "tools": [weather_tool(), tool], "tool_choice": choice }));
+        let path = format!("/properties/a/{keyword}");
+        let error = chat.infer(&request(&tool, "required"))["error"].clone();
+        assert_eq!(error["code"], "SCHEMA_UNSUPPORTED", "{error}");
+        let details = &error["details"];
+        assert_eq!((&details["tool"], &details["path"], &details["keyword"]), (&json!("odd"), &json!(path), &json!(keyword)));
+
+        let reply = chat.infer(&request(&tool, "auto"));
+        assert_eq!(codes(&reply), ["constraint_relaxed"], "{reply}");
+        let message = reply["diagnostics"][0]["message"].as_str().unwrap();
+        assert!(
+            message.starts_with(&format!("tools[1].function.parameters: /properties/a (odd): {keyword} is not")),
+            "{message}"
+        );
+
+        tool["function"]["strict"] = true.into();
+        assert_eq!(chat.infer(&request(&tool, "auto"))["error"]["details"]["path"], path);
+        let named = json!({ "type": "function", "function": { "name": "get_weather" } });
+        let reply = chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": named, "max_tokens": 100 })));
+        assert_eq!(reply["error"], Value::Null, "a tool that cannot be called does not matter: {reply}");
+    }
+}
+
+#[test]
+fn a_required_call_comes_after_reasoning() {
+    let model = scripted_model("reasoning.gguf");
+    let thinks = TOOLS_TEMPLATE.replace(
+        "{%- if message.content %}",
+        "{%- if message.reasoning_content %}{{- '\\n<think>\\n' + message.reasoning_content + '\\n</think>\\n' }}{%- endif %}\n{%- if message.content %}",
+    );
+    assert_ne!(thinks, TOOLS_TEMPLATE);
+    let chat = Chat::open_with(&json!({ "model": model, "chat_template": thinks, "n_ctx": 1024 })).unwrap();
+    let request = ask(json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }));
+    let reply = chat.infer(&request);
+    assert_eq!(reply["reasoning_content"], REASONING[0], "{reply}");
+    assert_eq!((&reply["tool_calls"][0]["name"], &reply["finish_reason"]), (&json!("get_weather"), &json!("tool_calls")));
+    // A model that is not known to reason does not begin to when it should call.
+    let reply = Chat::open(&model).infer(&request);
+    assert_eq!(reply["reasoning_content"], Value::Null, "{reply}");
+    assert_eq!((&reply["tool_calls"][0]["name"], &reply["finish_reason"]), (&json!("get_weather"), &json!("tool_calls")));
 }

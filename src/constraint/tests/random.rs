@@ -2,6 +2,7 @@
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
+use crate::output::{Recogniser, RecogniserInput};
 
 /// A generator of our own: the same walks on every machine.
 struct Random(u64);
@@ -90,6 +91,31 @@ fn walks(format: Format, read: impl Fn(&str) -> Vec<Value>) {
         let calls = read(text.trim_start_matches([' ', '\n']));
         assert!(!calls.is_empty(), "{text:?}");
         calls.iter().for_each(|arguments| check_arguments(arguments, true));
+        if seed % 4 == 0 {
+            cut_anywhere(&case, &text);
+        }
+    }
+}
+
+/// Wherever such a reply is cut, the calls that the recogniser has seen whole obey the schema.
+fn cut_anywhere(case: &Case, text: &str) {
+    for (end, _) in text.char_indices() {
+        let mut recogniser = Recogniser::new(RecogniserInput {
+            format: Some(&case.format),
+            tools: &case.tools,
+            calls_allowed: true,
+            reasoning: true,
+            json: false,
+            parallel: true,
+            new_id: Box::new(|| "id".into()),
+        });
+        recogniser.push(&text[..end]);
+        let (_, mut parsed) = recogniser.finish();
+        parsed.tool_calls.truncate(parsed.unfinished.unwrap_or(usize::MAX));
+        for call in parsed.tool_calls {
+            let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|error| panic!("{error}: {:?}", &text[..end]));
+            check_arguments(&arguments, true);
+        }
     }
 }
 

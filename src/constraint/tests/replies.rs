@@ -123,3 +123,17 @@ fn user_grammar() {
     let plain = Case::new(hermes(), ToolChoice::None);
     assert_eq!(plain.build().unwrap(), Grammar::default());
 }
+
+#[test]
+fn only_a_model_that_reasons_does_before_a_forced_call() {
+    let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let mut case = Case::new(hermes(), ToolChoice::Required);
+    case.accepts(&format!("<think>R</think>\n\n{one}")).accepts(one);
+    case.reasons = false;
+    case.accepts(one).refuses("<t¦hink>");
+    case.reasoning_open = true;
+    case.accepts(&format!("R</think>\n\n{one}"));
+    // Nothing is forced: all text is free.
+    (case.choice, case.reasoning_open) = (ToolChoice::Auto, false);
+    case.accepts(&format!("<think>R</think>\n\n{one}")).accepts("Hello");
+}

@@ -169,6 +169,11 @@ impl CallReader {
         }
     }
 
+    /// Whether the end of the arguments was read, though not that of the call.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(&self.inside, Inside::Object(object) if object.arguments_complete())
+    }
+
     /// Text behind the arguments of an object that was not closed.
     pub(super) fn take_after(&mut self) -> String {
         match &mut self.inside {

@@ -33,6 +33,10 @@ impl Recogniser {
                 self.note("missing_end_marker", "the fenced call's block is not closed");
                 self.commit_fence(fence);
             }
+            State::Suspended { held, tail } if self.early => {
+                self.text_all(&held);
+                self.text_all(&tail);
+            }
             State::Suspended { held, tail } => {
                 self.replaying = true;
                 self.again(&held);
@@ -45,7 +49,11 @@ impl Recogniser {
         let blanks = std::mem::take(&mut self.blanks);
         match self.place {
             Place::Content | Place::Reasoning => self.emit(&blanks),
-            Place::Elsewhere | Place::Arguments(_) => self.leave_message(),
+            Place::Elsewhere => self.leave_message(),
+            Place::Arguments(index) => {
+                self.parsed.unfinished = Some(index);
+                self.leave_message();
+            }
         }
         if self.place == Place::Reasoning {
             self.parsed.complete = false;
@@ -71,6 +79,9 @@ impl Recogniser {
         let (Some(index), Some(reader)) = (candidate.index, candidate.readers.first_mut()) else {
             return self.end_undecided(&candidate);
         };
+        if !reader.is_closed() {
+            self.parsed.unfinished = Some(index);
+        }
         if reader.finish() {
             let rest = reader.take_after() + &tail;
             self.end_arguments(reader, index);

@@ -26,6 +26,7 @@ use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
 use crate::output::{Diagnostic, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
+use crate::validate;
 use crate::verdict::Verdict;
 
 use stream::Stream;
@@ -294,8 +295,7 @@ impl Chat {
         let compiled =
             constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
         let strict = |tool: &Value| tool["function"]["strict"] == true;
-        let forced =
-            request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+        let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
         match compiled {
             Ok(compiled) => Ok(Held {
                 grammar: compiled.lark,
@@ -373,6 +373,9 @@ impl Chat {
             cached_tokens: outcome.cached_tokens,
             reasoning_tokens: self.marks_reasoning().then_some(outcome.reasoning_tokens),
         };
+        let mut diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        let violations = validate::message(&parsed, &request.tools, request.response_format.as_ref());
+        diagnostics.extend(violations.iter().map(validate::Violation::to_json));
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {
             text: parsed.content,
@@ -383,7 +386,7 @@ impl Chat {
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
             logprobs,
             polyfills_applied: Vec::new(),
-            diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect(),
+            diagnostics,
             ignored_keys: request.ignored_keys.clone(),
         };
         let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };

@@ -45,7 +45,8 @@ impl Keys {
                 Part::Id(_) => id = last_key(before),
             }
         }
-        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if text.contains("{\"") || text.contains("{ \"")));
+        let in_object =
+            call.iter().any(|part| matches!(part, Part::Text(text) if text.contains("{\"") || text.contains("{ \"")));
         if !in_object {
             return None;
         }

@@ -1,8 +1,8 @@
 //! Which format a template writes: a family of the table, or what its renders show.
 
 use super::families;
-use super::infer;
 use super::format::Format;
+use super::infer;
 use super::turn::Opener;
 use super::verify::{Render, Renders};
 

@@ -579,7 +579,10 @@ fn a_template_that_opens_reasoning_is_detected() {
 fn a_template_that_writes_something_else_is_inferred_or_not_believed() {
     let wrong_close = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</call>"));
     let other = Detected::native(&wrong_close).format.unwrap();
-    assert!(other.verified && other.family == "inferred" && other.texts().iter().any(|text| text.contains("</call>")), "{other:?}");
+    assert!(
+        other.verified && other.family == "inferred" && other.texts().iter().any(|text| text.contains("</call>")),
+        "{other:?}"
+    );
     let no_calls = |messages: &[Value], tools: &[Value], prompt| {
         let plain: Vec<Value> = messages.iter().map(|m| json!({ "role": m["role"], "content": m["content"] })).collect();
         Ok(qwen_like(&plain, tools, prompt, ""))

@@ -45,7 +45,11 @@ impl Opener {
         // What is not opened in the usual way may still end with a marker.
         let markers = format.into_iter().flat_map(reply_markers);
         let text = prompt.trim_end();
-        markers.filter(|marker| text.ends_with(&**marker)).map(|marker| &prompt[text.len() - marker.len()..]).next().unwrap_or("")
+        markers
+            .filter(|marker| text.ends_with(&**marker))
+            .map(|marker| &prompt[text.len() - marker.len()..])
+            .next()
+            .unwrap_or("")
     }
 
     /// Where the reply begins in a history that ends with it.

@@ -149,7 +149,9 @@ impl Renders {
     /// Whether the history of one call holds what begins a call of this format: if not, no reading is worth while.
     pub(super) fn may_be(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
-            Some(super::format::Part::Text(text)) => text.split_whitespace().next().map(|word| &word[..word.find("{\"").unwrap_or(word.len())]),
+            Some(super::format::Part::Text(text)) => {
+                text.split_whitespace().next().map(|word| &word[..word.find("{\"").unwrap_or(word.len())])
+            }
             _ => None,
         });
         first.is_none_or(|first| self.shows(first))

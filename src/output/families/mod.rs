@@ -123,7 +123,9 @@ pub(crate) fn polyfilled() -> Format {
 /// How calls are written in every family, for readers that take one family's calls for another's.
 pub(crate) fn calls() -> &'static [Calls] {
     static CALLS: OnceLock<Vec<Calls>> = OnceLock::new();
-    CALLS.get_or_init(|| all().into_iter().filter(|format| format.channels.is_none()).filter_map(|format| format.calls).collect())
+    CALLS.get_or_init(|| {
+        all().into_iter().filter(|format| format.channels.is_none()).filter_map(|format| format.calls).collect()
+    })
 }
 
 fn text(text: &'static str) -> Text {

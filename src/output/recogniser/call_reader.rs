@@ -298,7 +298,8 @@ impl CallReader {
     /// Some models leave out the tag between name and arguments.
     fn skips_to_arguments(&mut self, c: char) -> bool {
         let next = self.items[self.at..].iter().position(|item| !matches!(item, Item::Tag(_)));
-        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n)) else {
+        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n))
+        else {
             return false;
         };
         if c != '{' || self.name.is_none() {

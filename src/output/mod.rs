@@ -24,6 +24,8 @@ mod verify;
 mod write;
 
 pub use detect::Detected;
+#[doc(hidden)]
+pub use families::all as families;
 pub use format::Format;
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};
 pub use recogniser::{Recogniser, RecogniserInput};

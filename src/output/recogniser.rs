@@ -28,7 +28,6 @@ use self::fenced::Fence;
 use self::header::Header;
 use self::markers::{Found, Markers};
 use self::plan::Plan;
-use super::families;
 use super::format::{Channels, Format, Reasoning, Text};
 use super::message::{Delta, Diagnostic, Parsed};
 
@@ -101,7 +100,7 @@ enum State {
     /// Behind a call.
     Between(Gap),
     /// Behind the backticks of a fence, before the object.
-    Fence(Fence),
+    Fence(Box<Fence>),
     /// Behind the object of a fence, where its end is due.
     FenceEnd(Box<Fence>),
     /// Inside an object that may be the whole reply, with its calls in it.
@@ -175,7 +174,7 @@ impl Recogniser {
             Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
         });
         let format = input.format;
-        let plan = format.map(|format| Plan::new(format, families::calls())).unwrap_or_default();
+        let plan = format.map(Plan::new).unwrap_or_default();
         let told = format.and_then(|format| format.reasoning.clone());
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
         let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
@@ -350,7 +349,7 @@ impl Recogniser {
             (_, Marker::Fence) => {
                 let mut held = std::mem::take(&mut self.blanks);
                 held.push_str(text);
-                self.state = State::Fence(Fence::new(held));
+                self.state = State::Fence(Box::new(Fence::new(held)));
             }
             (_, Marker::Wrapper) => self.marker_passed(),
             (_, Marker::End) => self.message_ended(text),

@@ -85,7 +85,7 @@ pub fn message(parsed: &Parsed, tools: &[Value], response: Option<&ResponseForma
     let text = parsed.content.trim();
     if let Some(response) = response
         // A call may take the place of the answer.
-        && !(text.is_empty() && !parsed.tool_calls.is_empty())
+        && (!text.is_empty() || parsed.tool_calls.is_empty())
     {
         let object = json!({ "type": "object" });
         let schema = match response {

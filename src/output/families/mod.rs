@@ -54,13 +54,11 @@ mod seed_oss;
 mod solar;
 mod toolcall_array;
 
-use std::sync::OnceLock;
-
 use super::format::{Calls, Format, Reasoning, Source, Text};
 
 /// Every family a template can be found to write, in the order in which detection tries them: longer markers first where
 /// two can be told apart by nothing else, and those without a marker last.
-pub(crate) fn all() -> Vec<Format> {
+pub fn all() -> Vec<Format> {
     vec![
         hermes::format(),
         exaone4::format(),
@@ -121,11 +119,8 @@ pub(crate) fn polyfilled() -> Format {
 }
 
 /// How calls are written in every family, for readers that take one family's calls for another's.
-pub(crate) fn calls() -> &'static [Calls] {
-    static CALLS: OnceLock<Vec<Calls>> = OnceLock::new();
-    CALLS.get_or_init(|| {
-        all().into_iter().filter(|format| format.channels.is_none()).filter_map(|format| format.calls).collect()
-    })
+pub(crate) fn calls() -> impl Iterator<Item = Calls> {
+    all().into_iter().filter(|format| format.channels.is_none()).filter_map(|format| format.calls)
 }
 
 fn text(text: &'static str) -> Text {

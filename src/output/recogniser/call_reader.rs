@@ -38,7 +38,7 @@ enum Inside {
     Tag(usize),
     /// In a name or an id.
     Word(String),
-    Object(CallObject),
+    Object(Box<CallObject>),
     Arguments(Box<dyn Reader>),
     /// Arguments ended without one parameter: a tag that closes the call must follow. What is held of it.
     Empty(String),
@@ -212,7 +212,7 @@ impl CallReader {
                         }
                         Item::Object(_) if c == '[' && !self.bracket => self.bracket = true,
                         Item::Object(_) if c == '{' => {
-                            self.inside = Inside::Object(CallObject::new());
+                            self.inside = Inside::Object(Box::new(CallObject::new()));
                             again = Some(c);
                         }
                         Item::Object(_) => return Status::Broken(c.len_utf8()),

@@ -30,7 +30,7 @@ impl Fence {
 }
 
 impl Recogniser {
-    pub(super) fn fence_step(&mut self, mut fence: Fence, c: char) {
+    pub(super) fn fence_step(&mut self, mut fence: Box<Fence>, c: char) {
         fence.held.push(c);
         if fence.reader.is_some() {
             return self.fence_object_step(fence, c);
@@ -61,7 +61,7 @@ impl Recogniser {
         }
     }
 
-    fn fence_object_step(&mut self, mut fence: Fence, c: char) {
+    fn fence_object_step(&mut self, mut fence: Box<Fence>, c: char) {
         let Some(reader) = &mut fence.reader else { return };
         let status = reader.step(c, &self.tools);
         let known = reader.name().is_none_or(|name| self.tools.0.contains_key(name));
@@ -71,7 +71,7 @@ impl Recogniser {
         if status == Status::More {
             self.state = State::Fence(fence);
         } else if reader.name().is_some() && !reader.lacks_arguments() {
-            self.state = State::FenceEnd(Box::new(fence));
+            self.state = State::FenceEnd(fence);
         } else {
             self.text_all(&fence.held);
         }

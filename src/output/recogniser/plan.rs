@@ -1,8 +1,9 @@
 //! A format, taken apart for reading: the tags to look out for, and what a call is made of behind each of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::output::call::Keys;
+use crate::output::families;
 use crate::output::format::{Calls, Encoding, Format, IdForm, Part, Text};
 
 /// A piece of a call, as it is read.
@@ -54,16 +55,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `kin` are the ways of other models that are taken too where a tag of theirs begins like one of this format.
-    pub(super) fn new(format: &Format, kin: &[Calls]) -> Plan {
+    /// The ways of other models are taken too where a tag of theirs begins like one of this format.
+    pub(super) fn new(format: &Format) -> Plan {
         let mut plan = Plan::default();
         let Some(own) = &format.calls else { return plan };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
         plan.add(own, false, header_end);
         plan.bare = plan.openers.is_empty() && format.channels.is_none();
         let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
-        for calls in kin {
-            plan.add_kin(calls, &own);
+        for other in kin() {
+            plan.add_kin(other, &own);
         }
         if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
             plan.add_object();
@@ -81,8 +82,8 @@ impl Plan {
         items.extend(items_of(calls));
         let shape = self.shapes.len();
         let value = items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
-        for at in 0..value {
-            if let Item::Tag(tag) = &items[at]
+        for (at, item) in items[..value].iter().enumerate() {
+            if let Item::Tag(tag) = item
                 && (at == 0 || is_marker(tag))
             {
                 self.open(tag, shape, at + 1);
@@ -114,24 +115,22 @@ impl Plan {
     }
 
     /// Another family's calls, if they begin with a tag of this format.
-    fn add_kin(&mut self, calls: &Calls, own: &[String]) {
-        let mut other = Plan::default();
-        other.add(calls, true, None);
+    fn add_kin(&mut self, other: &Plan, own: &[String]) {
         if !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
             return;
         }
         let shape = self.shapes.len();
-        let Some(theirs) = other.shapes.pop() else { return };
+        let Some(theirs) = other.shapes.last() else { return };
         if self.shapes.iter().any(|ours| ours.items == theirs.items) {
             return;
         }
-        for opener in other.openers {
-            for (_, at) in opener.starts {
-                self.open(&opener.tag, shape, at);
+        for opener in &other.openers {
+            for (_, at) in &opener.starts {
+                self.open(&opener.tag, shape, *at);
             }
         }
-        self.closers.extend(other.closers);
-        self.shapes.push(theirs);
+        self.closers.extend(other.closers.iter().cloned());
+        self.shapes.push(theirs.clone());
     }
 
     /// Behind any tag a JSON object with a name in it is a call.
@@ -160,6 +159,19 @@ impl Plan {
     pub(super) fn opens_bare(&self, c: char) -> bool {
         self.bare && matches!(c, '{' | '[')
     }
+}
+
+/// Every family's calls, taken apart once: a recogniser is made for each request.
+fn kin() -> &'static [Plan] {
+    static KIN: OnceLock<Vec<Plan>> = OnceLock::new();
+    KIN.get_or_init(|| {
+        let plans = families::calls().map(|calls| {
+            let mut plan = Plan::default();
+            plan.add(&calls, true, None);
+            plan
+        });
+        plans.collect()
+    })
 }
 
 /// The items of one call.
@@ -213,7 +225,7 @@ fn pieces(text: &str) -> Vec<String> {
             Some(tag) if is_marker(tag) => pieces.extend([tag.to_owned(), "[".to_owned()]),
             _ => {}
         }
-        if !(piece.ends_with('[') && piece.strip_suffix('[').is_some_and(is_marker)) && !piece.is_empty() {
+        if !piece.is_empty() && !piece.strip_suffix('[').is_some_and(is_marker) {
             match piece.strip_prefix(']') {
                 Some(tag) if is_marker(tag) && tag.starts_with('<') && !tag.contains('[') => {
                     pieces.extend(["]".to_owned(), tag.to_owned()]);

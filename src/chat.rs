@@ -27,6 +27,7 @@ use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
 use crate::output::{Diagnostic, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
+use crate::validate;
 use crate::verdict::Verdict;
 
 use stream::Stream;
@@ -181,9 +182,13 @@ impl Chat {
         let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(request)?;
         let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
         let prompt_tokens = tokens.len();
-        let recogniser = self.recogniser(request, &prompt);
+        let mut recogniser = self.recogniser(request, &prompt);
         let Held { constraint, diagnostics: dropped, .. } = self.hold(request, recogniser.is_reasoning())?;
         diagnostics.extend(dropped);
+        if constraint.is_some() {
+            let tools = request.tools.clone();
+            recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
+        }
         let reasoning = match self.verdict.format().and_then(|format| format.reasoning_tags()) {
             Some((open, close)) => {
                 let vocab = self.model.engine.vocab().as_ref();
@@ -381,6 +386,9 @@ impl Chat {
             cached_tokens: outcome.cached_tokens,
             reasoning_tokens: self.marks_reasoning().then_some(outcome.reasoning_tokens),
         };
+        let mut diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).chain(cut).collect();
+        let violations = validate::message(&parsed, &request.tools, request.response_format.as_ref());
+        diagnostics.extend(violations.iter().map(validate::Violation::to_json));
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {
             text: parsed.content,
@@ -391,7 +399,7 @@ impl Chat {
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
             logprobs,
             polyfills_applied: Vec::new(),
-            diagnostics: parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).chain(cut).collect(),
+            diagnostics,
             ignored_keys: request.ignored_keys.clone(),
         };
         let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };

@@ -14,6 +14,7 @@ mod jinja;
 pub mod output;
 pub mod template;
 pub mod template_request;
+pub mod validate;
 pub mod verdict;
 
 #[cfg(feature = "engine")]

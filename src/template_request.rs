@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking};
+use crate::validate;
 use crate::verdict::Verdict;
 
 /// `llb_template_info`.
@@ -108,13 +109,14 @@ fn parse_by(request: &str, feed: impl FnOnce(&mut Recogniser, &str)) -> Result<V
         None => generation_prompt(&verdict, fields.boolean("enable_thinking")?)?,
     };
     let partial = fields.boolean("partial")?.unwrap_or(false);
+    let response_format = api::read_response_format(&mut fields)?;
     let format = verdict.format();
     let mut recogniser = Recogniser::new(RecogniserInput {
         format,
         tools,
         calls_allowed: !tools.is_empty() && tool_choice != ToolChoice::None,
         reasoning: told,
-        json: api::read_response_format(&mut fields)?.is_some(),
+        json: response_format.is_some(),
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         new_id: Box::new(api::new_call_id),
     });
@@ -135,7 +137,10 @@ fn parse_by(request: &str, feed: impl FnOnce(&mut Recogniser, &str)) -> Result<V
     if !calls.is_empty() {
         message["tool_calls"] = calls.into();
     }
-    let diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    let mut diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    // A text that goes on may still become what was asked for.
+    let violations = validate::message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
+    diagnostics.extend(violations.iter().map(validate::Violation::to_json));
     let reply = json!({
         "type": "message",
         "message": message,

@@ -24,8 +24,10 @@ mod verify;
 mod write;
 
 pub use detect::Detected;
+#[doc(hidden)]
+pub use families::all as families;
 pub use format::Format;
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};
-pub use recogniser::{Recogniser, RecogniserInput};
+pub use recogniser::{Accepts, Recogniser, RecogniserInput};
 pub use turn::Opener;
 pub use verify::{Render, Report, Row, Verdict};

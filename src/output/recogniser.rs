@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::between::Gap;
-use self::call_reader::Tools;
+use self::call_reader::{CallReader, Tools};
 use self::candidate::Candidate;
 use self::envelope::Envelope;
 use self::fenced::Fence;
@@ -52,6 +52,9 @@ pub struct RecogniserInput<'a> {
     /// Makes the id of a call that brings none.
     pub new_id: Box<dyn FnMut() -> String + Send>,
 }
+
+/// Whether arguments (JSON text) obey the schema of the function of this name.
+pub type Accepts = Box<dyn Fn(&str, &str) -> bool + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -138,6 +141,8 @@ pub struct Recogniser {
     calls_allowed: bool,
     parallel: bool,
     new_id: Box<dyn FnMut() -> String + Send>,
+    /// Judges calls that the sampler did not hold to their schema.
+    accepts: Option<Accepts>,
 
     place: Place,
     state: State,
@@ -200,6 +205,7 @@ impl Recogniser {
             calls_allowed: input.calls_allowed && format.is_some_and(|format| format.calls.is_some()),
             parallel: input.parallel,
             new_id: input.new_id,
+            accepts: None,
             place: Place::Content,
             state: State::Text,
             tail: String::new(),
@@ -264,7 +270,20 @@ impl Recogniser {
         }
     }
 
-    /// Whether the next text belongs to a reasoning block.
+    /// The sampler holds the model's own way of writing calls to their schemas. A call that is written in another way (in a
+    /// fence, as another family's, in reasoning) is then one only if this accepts it.
+    pub fn judge_others(&mut self, accepts: Accepts) {
+        self.accepts = Some(accepts);
+    }
+
+    /// Whether a call of another way is to be taken.
+    fn accepted(&self, reader: &mut CallReader) -> bool {
+        let Some(accepts) = &self.accepts else { return true };
+        let arguments = if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
+        reader.name().is_some_and(|name| accepts(name, &arguments))
+    }
+
+    /// Whether the text belongs to a reasoning block.
     pub fn is_reasoning(&self) -> bool {
         self.place == Place::Reasoning
     }

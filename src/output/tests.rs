@@ -325,6 +325,40 @@ fn calls_inside_reasoning() {
     check(THINKING, &format!("{mention}</think>{C}"), "", Some(mention), &[F1], &[]);
 }
 
+#[test]
+fn calls_that_no_grammar_held_are_judged() {
+    let judged = |text: &str| {
+        let tools = tools();
+        let mut recogniser = Recogniser::new(RecogniserInput {
+            format: Some(&hermes()),
+            tools: &tools,
+            calls_allowed: true,
+            reasoning: true,
+            json: false,
+            parallel: true,
+            new_id: Box::new(String::new),
+        });
+        recogniser.judge_others(Box::new(|_, arguments| arguments.contains("good")));
+        recogniser.push(text);
+        let (_, parsed) = recogniser.finish();
+        (parsed.content, parsed.tool_calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>())
+    };
+    let own = |value: &str| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n</tool_call>");
+    let fenced = |value: &str| format!("```json\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n```");
+    let foreign = |value: &str| {
+        format!("<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>")
+    };
+    let call = |value: &str| (String::new(), vec![format!("{{\"a\": \"{value}\"}}")]);
+    assert_eq!(judged(&own("bad")), call("bad"), "the grammar's affair");
+    for way in [fenced, foreign] {
+        assert_eq!(judged(&way("good")), call("good"));
+        let bad = way("bad");
+        assert_eq!(judged(&bad), (bad, vec![]));
+    }
+    let reasoned = format!("<think>{}", own("bad"));
+    assert_eq!(judged(&reasoned), (String::new(), vec![]));
+}
+
 /// What is certain goes out at once: the pieces pushed, and what each push shows (`>` before reasoning, `#` before a call).
 #[test]
 fn what_is_certain_is_not_held() {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fuzz the template layer: tests/fuzz/run.sh [TARGET...], all targets without one.
+# Fuzz the template, output and schema layers: tests/fuzz/run.sh [TARGET...], all targets without one.
 #
 # FUZZ_SECONDS for each target (600), FUZZ_ARGS for libFuzzer. Corpus, findings and the build are in target/fuzz. Every target runs, whatever the
 # others found; the exit status tells whether one found something. Needs a nightly compiler; cargo-fuzz is built when it
@@ -24,12 +24,13 @@ else
     "$root/scripts/skip.sh" "seeds of the fuzz targets" "no conformance data at $conformance"
 fi
 
-[ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info
+[ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info \
+    output parse_request schemas arguments
 found=
 for target in "$@"; do
     case $target in
-        # As bytes of a grammar or of messages: short ones say as much.
-        template_grammar | template_messages) length=4096 dict= ;;
+        # As bytes of a grammar, of messages, of schemas: short ones say as much.
+        template_grammar | template_messages | output | parse_request | schemas | arguments) length=4096 dict= ;;
         *) length=32768 dict=-dict=$root/tests/fuzz/jinja.dict ;;
     esac
     mkdir -p "$fuzz/corpus/$target" "$fuzz/artifacts/$target"

@@ -12,11 +12,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("template", &["error", "api", "jinja"]),
     ("output", &["error", "api", "template"]),
     ("constraint", &["error", "api", "output"]),
+    ("validate", &["error", "api", "output"]),
     ("verdict", &["error", "api", "gguf", "template", "output"]),
-    ("template_request", &["error", "api", "gguf", "template", "output", "verdict"]),
+    ("template_request", &["error", "api", "gguf", "template", "output", "validate", "verdict"]),
     ("engine", &["error", "panic", "api", "constraint"]),
     ("llama", &["error", "api", "gguf", "constraint", "engine"]),
-    ("chat", &["error", "api", "gguf", "template", "output", "constraint", "verdict", "engine", "llama"]),
+    ("chat", &["error", "api", "gguf", "template", "output", "constraint", "validate", "verdict", "engine", "llama"]),
     ("ffi", &["error", "panic", "api", "verdict", "template_request", "chat", "llama"]),
 ];
 

@@ -60,7 +60,7 @@ use super::format::{Calls, Format, Reasoning, Source, Text};
 
 /// Every family a template can be found to write, in the order in which detection tries them: longer markers first where
 /// two can be told apart by nothing else, and those without a marker last.
-pub(crate) fn all() -> Vec<Format> {
+pub fn all() -> Vec<Format> {
     vec![
         hermes::format(),
         exaone4::format(),

@@ -141,6 +141,12 @@ impl CallReader {
         std::mem::take(&mut self.out)
     }
 
+    /// The same, left where it is.
+    pub(super) fn arguments(&mut self) -> &str {
+        self.out = self.take_arguments();
+        &self.out
+    }
+
     /// What was relaxed.
     pub(super) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         match &mut self.inside {

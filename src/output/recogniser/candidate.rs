@@ -140,7 +140,14 @@ impl Recogniser {
                 candidate.readers.remove(at);
                 continue;
             }
-            if reader.is_ready() || !matches!(status, Status::More) {
+            // What no grammar held to a schema is judged as a whole.
+            let doubtful = self.accepts.is_some() && (reader.foreign || self.replaying);
+            if doubtful && status != Status::More && !self.accepted(&mut candidate.readers[at]) {
+                candidate.readers.remove(at);
+                continue;
+            }
+            let reader = &candidate.readers[at];
+            if status != Status::More || (reader.is_ready() && !doubtful) {
                 return self.decide(candidate, at, status);
             }
             at += 1;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::call_reader::CallReader;
 use super::candidate::Candidate;
 use super::plan::Item;
 use super::{Place, Recogniser, State};
@@ -69,7 +70,9 @@ impl Recogniser {
         let tail = std::mem::take(&mut candidate.tail);
         if candidate.index.is_none() && self.place == Place::Content {
             // Arguments that are shown only as a whole: here this is the whole.
-            let begun = candidate.readers.iter().position(|reader| reader.has_begun() && !candidate.is_bare());
+            let doubtful = |reader: &CallReader| self.accepts.is_some() && (reader.foreign || self.replaying);
+            let begins = |reader: &CallReader| reader.has_begun() && !candidate.is_bare() && !doubtful(reader);
+            let begun = candidate.readers.iter().position(begins);
             if let Some(at) = begun {
                 candidate.readers.swap(0, at);
                 let (name, id) = (candidate.readers[0].name().map(str::to_owned), candidate.readers[0].id().map(str::to_owned));

@@ -101,7 +101,7 @@ impl Recogniser {
                     }
                 }
                 None => {
-                    self.note("malformed_call", "an object among the calls names no function");
+                    self.note("malformed_call", "an object among the calls is no call of a function as its schema has it");
                     self.leave_envelope(&envelope.held);
                 }
             },
@@ -118,7 +118,7 @@ impl Recogniser {
             for c in envelope.held[range.clone()].chars() {
                 status = reader.step(c, &self.tools);
             }
-            if status != Status::Closed || reader.name().is_none() {
+            if status != Status::Closed || reader.name().is_none() || !self.accepted(&mut reader) {
                 return None;
             }
             calls.push(reader);

@@ -97,6 +97,10 @@ impl Recogniser {
     pub(super) fn commit_fence(&mut self, fence: Box<Fence>) {
         let Some(mut reader) = fence.reader else { return };
         let Some(name) = reader.name().map(str::to_owned) else { return };
+        if !self.accepted(&mut reader) {
+            self.note("call_like_content", "a fenced block holds a call whose arguments break its schema; it was kept as text");
+            return self.text_all(&(fence.held + &fence.tail));
+        }
         self.note("fenced_call", &format!("a fenced block that holds a call of `{name}` was taken as that call"));
         let index = self.commit(name, reader.id().map(str::to_owned));
         self.end_arguments(&mut reader, index);

@@ -1,6 +1,8 @@
 //! What the fuzz targets share: fixed conversations, and what must hold whatever a template says.
 
 pub mod grammar;
+pub mod replies;
+pub mod schemas;
 
 use std::time::{Duration, Instant};
 
@@ -111,7 +113,7 @@ pub fn request(call: fn(&str) -> Result<Value>, request: &str) -> Option<Value> 
 }
 
 /// An error is one that a caller can do something about: never a panic that was caught.
-fn sound(error: &Error) {
+pub fn sound(error: &Error) {
     assert_ne!(error.code(), Code::InternalBridgeError, "{error}");
     let kind = error.details().and_then(|details| details.get("kind"));
     assert!(kind.is_none_or(|kind| kind != "engine"), "a panic was caught: {error}");
@@ -127,7 +129,8 @@ fn no_fault_inside(evidence: &Value) {
     }
 }
 
-fn in_time<T>(run: impl FnOnce() -> T) -> T {
+/// Runs it, and fails when it takes too long.
+pub fn in_time<T>(run: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = run();
     assert!(start.elapsed() < LONGEST_CALL, "took {:?}", start.elapsed());

@@ -1,0 +1,750 @@
+//! One value against one schema: JSON Schema 2020-12, and what older drafts spell differently.
+//!
+//! Work, depth and findings are bounded, for schemas come from anywhere: twenty lines of `allOf` can ask for a million
+//! looks at one value. What is not decided counts as neither valid nor invalid, wherever it stands. `format` and the
+//! `content…` keywords are annotations, as in the standard. References lead into the schema's own document, or nowhere.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::number::Decimal;
+use super::pattern::Pattern;
+
+/// Steps for all the values of a message: some 100 ms.
+const FUEL: usize = 1_000_000;
+/// Schemas within each other, references followed.
+const MAX_DEPTH: usize = 1000;
+/// Findings in one value; more say nothing new.
+const MAX_BROKEN: usize = 16;
+/// What an expression costs that cannot be used.
+const USELESS_PATTERN: usize = 10_000;
+/// What it costs to compare two numbers.
+const NUMBERS: usize = 10;
+/// What it costs to say where something was not decided.
+const UNDECIDED: usize = 100;
+/// Characters that an automaton of one state reads in one step.
+const READ_IN_A_STEP: usize = 8;
+
+const TOO_LONG: &str = "takes too long to check";
+
+/// Room for a level, and how much is added where there is less.
+const RED_ZONE: usize = 32 * 1024;
+const MORE_STACK: usize = 512 * 1024;
+
+/// A keyword that a value breaks, or that could not be checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) unchecked: bool,
+    pub(super) path: String,
+    pub(super) keyword: String,
+    pub(super) reason: String,
+}
+
+impl Broken {
+    /// What is wrong with a text as a whole.
+    pub(super) fn text(reason: &str) -> Broken {
+        Broken { unchecked: false, path: String::new(), keyword: String::new(), reason: reason.to_owned() }
+    }
+}
+
+/// A place in a value or a schema.
+#[derive(Clone, Copy)]
+enum At<'a> {
+    Root,
+    Key(&'a At<'a>, &'a str),
+    Index(&'a At<'a>, usize),
+    /// A place that a reference names.
+    Pointer(&'a str),
+}
+
+impl At<'_> {
+    fn pointer(&self) -> String {
+        match self {
+            At::Root => String::new(),
+            At::Key(parent, key) => format!("{}/{}", parent.pointer(), key.replace('~', "~0").replace('/', "~1")),
+            At::Index(parent, index) => format!("{}/{index}", parent.pointer()),
+            At::Pointer(pointer) => (*pointer).to_owned(),
+        }
+    }
+}
+
+/// Where a check stands: in the value, and in the schema.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    value: &'p At<'p>,
+    schema: &'p At<'p>,
+}
+
+/// Checks values; its expressions are compiled once.
+pub(super) struct Checker {
+    fuel: usize,
+    patterns: HashMap<String, Option<Pattern>>,
+}
+
+impl Checker {
+    pub(super) fn new() -> Checker {
+        Checker { fuel: FUEL, patterns: HashMap::new() }
+    }
+
+    /// Where the value breaks the schema, and what could not be checked.
+    pub(super) fn check(&mut self, schema: &Value, value: &Value) -> Vec<Broken> {
+        let mut check = Check {
+            checker: self,
+            document: schema,
+            broken: Vec::new(),
+            undecided: 0,
+            exhausted: false,
+            depth: 0,
+            quiet: false,
+        };
+        let place = Place { value: &At::Root, schema: &At::Root };
+        check.schema(schema, value, place);
+        check.broken
+    }
+}
+
+struct Check<'c, 'd> {
+    checker: &'c mut Checker,
+    document: &'d Value,
+    broken: Vec<Broken>,
+    /// Keywords that were passed over so far.
+    undecided: usize,
+    /// That there was no time for all of it has been said.
+    exhausted: bool,
+    depth: usize,
+    /// In an alternative: what it breaks is nobody's concern yet.
+    quiet: bool,
+}
+
+/// A member of an object, or an item of an array.
+#[derive(Clone, Copy)]
+enum Child<'v> {
+    Member(&'v str, &'v Value),
+    Item(usize, &'v Value),
+}
+
+impl<'v> Child<'v> {
+    fn value(self) -> &'v Value {
+        match self {
+            Child::Member(_, value) | Child::Item(_, value) => value,
+        }
+    }
+}
+
+impl<'d> Check<'_, 'd> {
+    fn violation(&mut self, place: Place, keyword: &str, reason: String) -> bool {
+        self.note(false, place.value, keyword, reason);
+        false
+    }
+
+    /// Counts as valid, and is remembered.
+    fn undecided(&mut self, place: Place, keyword: &str, reason: &str) -> bool {
+        self.undecided += 1;
+        if !self.spend(UNDECIDED) && std::mem::replace(&mut self.exhausted, true) {
+            return true;
+        }
+        let known = |broken: &Broken| broken.unchecked && broken.keyword == keyword && broken.reason == reason;
+        let (quiet, path) = (std::mem::take(&mut self.quiet), place.schema.pointer());
+        if !self.broken.iter().any(|broken| known(broken) && broken.path == path) {
+            self.note(true, place.schema, keyword, reason.to_owned());
+        }
+        self.quiet = quiet;
+        true
+    }
+
+    fn note(&mut self, unchecked: bool, at: &At, keyword: &str, reason: String) {
+        if !self.quiet && self.broken.len() < MAX_BROKEN {
+            self.broken.push(Broken { unchecked, path: at.pointer(), keyword: keyword.to_owned(), reason });
+        }
+    }
+
+    fn too_long(&mut self, place: Place) -> bool {
+        self.undecided(Place { schema: &At::Root, ..place }, "", TOO_LONG)
+    }
+
+    fn spend(&mut self, steps: usize) -> bool {
+        let enough = self.checker.fuel >= steps;
+        self.checker.fuel = self.checker.fuel.saturating_sub(steps);
+        enough
+    }
+
+    /// Whether the value obeys; everything that it breaks is noted, but in quiet.
+    fn schema(&mut self, schema: &'d Value, value: &Value, place: Place) -> bool {
+        if !self.spend(1) {
+            return self.too_long(place);
+        }
+        let members = match schema {
+            Value::Object(members) => members,
+            Value::Bool(true) => return true,
+            Value::Bool(false) => return self.violation(place, "", "no value is allowed here".to_owned()),
+            _ => return self.undecided(place, "", "a schema is an object or a boolean"),
+        };
+        if self.depth >= MAX_DEPTH {
+            return self.undecided(place, "", "refers to itself, or is nested too deeply");
+        }
+        self.depth += 1;
+        let valid = stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.members(members, value, place));
+        self.depth -= 1;
+        valid
+    }
+
+    /// As `schema`, for an alternative: None where it is not decided.
+    fn holds(&mut self, schema: &'d Value, value: &Value, place: Place) -> Option<bool> {
+        let (quiet, before) = (std::mem::replace(&mut self.quiet, true), self.undecided);
+        let valid = self.schema(schema, value, place);
+        self.quiet = quiet;
+        (!valid || self.undecided == before).then_some(valid)
+    }
+
+    fn members(&mut self, members: &'d Map<String, Value>, value: &Value, place: Place) -> bool {
+        let mut valid = true;
+        for (keyword, argument) in members {
+            if !self.spend(1) {
+                return self.too_long(place);
+            }
+            valid &= self.keyword(members, keyword, argument, value, place);
+            if !valid && self.quiet {
+                return false;
+            }
+        }
+        valid
+    }
+
+    fn keyword(
+        &mut self,
+        members: &'d Map<String, Value>,
+        keyword: &str,
+        argument: &'d Value,
+        value: &Value,
+        place: Place,
+    ) -> bool {
+        let schema = &At::Key(place.schema, keyword);
+        let inside = Place { schema, ..place };
+        match (keyword, value) {
+            ("$ref", _) if !self.spend(argument.as_str().map_or(0, str::len) / 16) => self.too_long(place),
+            ("$ref", _) => match self.target(argument) {
+                Ok((pointer, target)) => self.schema(target, value, Place { schema: &At::Pointer(pointer), ..place }),
+                Err(reason) => self.undecided(place, keyword, reason),
+            },
+            ("$dynamicRef" | "$recursiveRef", _) => self.undecided(place, keyword, "is not followed"),
+            ("type", _) => self.kind(argument, value, place),
+            ("enum", _) => {
+                let Some(values) = argument.as_array() else { return self.undecided(place, keyword, "is not an array") };
+                for allowed in values {
+                    match self.equal(allowed, value) {
+                        Some(true) => return true,
+                        Some(false) => {}
+                        None => return self.undecided(place, keyword, "cannot be compared"),
+                    }
+                }
+                self.violation(place, keyword, "it is none of the values".to_owned())
+            }
+            ("const", _) => match self.equal(argument, value) {
+                Some(true) => true,
+                Some(false) => self.violation(place, keyword, "it is another value".to_owned()),
+                None => self.undecided(place, keyword, "cannot be compared"),
+            },
+            ("allOf" | "anyOf" | "oneOf", _) => self.combination(keyword, argument, value, inside, place),
+            ("not", _) => match self.holds(argument, value, inside) {
+                Some(true) => self.violation(place, keyword, "it is what it must not be".to_owned()),
+                _ => true,
+            },
+            ("if", _) => match self.holds(argument, value, inside) {
+                Some(condition) => {
+                    let branch = if condition { "then" } else { "else" };
+                    let Some(schema) = members.get(branch) else { return true };
+                    self.schema(schema, value, Place { schema: &At::Key(place.schema, branch), ..place })
+                }
+                None => true,
+            },
+            (_, Value::Number(number)) => self.number(members, keyword, argument, number, place),
+            (_, Value::String(text)) => self.string(keyword, argument, text, place),
+            (_, Value::Array(_)) => self.array(members, keyword, argument, value, place),
+            (_, Value::Object(object)) => self.object(members, keyword, argument, object, value, place),
+            _ => true,
+        }
+    }
+
+    fn kind(&mut self, argument: &'d Value, value: &Value, place: Place) -> bool {
+        let names: Vec<&str> = match argument {
+            Value::String(name) => vec![name],
+            Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        if !self.spend(names.len()) {
+            return self.too_long(place);
+        }
+        const KNOWN: [&str; 7] = ["null", "boolean", "object", "array", "number", "integer", "string"];
+        if names.is_empty() || !names.iter().all(|name| KNOWN.contains(name)) {
+            return self.undecided(place, "type", "is no type of JSON");
+        }
+        for name in &names {
+            let is = match (*name, value) {
+                ("null", Value::Null)
+                | ("boolean", Value::Bool(_))
+                | ("object", Value::Object(_))
+                | ("array", Value::Array(_))
+                | ("number", Value::Number(_))
+                | ("string", Value::String(_)) => true,
+                ("integer", Value::Number(number)) => match Decimal::of(number) {
+                    Some(number) => number.is_integer(),
+                    None => return self.undecided(place, "type", "the number is too large"),
+                },
+                _ => false,
+            };
+            if is {
+                return true;
+            }
+        }
+        self.violation(place, "type", format!("it is not of type {}", names.join(" or ")))
+    }
+
+    fn combination(&mut self, keyword: &str, argument: &'d Value, value: &Value, inside: Place, place: Place) -> bool {
+        let Some(schemas) = argument.as_array() else { return self.undecided(place, keyword, "is not an array") };
+        let mut matches = 0;
+        let mut open = false;
+        let mut valid = true;
+        for (index, schema) in schemas.iter().enumerate() {
+            let inside = Place { schema: &At::Index(inside.schema, index), ..inside };
+            if keyword == "allOf" {
+                valid &= self.schema(schema, value, inside);
+                continue;
+            }
+            match self.holds(schema, value, inside) {
+                Some(true) if keyword == "anyOf" => return true,
+                Some(matched) => matches += usize::from(matched),
+                None => open = true,
+            }
+        }
+        match (keyword, matches) {
+            ("allOf", _) => valid,
+            (_, 0) if open => true,
+            (_, 0) => self.violation(place, keyword, "it fits no alternative".to_owned()),
+            (_, 1) => true,
+            _ => self.violation(place, keyword, "it fits more than one alternative".to_owned()),
+        }
+    }
+
+    fn number(
+        &mut self,
+        members: &'d Map<String, Value>,
+        keyword: &str,
+        argument: &'d Value,
+        value: &serde_json::Number,
+        place: Place,
+    ) -> bool {
+        let limit = match (keyword, argument) {
+            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf", Value::Number(limit)) => limit,
+            // Draft 4.
+            ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => return true,
+            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf", _) => {
+                return self.undecided(place, keyword, "is not a number");
+            }
+            _ => return true,
+        };
+        if !self.spend(NUMBERS) {
+            return self.too_long(place);
+        }
+        let (Some(number), Some(limit)) = (Decimal::of(value), Decimal::of(limit)) else {
+            return self.undecided(place, keyword, "the number is too large");
+        };
+        if keyword == "multipleOf" {
+            return match number.is_multiple_of(&limit) {
+                Some(true) => true,
+                Some(false) => self.violation(place, keyword, "it is not a multiple".to_owned()),
+                None => self.undecided(place, keyword, "is not above zero"),
+            };
+        }
+        let exclusive = |keyword| members.get(keyword) == Some(&Value::Bool(true));
+        let order = number.compare(&limit);
+        let (within, words) = match keyword {
+            "minimum" if exclusive("exclusiveMinimum") => (order == Ordering::Greater, "it is too small"),
+            "minimum" => (order != Ordering::Less, "it is too small"),
+            "exclusiveMinimum" => (order == Ordering::Greater, "it is too small"),
+            "maximum" if exclusive("exclusiveMaximum") => (order == Ordering::Less, "it is too large"),
+            "maximum" => (order != Ordering::Greater, "it is too large"),
+            _ => (order == Ordering::Less, "it is too large"),
+        };
+        within || self.violation(place, keyword, words.to_owned())
+    }
+
+    /// Whether a count is at least or at most what the keyword says.
+    fn count(&mut self, keyword: &str, argument: &Value, count: usize, place: Place) -> bool {
+        let limit = argument.as_f64().filter(|limit| *limit >= 0.0 && limit.fract() == 0.0);
+        let Some(limit) = limit else { return self.undecided(place, keyword, "is not a whole number") };
+        let (within, words) = if keyword.starts_with("min") {
+            (count as f64 >= limit, format!("it has {count}, which is too few"))
+        } else {
+            (count as f64 <= limit, format!("it has {count}, which is too many"))
+        };
+        within || self.violation(place, keyword, words)
+    }
+
+    fn string(&mut self, keyword: &str, argument: &'d Value, text: &str, place: Place) -> bool {
+        match keyword {
+            "minLength" | "maxLength" if !self.spend(text.len() / 64) => self.too_long(place),
+            "minLength" | "maxLength" => self.count(keyword, argument, text.chars().count(), place),
+            "pattern" => {
+                let Some(pattern) = argument.as_str() else { return self.undecided(place, keyword, "is not a string") };
+                match self.matches(pattern, text) {
+                    Ok(true) => true,
+                    Ok(false) => self.violation(place, keyword, "it does not match".to_owned()),
+                    Err(reason) => self.undecided(place, keyword, reason),
+                }
+            }
+            _ => true,
+        }
+    }
+
+    fn matches(&mut self, pattern: &str, text: &str) -> Result<bool, &'static str> {
+        if !self.checker.patterns.contains_key(pattern) {
+            let compiled = if self.spend(pattern.len()) { Pattern::new(pattern) } else { return Err(TOO_LONG) };
+            if !self.spend(compiled.as_ref().map_or(USELESS_PATTERN, Pattern::states)) {
+                return Err(TOO_LONG);
+            }
+            self.checker.patterns.insert(pattern.to_owned(), compiled);
+        }
+        let states = self.checker.patterns.get(pattern).and_then(Option::as_ref).map(Pattern::states);
+        let steps = states.unwrap_or_default().saturating_mul(text.len() + 1) / READ_IN_A_STEP;
+        if !self.spend(steps) {
+            return Err(TOO_LONG);
+        }
+        match self.checker.patterns.get_mut(pattern) {
+            Some(Some(pattern)) => Ok(pattern.matches(text)),
+            _ => Err("is not an expression that can be followed"),
+        }
+    }
+
+    fn array(
+        &mut self,
+        members: &'d Map<String, Value>,
+        keyword: &str,
+        argument: &'d Value,
+        value: &Value,
+        place: Place,
+    ) -> bool {
+        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let at_keyword = At::Key(place.schema, keyword);
+        // Drafts before 2020-12 write `prefixItems` and `items` as `items` and `additionalItems`.
+        let tuple = |name| members.get(name).and_then(Value::as_array).map(Vec::len);
+        match keyword {
+            "minItems" | "maxItems" => self.count(keyword, argument, items.len(), place),
+            "uniqueItems" if argument == &Value::Bool(true) => {
+                for (index, item) in items.iter().enumerate() {
+                    for other in &items[..index] {
+                        match self.equal(item, other) {
+                            Some(false) => {}
+                            Some(true) => return self.violation(place, keyword, "an item is there twice".to_owned()),
+                            None => return self.undecided(place, keyword, "cannot be compared"),
+                        }
+                    }
+                }
+                true
+            }
+            "prefixItems" | "items" if argument.is_array() => {
+                let schemas = argument.as_array().into_iter().flatten().enumerate();
+                let mut valid = true;
+                for ((index, schema), item) in schemas.zip(items) {
+                    let at = Place { value: &At::Index(place.value, index), schema: &At::Index(&at_keyword, index) };
+                    valid &= self.schema(schema, item, at);
+                }
+                valid
+            }
+            "items" => self.rest(tuple("prefixItems").unwrap_or(0), items, argument, &at_keyword, place),
+            "additionalItems" => match tuple("items") {
+                Some(first) => self.rest(first, items, argument, &at_keyword, place),
+                None => true,
+            },
+            "contains" => self.contains(members, argument, items, &at_keyword, place),
+            "unevaluatedItems" => {
+                let mut valid = true;
+                for (index, item) in items.iter().enumerate() {
+                    let at = Place { value: &At::Index(place.value, index), schema: &at_keyword };
+                    match self.covers(members, Child::Item(index, item), value, place) {
+                        Some(true) => {}
+                        Some(false) => valid &= self.schema(argument, item, at),
+                        None => valid &= self.undecided(place, keyword, "what is left for it is not known"),
+                    }
+                }
+                valid
+            }
+            _ => true,
+        }
+    }
+
+    fn rest(&mut self, first: usize, items: &[Value], schema: &'d Value, at: &At, place: Place) -> bool {
+        let mut valid = true;
+        for (index, item) in items.iter().enumerate().skip(first) {
+            valid &= self.schema(schema, item, Place { value: &At::Index(place.value, index), schema: at });
+        }
+        valid
+    }
+
+    fn contains(&mut self, members: &Map<String, Value>, schema: &'d Value, items: &[Value], at: &At, place: Place) -> bool {
+        let (mut found, mut open) = (0, 0);
+        for (index, item) in items.iter().enumerate() {
+            match self.holds(schema, item, Place { value: &At::Index(place.value, index), schema: at }) {
+                Some(holds) => found += usize::from(holds),
+                None => open += 1,
+            }
+        }
+        let limit = |keyword, default| members.get(keyword).map_or(Some(default), Value::as_f64);
+        let (Some(least), Some(most)) = (limit("minContains", 1.0), limit("maxContains", f64::INFINITY)) else {
+            return self.undecided(place, "contains", "its limits are no numbers");
+        };
+        if ((found + open) as f64) < least {
+            return self.violation(place, "contains", format!("{found} of its items fit"));
+        }
+        found as f64 <= most || self.violation(place, "maxContains", format!("{found} of its items fit"))
+    }
+
+    fn object(
+        &mut self,
+        members: &'d Map<String, Value>,
+        keyword: &str,
+        argument: &'d Value,
+        object: &Map<String, Value>,
+        value: &Value,
+        place: Place,
+    ) -> bool {
+        let at_keyword = At::Key(place.schema, keyword);
+        let mut valid = true;
+        match keyword {
+            "minProperties" | "maxProperties" => valid = self.count(keyword, argument, object.len(), place),
+            "required" => {
+                // Draft 3 has a boolean here, in the schema of the property.
+                let Some(names) = argument.as_array() else { return self.undecided(place, keyword, "is not an array") };
+                if !self.spend(names.len()) {
+                    return self.too_long(place);
+                }
+                for name in names.iter().filter_map(Value::as_str).filter(|name| !object.contains_key(*name)) {
+                    valid = self.violation(place, keyword, format!("{name:?} is missing"));
+                }
+            }
+            "properties" | "patternProperties" | "dependentSchemas" | "dependentRequired" | "dependencies"
+                if !argument.is_object() =>
+            {
+                self.undecided(place, keyword, "is not an object");
+            }
+            "properties" => {
+                for (name, schema) in argument.as_object().into_iter().flatten() {
+                    if let Some(member) = object.get(name) {
+                        let at = Place { value: &At::Key(place.value, name), schema: &At::Key(&at_keyword, name) };
+                        valid &= self.schema(schema, member, at);
+                    } else if !self.spend(1) {
+                        return self.too_long(place);
+                    }
+                }
+            }
+            "patternProperties" => {
+                for (pattern, schema) in argument.as_object().into_iter().flatten() {
+                    let at_schema = At::Key(&at_keyword, pattern);
+                    for (name, member) in object {
+                        let at = Place { value: &At::Key(place.value, name), schema: &at_schema };
+                        match self.matches(pattern, name) {
+                            Ok(true) => valid &= self.schema(schema, member, at),
+                            Ok(false) => {}
+                            Err(reason) => valid &= self.undecided(place, keyword, reason),
+                        }
+                    }
+                }
+            }
+            "additionalProperties" => {
+                for (name, member) in object {
+                    let at = Place { value: &At::Key(place.value, name), schema: &at_keyword };
+                    valid &= match self.named(members, name) {
+                        Ok(true) => true,
+                        Ok(false) if argument == &Value::Bool(false) => {
+                            self.violation(at, keyword, "it is not a property".to_owned())
+                        }
+                        Ok(false) => self.schema(argument, member, at),
+                        Err(reason) => self.undecided(place, keyword, reason),
+                    };
+                }
+            }
+            "unevaluatedProperties" => {
+                for (name, member) in object {
+                    let at = Place { value: &At::Key(place.value, name), schema: &at_keyword };
+                    valid &= match self.covers(members, Child::Member(name, member), value, place) {
+                        Some(true) => true,
+                        Some(false) if argument == &Value::Bool(false) => {
+                            self.violation(at, keyword, "it is not a property".to_owned())
+                        }
+                        Some(false) => self.schema(argument, member, at),
+                        None => self.undecided(place, keyword, "what is left for it is not known"),
+                    };
+                }
+            }
+            "propertyNames" => {
+                for name in object.keys() {
+                    let text = Value::String(name.clone());
+                    let at = Place { value: &At::Key(place.value, name), schema: &at_keyword };
+                    valid &= self.schema(argument, &text, at);
+                }
+            }
+            "dependentRequired" | "dependentSchemas" | "dependencies" => {
+                if !self.spend(argument.as_object().map_or(0, Map::len)) {
+                    return self.too_long(place);
+                }
+                for (name, wanted) in argument.as_object().into_iter().flatten().filter(|(name, _)| object.contains_key(*name))
+                {
+                    valid &= match wanted {
+                        Value::Array(names) => {
+                            if !self.spend(names.len()) {
+                                return self.too_long(place);
+                            }
+                            let missing = names.iter().filter_map(Value::as_str).find(|name| !object.contains_key(*name));
+                            match missing {
+                                Some(missing) => {
+                                    self.violation(place, keyword, format!("{missing:?} is missing beside {name:?}"))
+                                }
+                                None => true,
+                            }
+                        }
+                        schema => self.schema(schema, value, Place { schema: &At::Key(&at_keyword, name), ..place }),
+                    };
+                }
+            }
+            _ => {}
+        }
+        valid
+    }
+
+    /// Whether `properties` or `patternProperties` speak of a member of this name.
+    fn named(&mut self, members: &'d Map<String, Value>, name: &str) -> Result<bool, &'static str> {
+        if members.get("properties").and_then(|properties| properties.get(name)).is_some() {
+            return Ok(true);
+        }
+        for (pattern, _) in members.get("patternProperties").and_then(Value::as_object).into_iter().flatten() {
+            if self.matches(pattern, name)? {
+                return Ok(true);
+            }
+        }
+        if self.spend(1) { Ok(false) } else { Err(TOO_LONG) }
+    }
+
+    /// Whether a keyword of the schema, or of one that holds at the same place, speaks of this child; None if not known.
+    fn covers(&mut self, members: &'d Map<String, Value>, child: Child, value: &Value, place: Place) -> Option<bool> {
+        if !self.spend(1) || self.depth >= MAX_DEPTH {
+            return None;
+        }
+        let items = members.get("items");
+        let own = match child {
+            Child::Member(name, _) => self.named(members, name).ok()? || members.contains_key("additionalProperties"),
+            Child::Item(index, _) => match members.get("prefixItems").or(items.filter(|items| items.is_array())) {
+                Some(Value::Array(first)) if index < first.len() => true,
+                Some(_) => members.contains_key("additionalItems") || items.is_some_and(|items| !items.is_array()),
+                None => items.is_some(),
+            },
+        };
+        let own = own
+            || match (child, members.get("contains")) {
+                (Child::Item(..), Some(contains)) => self.holds(contains, child.value(), place)?,
+                _ => false,
+            };
+        if own {
+            return Some(true);
+        }
+        self.depth += 1;
+        let found = stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.covers_beside(members, child, value, place));
+        self.depth -= 1;
+        found
+    }
+
+    fn covers_beside(&mut self, members: &'d Map<String, Value>, child: Child, value: &Value, place: Place) -> Option<bool> {
+        let mut open = false;
+        for (keyword, argument) in members {
+            let beside: Vec<&'d Value> = match keyword.as_str() {
+                "$ref" => self.target(argument).ok().map(|(_, target)| target).into_iter().collect(),
+                "$dynamicRef" | "$recursiveRef" => return None,
+                "allOf" | "anyOf" | "oneOf" => argument.as_array().into_iter().flatten().collect(),
+                "if" => {
+                    let branch = if self.holds(argument, value, place)? { "then" } else { "else" };
+                    Some(argument).into_iter().chain(members.get(branch)).collect()
+                }
+                "dependentSchemas" => {
+                    let schemas = argument.as_object().into_iter().flatten();
+                    schemas.filter(|(name, _)| value.get(name).is_some()).map(|(_, schema)| schema).collect()
+                }
+                _ => continue,
+            };
+            for schema in beside {
+                let Value::Object(inner) = schema else { continue };
+                let speaks = match self.holds(schema, value, place) {
+                    Some(true) => self.covers_inner(inner, child, value, place),
+                    Some(false) => Some(false),
+                    None => None,
+                };
+                match speaks {
+                    Some(true) => return Some(true),
+                    Some(false) => {}
+                    None => open = true,
+                }
+            }
+        }
+        (!open).then_some(false)
+    }
+
+    /// As `covers`, of a schema beside the one that asks: what it says of unevaluated children counts too.
+    fn covers_inner(&mut self, inner: &'d Map<String, Value>, child: Child, value: &Value, place: Place) -> Option<bool> {
+        let unevaluated = match child {
+            Child::Member(..) => "unevaluatedProperties",
+            Child::Item(..) => "unevaluatedItems",
+        };
+        if inner.contains_key(unevaluated) { Some(true) } else { self.covers(inner, child, value, place) }
+    }
+
+    /// Where a reference leads.
+    fn target(&self, reference: &'d Value) -> Result<(&'d str, &'d Value), &'static str> {
+        let pointer = match reference.as_str() {
+            Some("#" | "#/") => "",
+            Some(text) => match text.strip_prefix('#') {
+                Some(pointer) if pointer.starts_with('/') => pointer,
+                Some(_) => return Err("refers to an anchor; only `#/…` is followed"),
+                None => return Err("refers to another document"),
+            },
+            None => return Err("is not a string"),
+        };
+        self.document.pointer(pointer).map(|target| (pointer, target)).ok_or("refers to nothing")
+    }
+
+    /// Whether two values are the same: numbers by what they are, objects in any order. None where that is not known.
+    fn equal(&mut self, a: &Value, b: &Value) -> Option<bool> {
+        if !self.spend(1) {
+            return None;
+        }
+        match (a, b) {
+            (Value::Number(a), Value::Number(b)) => {
+                if a == b {
+                    return Some(true);
+                }
+                if !self.spend(NUMBERS) {
+                    return None;
+                }
+                Some(Decimal::of(a)?.compare(&Decimal::of(b)?) == Ordering::Equal)
+            }
+            (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+                for (a, b) in a.iter().zip(b) {
+                    if !self.equal(a, b)? {
+                        return Some(false);
+                    }
+                }
+                Some(true)
+            }
+            (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
+                for (name, a) in a {
+                    match b.get(name) {
+                        Some(b) if self.equal(a, b)? => {}
+                        _ => return Some(false),
+                    }
+                }
+                Some(true)
+            }
+            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => Some(false),
+            (Value::String(a), Value::String(b)) => (self.spend(a.len().min(b.len()) / 64)).then_some(a == b),
+            (a, b) => Some(a == b),
+        }
+    }
+}

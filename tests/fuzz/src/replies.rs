@@ -1,0 +1,152 @@
+//! Replies made of a format's own markers, and what must hold whatever is read in them.
+
+use std::sync::LazyLock;
+
+use arbitrary::{Arbitrary, Unstructured};
+use llb::output::format::Format;
+use llb::output::{Delta, Parsed, Recogniser, RecogniserInput};
+use serde_json::{Value, json};
+
+use crate::in_time;
+
+/// Every family of the table, and what our polyfill teaches.
+pub fn families() -> &'static [Format] {
+    static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(llb::output::families);
+    &FAMILIES
+}
+
+/// What a request may say besides.
+#[derive(Debug, Clone, Default, Arbitrary)]
+pub struct Options {
+    /// There are no tools, or they must not be called.
+    pub no_calls: bool,
+    pub untold_reasoning: bool,
+    pub json: bool,
+    pub single: bool,
+    /// The parameters of `f`.
+    #[arbitrary(default)]
+    pub parameters: Option<Value>,
+}
+
+const PIECES: [&str; 40] = [
+    "f",
+    "get_weather",
+    "unknown",
+    "functions.f:0",
+    "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+    "{\"a\": 1}",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "\\",
+    "\\u00e9",
+    "\\ud83d\\ude00",
+    "\\ud800",
+    ":",
+    ",",
+    "a",
+    "text",
+    "null",
+    "true",
+    "None",
+    "-1.5e10",
+    "'",
+    "(",
+    ")",
+    "=",
+    " ",
+    "\n",
+    "\r\n",
+    "```",
+    "```json\n",
+    "<",
+    ">",
+    "</",
+    "<![CDATA[",
+    "]]>",
+    "é\u{301}🦀",
+    "\0",
+    "call_1",
+];
+
+/// The next piece of a reply: a marker, a part of one, something that stands in calls, or any text.
+pub fn piece(u: &mut Unstructured<'_>, format: &Format, text: &mut String) -> arbitrary::Result<()> {
+    let markers = format.texts();
+    match u.int_in_range(0..=9)? {
+        0..=3 if !markers.is_empty() => text.push_str(u.choose(&markers)?),
+        4 if !markers.is_empty() => {
+            let marker = *u.choose(&markers)?;
+            let cut = u.int_in_range(0..=marker.len())?;
+            text.push_str(&marker[..marker.floor_char_boundary(cut)]);
+        }
+        9 => text.push_str(u.arbitrary::<&str>()?),
+        _ => text.push_str(u.choose(&PIECES)?),
+    }
+    Ok(())
+}
+
+/// Reads a text whole and in pieces: the message must be the same, and the sum of the deltas.
+pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
+    let whole = in_time(|| read(format, options, [text].into_iter()));
+    let characters = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
+    assert_eq!(read(format, options, characters), whole, "by characters: {text:?}");
+    let mut rest = text;
+    let mut lengths = cuts.iter().cycle().map(|cut| usize::from(*cut) + 1);
+    let pieces = std::iter::from_fn(|| {
+        let (piece, after) = rest.split_at(rest.ceil_char_boundary(lengths.next().unwrap_or(rest.len())));
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    });
+    assert_eq!(read(format, options, pieces), whole, "in pieces: {text:?}");
+}
+
+fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t str>) -> Parsed {
+    let city = json!({ "properties": { "city": { "type": "string" }, "n": { "type": "integer" } }, "required": ["city"] });
+    let f = options.parameters.clone().unwrap_or_else(|| json!({ "properties": { "a": { "type": ["integer", "string"] } } }));
+    let tools = [("f", f), ("get_weather", city)];
+    let tools =
+        tools.map(|(name, parameters)| json!({ "type": "function", "function": { "name": name, "parameters": parameters } }));
+    let mut ids = 0;
+    let mut recogniser = Recogniser::new(RecogniserInput {
+        format: Some(format),
+        tools: &tools,
+        calls_allowed: !options.no_calls,
+        reasoning: !options.untold_reasoning,
+        json: options.json,
+        parallel: !options.single,
+        new_id: Box::new(move || {
+            ids += 1;
+            format!("id{ids}")
+        }),
+    });
+    let mut deltas = Vec::new();
+    for piece in pieces {
+        deltas.extend(recogniser.push(piece));
+    }
+    let (rest, parsed) = recogniser.finish();
+    deltas.extend(rest);
+    add_up(&deltas, &parsed);
+    parsed
+}
+
+fn add_up(deltas: &[Delta], parsed: &Parsed) {
+    let (mut content, mut reasoning) = (String::new(), String::new());
+    let mut calls: Vec<(String, String, String)> = Vec::new();
+    for delta in deltas {
+        match delta {
+            Delta::Content(text) => content.push_str(text),
+            Delta::Reasoning(text) => reasoning.push_str(text),
+            Delta::ToolCall { index, id, name } => {
+                assert_eq!(*index, calls.len(), "calls come in order");
+                calls.push((id.clone(), name.clone(), String::new()));
+            }
+            Delta::Arguments { index, fragment } => calls[*index].2.push_str(fragment),
+        }
+    }
+    assert_eq!(content, parsed.content);
+    assert_eq!(reasoning, parsed.reasoning.clone().unwrap_or_default());
+    let expected = parsed.tool_calls.iter().map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()));
+    assert_eq!(calls, expected.collect::<Vec<_>>());
+}

@@ -1,0 +1,94 @@
+//! Arguments in every encoding, against any schema.
+#![no_main]
+
+use arbitrary::{Arbitrary, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use llb::output::format::{Calls, Encoding, Format, Kind, KindForm, Part, Source, Tagged};
+use llb_fuzz::replies::{self, Options};
+use llb_fuzz::schemas;
+use serde_json::Value;
+
+fn encodings() -> [Encoding; 9] {
+    let tagged = |open: &'static str, after_key: &'static str, kind: Option<KindForm>, close: &'static str| {
+        let kind = kind.map(|form| Kind { form, after: "\">".into() });
+        let after_key = if kind.is_some() { "\" kind=\"" } else { after_key };
+        Encoding::Tagged(Tagged {
+            open: open.into(),
+            after_key: after_key.into(),
+            kind,
+            close: close.into(),
+            separator: "".into(),
+        })
+    };
+    [
+        Encoding::Json,
+        Encoding::JsonText,
+        tagged("<parameter=", ">\n", None, "\n</parameter>\n"),
+        tagged("<k>", "</k><v>", None, "</v>"),
+        tagged("<p name=\"", "", Some(KindForm::IsString), "</p>"),
+        tagged("<p name=\"", "", Some(KindForm::TypeName), "</p>"),
+        Encoding::Elements { prefix: "]<]m[>[".into(), item: "item".into() },
+        Encoding::Pairs { quote: "<|\"|>".into() },
+        Encoding::Python,
+    ]
+}
+
+fn format(encoding: &Encoding) -> Format {
+    let (before, after) = match encoding {
+        Encoding::Python => ("(", ")"),
+        _ => ("\n", "\n"),
+    };
+    let call = vec![
+        Part::Text("<f=".into()),
+        Part::Name,
+        Part::Text(format!(">{before}").into()),
+        Part::Arguments(encoding.clone()),
+        Part::Text(format!("{after}</f>").into()),
+    ];
+    let calls = Calls { open: "<c>".into(), close: "</c>".into(), separator: "\n".into(), call, parallel: true };
+    Format {
+        family: "fuzzed".into(),
+        source: Source::Inferred,
+        verified: true,
+        reasoning: None,
+        wrappers: Vec::new(),
+        channels: None,
+        calls: Some(calls),
+        ends: Vec::new(),
+        fenced_calls: false,
+        envelope: false,
+    }
+}
+
+#[derive(Debug)]
+struct Input {
+    encoding: usize,
+    schema: Value,
+    text: String,
+    cuts: Vec<u8>,
+    times: usize,
+}
+
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Input> {
+        let encoding = u.choose_index(encodings().len())?;
+        let schema = schemas::schema(u, 0)?;
+        let times = *u.choose(&[1, 1, 1, 1, 1, 1, 16, 256])?;
+        let cuts = Vec::arbitrary(u)?;
+        let format = format(&encodings()[encoding]);
+        let mut text = String::new();
+        while !u.is_empty() && text.len() < 4096 {
+            replies::piece(u, &format, &mut text)?;
+        }
+        Ok(Input { encoding, schema, text, cuts, times })
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let encoding = &encodings()[input.encoding];
+    let format = format(encoding);
+    let open = if *encoding == Encoding::Python { "<c><f=f>(" } else { "<c><f=f>\n" };
+    let text = format!("{open}{}", input.text.repeat(input.times));
+    let options = Options { parameters: Some(input.schema), ..Options::default() };
+    replies::check(&format, &options, &text, &input.cuts);
+});

@@ -24,7 +24,7 @@ use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
-use crate::output::{Diagnostic, Recogniser, RecogniserInput};
+use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::verdict::Verdict;
 
@@ -270,7 +270,7 @@ impl Chat {
             reasoning: true,
             json: request.response_format.is_some(),
             parallel: request.parallel_tool_calls,
-            new_id: Box::new(api::new_call_id),
+            new_id: api::call_ids(self.verdict.format().and_then(Format::id_length)),
         });
         recogniser.prime(self.verdict.turn(&prompt.text), false);
         recogniser
@@ -294,8 +294,7 @@ impl Chat {
         let compiled =
             constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
         let strict = |tool: &Value| tool["function"]["strict"] == true;
-        let forced =
-            request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+        let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
         match compiled {
             Ok(compiled) => Ok(Held {
                 grammar: compiled.lark,

@@ -6,6 +6,9 @@
 use super::format::Part;
 use super::partial_json::{Container, Event, Scanner};
 
+/// Names longer than this are none.
+pub(super) const MAX_NAME: usize = 256;
+
 /// Where the object stands after a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -45,7 +48,7 @@ impl Keys {
                 Part::Id(_) => id = last_key(before),
             }
         }
-        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if text.contains("{\"") || text.contains("{ \"")));
+        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if object_at(text).is_some()));
         if !in_object {
             return None;
         }
@@ -68,6 +71,11 @@ impl Keys {
     fn is_id(&self, key: &str) -> bool {
         matches!(key, "id" | "tool_call_id") || self.id.as_deref() == Some(key)
     }
+}
+
+/// Where a text opens an object and its first key.
+pub(super) fn object_at(text: &str) -> Option<usize> {
+    text.match_indices('{').map(|(at, _)| at).find(|at| text[at + 1..].trim_start().starts_with('"'))
 }
 
 /// The key that stands at the end of this text, before a value or the quote of one.
@@ -255,7 +263,7 @@ impl CallObject {
             Event::StringStart | Event::WordStart => {}
             Event::StringEnd if depth == self.level => {
                 if self.field == Field::Name {
-                    if self.scanner.text().is_empty() {
+                    if self.scanner.text().is_empty() || self.scanner.text().len() > MAX_NAME {
                         return false;
                     }
                     self.name = Some(self.scanner.text().to_owned());
@@ -283,7 +291,7 @@ impl CallObject {
             Field::Id
         } else if self.level == 1 && self.name.is_none() && key == "function" {
             Field::Wrapper
-        } else if keys.name.is_none() && self.name.is_none() && self.level == 1 {
+        } else if keys.name.is_none() && !key.is_empty() && self.name.is_none() && self.level == 1 {
             self.name = Some(key.to_owned());
             Field::Arguments
         } else {

@@ -1,8 +1,8 @@
 //! Which format a template writes: a family of the table, or what its renders show.
 
 use super::families;
-use super::infer;
 use super::format::Format;
+use super::infer;
 use super::turn::Opener;
 use super::verify::{Render, Renders};
 
@@ -38,6 +38,14 @@ impl Detected {
         let format = families::polyfilled();
         let format = renders.proven(format).unwrap_or_else(|format| *format);
         Detected::new(Some(format), &renders)
+    }
+
+    /// Takes calls of families besides whose tags are known: see [`Format::take_evident`].
+    pub fn with_evidence(mut self, is_known: &dyn Fn(&str) -> bool) -> Detected {
+        if let Some(format) = &mut self.format {
+            format.take_evident(is_known);
+        }
+        self
     }
 
     fn new(format: Option<Format>, renders: &Renders) -> Detected {

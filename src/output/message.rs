@@ -65,7 +65,8 @@ pub struct Parsed {
     pub tool_calls: Vec<ToolCall>,
     /// False when the text broke off inside a call or inside reasoning.
     pub complete: bool,
-    /// Pieces of calls that the end of the text cut off before they could be told to be calls.
+    /// What is in no other part: pieces of calls that the end of the text cut off before they could be told to be calls,
+    /// repeated parameters, messages to nobody.
     pub leftover: Vec<String>,
     /// What was relaxed, repaired or guessed.
     pub diagnostics: Vec<Diagnostic>,

@@ -53,7 +53,11 @@ impl Reader for JsonReader {
             },
             Some(Kind::Word) if c.is_ascii_alphabetic() => {
                 self.word.push(c);
-                return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None") { Step::More } else { Step::Broken };
+                return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None") {
+                    Step::More
+                } else {
+                    Step::Broken
+                };
             }
             Some(Kind::Word) if matches!(&*self.word, "null" | "None") => {
                 out.push_str("{}");

@@ -6,12 +6,9 @@ use serde_json::Value;
 
 use super::is_blank;
 use super::plan::Item;
-use crate::output::call::{CallObject, Kind, Progress};
+use crate::output::call::{CallObject, Kind, MAX_NAME, Progress};
 use crate::output::format::{Encoding, IdForm, Text};
 use crate::output::read::{self, Reader, Step};
-
-/// Names and ids longer than this are none.
-const MAX_NAME: usize = 256;
 
 /// What a reader needs to know of the request.
 pub(super) trait Tools {
@@ -51,6 +48,10 @@ pub(super) struct CallReader {
     inside: Inside,
     bracket: bool,
     pub(super) foreign: bool,
+    /// Which of the plan's shapes it reads.
+    pub(super) shape: Option<usize>,
+    /// A tag should stand behind the arguments.
+    pub(super) closes: bool,
     name: Option<String>,
     id: Option<String>,
     out: String,
@@ -66,6 +67,8 @@ impl CallReader {
             inside: Inside::Tag(0),
             bracket: false,
             foreign,
+            shape: None,
+            closes: false,
             name: None,
             id: None,
             out: String::new(),
@@ -150,6 +153,14 @@ impl CallReader {
         }
     }
 
+    /// What the call says twice.
+    pub(super) fn take_leftover(&mut self) -> Vec<String> {
+        match &mut self.inside {
+            Inside::Arguments(reader) => reader.take_leftover(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether the object ended without arguments.
     pub(super) fn lacks_arguments(&self) -> bool {
         matches!(&self.inside, Inside::Object(object) if object.kind().is_none())
@@ -201,7 +212,7 @@ impl CallReader {
                         _ if is_blank(c) => {}
                         Item::Name | Item::Id(_) => {
                             // The list that some models write around one call.
-                            if c == '[' && !self.bracket && self.at == 0 {
+                            if c == '[' && !self.bracket && self.name.is_none() && self.id.is_none() {
                                 self.bracket = true;
                             } else if is_name(c) {
                                 self.inside = Inside::Word(String::new());
@@ -244,18 +255,19 @@ impl CallReader {
                         Progress::Broken => Status::Broken(c.len_utf8()),
                     };
                 }
-                Inside::Arguments(arguments) => match arguments.step(c, &mut self.out) {
-                    Step::More => {}
-                    Step::Done => {
+                Inside::Arguments(arguments) => match (arguments.is_certain(), arguments.step(c, &mut self.out)) {
+                    (_, Step::More) => {}
+                    (_, Step::Done) => {
                         self.certain = true;
                         return Status::Closed;
                     }
-                    Step::Broken => return Status::Broken(c.len_utf8()),
-                    Step::Ended(rest) if arguments.is_certain() || !self.out.is_empty() => {
+                    (_, Step::Broken) => return Status::Broken(c.len_utf8()),
+                    (certain, Step::Ended(rest)) if certain || self.out != "{}" => {
                         self.certain = true;
                         return Status::Ended(rest);
                     }
-                    Step::Ended(rest) => {
+                    (_, Step::Ended(rest)) => {
+                        self.out.clear();
                         self.inside = Inside::Empty(String::new());
                         return self.close_empty(&rest);
                     }
@@ -298,7 +310,8 @@ impl CallReader {
     /// Some models leave out the tag between name and arguments.
     fn skips_to_arguments(&mut self, c: char) -> bool {
         let next = self.items[self.at..].iter().position(|item| !matches!(item, Item::Tag(_)));
-        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n)) else {
+        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n))
+        else {
             return false;
         };
         if c != '{' || self.name.is_none() {

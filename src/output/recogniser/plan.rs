@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::output::call::Keys;
+use crate::output::call::{Keys, object_at};
 use crate::output::format::{Calls, Encoding, Format, IdForm, Part, Text};
 
 /// A piece of a call, as it is read.
@@ -29,6 +29,8 @@ pub(super) struct Shape {
     pub(super) call: usize,
     /// Whether it is the model's own way, or one that is taken besides.
     pub(super) foreign: bool,
+    /// Whether a tag stands behind the arguments.
+    pub(super) closes: bool,
 }
 
 /// A tag that may begin a call, and where a reader of each shape goes on behind it.
@@ -49,21 +51,30 @@ pub(super) struct Plan {
     pub(super) closes: bool,
     /// Calls begin with no tag: at a brace or a bracket, and only with the names of given tools.
     pub(super) bare: bool,
+    /// Calls name their ids before their arguments.
+    pub(super) ids: bool,
     /// The items of a call behind the header of a message, where calls are messages.
     pub(super) body: usize,
 }
 
 impl Plan {
     /// `kin` are the ways of other models that are taken too where a tag of theirs begins like one of this format.
-    pub(super) fn new(format: &Format, kin: &[Calls]) -> Plan {
+    pub(super) fn new(format: &Format, kin: &[(Text, Calls)]) -> Plan {
         let mut plan = Plan::default();
         let Some(own) = &format.calls else { return plan };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
         plan.add(own, false, header_end);
+        plan.ids = plan
+            .shapes
+            .iter()
+            .flat_map(|shape| &*shape.items)
+            .any(|item| matches!(item, Item::Id(IdForm::Free | IdForm::Alphanumeric(_))));
         plan.bare = plan.openers.is_empty() && format.channels.is_none();
         let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
-        for calls in kin {
-            plan.add_kin(calls, &own);
+        for (family, calls) in kin {
+            // Where calls have no tag, nobody's tag can be mistaken for one.
+            let besides = format.also.contains(family) || (plan.bare && calls.tag().is_some());
+            plan.add_kin(calls, &own, besides);
         }
         if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
             plan.add_object();
@@ -89,20 +100,17 @@ impl Plan {
             }
         }
         let behind = items.iter().rposition(|item| !matches!(item, Item::Tag(_))).map_or(items.len(), |at| at + 1);
-        for item in &items[behind..] {
-            if let Item::Tag(tag) = item
-                && !foreign
-            {
-                self.closes |= is_marker(tag);
-            }
-        }
+        let closes = items[behind..].iter().any(|item| matches!(item, Item::Tag(tag) if is_marker(tag)));
+        self.closes |= closes && !foreign;
         let after = items[behind..].iter().filter_map(|item| match item {
             Item::Tag(tag) => Some(tag.clone()),
             _ => None,
         });
         self.closers.extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
         let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
-        self.closers.extend(section.filter(|piece| is_marker(piece) && !self.openers.iter().any(|o| o.tag == *piece)));
+        self.closers.extend(
+            section.filter(|piece| (is_marker(piece) || is_fence(piece)) && !self.openers.iter().any(|o| o.tag == *piece)),
+        );
         if let Some(header_end) = header_end {
             let body = |item: &Item| matches!(item, Item::Tag(tag) if tag.ends_with(header_end));
             let end = items.iter().position(body).or_else(|| items.iter().position(|item| *item == Item::Name));
@@ -110,14 +118,14 @@ impl Plan {
             // The header tells calls from text.
             self.openers.clear();
         }
-        self.shapes.push(Shape { items: items.into(), call, foreign });
+        self.shapes.push(Shape { items: items.into(), call, foreign, closes });
     }
 
-    /// Another family's calls, if they begin with a tag of this format.
-    fn add_kin(&mut self, calls: &Calls, own: &[String]) {
+    /// Another family's calls, if they begin with a tag of this format, or are taken besides.
+    fn add_kin(&mut self, calls: &Calls, own: &[String], besides: bool) {
         let mut other = Plan::default();
         other.add(calls, true, None);
-        if !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
+        if !besides && !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
             return;
         }
         let shape = self.shapes.len();
@@ -140,7 +148,12 @@ impl Plan {
         for opener in &mut self.openers {
             opener.starts.push((shape, 0));
         }
-        self.shapes.push(Shape { items: [Item::Object(Arc::new(Keys::default()))].into(), call: 0, foreign: true });
+        self.shapes.push(Shape {
+            items: [Item::Object(Arc::new(Keys::default()))].into(),
+            call: 0,
+            foreign: true,
+            closes: self.closes,
+        });
     }
 
     fn open(&mut self, tag: &str, shape: usize, at: usize) {
@@ -155,11 +168,6 @@ impl Plan {
         let openers = self.openers.iter().map(|opener| &opener.tag);
         self.closers.iter().chain(openers).filter(|tag| is_marker(tag)).cloned().map(Text::from).collect()
     }
-
-    /// Whether `c` may begin a call that no tag stands before.
-    pub(super) fn opens_bare(&self, c: char) -> bool {
-        self.bare && matches!(c, '{' | '[')
-    }
 }
 
 /// The items of one call.
@@ -171,7 +179,7 @@ fn items_of(calls: &Calls) -> Vec<Item> {
         match part {
             Part::Text(text) => {
                 let (before, rest) = match (&keys, in_object) {
-                    (Some(_), false) => match text.find("{\"").or_else(|| text.find("{ \"")) {
+                    (Some(_), false) => match object_at(text) {
                         Some(at) => (&text[..at], ""),
                         None => (&**text, ""),
                     },
@@ -204,7 +212,8 @@ fn pieces(text: &str) -> Vec<String> {
         while let Some(c) = rest.next() {
             piece.push(c);
             let bracketed = c == ']' && piece.starts_with('[') && piece.len() > 2;
-            if (c == '>' && piece.len() > 1 || bracketed) && rest.peek().is_some() {
+            let whole = c == '>' && piece.len() > 1 && !names_what_follows(rest.clone());
+            if (whole || bracketed) && rest.peek().is_some() {
                 pieces.push(std::mem::take(&mut piece));
             }
         }
@@ -215,7 +224,7 @@ fn pieces(text: &str) -> Vec<String> {
         }
         if !(piece.ends_with('[') && piece.strip_suffix('[').is_some_and(is_marker)) && !piece.is_empty() {
             match piece.strip_prefix(']') {
-                Some(tag) if is_marker(tag) && tag.starts_with('<') && !tag.contains('[') => {
+                Some(tag) if is_fence(tag) || (is_marker(tag) && tag.starts_with('<') && !tag.contains('[')) => {
                     pieces.extend(["]".to_owned(), tag.to_owned()]);
                 }
                 _ => pieces.push(piece),
@@ -225,9 +234,20 @@ fn pieces(text: &str) -> Vec<String> {
     pieces
 }
 
+/// Whether a word up to the next tag belongs to the tag before it: `<|open|>tools<|sep|>`.
+fn names_what_follows(rest: impl Iterator<Item = char>) -> bool {
+    let rest: String = rest.collect();
+    let word = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+    word > 0 && rest[word..].starts_with('<') && rest[word..].ends_with('>')
+}
+
 /// Whether a piece is something a model would not write as prose.
 fn is_marker(piece: &str) -> bool {
     piece.len() > 2 && piece.contains(['<', '>', '[', ']']) && piece.contains(|c: char| c.is_alphanumeric())
+}
+
+fn is_fence(piece: &str) -> bool {
+    piece == "```"
 }
 
 fn is_bracket(piece: &str) -> bool {

@@ -13,7 +13,7 @@ impl Recogniser {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Text => {}
             State::Header(header) if self.parsed.content.is_empty() && !header.is_marked() => self.not_a_header(&header),
-            State::Header(_) => {}
+            State::Header(header) => self.parsed.leftover.extend(header.into_text()),
             State::Call(candidate) => self.end_call(candidate),
             State::Between(gap) => {
                 let rest = gap.held.trim();

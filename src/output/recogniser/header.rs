@@ -17,6 +17,11 @@ pub(super) struct Header {
 }
 
 impl Header {
+    /// What the end of the text cut off, if it is anything.
+    pub(super) fn into_text(self) -> Option<String> {
+        Some(self.text).filter(|text| !text.trim().is_empty())
+    }
+
     pub(super) fn is_prompts(&mut self) {
         self.primed = true;
     }

@@ -25,7 +25,7 @@ use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::{self, LoadedModel};
-use crate::output::{Diagnostic, Recogniser, RecogniserInput};
+use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::validate;
 use crate::verdict::Verdict;
@@ -280,7 +280,7 @@ impl Chat {
             reasoning: true,
             json: request.response_format.is_some(),
             parallel: request.parallel_tool_calls,
-            new_id: Box::new(api::new_call_id),
+            new_id: api::call_ids(self.verdict.format().and_then(Format::id_length)),
         });
         recogniser.prime(self.verdict.turn(&prompt.text), false);
         recogniser

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::{self, Fields, Polyfills, TemplateLimits, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
-use crate::output::{Recogniser, RecogniserInput};
+use crate::output::{Format, Parsed, Recogniser, RecogniserInput};
 use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking};
 use crate::validate;
 use crate::verdict::Verdict;
@@ -92,11 +92,14 @@ pub fn render(request: &str) -> Result<Value> {
 
 /// `llb_template_parse`.
 pub fn parse(request: &str) -> Result<Value> {
-    parse_by(request, |recogniser, output| drop(recogniser.push(output)))
+    parse_by(request, |mut recogniser, output| {
+        recogniser.push(output);
+        recogniser.finish().1
+    })
 }
 
-/// As [`parse`]; `feed` hands the output to the recogniser, in pieces of any size.
-fn parse_by(request: &str, feed: impl FnOnce(&mut Recogniser, &str)) -> Result<Value> {
+/// As [`parse`]; `read` hands the output to the recogniser, in pieces of any size.
+fn parse_by(request: &str, read: impl FnOnce(Recogniser, &str) -> Parsed) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
     let verdict = Verdict::of(&read_sources(&mut fields)?)?;
@@ -118,11 +121,10 @@ fn parse_by(request: &str, feed: impl FnOnce(&mut Recogniser, &str)) -> Result<V
         reasoning: told,
         json: response_format.is_some(),
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
-        new_id: Box::new(api::new_call_id),
+        new_id: api::call_ids(format.and_then(Format::id_length)),
     });
     recogniser.prime(verdict.turn(&prompt), true);
-    feed(&mut recogniser, output);
-    let (_, parsed) = recogniser.finish();
+    let parsed = read(recogniser, output);
     let calls: Vec<Value> = parsed
         .tool_calls
         .iter()

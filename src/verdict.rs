@@ -141,6 +141,7 @@ impl Verdict {
                     render(&polyfilled.messages, &[], add_generation_prompt)
                 })
             };
+            let detected = detected.with_evidence(&|tag| self.templates.source_holds(tag));
             let reasoning = detected.format.as_ref().and_then(|format| format.reasoning.as_ref());
             let shows_reasoning = reasoning.is_some_and(|tags| {
                 let needle = "the needle of the reasoning probe";

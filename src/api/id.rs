@@ -5,8 +5,16 @@ use std::hash::{BuildHasher, RandomState};
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// `call_` and 24 alphanumerics.
-pub fn new_call_id() -> String {
+fn new_call_id() -> String {
     format!("call_{}", random_alphanumerics(24))
+}
+
+/// Makes ids of calls: so many alphanumerics where a template takes no other ids back.
+pub fn call_ids(length: Option<usize>) -> Box<dyn FnMut() -> String + Send> {
+    match length {
+        Some(length) => Box::new(move || random_alphanumerics(length)),
+        None => Box::new(new_call_id),
+    }
 }
 
 /// `chatcmpl-` and 24 alphanumerics.
@@ -38,6 +46,7 @@ mod tests {
         let (a, b) = (new_call_id(), new_call_id());
         assert_ne!(a, b);
         assert_eq!(a.len(), 29);
+        assert_eq!((call_ids(Some(9))().len(), call_ids(None)().len()), (9, 29));
         assert!(a.strip_prefix("call_").is_some_and(|id| id.chars().all(|c| c.is_ascii_alphanumeric())));
     }
 }

@@ -259,6 +259,8 @@ pub(super) fn format(open: &'static str, call: Vec<Part>, separator: &'static st
         ends: Vec::new(),
         fenced_calls: false,
         envelope: false,
+        untagged: false,
+        also: Vec::new(),
     }
 }
 

@@ -6,6 +6,9 @@
 use super::format::Part;
 use super::partial_json::{Container, Event, Scanner};
 
+/// Names longer than this are none.
+pub(super) const MAX_NAME: usize = 256;
+
 /// Where the object stands after a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -263,7 +266,7 @@ impl CallObject {
             Event::StringStart | Event::WordStart => {}
             Event::StringEnd if depth == self.level => {
                 if self.field == Field::Name {
-                    if self.scanner.text().is_empty() {
+                    if self.scanner.text().is_empty() || self.scanner.text().len() > MAX_NAME {
                         return false;
                     }
                     self.name = Some(self.scanner.text().to_owned());
@@ -291,7 +294,7 @@ impl CallObject {
             Field::Id
         } else if self.level == 1 && self.name.is_none() && key == "function" {
             Field::Wrapper
-        } else if keys.name.is_none() && self.name.is_none() && self.level == 1 {
+        } else if keys.name.is_none() && !key.is_empty() && self.name.is_none() && self.level == 1 {
             self.name = Some(key.to_owned());
             Field::Arguments
         } else {

@@ -40,6 +40,14 @@ impl Detected {
         Detected::new(Some(format), &renders)
     }
 
+    /// Takes calls of families besides whose tags are known: see [`Format::take_evident`].
+    pub fn with_evidence(mut self, is_known: &dyn Fn(&str) -> bool) -> Detected {
+        if let Some(format) = &mut self.format {
+            format.take_evident(is_known);
+        }
+        self
+    }
+
     fn new(format: Option<Format>, renders: &Renders) -> Detected {
         let opener = renders.opener(format.as_ref());
         let generation_prompt = renders.generation_prompt().to_owned();

@@ -12,6 +12,8 @@
 
 use std::borrow::Cow;
 
+use super::families;
+
 /// Text of a format: written down in a family, or read off a template.
 pub type Text = Cow<'static, str>;
 
@@ -49,6 +51,11 @@ pub struct Format {
     pub fenced_calls: bool,
     /// Whether a reply that is one object `{"tool_calls": […], "content"}` is those calls and that content.
     pub envelope: bool,
+    /// Whether a reply that begins with a call of a given tool is that call, though nothing stands before it: models leave
+    /// the tags out where they were not trained on them, or where the tag is a list's.
+    pub untagged: bool,
+    /// Families whose calls of given tools are taken besides, because their tags are evident.
+    pub also: Vec<Text>,
 }
 
 impl Format {
@@ -74,10 +81,28 @@ impl Format {
             texts.extend(&channels.ends);
         }
         if let Some(calls) = &self.calls {
-            texts.extend([&calls.open, &calls.close, &calls.separator]);
-            texts.extend(calls.call.iter().flat_map(Part::texts));
+            texts.extend(calls.texts());
         }
+        texts.extend(self.also.iter().filter_map(|family| families::calls_of(family)).flat_map(Calls::texts));
         texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
+    }
+}
+
+impl Format {
+    /// Takes calls of the families whose tag `is_known`: to the template's source, or to the vocabulary. Only where nothing
+    /// shows what the model itself writes.
+    pub fn take_evident(&mut self, is_known: &dyn Fn(&str) -> bool) {
+        if self.source == Source::Polyfill {
+            self.also = families::evident(is_known);
+        }
+    }
+
+    /// How many letters and digits an id must have for the template to take it back; None where any id will do.
+    pub fn id_length(&self) -> Option<usize> {
+        self.calls.iter().flat_map(|calls| &calls.call).find_map(|part| match part {
+            Part::Id(IdForm::Alphanumeric(length)) => Some(*length),
+            _ => None,
+        })
     }
 }
 
@@ -141,6 +166,24 @@ pub struct Calls {
     pub call: Vec<Part>,
     /// Whether the template writes more than one call in a turn.
     pub parallel: bool,
+}
+
+impl Calls {
+    fn texts(&self) -> impl Iterator<Item = &Text> {
+        [&self.open, &self.close, &self.separator].into_iter().chain(self.call.iter().flat_map(Part::texts))
+    }
+
+    /// The tag that the first call begins with, as far as it is one that nobody writes as prose.
+    pub fn tag(&self) -> Option<&str> {
+        let first = match self.call.first() {
+            Some(Part::Text(text)) => &**text,
+            _ => "",
+        };
+        let word = [&*self.open, first].into_iter().find_map(|text| text.split_whitespace().next())?;
+        let end = word.find(['>', ']']).map_or(word.len(), |at| at + 1);
+        let tag = &word[..end];
+        (tag.len() > 2 && tag.starts_with(['<', '[']) && !tag.contains(['{', '"'])).then_some(tag)
+    }
 }
 
 /// A piece of a call.

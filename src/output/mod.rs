@@ -4,6 +4,9 @@
 //! the end the message they add up to. Never an error: what is not well-formed markup stays text, and what was relaxed,
 //! repaired or guessed is listed as a diagnostic. Enforcing schemas is the sampler's business, not this module's.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod adverse;
 mod call;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
@@ -16,6 +19,9 @@ mod message;
 mod partial_json;
 mod read;
 mod recogniser;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+pub(crate) mod testing;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;

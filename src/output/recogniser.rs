@@ -15,7 +15,7 @@ mod header;
 mod markers;
 mod plan;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -131,12 +131,15 @@ pub struct Recogniser {
     /// Whether reasoning is told apart from content, and its tags if it is not.
     told: bool,
     untold: Option<Reasoning>,
-    channels: Option<Channels>,
+    /// What closes reasoning closes other messages too.
+    close_is_end: bool,
+    channels: Option<Arc<Channels>>,
     fenced_calls: bool,
     json: bool,
     /// The fence around a JSON reply is open.
     in_fence: bool,
     envelope: bool,
+    untagged: bool,
     tools: Given,
     calls_allowed: bool,
     parallel: bool,
@@ -169,6 +172,8 @@ pub struct Recogniser {
     /// The text was ended before the model would have.
     early: bool,
 
+    /// Ids of the calls so far.
+    ids: HashSet<String>,
     deltas: Vec<Delta>,
     parsed: Parsed,
 }
@@ -183,6 +188,7 @@ impl Recogniser {
         let format = input.format;
         let plan = format.map(Plan::new).unwrap_or_default();
         let told = format.and_then(|format| format.reasoning.clone());
+        let close_is_end = told.as_ref().is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
         let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
         let mut markers = markers.unwrap_or_default();
@@ -196,11 +202,13 @@ impl Recogniser {
             reasoning,
             told: input.reasoning,
             untold,
-            channels: format.and_then(|format| format.channels.clone()),
+            close_is_end,
+            channels: format.and_then(|format| format.channels.clone()).map(Arc::new),
             fenced_calls: format.is_some_and(|format| format.fenced_calls),
             json: input.json,
             in_fence: false,
             envelope: format.is_some_and(|format| format.envelope),
+            untagged: !input.json && format.is_some_and(|format| format.untagged),
             tools: Given(tools.collect()),
             calls_allowed: input.calls_allowed && format.is_some_and(|format| format.calls.is_some()),
             parallel: input.parallel,
@@ -222,6 +230,7 @@ impl Recogniser {
             priming: false,
             replaying: false,
             early: false,
+            ids: HashSet::new(),
             deltas: Vec::new(),
             parsed: Parsed { complete: true, ..Parsed::default() },
         }
@@ -239,6 +248,9 @@ impl Recogniser {
         let allowed = std::mem::take(&mut self.calls_allowed);
         self.priming = true;
         self.again(turn);
+        if let State::Header(header) = &mut self.state {
+            header.is_prompts();
+        }
         let tail = std::mem::take(&mut self.tail);
         self.text_all(&tail);
         self.calls_allowed = allowed;
@@ -314,7 +326,7 @@ impl Recogniser {
     fn step(&mut self, c: char) {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Text if c == '{' && self.may_open_envelope() => self.open_envelope(c),
-            State::Text if self.plan.opens_bare(c) && self.may_open_bare() => self.open_bare(c),
+            State::Text if !self.markers.may_begin(c) && self.may_open_bare(c) => self.open_bare(c),
             State::Text => self.text_step(c),
             State::Header(header) => self.header_step(header, c),
             State::Call(candidate) => self.candidate_step(candidate, c),
@@ -353,8 +365,10 @@ impl Recogniser {
             Found::No => {
                 let tail = std::mem::take(&mut self.tail);
                 let mut rest = tail.chars();
-                if let Some(first) = rest.next() {
-                    self.text(first);
+                match rest.next() {
+                    Some(first) if self.may_open_bare(first) => self.open_bare(first),
+                    Some(first) => self.text(first),
+                    None => {}
                 }
                 self.again(rest.as_str());
             }
@@ -406,6 +420,7 @@ impl Recogniser {
                 self.place = Place::Content;
                 self.marker_passed();
             }
+            (Place::Content, Marker::ReasoningClose) if self.close_is_end => self.marker_passed(),
             (Place::Content, Marker::ReasoningClose) => {
                 let alone = self.reasoning.as_ref().is_some_and(|tags| tags.end_alone);
                 if self.priming || (alone && self.parsed.content.is_empty()) {
@@ -459,7 +474,7 @@ impl Recogniser {
             return;
         }
         self.text_all(text);
-        if !self.calls_allowed {
+        if !self.calls_allowed || text == FENCE {
             return;
         }
         match self.failed {

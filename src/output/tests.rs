@@ -1,92 +1,17 @@
 use serde_json::{Value, json};
 
+use super::testing::{PLAIN, Random, Setting, family, feed, parse, recogniser};
 use super::*;
 
-/// What the recogniser is told besides the text.
-#[derive(Clone, Copy)]
-struct Setting {
-    calls_allowed: bool,
-    reasoning_open: bool,
-    parallel: bool,
-}
-
-const PLAIN: Setting = Setting { calls_allowed: true, reasoning_open: false, parallel: true };
-const THINKING: Setting = Setting { reasoning_open: true, ..PLAIN };
 const NO_CALLS: Setting = Setting { calls_allowed: false, ..PLAIN };
+const THINKING: Setting = Setting { prompt: "<think>\n", ..PLAIN };
 
 fn hermes() -> Format {
-    families::all().into_iter().find(|format| format.family == "hermes").unwrap()
+    family("hermes")
 }
 
 fn tools() -> Vec<Value> {
     ["f", "g"].map(|name| json!({ "type": "function", "function": { "name": name, "parameters": {} } })).to_vec()
-}
-
-fn recogniser(format: &Format, tools: &[Value], setting: Setting) -> Recogniser {
-    let mut ids = 0;
-    let mut recogniser = Recogniser::new(RecogniserInput {
-        format: Some(format),
-        tools,
-        calls_allowed: setting.calls_allowed,
-        reasoning: true,
-        json: false,
-        parallel: setting.parallel,
-        new_id: Box::new(move || {
-            ids += 1;
-            format!("id{ids}")
-        }),
-    });
-    if setting.reasoning_open {
-        recogniser.prime("<think>\n", false);
-    }
-    recogniser
-}
-
-/// Feeds the pieces, and checks what must hold for every text: the deltas are the message.
-#[track_caller]
-fn feed<'a>(format: &Format, tools: &[Value], setting: Setting, pieces: impl IntoIterator<Item = &'a str>) -> Parsed {
-    let mut recogniser = recogniser(format, tools, setting);
-    let mut deltas = Vec::new();
-    for piece in pieces {
-        deltas.extend(recogniser.push(piece));
-    }
-    let (last, parsed) = recogniser.finish();
-    deltas.extend(last);
-
-    let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::<ToolCall>::new());
-    for delta in deltas {
-        match delta {
-            Delta::Content(text) => content += &text,
-            Delta::Reasoning(text) => reasoning += &text,
-            Delta::ToolCall { index, id, name } => {
-                assert_eq!(index, calls.len(), "calls come in order");
-                calls.push(ToolCall { id, name, arguments: String::new() });
-            }
-            Delta::Arguments { index, fragment } => {
-                assert!(!fragment.is_empty());
-                calls[index].arguments += &fragment;
-            }
-        }
-    }
-    assert_eq!(content, parsed.content);
-    assert_eq!(reasoning, parsed.reasoning.clone().unwrap_or_default());
-    assert_eq!(calls, parsed.tool_calls);
-    parsed
-}
-
-/// Parses a text whole, one character at a time and at every two-part split; all must agree.
-#[track_caller]
-fn parse(format: &Format, tools: &[Value], setting: Setting, text: &str) -> Parsed {
-    let whole = feed(format, tools, setting, [text]);
-    let single: Vec<String> = text.chars().map(String::from).collect();
-    assert_eq!(whole, feed(format, tools, setting, single.iter().map(String::as_str)), "one at a time: {text:?}");
-    if text.len() < 2000 {
-        for (at, _) in text.char_indices() {
-            let (head, tail) = text.split_at(at);
-            assert_eq!(whole, feed(format, tools, setting, [head, tail]), "split at {at}: {text:?}");
-        }
-    }
-    whole
 }
 
 /// One text and the message it must become. Calls are `(name, arguments)`.
@@ -345,9 +270,8 @@ fn calls_that_no_grammar_held_are_judged() {
     };
     let own = |value: &str| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n</tool_call>");
     let fenced = |value: &str| format!("```json\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n```");
-    let foreign = |value: &str| {
-        format!("<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>")
-    };
+    let foreign =
+        |value: &str| format!("<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>");
     let call = |value: &str| (String::new(), vec![format!("{{\"a\": \"{value}\"}}")]);
     assert_eq!(judged(&own("bad")), call("bad"), "the grammar's affair");
     for way in [fenced, foreign] {
@@ -395,9 +319,7 @@ fn what_is_certain_is_not_held() {
             parallel: setting.parallel,
             new_id: Box::new(String::new),
         });
-        if setting.reasoning_open {
-            recogniser.prime("<think>\n", false);
-        }
+        recogniser.prime(setting.prompt, false);
         for (piece, expected) in *pushes {
             let shown: String = recogniser
                 .push(piece)
@@ -442,18 +364,6 @@ fn hostile_texts_take_linear_time() {
         feed(&hermes(), &tools(), PLAIN, [text.as_str()]);
         // Linear is well under two seconds unoptimised; quadratic would be hours.
         assert!(start.elapsed().as_secs() < 30, "{unit:?} takes {:?}", start.elapsed());
-    }
-}
-
-/// Marsaglia's xorshift: the same texts in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % n as u64).unwrap()
     }
 }
 
@@ -520,7 +430,7 @@ fn random_mixes_lose_nothing() {
         FENCED,
     ];
     let (format, tools) = (hermes(), tools());
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = Random::new();
     for round in 0..4000 {
         // Every other text has whole calls only: then no prose can belong to a call.
         let pieces: &[&str] = if round % 2 == 0 { &PIECES } else { &WHOLE };
@@ -536,24 +446,14 @@ fn random_mixes_lose_nothing() {
         }
         let setting = Setting {
             calls_allowed: random.below(4) != 0,
-            reasoning_open: random.below(4) == 0,
+            prompt: if random.below(4) == 0 { "<think>\n" } else { "" },
             parallel: random.below(2) == 0,
         };
         let parsed = if round % 50 < 2 {
             parse(&format, &tools, setting, &text)
         } else {
             let whole = feed(&format, &tools, setting, [text.as_str()]);
-            let mut pieces = Vec::new();
-            let mut rest = text.as_str();
-            while !rest.is_empty() {
-                let mut at = 1 + random.below(rest.len().min(9));
-                while !rest.is_char_boundary(at) {
-                    at += 1;
-                }
-                let (head, tail) = rest.split_at(at);
-                pieces.push(head);
-                rest = tail;
-            }
+            let pieces = random.pieces(&text);
             assert_eq!(whole, feed(&format, &tools, setting, pieces), "cut at random: {text:?}");
             whole
         };

@@ -310,7 +310,8 @@ impl Renders {
         let (_, parsed) = recogniser.finish();
 
         // What ends a turn is not the model's affair, and how a template spells values is not either.
-        let matters = |diagnostic: &&Diagnostic| !matches!(diagnostic.code, "eog_text_removed" | "python_literals");
+        let matters =
+            |diagnostic: &&Diagnostic| !matches!(diagnostic.code, "eog_text_removed" | "id_generated" | "python_literals");
         if let Some(diagnostic) = parsed.diagnostics.iter().find(matters) {
             return Err(format!("{}: {}", diagnostic.code, diagnostic.message));
         }

@@ -394,6 +394,11 @@ impl Templates {
         self.tool_use.is_some()
     }
 
+    /// Whether the source of a template holds this text.
+    pub fn source_holds(&self, text: &str) -> bool {
+        [true, false].iter().any(|tools| self.chosen(*tools).source.contains(text))
+    }
+
     /// SHA-256, in hex, of the source that [`caps`](Self::caps) is about, as stored in the file; None for the built-in one.
     pub fn sha256(&self) -> Option<String> {
         self.sha256.clone()

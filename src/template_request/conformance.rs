@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::conformance;
+use crate::output::testing::{Random, drive, lost};
 
 fn arguments(call: &Value) -> Value {
     let text = call["arguments"].as_str().unwrap().trim();
@@ -27,7 +28,7 @@ fn outputs_become_the_expected_messages() {
     let Some(folder) = conformance::folder("outputs") else { return };
     let templates = conformance::templates(&folder);
     let cases = fs::read_to_string(folder.join("outputs/parse-cases.jsonl")).unwrap();
-    let (mut right, mut wrong) = (0, Vec::new());
+    let (mut right, mut wrong, mut random) = (0, Vec::new(), Random::new());
     for case in cases.lines() {
         let case: Value = serde_json::from_str(case).unwrap();
         let name = case["template"].as_str().unwrap();
@@ -51,15 +52,27 @@ fn outputs_become_the_expected_messages() {
         }
         let request = request.to_string();
         let expected = view(&case["expected"]);
-        let whole = parse(&request).unwrap();
-        let single = parse_by(&request, |recogniser, output| {
-            for c in output.chars() {
-                recogniser.push(c.encode_utf8(&mut [0; 4]));
+        let mut missing = Vec::new();
+        let whole = parse_by(&request, |recogniser, output| {
+            let parsed = drive(recogniser, [output]);
+            if let Some(format) = Verdict::of(sources).unwrap().format() {
+                missing = lost(format, output, &parsed);
             }
+            parsed
         });
+        let whole = whole.unwrap();
+        if !missing.is_empty() {
+            conformance::say(&format!("{name}: lost {missing:?}\n  output   {}\n  got      {whole}", case["output_text"]));
+        }
+        let single = parse_by(&request, |recogniser, output| {
+            let single: Vec<String> = output.chars().map(String::from).collect();
+            drive(recogniser, single.iter().map(String::as_str))
+        });
+        let pieces = parse_by(&request, |recogniser, output| drive(recogniser, random.pieces(output)));
         // Ids are made anew.
         let texts = |reply: &Value| (view(&reply["message"]), reply["diagnostics"].clone(), reply["complete"].clone());
         assert_eq!(texts(&single.unwrap()), texts(&whole), "{name}: cut into characters");
+        assert_eq!(texts(&pieces.unwrap()), texts(&whole), "{name}: cut at random");
         let got = view(&whole["message"]);
         if got == expected {
             right += 1;

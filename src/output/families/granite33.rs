@@ -28,6 +28,7 @@ pub(super) fn format() -> Format {
             parallel: true,
         }),
         ends: vec![text("<|end_of_text|>")],
+        untagged: true,
         ..bare()
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn format() -> Format {
             parallel: true,
         }),
         ends: vec![text("<|im_end|>")],
+        untagged: true,
         ..bare()
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn format() -> Format {
             parallel: true,
         }),
         ends: vec![text("</s>")],
+        untagged: true,
         ..bare()
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn format() -> Format {
             parallel: true,
         }),
         ends: vec![text("</s>")],
+        untagged: true,
         ..bare()
     }
 }

@@ -121,11 +121,23 @@ pub(crate) fn polyfilled() -> Format {
 }
 
 /// How calls are written in every family, for readers that take one family's calls for another's.
-pub(crate) fn calls() -> &'static [Calls] {
-    static CALLS: OnceLock<Vec<Calls>> = OnceLock::new();
+pub(crate) fn calls() -> &'static [(Text, Calls)] {
+    static CALLS: OnceLock<Vec<(Text, Calls)>> = OnceLock::new();
     CALLS.get_or_init(|| {
-        all().into_iter().filter(|format| format.channels.is_none()).filter_map(|format| format.calls).collect()
+        let alone = all().into_iter().filter(|format| format.channels.is_none());
+        alone.filter_map(|format| Some((format.family, format.calls?))).collect()
     })
+}
+
+/// How a family writes calls.
+pub(super) fn calls_of(family: &str) -> Option<&'static Calls> {
+    calls().iter().find(|(name, _)| name == family).map(|(_, calls)| calls)
+}
+
+/// The families whose calls begin with a tag that is known.
+pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<Text> {
+    let evident = calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known));
+    evident.map(|(family, _)| family.clone()).collect()
 }
 
 fn text(text: &'static str) -> Text {
@@ -145,6 +157,8 @@ fn bare() -> Format {
         ends: Vec::new(),
         fenced_calls: false,
         envelope: false,
+        untagged: false,
+        also: Vec::new(),
     }
 }
 

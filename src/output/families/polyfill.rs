@@ -31,6 +31,7 @@ pub(super) fn format() -> Format {
         }),
         fenced_calls: true,
         envelope: true,
+        untagged: true,
         ..bare()
     }
 }

@@ -219,6 +219,8 @@ fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Fo
         ends,
         fenced_calls: false,
         envelope: false,
+        untagged: false,
+        also: Vec::new(),
     };
     Ok((format, style))
 }

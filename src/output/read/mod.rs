@@ -63,4 +63,9 @@ pub(super) trait Reader: std::fmt::Debug + Send {
 
     /// Diagnostic codes of what was relaxed so far, each with a few words for people. Taken, not repeated.
     fn take_notes(&mut self) -> Vec<(&'static str, String)>;
+
+    /// Values that are no part of the arguments, because their parameter already has one. Taken, not repeated.
+    fn take_leftover(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -58,4 +58,8 @@ impl Reader for PairsReader {
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         self.writer.take_notes()
     }
+
+    fn take_leftover(&mut self) -> Vec<String> {
+        self.writer.take_leftover()
+    }
 }

@@ -154,6 +154,10 @@ impl Reader for PythonReader {
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         self.writer.take_notes()
     }
+
+    fn take_leftover(&mut self) -> Vec<String> {
+        self.writer.take_leftover()
+    }
 }
 
 /// Whether a word may be a parameter's name: models also write names with `-` and `.`.

@@ -500,6 +500,9 @@ impl Reader for TaggedReader {
             self.writer.open_object(out);
         }
         let mut complete = state == State::Between && self.held.is_empty();
+        if state == State::Between && !self.held.is_empty() {
+            self.writer.leave_out(std::mem::take(&mut self.held));
+        }
         if let Some(mut open) = self.open.take() {
             match self.is_end(&open) {
                 Some(ended) => complete = ended,
@@ -510,6 +513,8 @@ impl Reader for TaggedReader {
                 self.open = Some(open);
                 self.end(out);
                 self.state = State::Finished;
+            } else {
+                self.writer.leave_out(open.key + &self.held);
             }
         }
         self.writer.close_all(out);
@@ -522,6 +527,10 @@ impl Reader for TaggedReader {
 
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         self.writer.take_notes()
+    }
+
+    fn take_leftover(&mut self) -> Vec<String> {
+        self.writer.take_leftover()
     }
 }
 

@@ -27,6 +27,9 @@ pub(super) struct Writer {
     awaiting: bool,
     /// Levels open where a value that is left out began.
     muted: Option<usize>,
+    /// Its text, and those of the values left out before it.
+    left_out: String,
+    leftover: Vec<String>,
     notes: Vec<(&'static str, String)>,
 }
 
@@ -72,10 +75,9 @@ impl Writer {
         if !first {
             self.put(", ", out);
         }
-        if self.muted.is_none() {
-            quote(name, out);
-            out.push_str(": ");
-        }
+        let out = if self.muted.is_none() { out } else { &mut self.left_out };
+        quote(name, out);
+        out.push_str(": ");
     }
 
     /// A whole value, as JSON text.
@@ -92,9 +94,7 @@ impl Writer {
 
     /// One character of the string that is open.
     pub(super) fn push(&mut self, c: char, out: &mut String) {
-        if self.muted.is_none() {
-            escape(c, out);
-        }
+        escape(c, if self.muted.is_none() { out } else { &mut self.left_out });
     }
 
     pub(super) fn end_string(&mut self, out: &mut String) {
@@ -132,6 +132,16 @@ impl Writer {
         std::mem::take(&mut self.notes)
     }
 
+    /// Keeps text that is no part of the value.
+    pub(super) fn leave_out(&mut self, text: String) {
+        self.leftover.push(text);
+    }
+
+    /// Values that were left out.
+    pub(super) fn take_leftover(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.leftover)
+    }
+
     fn before_value(&mut self, out: &mut String) {
         if std::mem::take(&mut self.awaiting) {
             return;
@@ -146,13 +156,12 @@ impl Writer {
     fn after_value(&mut self) {
         if self.muted.is_some_and(|depth| depth >= self.frames.len()) {
             self.muted = None;
+            self.leftover.push(std::mem::take(&mut self.left_out));
         }
     }
 
-    fn put(&self, text: &str, out: &mut String) {
-        if self.muted.is_none() {
-            out.push_str(text);
-        }
+    fn put(&mut self, text: &str, out: &mut String) {
+        if self.muted.is_none() { out } else { &mut self.left_out }.push_str(text);
     }
 }
 

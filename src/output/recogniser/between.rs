@@ -11,6 +11,21 @@ pub(super) struct Gap {
     pub(super) tail: String,
     /// A closing tag has been read.
     pub(super) closed: bool,
+    /// The call before it has no opening tag, so it needs no closing one.
+    pub(super) bare: bool,
+    /// The call should have a closing tag.
+    pub(super) closes: bool,
+    /// Closing tags were read: nothing but a tag opens another call.
+    pub(super) over: bool,
+    /// The shape of the call before it.
+    pub(super) shape: Option<usize>,
+}
+
+impl Gap {
+    /// Whether the call before it lacks its closing tag.
+    pub(super) fn owes_close(&self) -> bool {
+        self.closes && !self.closed
+    }
 }
 
 impl Recogniser {
@@ -46,13 +61,16 @@ impl Recogniser {
             self.state = State::Between(gap);
             return;
         }
-        let readers = if gap.closed && self.plan.closes { Vec::new() } else { self.readers_of_next_call(c) };
+        let readers = if gap.over || (gap.closed && gap.closes) { Vec::new() } else { self.readers_of_next_call(c, gap.shape) };
         if readers.is_empty() {
             self.leave_gap(&gap);
             return self.again(c.encode_utf8(&mut [0; 4]));
         }
+        let (bare, follows, behind) = (gap.bare, gap.closes, gap.held.len());
         let mut candidate = Candidate::new(gap.held, readers);
-        candidate.follows = self.plan.closes;
+        candidate.follows = follows;
+        candidate.bare = bare;
+        candidate.behind = behind;
         self.candidate_step(Box::new(candidate), c);
     }
 
@@ -63,13 +81,14 @@ impl Recogniser {
             self.marker_passed();
             gap.held.clear();
             gap.closed = true;
+            gap.over = true;
             self.state = State::Between(gap);
             return;
         }
         match marker {
             Marker::CallOpen(_) | Marker::End => {
                 self.report_gap(&gap);
-                if self.plan.closes && !gap.closed {
+                if gap.owes_close() {
                     self.note("missing_end_marker", "the call has no closing tag");
                 }
                 self.marker_passed();
@@ -82,7 +101,7 @@ impl Recogniser {
 
     /// Neither a closing tag nor another call: the machine is back in text.
     pub(super) fn leave_gap(&mut self, gap: &Gap) {
-        if self.plan.closes && !gap.closed {
+        if gap.owes_close() {
             self.note("missing_end_marker", "the call has no closing tag");
             self.owed_close = true;
         }

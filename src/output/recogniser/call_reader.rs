@@ -6,12 +6,9 @@ use serde_json::Value;
 
 use super::is_blank;
 use super::plan::Item;
-use crate::output::call::{CallObject, Kind, Progress};
+use crate::output::call::{CallObject, Kind, MAX_NAME, Progress};
 use crate::output::format::{Encoding, IdForm, Text};
 use crate::output::read::{self, Reader, Step};
-
-/// Names and ids longer than this are none.
-const MAX_NAME: usize = 256;
 
 /// What a reader needs to know of the request.
 pub(super) trait Tools {
@@ -51,6 +48,10 @@ pub(super) struct CallReader {
     inside: Inside,
     bracket: bool,
     pub(super) foreign: bool,
+    /// Which of the plan's shapes it reads.
+    pub(super) shape: Option<usize>,
+    /// A tag should stand behind the arguments.
+    pub(super) closes: bool,
     name: Option<String>,
     id: Option<String>,
     out: String,
@@ -66,6 +67,8 @@ impl CallReader {
             inside: Inside::Tag(0),
             bracket: false,
             foreign,
+            shape: None,
+            closes: false,
             name: None,
             id: None,
             out: String::new(),
@@ -152,6 +155,14 @@ impl CallReader {
         match &mut self.inside {
             Inside::Object(object) => object.take_notes(),
             Inside::Arguments(reader) => reader.take_notes(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What the call says twice.
+    pub(super) fn take_leftover(&mut self) -> Vec<String> {
+        match &mut self.inside {
+            Inside::Arguments(reader) => reader.take_leftover(),
             _ => Vec::new(),
         }
     }
@@ -255,18 +266,19 @@ impl CallReader {
                         Progress::Broken => Status::Broken(c.len_utf8()),
                     };
                 }
-                Inside::Arguments(arguments) => match arguments.step(c, &mut self.out) {
-                    Step::More => {}
-                    Step::Done => {
+                Inside::Arguments(arguments) => match (arguments.is_certain(), arguments.step(c, &mut self.out)) {
+                    (_, Step::More) => {}
+                    (_, Step::Done) => {
                         self.certain = true;
                         return Status::Closed;
                     }
-                    Step::Broken => return Status::Broken(c.len_utf8()),
-                    Step::Ended(rest) if arguments.is_certain() || !self.out.is_empty() => {
+                    (_, Step::Broken) => return Status::Broken(c.len_utf8()),
+                    (certain, Step::Ended(rest)) if certain || self.out != "{}" => {
                         self.certain = true;
                         return Status::Ended(rest);
                     }
-                    Step::Ended(rest) => {
+                    (_, Step::Ended(rest)) => {
+                        self.out.clear();
                         self.inside = Inside::Empty(String::new());
                         return self.close_empty(&rest);
                     }

@@ -21,9 +21,11 @@ pub(super) struct Candidate {
     /// Opening tags read so far.
     tags: usize,
     /// No tag stands before it: it counts only with the name of a given tool.
-    bare: bool,
+    pub(super) bare: bool,
     /// Another call stands before it between the same tags.
     pub(super) follows: bool,
+    /// So much of what is held stands behind that call.
+    pub(super) behind: usize,
     /// The body of a message to a function, which is a call whatever it holds.
     pub(super) message: bool,
     /// Its place among the calls, once it is committed.
@@ -41,6 +43,7 @@ impl Candidate {
             tags: 1,
             bare: false,
             follows: false,
+            behind: 0,
             message: false,
             index: None,
             tail: String::new(),
@@ -53,6 +56,25 @@ impl Candidate {
         self.bare
     }
 
+    /// Whether the call that was read should have a closing tag.
+    pub(super) fn closes(&self) -> bool {
+        !self.bare && self.readers.first().is_some_and(|reader| reader.closes)
+    }
+
+    /// What is held, as text: brackets that close the call before it are none.
+    pub(super) fn text(&self) -> String {
+        let (gap, rest) = self.held.split_at(self.behind);
+        match self.behind {
+            0 => self.held.clone(),
+            _ => gap.trim_start().trim_start_matches([']', ')']).to_owned() + rest,
+        }
+    }
+
+    /// Whether all that was read is a tag from its first character to its last.
+    pub(super) fn is_whole_tag(&self) -> bool {
+        self.after.is_empty() && self.held.trim_end().ends_with(['>', ']'])
+    }
+
     /// Whether nothing but a tag, or several, has been read.
     pub(super) fn is_opening_tag(&self) -> bool {
         self.after.is_empty()
@@ -61,13 +83,22 @@ impl Candidate {
 
 impl Recogniser {
     /// Whether a call without a tag may begin here.
-    pub(super) fn may_open_bare(&self) -> bool {
-        self.calls_allowed && self.place == Place::Content && self.tail.is_empty()
+    pub(super) fn may_open_bare(&self, c: char) -> bool {
+        let first = self.untagged && self.parsed.content.is_empty() && self.parsed.tool_calls.is_empty();
+        matches!(c, '{' | '[')
+            && self.calls_allowed
+            && self.place == Place::Content
+            && self.tail.is_empty()
+            && (self.plan.bare || first)
     }
 
     pub(super) fn open_bare(&mut self, c: char) {
         let held = std::mem::take(&mut self.blanks);
-        let readers = self.readers_of_next_call(c);
+        let mut readers = self.readers_of_next_call(c, None);
+        if readers.is_empty() {
+            // The format has no object of its own: one that another writes behind the same tag will do.
+            readers.extend(self.object_reader());
+        }
         self.candidate_step(Box::new(Candidate { bare: true, ..Candidate::new(held, readers) }), c);
     }
 
@@ -85,13 +116,13 @@ impl Recogniser {
     }
 
     /// Readers of a call behind another one, or of one that no tag stands before, that begins with this character.
-    pub(super) fn readers_of_next_call(&self, c: char) -> Vec<CallReader> {
+    pub(super) fn readers_of_next_call(&self, c: char, last: Option<usize>) -> Vec<CallReader> {
         let objects = |shape: &Shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)));
         let own = self.plan.shapes.iter().any(|shape| !shape.foreign && objects(shape));
         let mut readers = Vec::new();
         for (index, shape) in self.plan.shapes.iter().enumerate() {
-            // Behind any call an object may follow, if need be one that is nothing but a call.
-            if shape.foreign && (own || shape.items.len() > 1) {
+            // Behind a call another of its kind may follow; behind any an object, if need be one that is nothing but a call.
+            if shape.foreign && last != Some(index) && (own || shape.items.len() > 1) {
                 continue;
             }
             let value = shape.items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or_default();
@@ -104,9 +135,18 @@ impl Recogniser {
         readers
     }
 
-    pub(super) fn reader(&self, shape: usize, at: usize) -> CallReader {
-        let shape = &self.plan.shapes[shape];
-        CallReader::new(&shape.items, at, shape.foreign, &self.followers)
+    fn object_reader(&self) -> Option<CallReader> {
+        let object = |shape: &Shape| shape.items.iter().position(|item| matches!(item, Item::Object(_)));
+        let (shape, at) = self.plan.shapes.iter().enumerate().find_map(|(index, shape)| Some((index, object(shape)?)))?;
+        Some(self.reader(shape, at))
+    }
+
+    pub(super) fn reader(&self, index: usize, at: usize) -> CallReader {
+        let shape = &self.plan.shapes[index];
+        let mut reader = CallReader::new(&shape.items, at, shape.foreign, &self.followers);
+        reader.closes = shape.closes;
+        reader.shape = Some(index);
+        reader
     }
 
     pub(super) fn candidate_step(&mut self, mut candidate: Box<Candidate>, c: char) {
@@ -124,7 +164,8 @@ impl Recogniser {
             let status = reader.step(c, &self.tools);
             let given = reader.name().is_none_or(|name| self.tools.0.contains_key(name));
             let wanted = given || !(candidate.bare || reader.foreign);
-            let alien = candidate.bare && reader.has_foreign_key();
+            let lacks = !matches!(status, Status::More) && reader.lacks_arguments();
+            let alien = candidate.bare && (reader.has_foreign_key() || lacks);
             let lives = match &status {
                 Status::Broken(bytes) => {
                     back = back.max(*bytes);
@@ -172,7 +213,8 @@ impl Recogniser {
         if reader.foreign {
             self.note("foreign_family", "the call is written as another family of models writes it");
         }
-        candidate.index = Some(self.commit(name, reader.id().map(str::to_owned)));
+        let id = reader.id().map(str::to_owned);
+        candidate.index = Some(self.commit(name, id));
         candidate.held = String::new();
         candidate.readers = vec![reader];
         self.after_step(candidate, status);
@@ -206,13 +248,15 @@ impl Recogniser {
         }
         self.owed_close |= candidate.follows;
         let back = back.min(candidate.after.len());
+        let held = candidate.text();
         if candidate.bare {
             // Its first character is text now, or it would open the same again.
-            let first = candidate.held.find(|c: char| !is_blank(c)).map_or(0, |at| at + 1);
-            let (head, rest) = candidate.held.split_at(first);
+            let first =
+                held.find(|c: char| !is_blank(c)).map_or(0, |at| at + held[at..].chars().next().map_or(0, char::len_utf8));
+            let (head, rest) = held.split_at(first);
             self.text_all(head);
             return self.give_back(rest, back.min(rest.len()));
         }
-        self.give_back(&candidate.held, back);
+        self.give_back(&held, back);
     }
 }

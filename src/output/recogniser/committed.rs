@@ -19,12 +19,26 @@ impl Recogniser {
             self.note("parallel_not_requested", "more than one call, though parallel calls were not asked for");
         }
         if self.place == Place::Reasoning {
-            self.note("call_in_reasoning", "the call stands inside reasoning that was not closed");
+            if self.reasoning.as_ref().is_none_or(|tags| !tags.ends_at_call) {
+                self.note("call_in_reasoning", "the call stands inside reasoning that was not closed");
+            }
             self.place = Place::Content;
         }
         self.blanks.clear();
-        let taken = |id: &String| self.parsed.tool_calls.iter().any(|call| call.id == *id);
-        let id = id.filter(|id| !id.is_empty() && !taken(id)).unwrap_or_else(|| (self.new_id)());
+        let id = match id.filter(|id| !id.is_empty()) {
+            Some(id) if !self.ids.contains(&id) => id,
+            Some(id) => {
+                self.note("id_generated", &format!("the id `{id}` is another call's; this one has a new one"));
+                (self.new_id)()
+            }
+            None => {
+                if self.plan.ids {
+                    self.note("id_generated", "the call has no id; it was given one");
+                }
+                (self.new_id)()
+            }
+        };
+        self.ids.insert(id.clone());
         self.deltas.push(Delta::ToolCall { index, id: id.clone(), name: name.clone() });
         self.parsed.tool_calls.push(ToolCall { id, name, arguments: String::new() });
         index
@@ -40,13 +54,14 @@ impl Recogniser {
             Found::Beginning => self.state = State::Call(candidate),
             Found::Whole(..) => {
                 let tail = std::mem::take(&mut candidate.tail);
+                let (closes, shape) = (candidate.closes(), candidate.readers.first().and_then(|reader| reader.shape));
                 if let (Some(mut reader), Some(index)) = (candidate.readers.pop(), candidate.index) {
                     reader.finish();
                     self.end_arguments(&mut reader, index);
                 }
                 self.note("unbalanced_wrapper", "the call's object is not closed");
                 self.call_closed();
-                self.state = State::Between(Gap::default());
+                self.state = State::Between(Gap { bare: candidate.bare, closes, shape, ..Gap::default() });
                 self.again(&tail);
             }
             Found::No => {
@@ -96,7 +111,13 @@ impl Recogniser {
         self.end_arguments(reader, index);
         self.call_closed();
         self.owed_close = broken;
-        self.state = State::Between(Gap { closed: broken, ..Gap::default() });
+        self.state = State::Between(Gap {
+            closed: broken,
+            bare: candidate.bare,
+            closes: candidate.closes(),
+            shape: candidate.readers.first().and_then(|reader| reader.shape),
+            ..Gap::default()
+        });
         self.again(&rest);
     }
 
@@ -121,6 +142,9 @@ impl Recogniser {
             self.note("arguments_missing", "the call has no arguments");
         }
         self.note_relaxed(reader);
+        if let Some(late) = reader.id().filter(|id| !self.ids.contains(*id)).map(str::to_owned) {
+            self.note("id_generated", &format!("the id `{late}` stands behind the arguments; the call had been given one"));
+        }
         let text = &self.parsed.tool_calls[index].arguments;
         let faults = partial_json::check_object(text);
         if faults.too_deep {
@@ -139,6 +163,7 @@ impl Recogniser {
         for (code, message) in reader.take_notes() {
             self.note(code, &message);
         }
+        self.parsed.leftover.extend(reader.take_leftover());
     }
 
     pub(super) fn call_closed(&mut self) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::call_reader::CallReader;
 use super::candidate::Candidate;
 use super::plan::Item;
-use super::{Place, Recogniser, State};
+use super::{Marker, Place, Recogniser, State};
 use crate::output::call::{CallObject, Keys, Kind, Progress};
 
 impl Recogniser {
@@ -14,12 +14,16 @@ impl Recogniser {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Text => {}
             State::Header(header) if self.parsed.content.is_empty() && !header.is_marked() => self.not_a_header(&header),
-            State::Header(_) => {}
+            State::Header(header) => self.parsed.leftover.extend(header.into_text()),
             State::Call(candidate) => self.end_call(candidate),
-            State::Between(gap) => {
+            State::Between(mut gap) => {
+                // A bracket that might have begun a tag.
+                if gap.tail.chars().all(|c| matches!(c, ']' | ')' | '}')) {
+                    gap.held.push_str(&std::mem::take(&mut gap.tail));
+                }
                 let rest = gap.held.trim();
                 if rest.is_empty() || matches!(rest, "]" | ")" | ")]") {
-                    if self.plan.closes && !gap.closed {
+                    if gap.owes_close() {
                         self.note("missing_end_marker", "the call has no closing tag");
                     }
                 } else {
@@ -46,7 +50,12 @@ impl Recogniser {
             }
         }
         let tail = std::mem::take(&mut self.tail);
-        self.text_all(&tail);
+        // It waited for the rest of a longer marker.
+        match self.markers.exact(&tail) {
+            Some(marker @ (Marker::End | Marker::Wrapper | Marker::ReasoningClose)) => self.on_marker(marker, &tail),
+            Some(Marker::Fence) if self.in_fence => self.on_marker(Marker::Fence, &tail),
+            _ => self.text_all(&tail),
+        }
         let blanks = std::mem::take(&mut self.blanks);
         match self.place {
             Place::Content | Place::Reasoning => self.emit(&blanks),
@@ -107,7 +116,10 @@ impl Recogniser {
     fn end_undecided(&mut self, candidate: &Candidate) {
         let own = candidate.readers.iter().any(|reader| !reader.foreign);
         if candidate.is_bare() || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty()) {
-            return self.text_all(&candidate.held);
+            return self.text_all(&candidate.text());
+        }
+        if candidate.is_opening_tag() && !candidate.is_whole_tag() {
+            return self.text_all(&candidate.text());
         }
         if candidate.is_opening_tag() {
             self.note("dangling_marker", "an opening tag at the end of the text was left out");

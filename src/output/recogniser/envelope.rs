@@ -126,9 +126,13 @@ impl Recogniser {
         Some(calls)
     }
 
-    /// It was text after all. Once its brace is out, no second object can open.
+    /// It was no such object: a call without its tags, or text. Once its brace is out, no second object can open.
     fn leave_envelope(&mut self, held: &str) {
-        self.text_all("{");
+        if self.may_open_bare('{') {
+            self.open_bare('{');
+        } else {
+            self.text_all("{");
+        }
         self.again(&held[1..]);
     }
 }

@@ -12,9 +12,20 @@ pub(super) struct Header {
     /// What began it, to go back to text if it is none.
     before: String,
     text: String,
+    /// The prompt began it: what it began with is no text of the reply.
+    primed: bool,
 }
 
 impl Header {
+    /// What the end of the text cut off, if it is anything.
+    pub(super) fn into_text(self) -> Option<String> {
+        Some(self.text).filter(|text| !text.trim().is_empty())
+    }
+
+    pub(super) fn is_prompts(&mut self) {
+        self.primed = true;
+    }
+
     /// Whether a mark began it, or what was read is the beginning of one.
     pub(super) fn is_marked(&self) -> bool {
         !self.before.is_empty() || self.text.trim_start().starts_with("<|")
@@ -26,7 +37,7 @@ impl Recogniser {
         let mut held = std::mem::take(&mut self.blanks);
         held.push_str(before);
         self.after_marker = true;
-        self.state = State::Header(Header { before: held, text });
+        self.state = State::Header(Header { before: held, text, primed: false });
     }
 
     pub(super) fn header_step(&mut self, mut header: Header, c: char) {
@@ -58,7 +69,9 @@ impl Recogniser {
     pub(super) fn not_a_header(&mut self, header: &Header) {
         self.state = State::Text;
         self.after_marker &= header.before.is_empty();
-        self.text_all(&header.before);
+        if !header.primed {
+            self.text_all(&header.before);
+        }
         let channels = self.channels.as_ref();
         let mark = channels.map(|channels| channels.header.clone()).filter(|mark| header.text.starts_with(&**mark));
         let mark = mark.unwrap_or_default();
@@ -72,7 +85,7 @@ impl Recogniser {
         let recipient = match &*channels.recipient {
             "" if words.len() == 1 => words.first().copied(),
             "" => None,
-            mark => words.iter().find_map(|word| word.strip_prefix(mark)),
+            mark => words.iter().find_map(|word| word.strip_prefix(mark)).filter(|recipient| !recipient.is_empty()),
         };
         let mut place = None;
         for word in words.iter().copied().map(|word| word.strip_prefix(&*channels.recipient).unwrap_or(word)) {
@@ -87,7 +100,8 @@ impl Recogniser {
         self.state = State::Text;
         match function {
             Some(name) => {
-                let name = name.strip_prefix(&*channels.function).unwrap_or(name).to_owned();
+                let own = name.strip_prefix(&*channels.function).filter(|own| !own.is_empty());
+                let name = own.unwrap_or(name).to_owned();
                 if channels.recipient.is_empty() && channels.header.is_empty() && !self.tools.0.contains_key(&name) {
                     return self.not_a_header(header);
                 }

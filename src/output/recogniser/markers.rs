@@ -36,6 +36,11 @@ impl Markers {
         self.firsts.contains(&c)
     }
 
+    /// The marker that is spelled exactly so.
+    pub(super) fn exact(&self, held: &str) -> Option<Marker> {
+        self.list.iter().find(|(_, text)| text == held).map(|(marker, _)| *marker)
+    }
+
     /// The longest marker wins; `active` says which ones count here.
     pub(super) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> Found {
         let mut longest: Option<(Marker, usize)> = None;

@@ -30,6 +30,8 @@ pub(super) struct Shape {
     pub(super) call: usize,
     /// Whether it is the model's own way, or one that is taken besides.
     pub(super) foreign: bool,
+    /// Whether a tag stands behind the arguments.
+    pub(super) closes: bool,
 }
 
 /// A tag that may begin a call, and where a reader of each shape goes on behind it.
@@ -50,6 +52,8 @@ pub(super) struct Plan {
     pub(super) closes: bool,
     /// Calls begin with no tag: at a brace or a bracket, and only with the names of given tools.
     pub(super) bare: bool,
+    /// Calls name their ids before their arguments.
+    pub(super) ids: bool,
     /// The items of a call behind the header of a message, where calls are messages.
     pub(super) body: usize,
 }
@@ -61,10 +65,17 @@ impl Plan {
         let Some(own) = &format.calls else { return plan };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
         plan.add(own, false, header_end);
+        plan.ids = plan
+            .shapes
+            .iter()
+            .flat_map(|shape| &*shape.items)
+            .any(|item| matches!(item, Item::Id(IdForm::Free | IdForm::Alphanumeric(_))));
         plan.bare = plan.openers.is_empty() && format.channels.is_none();
         let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
-        for other in kin() {
-            plan.add_kin(other, &own);
+        for (family, other) in kin() {
+            // Where calls have no tag, nobody's tag can be mistaken for one.
+            let besides = format.also.contains(family) || (plan.bare && !other.openers.is_empty());
+            plan.add_kin(other, &own, besides);
         }
         if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
             plan.add_object();
@@ -92,21 +103,17 @@ impl Plan {
             }
         }
         let behind = items.iter().rposition(|item| !matches!(item, Item::Tag(_))).map_or(items.len(), |at| at + 1);
-        for item in &items[behind..] {
-            if let Item::Tag(tag) = item
-                && !foreign
-            {
-                self.closes |= is_marker(tag);
-            }
-        }
+        let closes = items[behind..].iter().any(|item| matches!(item, Item::Tag(tag) if is_marker(tag)));
+        self.closes |= closes && !foreign;
         let after = items[behind..].iter().filter_map(|item| match item {
             Item::Tag(tag) => Some(tag.clone()),
             _ => None,
         });
         self.closers.extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
         let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
-        let closes = |piece: &String| is_marker(piece) || piece.starts_with("```");
-        self.closers.extend(section.filter(|piece| closes(piece) && !self.openers.iter().any(|o| o.tag == *piece)));
+        self.closers.extend(
+            section.filter(|piece| (is_marker(piece) || is_fence(piece)) && !self.openers.iter().any(|o| o.tag == *piece)),
+        );
         if let Some(header_end) = header_end {
             let body = |item: &Item| matches!(item, Item::Tag(tag) if tag.ends_with(header_end));
             let end = items.iter().position(body).or_else(|| items.iter().position(|item| *item == Item::Name));
@@ -114,12 +121,12 @@ impl Plan {
             // The header tells calls from text.
             self.openers.clear();
         }
-        self.shapes.push(Shape { items: items.into(), call, foreign });
+        self.shapes.push(Shape { items: items.into(), call, foreign, closes });
     }
 
-    /// Another family's calls, if they begin with a tag of this format.
-    fn add_kin(&mut self, other: &Plan, own: &[String]) {
-        if !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
+    /// Another family's calls, if they begin with a tag of this format, or are taken besides.
+    fn add_kin(&mut self, other: &Plan, own: &[String], besides: bool) {
+        if !besides && !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
             return;
         }
         let shape = self.shapes.len();
@@ -142,7 +149,12 @@ impl Plan {
         for opener in &mut self.openers {
             opener.starts.push((shape, 0));
         }
-        self.shapes.push(Shape { items: [Item::Object(Arc::new(Keys::default()))].into(), call: 0, foreign: true });
+        self.shapes.push(Shape {
+            items: [Item::Object(Arc::new(Keys::default()))].into(),
+            call: 0,
+            foreign: true,
+            closes: self.closes,
+        });
     }
 
     fn open(&mut self, tag: &str, shape: usize, at: usize) {
@@ -157,21 +169,16 @@ impl Plan {
         let openers = self.openers.iter().map(|opener| &opener.tag);
         self.closers.iter().chain(openers).filter(|tag| is_marker(tag)).cloned().map(Text::from).collect()
     }
-
-    /// Whether `c` may begin a call that no tag stands before.
-    pub(super) fn opens_bare(&self, c: char) -> bool {
-        self.bare && matches!(c, '{' | '[')
-    }
 }
 
 /// How every family writes calls, taken apart once.
-fn kin() -> &'static [Plan] {
-    static KIN: OnceLock<Vec<Plan>> = OnceLock::new();
+fn kin() -> &'static [(Text, Plan)] {
+    static KIN: OnceLock<Vec<(Text, Plan)>> = OnceLock::new();
     KIN.get_or_init(|| {
-        let plan = |calls| {
+        let plan = |(family, calls): &(Text, Calls)| {
             let mut plan = Plan::default();
             plan.add(calls, true, None);
-            plan
+            (family.clone(), plan)
         };
         families::calls().iter().map(plan).collect()
     })
@@ -219,7 +226,7 @@ fn tags_of(word: &str) -> Vec<&str> {
     let mut tags = Vec::new();
     let mut rest = word;
     // The bracket that closes a list before a tag. Some tags have brackets of their own.
-    if (word.starts_with("]<") && !word.contains('[')) || word.starts_with("]```") {
+    if (word.starts_with("]<") && !word.contains('[')) || word.strip_prefix(']').is_some_and(is_fence) {
         (tags, rest) = (vec!["]"], &word[1..]);
     }
     while let Some(end) = end_of_tag(rest) {
@@ -235,16 +242,26 @@ fn tags_of(word: &str) -> Vec<&str> {
 /// Behind the last of `>`, or of the brackets that close `[TAG]`.
 fn end_of_tag(text: &str) -> Option<usize> {
     let last = |c: char, least: usize| {
-        let is_last = |at: &usize| *at >= least && !text[at + 1..].starts_with(c);
+        let is_last = |at: &usize| *at >= least && !text[at + 1..].starts_with(c) && !names_what_follows(&text[at + 1..]);
         text.match_indices(c).map(|(at, _)| at).find(is_last)
     };
     let square = if text.starts_with('[') { last(']', 2) } else { None };
     last('>', 1).into_iter().chain(square).min().map(|at| at + 1)
 }
 
+/// Whether a word up to the next tag belongs to the tag before it: `<|open|>tools<|sep|>`.
+fn names_what_follows(rest: &str) -> bool {
+    let word = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+    word > 0 && rest[word..].starts_with('<') && rest[word..].ends_with('>')
+}
+
 /// Whether a piece is something a model would not write as prose.
 fn is_marker(piece: &str) -> bool {
     piece.len() > 2 && piece.contains(['<', '>', '[', ']']) && piece.contains(|c: char| c.is_alphanumeric())
+}
+
+fn is_fence(piece: &str) -> bool {
+    piece == "```"
 }
 
 fn is_bracket(piece: &str) -> bool {

@@ -132,7 +132,7 @@ test-java: lib scripted-models ## the Java module
 	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then scripts/skip.sh "Java tests" "no JDK, 22 or later"; \
 	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
 
-fuzz: ## fuzz the template layer: FUZZ_SECONDS for each target (needs a nightly compiler)
+fuzz: ## fuzz the template and output layers: FUZZ_SECONDS for each target (needs a nightly compiler)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
 lint: ready ## formatting, clippy, and whether NOTICE names every crate

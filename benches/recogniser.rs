@@ -155,7 +155,7 @@ fn run(format: Option<&Format>, tools: &[Value], reply: &str) -> usize {
     let mut tokens = 0;
     let mut rest = reply;
     while !rest.is_empty() {
-        let (token, after) = rest.split_at(rest.ceil_char_boundary(4));
+        let (token, after) = rest.split_at((4..rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len()));
         std::hint::black_box(recogniser.push(token));
         rest = after;
         tokens += 1;

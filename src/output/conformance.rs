@@ -33,7 +33,6 @@ const FEW: usize = if cfg!(debug_assertions) { 10 } else { MANY };
 #[test]
 fn random_replies_come_back() {
     let Some(folder) = conformance::folder("output formats") else { return };
-    let only = std::env::var("ONLY").ok();
     let mut found = BTreeMap::<String, Vec<String>>::new();
     let mut times = Vec::new();
     let mut all = Tally::default();

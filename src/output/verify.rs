@@ -289,10 +289,6 @@ impl Renders {
     /// The format with what the round trip says about it; the format as it was if its reading is not the template's writing.
     pub(super) fn proven(&self, mut format: Format) -> Result<Format, Box<Format>> {
         let report = self.round_trip(&format);
-        #[cfg(test)]
-        if std::env::var_os("DEBUG_DETECT").is_some() {
-            crate::conformance::say(&format!("{format:?} {:#?}", report.failed().collect::<Vec<_>>()));
-        }
         if !report.accepted() {
             return Err(Box::new(format));
         }

@@ -185,7 +185,7 @@ impl Chat {
         let mut recogniser = self.recogniser(request, &prompt);
         let Held { constraint, diagnostics: dropped, .. } = self.hold(request, recogniser.is_reasoning())?;
         diagnostics.extend(dropped);
-        if constraint.is_some() {
+        if constraint.is_some() && !request.tool_choice.forces_call() {
             let tools = request.tools.clone();
             recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
         }

@@ -282,10 +282,15 @@ impl Recogniser {
         }
     }
 
-    /// The sampler holds the model's own way of writing calls to their schemas. A call that is written in another way (in a
-    /// fence, as another family's, in reasoning) is then one only if this accepts it.
+    /// The sampler holds calls to their schemas once the model's own tag has begun one. A call that begins in another way
+    /// (in a fence, without a tag, as another family's, in reasoning) is then one only if this accepts it.
     pub fn judge_others(&mut self, accepts: Accepts) {
         self.accepts = Some(accepts);
+    }
+
+    /// Whether no grammar has held this call: it stands in reasoning, has no tag, or is another family's.
+    fn doubts(&self, bare: bool, reader: &CallReader) -> bool {
+        self.accepts.is_some() && (bare || reader.foreign || self.replaying)
     }
 
     /// Whether a call of another way is to be taken.

@@ -252,10 +252,10 @@ fn calls_inside_reasoning() {
 
 #[test]
 fn calls_that_no_grammar_held_are_judged() {
-    let judged = |text: &str| {
+    let judged_as = |format: &str, text: &str| {
         let tools = tools();
         let mut recogniser = Recogniser::new(RecogniserInput {
-            format: Some(&hermes()),
+            format: Some(&family(format)),
             tools: &tools,
             calls_allowed: true,
             reasoning: true,
@@ -268,6 +268,7 @@ fn calls_that_no_grammar_held_are_judged() {
         let (_, parsed) = recogniser.finish();
         (parsed.content, parsed.tool_calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>())
     };
+    let judged = |text: &str| judged_as("hermes", text);
     let own = |value: &str| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n</tool_call>");
     let fenced = |value: &str| format!("```json\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n```");
     let foreign =
@@ -279,6 +280,9 @@ fn calls_that_no_grammar_held_are_judged() {
         let bad = way("bad");
         assert_eq!(judged(&bad), (bad, vec![]));
     }
+    let bare = |value: &str| format!("{{\"name\":\"f\",\"parameters\":{{\"a\": \"{value}\"}}}}");
+    assert_eq!(judged_as("llama3", &bare("good")), call("good"));
+    assert_eq!(judged_as("llama3", &bare("bad")), (bare("bad"), vec![]));
     let reasoned = format!("<think>{}", own("bad"));
     assert_eq!(judged(&reasoned), (String::new(), vec![]));
 }

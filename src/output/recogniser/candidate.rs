@@ -182,7 +182,7 @@ impl Recogniser {
                 continue;
             }
             // What no grammar held to a schema is judged as a whole.
-            let doubtful = self.accepts.is_some() && (reader.foreign || self.replaying);
+            let doubtful = self.doubts(candidate.bare, reader);
             if doubtful && status != Status::More && !self.accepted(&mut candidate.readers[at]) {
                 candidate.readers.remove(at);
                 continue;

@@ -79,8 +79,7 @@ impl Recogniser {
         let tail = std::mem::take(&mut candidate.tail);
         if candidate.index.is_none() && self.place == Place::Content {
             // Arguments that are shown only as a whole: here this is the whole.
-            let doubtful = |reader: &CallReader| self.accepts.is_some() && (reader.foreign || self.replaying);
-            let begins = |reader: &CallReader| reader.has_begun() && !candidate.is_bare() && !doubtful(reader);
+            let begins = |reader: &CallReader| reader.has_begun() && !candidate.is_bare() && !self.doubts(false, reader);
             let begun = candidate.readers.iter().position(begins);
             if let Some(at) = begun {
                 candidate.readers.swap(0, at);

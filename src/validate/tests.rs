@@ -1,7 +1,5 @@
 //! Violations by place and keyword, and schemas that mean harm.
 
-use std::time::{Duration, Instant};
-
 use super::*;
 
 fn of(schema: &Value, value: &Value) -> Vec<String> {
@@ -122,13 +120,11 @@ fn references() {
     check(json!({"$dynamicRef": "#name"}), json!(1), &["?:$dynamicRef"]);
 }
 
-/// The answer comes in time, and does not claim to be one.
+/// The steps are used up, or the schema is not looked at: the answer comes, and does not claim to be one.
 #[track_caller]
 fn check_hostile(schema: Value, value: Value) {
-    let start = Instant::now();
     let found = of(&schema, &value);
     assert!(found.iter().any(|found| found.starts_with('?')), "{found:?}");
-    assert!(start.elapsed() < Duration::from_secs(5), "took {:?}", start.elapsed());
 }
 
 #[test]

@@ -191,7 +191,6 @@ static const struct wrong requests[] = {
     {TOOLS ",\"tool_choice\":{\"function\":1}", "tool_choice.function: "},
     {TOOLS ",\"tool_choice\":{\"function\":{}}", "tool_choice.function.name: "},
     {TOOLS ",\"tool_choice\":{\"function\":{\"name\":\"g\"}}", "tool_choice.function.name: "},
-    {TOOLS ",\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"}", "tool_choice: "},
     {"\"parallel_tool_calls\":1", "parallel_tool_calls: "},
     {"\"response_format\":1", "response_format: "},
     {"\"response_format\":{}", "response_format.type: "},

@@ -194,13 +194,13 @@ void tool_calls(void)
     reply_text_is(infer(chat, ask(WEATHER)), expected("text"), "stop");
     reply_is_call(infer(chat, ask(WEATHER ",\"tool_choice\":\"required\"")), "get_weather", NULL);
     llb_chat_destroy(chat);
-    /* A template that cannot say how: refused, not guessed. */
+    /* A template that cannot say how: as our own prompt for tools has it. */
     chat = open_chat("text.gguf",
                      ",\"tool_policy\":\"any\",\"chat_template\":\"{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
                      "CALL {{ c.function.name }} {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}"
                      "{% endfor %}{% endfor %}\"",
                      NULL);
-    reply_is_error(infer(chat, ask(WEATHER ",\"tool_choice\":\"required\"")), "SCHEMA_UNSUPPORTED", "tool_choice: ");
+    reply_is_call(infer(chat, ask(WEATHER ",\"tool_choice\":\"required\"")), "get_weather", NULL);
     llb_chat_destroy(chat);
 }
 

@@ -275,7 +275,11 @@ impl Recogniser {
             Some(at) => &turn[at..],
             None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
         };
+        // What the prompt says calls nothing.
+        let allowed = std::mem::take(&mut self.calls_allowed);
         self.again(text);
+        self.calls_allowed = allowed;
+        self.parsed.diagnostics.clear();
         self.deltas.clear();
         if !shown && open.is_none() {
             self.parsed.content.clear();
@@ -580,21 +584,25 @@ impl Recogniser {
     // Calls in reasoning.
 
     fn suspended_step(&mut self, mut held: String, mut tail: String, c: char) {
-        let close = self.reasoning.as_ref().map(|tags| tags.close.clone()).unwrap_or_default();
-        let ends = self.channels.as_ref().map(|channels| channels.ends.clone()).unwrap_or_default();
         tail.push(c);
+        let close = self.reasoning.as_ref().map_or("", |tags| &*tags.close);
+        let ends = self.channels.as_ref().map_or(&[][..], |channels| &*channels.ends);
         let begins = |tail: &str| close.starts_with(tail) || ends.iter().any(|end| end.starts_with(tail));
         while !tail.is_empty() && !begins(&tail) {
             held.push(tail.remove(0));
         }
-        if !tail.is_empty() && (*tail == *close || ends.iter().any(|end| **end == *tail)) {
-            self.text_all(&held);
-            self.state = State::Text;
-            let marker = if *tail == *close { Marker::ReasoningClose } else { Marker::End };
-            self.on_marker(marker, &tail);
-        } else {
+        let marker = match &*tail {
+            "" => None,
+            tail if tail == close => Some(Marker::ReasoningClose),
+            tail => ends.iter().any(|end| end == tail).then_some(Marker::End),
+        };
+        let Some(marker) = marker else {
             self.state = State::Suspended { held, tail };
-        }
+            return;
+        };
+        self.text_all(&held);
+        self.state = State::Text;
+        self.on_marker(marker, &tail);
     }
 
     fn note(&mut self, code: &'static str, message: &str) {

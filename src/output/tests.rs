@@ -251,6 +251,28 @@ fn calls_inside_reasoning() {
 }
 
 #[test]
+fn a_prompt_calls_nothing() {
+    for reasoning in [true, false] {
+        let tools = tools();
+        let mut recogniser = Recogniser::new(RecogniserInput {
+            format: Some(&hermes()),
+            tools: &tools,
+            calls_allowed: true,
+            reasoning,
+            json: false,
+            parallel: true,
+            new_id: Box::new(String::new),
+        });
+        recogniser.prime(&format!("{C} so"), true);
+        recogniser.push(C2);
+        let (deltas, parsed) = recogniser.finish();
+        let names: Vec<_> = parsed.tool_calls.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!((parsed.content, names), (format!("{C} so"), vec!["g"]), "told apart: {reasoning}");
+        assert!(deltas.is_empty() && parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
+    }
+}
+
+#[test]
 fn calls_that_no_grammar_held_are_judged() {
     let judged_as = |format: &str, text: &str| {
         let tools = tools();

@@ -151,7 +151,7 @@ fn braces<'a, 'r>(
 }
 
 /// The schema of arguments, which are always an object; a tool without one takes none.
-fn object(parameters: Option<&Value>, report: &mut Report) -> Result<(Checked, Value)> {
+pub(super) fn object(parameters: Option<&Value>, report: &mut Report) -> Result<(Checked, Value)> {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let schema = parameters.filter(|schema| schema != &&json!({})).unwrap_or(&none);
     let mut checked = schema::check(schema, report)?;

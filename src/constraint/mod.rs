@@ -25,6 +25,7 @@ mod shape;
 mod tagged;
 #[cfg(all(test, feature = "engine"))]
 mod tests;
+mod untagged;
 
 #[cfg(feature = "engine")]
 pub use compile::{Compiled, compile};

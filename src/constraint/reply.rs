@@ -9,6 +9,7 @@ use super::calls::{self, Tool};
 use super::channels;
 use super::lark::{Lark, Piece, Specials, common_prefix, literal, merged, sequence};
 use super::schema::{self, Policy, Relaxed, Report};
+use super::untagged::{self, Untagged};
 use crate::api::{ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
 use crate::output::format::{Format, Reasoning};
@@ -67,25 +68,37 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
         return Err(Error::invalid("grammar", "cannot be used together with tools that may be called"));
     }
     let answer = if forced { None } else { answer };
+    let untagged = match format {
+        Some(format) if format.fenced_calls && !forced && answer.is_none() && !calls.is_empty() => {
+            untagged::heads(&mut lark, &allowed(wanted))?
+        }
+        _ => Vec::new(),
+    };
     let start = match format.and_then(|format| format.channels.as_ref()) {
         Some(channels) => channels::start(&mut lark, channels, calls, answer, forced),
         None => {
-            let mut body = Body { lark: &mut lark, format, calls, answer, forced };
+            let parallel = wanted.parallel;
+            let mut body = Body { lark: &mut lark, format, calls, untagged, answer, forced, parallel };
             body.start(wanted)?
         }
     };
     Ok(Grammar { lark: Some(lark.finish(&start)), relaxed })
 }
 
-/// The ways to write the calls that are allowed; none where calls are not.
-fn turns(lark: &mut Lark, format: Option<&Format>, wanted: &Wanted, relaxed: &mut Vec<Relaxed>) -> Result<Vec<Vec<Piece>>> {
+/// The tools that may be called.
+fn allowed<'a>(wanted: &Wanted<'a>) -> Vec<Tool<'a>> {
+    let tools = wanted.tools.iter().enumerate().map(|(index, definition)| Tool { index, definition });
     let allowed = |tool: &Tool| match wanted.choice {
         ToolChoice::Function(name) => function_name(tool.definition) == name,
         ToolChoice::None => false,
         _ => true,
     };
-    let tools = wanted.tools.iter().enumerate().map(|(index, definition)| Tool { index, definition });
-    let tools: Vec<_> = tools.filter(allowed).collect();
+    tools.filter(allowed).collect()
+}
+
+/// The ways to write the calls that are allowed; none where calls are not.
+fn turns(lark: &mut Lark, format: Option<&Format>, wanted: &Wanted, relaxed: &mut Vec<Relaxed>) -> Result<Vec<Vec<Piece>>> {
+    let tools = allowed(wanted);
     let forced = wanted.choice.forces_call();
     if tools.is_empty() && !forced {
         return Ok(Vec::new());
@@ -121,8 +134,11 @@ struct Body<'l, 'a, 'f> {
     lark: &'l mut Lark<'a>,
     format: Option<&'f Format>,
     calls: Vec<Vec<Piece>>,
+    /// Calls without the model's own tags, which count all the same.
+    untagged: Vec<Untagged>,
     answer: Option<Piece>,
     forced: bool,
+    parallel: bool,
 }
 
 impl Body<'_, '_, '_> {
@@ -158,6 +174,19 @@ impl Body<'_, '_, '_> {
         }
         let mut ways = vec![vec![free(self.lark)]];
         ways.extend(self.triggered());
+        if self.untagged.is_empty() {
+            return Ok(ways);
+        }
+        // What follows a call without tags is a reply once more.
+        let rest = self.lark.reserve();
+        let then = |call: &Vec<Piece>| [call.as_slice(), &[Piece::Rule(rest.clone())]].concat();
+        let fenced: Vec<_> = self.untagged.iter().map(|call| then(&call.fenced)).collect();
+        let bare = self.untagged.iter().map(|call| then(&call.bare));
+        let after = if self.parallel { [ways.clone(), fenced.clone()].concat() } else { vec![vec![free(self.lark)]] };
+        ways.extend(fenced);
+        ways.extend(bare);
+        let after = self.lark.choice(after);
+        self.lark.define(&rest, &after);
         Ok(ways)
     }
 

@@ -137,3 +137,34 @@ fn only_a_model_that_reasons_does_before_a_forced_call() {
     (case.choice, case.reasoning_open) = (ToolChoice::Auto, false);
     case.accepts(&format!("<think>R</think>\n\n{one}")).accepts("Hello");
 }
+
+#[test]
+fn calls_without_the_models_own_tags() {
+    let mut format = hermes();
+    format.fenced_calls = true;
+    let get = r#"{"name": "get", "arguments": {"a": 1}}"#;
+    let fence = format!("```json\n{get}\n```");
+    let tag = format!("<tool_call>\n{get}\n</tool_call>");
+    let mut case = auto(format.clone());
+    case.accepts(&fence)
+        .accepts(&format!(
+            "Sure.\n\n```\n{{\n  \"name\": \"get_all\",\n  \"arguments\": {{\"o\": {{\"k\": []}}}}\n}}\n```\nDone."
+        ))
+        .accepts(&format!("{fence}\n{fence} Both."))
+        .accepts(&format!("{fence}\n{tag}"))
+        .accepts(get)
+        .accepts(&format!("{get}\n{tag}"))
+        .accepts("```json\n{\"name\": \"put\", \"arguments\": {\"a\": []}}\n```")
+        .accepts("```python\nprint({\"name\": \"get\"})\n```")
+        .accepts("They write {\"name\": \"get\", \"arguments\": 7} in the middle.")
+        .refuses("```json\n{\"name\": \"get\", \"arguments\": {\"a\": ¦\"x\"}}\n```")
+        .refuses("Now:\n```tool_call\n{\"name\":\"get\",\"arguments\":{\"¦s\": \"\"}}\n```")
+        .refuses("```json\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n¦text```")
+        .refuses("{\"name\": \"get\", \"arguments\": {\"a\": ¦null}}");
+    case.parallel = false;
+    case.accepts(&format!("{fence}\nDone."));
+    required(format.clone()).refuses(&format!("¦{fence}"));
+    auto(thinking(format, "<think>", "</think>"))
+        .accepts(&format!("<think>{fence}</think>{fence}"))
+        .refuses("<think>a</think>\n```\n{\"name\": \"get\", \"arguments\": {\"a\": ¦\"x\"}}\n```");
+}

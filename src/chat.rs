@@ -282,6 +282,9 @@ impl Chat {
             parallel: request.parallel_tool_calls,
             new_id: api::call_ids(self.verdict.format().and_then(Format::id_length)),
         });
+        if !self.verdict.format().is_some_and(Format::counts_ids) {
+            recogniser.taken_ids(api::used_call_ids(&request.messages));
+        }
         recogniser.prime(self.verdict.turn(&prompt.text), false);
         recogniser
     }
@@ -389,6 +392,7 @@ impl Chat {
         let mut diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).chain(cut).collect();
         let violations = validate::message(&parsed, &request.tools, request.response_format.as_ref());
         diagnostics.extend(violations.iter().map(validate::Violation::to_json));
+        diagnostics.extend(validate::choice(&parsed, &request.tool_choice).map(|diagnostic| diagnostic.to_json()));
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {
             text: parsed.content,

@@ -143,6 +143,8 @@ fn parse_by(request: &str, read: impl FnOnce(Recogniser, &str) -> Parsed) -> Res
     // A text that goes on may still become what was asked for.
     let violations = validate::message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
     diagnostics.extend(violations.iter().map(validate::Violation::to_json));
+    let unmet = validate::choice(&parsed, &tool_choice).filter(|_| !partial);
+    diagnostics.extend(unmet.map(|diagnostic| diagnostic.to_json()));
     let reply = json!({
         "type": "message",
         "message": message,

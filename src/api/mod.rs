@@ -15,7 +15,7 @@ pub mod response;
 mod sampling;
 mod tool;
 
-pub use id::{call_ids, new_completion_id};
+pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};

@@ -1,6 +1,6 @@
 //! A reply made of messages with headers.
 
-use super::lark::{Lark, Piece, sequence};
+use super::lark::{Lark, Piece, merged, sequence};
 use super::reply::{free, until};
 use crate::output::format::Channels;
 
@@ -20,6 +20,8 @@ pub(super) fn start(
         rest.unwrap_or(call)
     };
     let mut ways: Vec<Vec<Piece>> = calls.into_iter().map(inside).collect();
+    let others: Vec<_> = ways.iter().filter_map(|call| recipient_first(lark, channels, call)).collect();
+    ways.extend(others);
     let again = lark.reserve();
     let next = Piece::Rule(again.clone());
     for name in &channels.reasoning {
@@ -43,6 +45,17 @@ pub(super) fn start(
     let body = lark.choice(ways);
     lark.define(&again, &body);
     again
+}
+
+/// The same call with its recipient before the channel, ` to=functions.f<|channel|>commentary`: gpt-oss writes both.
+fn recipient_first(lark: &Lark, channels: &Channels, call: &[Piece]) -> Option<Vec<Piece>> {
+    let header = lark.pieces(&channels.header);
+    let call = merged(call.strip_prefix(header.as_slice()).filter(|_| !header.is_empty())?.to_vec());
+    let (Piece::Text(text), rest) = call.split_first()? else { return None };
+    let at = text.find(&format!(" {}", channels.recipient)).filter(|_| !channels.recipient.is_empty())?;
+    let end = text[at + 1..].find(char::is_whitespace).map_or(text.len(), |length| at + 1 + length);
+    let channel = format!("{}{}", &text[..at], &text[end..]);
+    Some([vec![Piece::Text(text[at..end].to_owned())], header, vec![Piece::Text(channel)], rest.to_vec()].concat())
 }
 
 /// From the channel's mark to the end of the header; where a recipient is all there is, with a blank before it or without.

@@ -10,6 +10,7 @@ mod channels;
 #[cfg(feature = "engine")]
 mod compile;
 mod elements;
+mod fenced;
 mod json_text;
 mod lark;
 #[cfg(feature = "engine")]
@@ -25,7 +26,6 @@ mod shape;
 mod tagged;
 #[cfg(all(test, feature = "engine"))]
 mod tests;
-mod untagged;
 
 #[cfg(feature = "engine")]
 pub use compile::{Compiled, compile};

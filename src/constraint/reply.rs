@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::calls::{self, Tool};
 use super::channels;
+use super::fenced;
 use super::lark::{Lark, Piece, Specials, common_prefix, literal, merged, sequence};
 use super::schema::{self, Policy, Relaxed, Report};
-use super::untagged::{self, Untagged};
 use crate::api::{ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
 use crate::output::format::{Format, Reasoning};
@@ -68,9 +68,9 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
         return Err(Error::invalid("grammar", "cannot be used together with tools that may be called"));
     }
     let answer = if forced { None } else { answer };
-    let untagged = match format {
+    let fenced = match format {
         Some(format) if format.fenced_calls && !forced && answer.is_none() && !calls.is_empty() => {
-            untagged::heads(&mut lark, &allowed(wanted))?
+            fenced::ways(&mut lark, &allowed(wanted))?
         }
         _ => Vec::new(),
     };
@@ -78,7 +78,7 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
         Some(channels) => channels::start(&mut lark, channels, calls, answer, forced),
         None => {
             let parallel = wanted.parallel;
-            let mut body = Body { lark: &mut lark, format, calls, untagged, answer, forced, parallel };
+            let mut body = Body { lark: &mut lark, format, calls, fenced, answer, forced, parallel };
             body.start(wanted)?
         }
     };
@@ -134,8 +134,8 @@ struct Body<'l, 'a, 'f> {
     lark: &'l mut Lark<'a>,
     format: Option<&'f Format>,
     calls: Vec<Vec<Piece>>,
-    /// Calls without the model's own tags, which count all the same.
-    untagged: Vec<Untagged>,
+    /// Calls in fenced blocks, which count all the same.
+    fenced: Vec<Vec<Piece>>,
     answer: Option<Piece>,
     forced: bool,
     parallel: bool,
@@ -174,17 +174,13 @@ impl Body<'_, '_, '_> {
         }
         let mut ways = vec![vec![free(self.lark)]];
         ways.extend(self.triggered());
-        if self.untagged.is_empty() {
+        if self.fenced.is_empty() {
             return Ok(ways);
         }
-        // What follows a call without tags is a reply once more.
+        // What follows such a call is a reply once more.
         let rest = self.lark.reserve();
-        let then = |call: &Vec<Piece>| [call.as_slice(), &[Piece::Rule(rest.clone())]].concat();
-        let fenced: Vec<_> = self.untagged.iter().map(|call| then(&call.fenced)).collect();
-        let bare = self.untagged.iter().map(|call| then(&call.bare));
-        let after = if self.parallel { [ways.clone(), fenced.clone()].concat() } else { vec![vec![free(self.lark)]] };
-        ways.extend(fenced);
-        ways.extend(bare);
+        ways.extend(self.fenced.iter().map(|call| [call.as_slice(), &[Piece::Rule(rest.clone())]].concat()));
+        let after = if self.parallel { ways.clone() } else { vec![vec![free(self.lark)]] };
         let after = self.lark.choice(after);
         self.lark.define(&rest, &after);
         Ok(ways)

@@ -104,6 +104,12 @@ impl Format {
             _ => None,
         })
     }
+
+    /// Whether an id is the call's position, so that every turn may use the same ones.
+    pub fn counts_ids(&self) -> bool {
+        let parts = self.calls.iter().flat_map(|calls| &calls.call);
+        parts.into_iter().any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })))
+    }
 }
 
 /// The tags around a model's reasoning, without the blanks next to them.

@@ -286,6 +286,11 @@ impl Recogniser {
         }
     }
 
+    /// Ids that earlier calls of the conversation have: a call that the model gives one of them gets a new one.
+    pub fn taken_ids(&mut self, ids: impl Iterator<Item = String>) {
+        self.ids.extend(ids);
+    }
+
     /// The sampler holds calls to their schemas once the model's own tag has begun one. A call that begins in another way
     /// (in a fence, without a tag, as another family's, in reasoning) is then one only if this accepts it.
     pub fn judge_others(&mut self, accepts: Accepts) {

@@ -273,6 +273,28 @@ fn a_prompt_calls_nothing() {
 }
 
 #[test]
+fn an_id_of_an_earlier_call_is_not_used_again() {
+    for (id, codes) in [("abcdefgh1", vec!["id_generated"]), ("abcdefgh2", vec![])] {
+        let tools = tools();
+        let mut recogniser = Recogniser::new(RecogniserInput {
+            format: Some(&family("mistral-id")),
+            tools: &tools,
+            calls_allowed: true,
+            reasoning: true,
+            json: false,
+            parallel: true,
+            new_id: Box::new(|| "new".into()),
+        });
+        recogniser.taken_ids(["abcdefgh1".to_owned()].into_iter());
+        recogniser.push(&format!("[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{\"a\": \"b\"}}"));
+        let (_, parsed) = recogniser.finish();
+        let codes_seen: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+        let expected = if codes.is_empty() { id } else { "new" };
+        assert_eq!((&*parsed.tool_calls[0].id, codes_seen), (expected, codes));
+    }
+}
+
+#[test]
 fn calls_that_no_grammar_held_are_judged() {
     let judged_as = |format: &str, text: &str| {
         let tools = tools();

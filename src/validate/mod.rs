@@ -12,8 +12,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::api::{ResponseFormat, function_name, function_parameters};
-use crate::output::Parsed;
+use crate::api::{ResponseFormat, ToolChoice, function_name, function_parameters};
+use crate::output::{Diagnostic, Parsed};
 
 use schema::{Broken, Checker};
 
@@ -99,6 +99,19 @@ pub fn message(parsed: &Parsed, tools: &[Value], response: Option<&ResponseForma
         violations.extend(found(broken, &Subject::Response));
     }
     violations
+}
+
+/// Says so where `tool_choice` asked for a call and the message has none: the reply was cut short, or nothing held it.
+pub fn choice(parsed: &Parsed, choice: &ToolChoice) -> Option<Diagnostic> {
+    let calls = &parsed.tool_calls;
+    let message = match choice {
+        ToolChoice::Required if calls.is_empty() => "tool_choice asks for a call, and the reply has none".to_owned(),
+        ToolChoice::Function(name) if calls.iter().all(|call| call.name != *name) => {
+            format!("tool_choice asks for a call of `{name}`, and the reply has none")
+        }
+        _ => return None,
+    };
+    Some(Diagnostic { code: "required_not_met", message })
 }
 
 /// Whether arguments obey the schema of this tool. What cannot be checked is no reason to say no.

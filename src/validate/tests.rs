@@ -180,3 +180,18 @@ fn messages() {
     assert_eq!(text("[]", &ResponseFormat::JsonObject), ["response_format: /: type: it is not of type object"]);
     assert_eq!(text("{}", &ResponseFormat::JsonObject), [""; 0]);
 }
+
+#[test]
+fn choices() {
+    let parsed = Parsed { tool_calls: vec![call("f", "{}")], ..Parsed::default() };
+    let unmet = |parsed: &Parsed, wanted: ToolChoice| choice(parsed, &wanted).map(|diagnostic| diagnostic.code);
+    for (wanted, with_call, without) in [
+        (ToolChoice::Auto, None, None),
+        (ToolChoice::None, None, None),
+        (ToolChoice::Required, None, Some("required_not_met")),
+        (ToolChoice::Function("f".into()), None, Some("required_not_met")),
+        (ToolChoice::Function("g".into()), Some("required_not_met"), Some("required_not_met")),
+    ] {
+        assert_eq!((unmet(&parsed, wanted.clone()), unmet(&Parsed::default(), wanted)), (with_call, without));
+    }
+}

@@ -34,6 +34,8 @@ fn channels() {
         .accepts(&format!("{thought}{call}"))
         .accepts(&format!("{thought}<|channel|>commentary<|message|>I will<|end|><|start|>assistant{call}"))
         .accepts(&format!("{thought}{thought}<|channel|>final<|message|>Hello"))
+        .accepts(" to=functions.get<|channel|>commentary <|constrain|>json<|message|>{\"a\": 1}<|call|>")
+        .refuses(" to=functions.get<|channel|>commentary <|constrain|>json<|message|>{¦}<|call|>")
         .refuses("¦Hello")
         .refuses("<|channel|>commentary to=functions.¦put");
     required(harmony())
@@ -139,7 +141,7 @@ fn only_a_model_that_reasons_does_before_a_forced_call() {
 }
 
 #[test]
-fn calls_without_the_models_own_tags() {
+fn fenced_calls() {
     let mut format = hermes();
     format.fenced_calls = true;
     let get = r#"{"name": "get", "arguments": {"a": 1}}"#;
@@ -152,15 +154,13 @@ fn calls_without_the_models_own_tags() {
         ))
         .accepts(&format!("{fence}\n{fence} Both."))
         .accepts(&format!("{fence}\n{tag}"))
-        .accepts(get)
-        .accepts(&format!("{get}\n{tag}"))
+        .accepts("{\"name\": \"get\", \"arguments\": {\"a\": null}}")
         .accepts("```json\n{\"name\": \"put\", \"arguments\": {\"a\": []}}\n```")
         .accepts("```python\nprint({\"name\": \"get\"})\n```")
         .accepts("They write {\"name\": \"get\", \"arguments\": 7} in the middle.")
         .refuses("```json\n{\"name\": \"get\", \"arguments\": {\"a\": ¦\"x\"}}\n```")
         .refuses("Now:\n```tool_call\n{\"name\":\"get\",\"arguments\":{\"¦s\": \"\"}}\n```")
-        .refuses("```json\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n¦text```")
-        .refuses("{\"name\": \"get\", \"arguments\": {\"a\": ¦null}}");
+        .refuses("```json\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n¦text```");
     case.parallel = false;
     case.accepts(&format!("{fence}\nDone."));
     required(format.clone()).refuses(&format!("¦{fence}"));

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::event::{self, Data, Event};
 use super::fault::{self, Fault, Stopped};
 use super::http::{Exchange, Key, Step, Until};
-use super::pool::Lease;
+use super::pool::{self, Lease};
 use super::sse::Parser;
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// More text than a token spells, for every token that was asked for: a server that sends more has gone wrong.
 const BYTES_OF_A_TOKEN: usize = 1024;
@@ -84,11 +84,11 @@ impl Completion {
         if let Some(Data::Error(error)) = completion.events.front() {
             let error = fault::in_stream(&completion.lease.server, error, completion.key.as_ref());
             return Err(match error.code() {
-                crate::error::Code::ContextOverflow => error.into(),
+                Code::ContextOverflow => error.into(),
                 _ => Fault::Next { error, after: None },
             });
         }
-        completion.lease.recover();
+        pool::rest(&completion.lease.server, Duration::ZERO);
         Ok(completion)
     }
 
@@ -101,7 +101,7 @@ impl Completion {
             Err(_) if self.ended.is_some() => return Ok(Next::End),
             Err(Trouble::Over) => return Err(Stopped::Over),
             Err(Trouble::Broken(problem)) => {
-                self.lease.rest(super::pool::REST);
+                pool::rest(&self.lease.server, pool::REST);
                 return Err(fault::failed(&self.lease.server, format_args!("the reply broke off: {problem}")).into());
             }
             Err(Trouble::Said(error)) => return Err(error.into()),

@@ -87,10 +87,12 @@ pub(super) fn read(data: &[u8], n_top: usize) -> Result<Data, String> {
 }
 
 fn counts(usage: &Value) -> Option<Counts> {
-    let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+    // Small enough to be added up.
+    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize);
     let prompt = number(&usage["prompt_tokens"])?;
     let completion = number(&usage["completion_tokens"])?;
-    Some(Counts { prompt, completion, cached: number(&usage["prompt_tokens_details"]["cached_tokens"]) })
+    let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
+    Some(Counts { prompt, completion, cached: cached.map(|cached| cached.min(prompt)) })
 }
 
 fn times(timings: &Value) -> Option<(f64, f64)> {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::api::{BaseUrl, RemoteOptions, ServerKind};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 pub use body::Ask;
 pub use completion::{Completion, Next};
@@ -205,12 +205,11 @@ impl Remote {
                     return Err(Stopped::Over);
                 }
                 let server = lease.server.clone();
-                let rest = |time| Lease::take(std::iter::once(&server)).iter().for_each(|lease| lease.rest(time));
                 match attempt(lease) {
                     Ok(done) => return Ok(done),
                     Err(Fault::Stop(stopped)) => return Err(stopped),
                     Err(Fault::Next { error, after }) => {
-                        rest(after.unwrap_or(pool::REST));
+                        pool::rest(&server, after.unwrap_or(pool::REST));
                         self.note(error.message());
                         let at = after.and_then(|after| Instant::now().checked_add(after));
                         again = again.into_iter().chain(at).min();
@@ -227,7 +226,7 @@ impl Remote {
                 return Err(Stopped::Over);
             }
         }
-        Err(Error::new(crate::error::Code::InferenceFailed, "the servers stay busy; try again later").into())
+        Err(Error::new(Code::InferenceFailed, "the servers stay busy; try again later").into())
     }
 
     fn note(&self, note: &str) {

@@ -63,17 +63,12 @@ impl Lease {
         load.last = loads.requests;
         Some(Lease { server })
     }
+}
 
-    /// Puts the server last for a time.
-    pub(super) fn rest(&self, time: Duration) {
-        if let Some(load) = loads().as_mut().and_then(|loads| loads.servers.get_mut(&self.server)) {
-            load.resting_until = Instant::now().checked_add(time);
-        }
-    }
-
-    /// Forgets that the server failed.
-    pub(super) fn recover(&self) {
-        self.rest(Duration::ZERO);
+/// Puts a server last for a time; none makes it as good as any.
+pub(super) fn rest(server: &BaseUrl, time: Duration) {
+    if let Some(load) = loads().as_mut().and_then(|loads| loads.servers.get_mut(server)) {
+        load.resting_until = Instant::now().checked_add(time);
     }
 }
 
@@ -105,11 +100,11 @@ mod tests {
         drop((a, b, c));
         let hosts: Vec<String> = (0..4).map(|_| take().server.host.clone()).collect();
         assert_eq!(hosts, ["a", "c", "b", "a"], "round robin among equals, the one used last at the end");
-        take().rest(REST);
+        rest(&take().server, REST);
         let hosts: Vec<String> = (0..3).map(|_| take().server.host.clone()).collect();
         assert_eq!(hosts, ["b", "a", "b"], "c rests");
         let only = Lease::take(servers[2..].iter()).expect("a resting server is better than none");
-        only.recover();
+        rest(&only.server, Duration::ZERO);
         drop(only);
         assert_eq!((take().server.host.clone(), take().server.host.clone()), ("a".into(), "b".into()));
         assert_eq!(take().server.host, "c");

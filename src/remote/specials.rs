@@ -67,6 +67,12 @@ impl Specials {
         all
     }
 
+    /// The spellings in a prompt that the request did not write, in order.
+    pub fn owned(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<String> {
+        let found = self.found(prompt, plain).into_iter().filter(|found| !found.foreign);
+        found.map(|found| prompt[found.range].to_owned()).collect()
+    }
+
     /// The spellings that a text holds.
     pub fn in_text<'a>(&self, text: &'a str) -> Vec<(Range<usize>, &'a str)> {
         self.found(text, &[]).into_iter().map(|found| (found.range.clone(), &text[found.range])).collect()

@@ -25,6 +25,8 @@ pub struct Completion {
     key: Option<Key>,
     n_top: usize,
     events: VecDeque<Data>,
+    /// What was found behind the events that wait.
+    trouble: Option<Trouble>,
     /// Bytes of text that may still come.
     left: usize,
     ended: Option<Instant>,
@@ -72,8 +74,17 @@ impl Completion {
             return Err(fault::failed(&lease.server, problem).into());
         }
         let left = max_tokens.saturating_mul(BYTES_OF_A_TOKEN);
-        let mut completion =
-            Completion { exchange, lease, parser: Parser::default(), key, n_top, events: VecDeque::new(), left, ended: None };
+        let mut completion = Completion {
+            exchange,
+            lease,
+            parser: Parser::default(),
+            key,
+            n_top,
+            events: VecDeque::new(),
+            trouble: None,
+            left,
+            ended: None,
+        };
         match completion.fill(until) {
             Ok(()) => {}
             Err(Trouble::Over) => return Err(over()),
@@ -124,27 +135,29 @@ impl Completion {
         }
     }
 
-    /// Reads until there is an event.
+    /// Reads until there is an event; what goes wrong behind it comes after it.
     fn fill(&mut self, until: &Until) -> Result<(), Trouble> {
-        let mut data = Vec::new();
         while self.events.is_empty() {
+            if let Some(trouble) = self.trouble.take() {
+                return Err(trouble);
+            }
             match self.exchange.next(until).ok_or(Trouble::Over)? {
-                Step::Bytes(bytes) => {
-                    let pushed = self.parser.push(&bytes, &mut data);
-                    for data in data.drain(..) {
-                        let read = event::read(&data, self.n_top);
-                        let problem = |problem| Trouble::Said(fault::failed(&self.lease.server, problem));
-                        self.events.push_back(read.map_err(problem)?);
-                    }
-                    if pushed.is_err() {
-                        return Err(Trouble::Said(fault::failed(&self.lease.server, "sends an event that does not end")));
-                    }
-                }
+                Step::Bytes(bytes) => self.trouble = self.take(&bytes).err(),
                 Step::Failed(problem) => return Err(Trouble::Broken(problem)),
                 Step::End => return Err(Trouble::Broken("the connection was closed".into())),
                 Step::Head(_) => {}
             }
         }
         Ok(())
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        let mut data = Vec::new();
+        let pushed = self.parser.push(bytes, &mut data);
+        let said = |problem: &str| Trouble::Said(fault::failed(&self.lease.server, problem));
+        for data in data {
+            self.events.push_back(event::read(&data, self.n_top).map_err(|problem| said(&problem))?);
+        }
+        pushed.map_err(|_| said("sends an event that does not end"))
     }
 }

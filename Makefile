@@ -124,6 +124,9 @@ test-c: lib scripted-models ## the C ABI, from C
 test-python: lib scripted-models ## the Python package
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
 	@$(STEP) "Python package" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check "./bindings/python[test]"
+	@"$(VENV)/bin/python" -c "import xllamacpp" 2>/dev/null || \
+		$(STEP) "llama.cpp server" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check xllamacpp || \
+		scripts/skip.sh "tests with a llama.cpp server" "xllamacpp could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.

@@ -7,29 +7,33 @@
 mod budget;
 mod cut;
 mod logprobs;
+mod native;
+#[cfg(feature = "remote")]
+mod remote;
+mod source;
 mod stream;
 mod turns;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
-use crate::constraint::{self, Constraint, Relaxed, Response, Wanted};
-use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
+use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, RemoteOptions, ToolChoice, ToolPolicy};
+use crate::engine::{Finish, Outcome};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::{self, LoadedModel};
+use crate::llama;
 use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
-use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
+use crate::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Variables, polyfill, thinking};
 use crate::validate;
 use crate::verdict::Verdict;
 
+#[cfg(feature = "remote")]
+use remote::Servers;
+use source::{Done, Next, Order, Source, Started, Updates};
 use stream::Stream;
 use turns::Turns;
 
@@ -57,7 +61,7 @@ impl CreateFailure {
 
 /// An open chat. Every method may be called from any thread.
 pub struct Chat {
-    model: Arc<LoadedModel>,
+    source: Source,
     verdict: Arc<Verdict>,
     events: EventSink,
     polyfills: Polyfills,
@@ -77,9 +81,9 @@ impl Chat {
             .map_err(|error| CreateFailure::new("invalid_options", error))
             .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
-            Ok((options, (model, verdict))) => {
+            Ok((options, (source, verdict))) => {
                 let chat = Chat {
-                    model,
+                    source,
                     verdict,
                     events,
                     limits: Limits::with(&options.template_limits),
@@ -125,25 +129,34 @@ impl Chat {
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(&request)?;
-        let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
-        let reasoning_open = self.recogniser(&request, &prompt).is_reasoning();
-        let Held { grammar, diagnostics: dropped, .. } = self.hold(&request, reasoning_open)?;
-        diagnostics.extend(dropped);
+        let order = Order {
+            request: &request,
+            prompt: &prompt,
+            verdict: &self.verdict,
+            reasoning_open: self.recogniser(&request, &prompt).is_reasoning(),
+            cancel: Arc::default(),
+            deadline: None,
+        };
+        let foreseen = match &self.source {
+            Source::Native(model) => native::foresee(model, &order)?,
+            #[cfg(feature = "remote")]
+            Source::Remote(servers) => servers.foresee(&order)?,
+        };
+        diagnostics.extend(foreseen.diagnostics);
         let shared = self.verdict.to_json();
-        let special = self.model.engine.vocab().special_tokens();
         let mut explanation = json!({
             "type": "explanation",
             "prompt": prompt.text,
             "spans": prompt.spans_json(),
-            "prompt_tokens": tokens.len(),
-            "special_tokens": tokens.iter().filter_map(|token| special.control(*token)).collect::<Vec<_>>(),
+            "prompt_tokens": foreseen.prompt_tokens,
+            "special_tokens": foreseen.special_tokens,
             "polyfills_applied": polyfills_applied,
             "caps_used": shared["caps"],
             "template_caps_used": shared["template_caps"],
-            "grammar": grammar,
+            "grammar": foreseen.grammar,
             "output_format": shared["output_format"],
             "stop": request.stop,
-            "tokens_left": self.model.n_ctx.saturating_sub(tokens.len()),
+            "tokens_left": foreseen.tokens_left,
         });
         if !diagnostics.is_empty() {
             explanation["diagnostics"] = json!(diagnostics);
@@ -180,25 +193,20 @@ impl Chat {
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(request)?;
-        let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
-        let prompt_tokens = tokens.len();
         let mut recogniser = self.recogniser(request, &prompt);
-        let Held { constraint, diagnostics: dropped, .. } = self.hold(request, recogniser.is_reasoning())?;
-        diagnostics.extend(dropped);
-        if constraint.is_some() && !request.tool_choice.forces_call() {
+        let reasoning_open = recogniser.is_reasoning();
+        let order = Order { request, prompt: &prompt, verdict: &self.verdict, reasoning_open, cancel, deadline };
+        let Started { updates, held, judged, diagnostics: more } = match &self.source {
+            Source::Native(model) => native::start(model, &order)?,
+            #[cfg(feature = "remote")]
+            Source::Remote(servers) => servers.start(&order)?,
+        };
+        diagnostics.extend(more);
+        if judged {
             let tools = request.tools.clone();
             recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
         }
-        let reasoning = match self.verdict.format().and_then(|format| format.reasoning_tags()) {
-            Some((open, close)) => {
-                let vocab = self.model.engine.vocab().as_ref();
-                Some(budget::reasoning((&open, &close), recogniser.is_reasoning(), request.reasoning_budget, vocab)?)
-            }
-            None => None,
-        };
-        let held = constraint.is_some();
-        let updates = self.submit(request, tokens, constraint, reasoning, cancel, deadline)?;
-        let response = self.receive(updates, recogniser, request, prompt_tokens, held, pieces)?;
+        let response = self.receive(updates, recogniser, request, held, pieces)?;
         diagnostics.extend(response.diagnostics);
         Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
     }
@@ -245,32 +253,6 @@ impl Chat {
         self.verdict.format().is_some_and(|format| format.reasoning_tags().is_some())
     }
 
-    /// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
-    /// text. BOS is prepended where the vocabulary wants one and the prompt has none.
-    fn tokenise(&self, prompt: &Prompt, parse_special_in_messages: bool) -> Result<Vec<Token>> {
-        let vocab = self.model.engine.vocab();
-        // Variables are the application's own words to its template.
-        let sent = prompt.spans.iter().filter(|span| !span.path.starts_with("chat_template_kwargs"));
-        let plain: Vec<Range<usize>> = sent.map(|span| span.start..span.end).collect();
-        let plain = if parse_special_in_messages { &[] } else { plain.as_slice() };
-        let mut tokens = vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, plain)?;
-        if let Some(bos) = vocab.required_bos()
-            && tokens.first() != Some(&bos)
-        {
-            tokens.insert(0, bos);
-        }
-        let n_ctx = self.model.n_ctx;
-        if tokens.is_empty() {
-            return Err(Error::invalid("messages", "the prompt they make has no tokens"));
-        }
-        if tokens.len() >= n_ctx {
-            let message =
-                format!("the prompt has {} tokens, the context {n_ctx}; shorten the messages or raise n_ctx", tokens.len());
-            return Err(Error::new(Code::ContextOverflow, message).with("prompt_tokens", tokens.len()).with("n_ctx", n_ctx));
-        }
-        Ok(tokens)
-    }
-
     /// A reader of the reply to this prompt.
     fn recogniser(&self, request: &ChatRequest, prompt: &Prompt) -> Recogniser {
         let mut recogniser = Recogniser::new(RecogniserInput {
@@ -289,94 +271,25 @@ impl Chat {
         recogniser
     }
 
-    /// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left out, and said so.
-    fn hold(&self, request: &ChatRequest, reasoning_open: bool) -> Result<Held> {
-        let special = self.model.engine.vocab().special_tokens();
-        let wanted = Wanted {
-            tools: &request.tools,
-            choice: &request.tool_choice,
-            parallel: request.parallel_tool_calls,
-            response: match &request.response_format {
-                None => Response::Text,
-                Some(ResponseFormat::JsonObject) => Response::JsonObject,
-                Some(ResponseFormat::JsonSchema(schema)) => Response::JsonSchema(schema),
-            },
-            grammar: request.grammar.as_deref(),
-            reasoning_open,
-            reasons: self.verdict.mentions_reasoning(),
-        };
-        let compiled =
-            constraint::compile(&self.model.grammars, self.verdict.format(), &wanted, &|text| special.controls_in(text));
-        let strict = |tool: &Value| tool["function"]["strict"] == true;
-        let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
-        match compiled {
-            Ok(compiled) => Ok(Held {
-                grammar: compiled.lark,
-                constraint: compiled.constraint,
-                diagnostics: compiled.relaxed.iter().map(|relaxed| dropped_keyword(relaxed).to_json()).collect(),
-            }),
-            Err(error) if error.code() == Code::SchemaUnsupported && !forced && wanted.response == Response::Text => {
-                let message = format!("the calls of this reply are not constrained: {}", error.message());
-                let dropped = Diagnostic { code: "constraint_dropped", message };
-                Ok(Held { grammar: None, constraint: None, diagnostics: vec![dropped.to_json()] })
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn submit(
-        &self,
-        request: &ChatRequest,
-        prompt: Vec<Token>,
-        constraint: Option<Constraint>,
-        reasoning: Option<Reasoning>,
-        cancel: Arc<AtomicBool>,
-        deadline: Option<Instant>,
-    ) -> Result<Receiver<Update>> {
-        let special = self.model.engine.vocab().special_tokens();
-        let texts = self.verdict.format().map(|format| format.texts()).unwrap_or_default();
-        let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token);
-        let (updates, received) = channel();
-        self.model.engine.submit(Job {
-            prompt,
-            max_tokens: request.max_tokens,
-            sampling: request.sampling.clone(),
-            stop: request.stop.clone(),
-            constraint,
-            reasoning,
-            logprobs: request.logprobs,
-            visible: marks.collect(),
-            reuse_prefix: request.cache_prompt,
-            cancel,
-            deadline,
-            updates,
-        })?;
-        Ok(received)
-    }
-
     /// Pieces to message, streamed as they come. `held` is whether the reply obeys a grammar.
     fn receive(
         &self,
-        updates: Receiver<Update>,
+        mut updates: Updates,
         mut recogniser: Recogniser,
         request: &ChatRequest,
-        prompt_tokens: usize,
         held: bool,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let mut stream = Stream::new(request.stream_format, pieces);
         let mut logprobs = request.logprobs.map(|_| Vec::new());
-        let outcome = loop {
-            match updates.recv() {
-                Ok(Update::Piece { text, logprobs: sampled }) => {
-                    let sampled = logprobs::spelt(self.model.engine.vocab().as_ref(), sampled);
+        let Done { outcome, prompt_tokens, reasoning_counted, diagnostics: more } = loop {
+            match updates.next()? {
+                Next::Piece { text, logprobs: sampled } => {
                     stream.carry(&sampled);
                     logprobs.iter_mut().for_each(|all| all.extend_from_slice(&sampled));
                     stream.send(recogniser.push(&text));
                 }
-                Ok(Update::Done(outcome)) => break outcome,
-                Ok(Update::Failed(error)) => return Err(error),
-                Err(_) => return Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
+                Next::Done(done) => break done,
             }
         };
         let early = outcome.finish != Finish::Stop;
@@ -387,9 +300,10 @@ impl Chat {
             prompt_tokens,
             completion_tokens: outcome.completion_tokens,
             cached_tokens: outcome.cached_tokens,
-            reasoning_tokens: self.marks_reasoning().then_some(outcome.reasoning_tokens),
+            reasoning_tokens: (reasoning_counted && self.marks_reasoning()).then_some(outcome.reasoning_tokens),
         };
-        let mut diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).chain(cut).collect();
+        let parsed_diagnostics = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json());
+        let mut diagnostics: Vec<Value> = more.into_iter().chain(parsed_diagnostics).chain(cut).collect();
         let violations = validate::message(&parsed, &request.tools, request.response_format.as_ref());
         diagnostics.extend(violations.iter().map(validate::Violation::to_json));
         diagnostics.extend(validate::choice(&parsed, &request.tool_choice).map(|diagnostic| diagnostic.to_json()));
@@ -415,8 +329,17 @@ impl Chat {
         if self.log == LogLevel::Off {
             return;
         }
-        for (level, text) in self.model.log.take(self.log) {
-            (self.events)(&format!("log:{}:{text}", level.as_str()));
+        match &self.source {
+            Source::Native(model) => {
+                for (level, text) in model.log.take(self.log) {
+                    (self.events)(&format!("log:{}:{text}", level.as_str()));
+                }
+            }
+            #[cfg(feature = "remote")]
+            Source::Remote(servers) => {
+                let notes = servers.notes().into_iter().filter(|_| self.log <= LogLevel::Warn);
+                notes.for_each(|note| (self.events)(&format!("log:warn:{note}")));
+            }
         }
     }
 }
@@ -428,30 +351,20 @@ struct Rendered {
     diagnostics: Vec<Value>,
 }
 
-/// What the tokens of a reply must obey.
-struct Held {
-    grammar: Option<String>,
-    constraint: Option<Constraint>,
-    diagnostics: Vec<Value>,
-}
-
-/// A keyword of a schema that the sampler does not enforce.
-fn dropped_keyword(relaxed: &Relaxed) -> Diagnostic {
-    let Relaxed { tool, path, keyword, reason } = relaxed;
-    let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
-    Diagnostic { code: "constraint_relaxed", message: format!("{path}{tool}: {keyword} is not enforced: {reason}") }
-}
-
-type Opened = (Arc<LoadedModel>, Arc<Verdict>);
+type Opened = (Source, Arc<Verdict>);
 
 fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
     let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
-    let path = options.model.as_deref().ok_or_else(null_path)?;
-    let header = ModelHeader::read_file(std::path::Path::new(path)).map_err(|error| match error.code() {
-        Code::ModelNotFound => CreateFailure::new("model_not_found", error),
-        _ => CreateFailure::new("load_model", error),
-    })?;
-    let sources = Verdict::sources(&header, options.chat_template.as_deref());
+    let header = match &options.model {
+        Some(path) => Some(read_header(path)?),
+        None if options.engine.is_none() => return Err(null_path()),
+        None if options.chat_template.is_none() => {
+            let message = "engine: give a `chat_template`, or as `model` a GGUF file whose header has it";
+            return Err(CreateFailure::new("invalid_options", Error::new(Code::InvalidRequest, message)));
+        }
+        None => None,
+    };
+    let sources = sources(options, header.as_ref());
     let verdict = Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
     let accepted = match options.tool_policy {
         ToolPolicy::Native => verdict.is_tool_capable(),
@@ -461,8 +374,15 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         ToolPolicy::Any => true,
     };
     if !accepted {
-        return Err(CreateFailure::new("tools_unsupported", verdict.refusal(&header)));
+        let has_template = header.as_ref().map_or(options.chat_template.is_some(), |header| {
+            header.chat_template().is_some() || header.tool_use_template().is_some()
+        });
+        return Err(CreateFailure::new("tools_unsupported", verdict.refusal(has_template)));
     }
+    if let Some(engine) = &options.engine {
+        return Ok((remote_source(options, engine, &sources)?, verdict));
+    }
+    let (Some(header), Some(path)) = (header, options.model.as_deref()) else { return Err(null_path()) };
     if header.tensor_data_end() > header.file_size() {
         let message = format!(
             "{path}: the file is cut short: its tensors need {} bytes, it has {}; download it again",
@@ -486,7 +406,39 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::ModelInvalid => CreateFailure::new("load_model", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok((model, verdict))
+    Ok((Source::Native(model), verdict))
+}
+
+fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
+    ModelHeader::read_file(std::path::Path::new(path)).map_err(|error| match error.code() {
+        Code::ModelNotFound => CreateFailure::new("model_not_found", error),
+        _ => CreateFailure::new("load_model", error),
+    })
+}
+
+/// The templates of a chat. What `engine` says of BOS and EOS goes before what the file says.
+fn sources(options: &CreateOptions, header: Option<&ModelHeader>) -> Sources {
+    let mut sources = match header {
+        Some(header) => Verdict::sources(header, options.chat_template.as_deref()),
+        None => Sources { default: options.chat_template.clone(), ..Sources::default() },
+    };
+    if let Some(engine) = &options.engine {
+        engine.bos_token.iter().for_each(|token| sources.bos_token.clone_from(token));
+        engine.eos_token.iter().for_each(|token| sources.eos_token.clone_from(token));
+    }
+    sources
+}
+
+#[cfg(feature = "remote")]
+fn remote_source(options: &CreateOptions, engine: &RemoteOptions, sources: &Sources) -> Result<Source, CreateFailure> {
+    let servers = Servers::open(options, engine, sources).map_err(|error| CreateFailure::new("invalid_options", error))?;
+    Ok(Source::Remote(Box::new(servers)))
+}
+
+#[cfg(not(feature = "remote"))]
+fn remote_source(_: &CreateOptions, _: &RemoteOptions, _: &Sources) -> Result<Source, CreateFailure> {
+    let error = Error::invalid("engine", "this library was built without the feature `remote`");
+    Err(CreateFailure::new("invalid_options", error))
 }
 
 fn finish_reason(outcome: Outcome, response: &ChatResponse) -> FinishReason {

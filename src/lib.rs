@@ -12,6 +12,8 @@ pub mod constraint;
 pub mod gguf;
 mod jinja;
 pub mod output;
+#[cfg(feature = "remote")]
+pub mod remote;
 pub mod template;
 pub mod template_request;
 pub mod validate;
@@ -25,5 +27,5 @@ pub mod engine;
 pub mod ffi;
 #[cfg(feature = "engine")]
 pub mod llama;
-#[cfg(feature = "engine")]
+#[cfg(any(feature = "engine", feature = "remote"))]
 mod panic;

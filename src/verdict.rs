@@ -243,10 +243,11 @@ impl Verdict {
     }
 
     /// The refusal of the gate, with what was tried, what was seen, and what to do next.
-    pub fn refusal(&self, header: &ModelHeader) -> Error {
+    /// `has_template` is whether the model file brings one.
+    pub fn refusal(&self, has_template: bool) -> Error {
         let variant = self.templates.variant(true);
         let caps = &self.templates.caps().caps;
-        let lacking = match (header.chat_template().is_some() || header.tool_use_template().is_some(), caps.supports_tools) {
+        let lacking = match (has_template, caps.supports_tools) {
             (false, _) => {
                 "the model file has no chat template, and ChatML, which stands in for it, carries no tools".to_owned()
             }

@@ -3,6 +3,7 @@
 //! Shapes and ranges are settled here; what depends on a model (its template, its tool-call format) is settled in `chat`.
 
 mod continued;
+mod engine;
 mod fields;
 mod id;
 mod limits;
@@ -15,6 +16,7 @@ pub mod response;
 mod sampling;
 mod tool;
 
+pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::engine::RemoteOptions;
 use super::fields::Fields;
 use super::limits::TemplateLimits;
 use super::polyfills::Polyfills;
@@ -91,6 +92,8 @@ impl CacheType {
 pub struct CreateOptions {
     /// Path of the GGUF file; None was NULL.
     pub model: Option<String>,
+    /// The servers that generate; None is llama.cpp in this process.
+    pub engine: Option<RemoteOptions>,
     /// Tokens of context; None is the smaller of the model's and 8192.
     pub n_ctx: Option<u32>,
     /// Chats that are decoded together.
@@ -128,6 +131,7 @@ impl CreateOptions {
     pub fn for_model(path: Option<&str>) -> CreateOptions {
         CreateOptions {
             model: path.map(str::to_owned),
+            engine: None,
             n_ctx: None,
             n_parallel: 4,
             n_batch: 512,
@@ -150,7 +154,8 @@ impl CreateOptions {
     pub fn read(options: &Value) -> Result<CreateOptions> {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
-        let unsupported = ["lora", "draft_model", "components", "engine", "state_file"];
+        let engine = RemoteOptions::read(fields, options)?;
+        let unsupported = ["lora", "draft_model", "components", "state_file"];
         fields.refuse_unsupported(&unsupported)?;
         fields.one_of("context_overflow", &[("error", ())])?;
         let cache_types = [
@@ -187,6 +192,7 @@ impl CreateOptions {
             template_limits: TemplateLimits::read(fields)?,
             log: fields.one_of("log", &levels)?.unwrap_or(base.log),
             model: base.model,
+            engine,
         };
         match fields.ignored().first() {
             Some(key) => Err(fields.invalid(key, "unknown option")),

@@ -20,4 +20,6 @@ pub use budget::{Budget, Reasoning};
 pub use job::{Finish, Job, Outcome, Update};
 pub use logprobs::{Logprob, SampledLogprobs};
 pub use special::{Special, SpecialTokens};
+#[cfg(feature = "remote")]
+pub(crate) use stop::StopMatcher;
 pub use thread::{Engine, Progress};

@@ -166,6 +166,20 @@ impl ModelHeader {
         self.findings.push(Finding { code, message });
     }
 
+    /// The texts of the control tokens of a file's vocabulary, which a header does not keep; of a split model, of its first
+    /// part. Empty where it does not say.
+    ///
+    /// # Errors
+    /// As [`ModelHeader::read_file`].
+    pub fn control_tokens(path: &Path) -> Result<Vec<String>> {
+        /// Vocabularies that were made larger hold some thousand tokens that nothing uses.
+        const MOST: usize = 65_536;
+        let (file, size) = open(path)?;
+        let mut cursor = Cursor::new(file, size);
+        let read = Part::read(&mut cursor).and_then(|part| part.metadata.controls(&mut cursor, MOST));
+        read.map_err(|error| error.about(path.display()))
+    }
+
     /// Version of the format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version

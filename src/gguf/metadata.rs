@@ -24,6 +24,10 @@ const MAX_WALKED_BYTES: u64 = 64 * 1024 * 1024;
 /// One remembered offset for this many token texts.
 const CHECKPOINT_EVERY: u64 = 256;
 
+/// What kind of token each one is.
+const TYPES_KEY: &str = "tokenizer.ggml.token_type";
+/// llama.cpp's `LLAMA_TOKEN_TYPE_CONTROL`.
+const CONTROL: u32 = 3;
 const TOKENS_KEY: &str = "tokenizer.ggml.tokens";
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 
@@ -203,6 +207,8 @@ pub(crate) struct Metadata {
     /// `None` for what was passed over.
     entries: BTreeMap<String, Option<Value>>,
     tokens: Option<Tokens>,
+    /// Where the types of the tokens begin, and how many there are.
+    types: Option<(u64, u64)>,
 }
 
 impl Metadata {
@@ -214,7 +220,7 @@ impl Metadata {
                 format_args!("the file claims {count} metadata entries, more than the {MAX_ENTRIES} allowed,"),
             ));
         }
-        let mut table = Metadata { entries: BTreeMap::new(), tokens: None };
+        let mut table = Metadata { entries: BTreeMap::new(), tokens: None, types: None };
         let mut budget = Budget { kept: MAX_KEPT_BYTES, walked: MAX_WALKED_BYTES };
         for _ in 0..count {
             let at = cursor.offset();
@@ -264,6 +270,10 @@ impl Metadata {
                     self.tokens = Some(Tokens { count, checkpoints });
                 }
                 Ok(None)
+            }
+            _ if element == ValueType::I32 && key == TYPES_KEY => {
+                self.types = Some((cursor.offset(), count));
+                cursor.skip(total, key).map(|()| None)
             }
             _ if element.is_integer() && count <= MAX_KEPT_ARRAY => {
                 budget.keep(count * size_of::<Value>() as u64, at)?;
@@ -320,6 +330,31 @@ impl Metadata {
         }
         let length = cursor.length(MAX_OTHER_STRING_BYTES, "a token text")?;
         cursor.text(length, "a token text").map(Some)
+    }
+
+    /// Goes back and reads the texts of the control tokens, at most `most` of them.
+    pub(crate) fn controls<R: Read + Seek>(&self, cursor: &mut Cursor<R>, most: usize) -> Result<Vec<String>> {
+        let (Some(tokens), Some((types, count))) = (&self.tokens, self.types) else { return Ok(Vec::new()) };
+        cursor.go_to(types);
+        let mut controls = Vec::new();
+        for id in 0..count.min(tokens.count) {
+            if cursor.u32(TYPES_KEY)? == CONTROL && controls.len() < most {
+                controls.push(id);
+            }
+        }
+        let mut texts = Vec::with_capacity(controls.len());
+        cursor.go_to(tokens.checkpoints.first().copied().unwrap_or_default());
+        let mut at = 0;
+        for id in controls {
+            for _ in at..id {
+                let length = cursor.u64(TOKENS_KEY)?;
+                cursor.skip(length, TOKENS_KEY)?;
+            }
+            let length = cursor.length(MAX_OTHER_STRING_BYTES, "a token text")?;
+            texts.push(cursor.text(length, "a token text")?);
+            at = id + 1;
+        }
+        Ok(texts)
     }
 }
 

@@ -120,7 +120,7 @@ impl Chat {
     /// other while many tests run.
     pub fn open_with(options: &Value) -> Result<Chat, Refused> {
         let mut options = options.clone();
-        if let Some(options) = options.as_object_mut() {
+        if let Some(options) = options.as_object_mut().filter(|options| !options.contains_key("engine")) {
             options.entry("n_threads").or_insert(json!(1));
         }
         let options = CString::new(options.to_string()).unwrap();

@@ -17,7 +17,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("template_request", &["error", "api", "gguf", "template", "output", "validate", "verdict"]),
     ("engine", &["error", "panic", "api", "constraint"]),
     ("llama", &["error", "api", "gguf", "constraint", "engine"]),
-    ("chat", &["error", "api", "gguf", "template", "output", "constraint", "validate", "verdict", "engine", "llama"]),
+    ("remote", &["error", "panic", "api"]),
+    ("chat", &["error", "api", "gguf", "template", "output", "constraint", "validate", "verdict", "engine", "llama", "remote"]),
     ("ffi", &["error", "panic", "api", "verdict", "template_request", "chat", "llama"]),
 ];
 

@@ -19,5 +19,9 @@ mod model_info;
 mod prompts;
 mod real_model;
 mod reasoning;
+#[cfg(feature = "remote")]
+mod remote;
+#[cfg(feature = "remote")]
+mod remote_server;
 mod template;
 mod tools;

@@ -22,7 +22,8 @@ class Chat:
     `path` is a GGUF file. Its header must say that it carries tools and tool calls, unless `tool_policy` is `"any"`;
     that is decided before a weight is read. The `options` are the library's: `n_ctx`, `n_parallel`, `n_batch`, `n_threads`,
     `n_gpu_layers`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`, `chat_template`, `log` and
-    whatever else its version knows; another is an error.
+    whatever else its version knows; another is an error. With `engine` (replies from a server) and `chat_template` no
+    `path` is needed.
 
     `on_event` is called with each event, `create_start`, `load_progress:0.50`, ..., `destroy`, on another thread. What
     it raises ends the call that is under way and is raised by that call. In it only `cancel`, `version`, `abi_version`
@@ -37,12 +38,12 @@ class Chat:
 
     def __init__(
         self,
-        path: Union[str, bytes, os.PathLike[Any]],
+        path: Optional[Union[str, bytes, os.PathLike[Any]]] = None,
         *,
         on_event: Optional[Callable[[str], object]] = None,
         **options: Any,
     ) -> None:
-        self._path = os.fsdecode(path)
+        self._path = None if path is None else os.fsdecode(path)
         self._on_event = on_event
         this = weakref.ref(self)
         self._session = Session.open(
@@ -53,8 +54,8 @@ class Chat:
         finalizer.atexit = False
 
     @property
-    def path(self) -> str:
-        """The model's file, as it was given."""
+    def path(self) -> Optional[str]:
+        """The model's file, as it was given; None without one."""
         return self._path
 
     @property

@@ -1,0 +1,223 @@
+//! The `engine` option: where the tokens of a chat come from.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::fields::{Fields, expected};
+use crate::error::Result;
+
+/// Options of `llb_chat_create_with` that mean something where a server generates. Every other one is refused by name.
+const ALLOWED: &[&str] =
+    &["engine", "model", "n_ctx", "chat_template", "tool_policy", "polyfills", "template_limits", "context_overflow", "log"];
+
+/// Most servers of one chat.
+const MOST_SERVERS: usize = 64;
+
+/// How a server differs from OpenAI's completions endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerKind {
+    /// llama.cpp's server.
+    Llama,
+    /// vLLM.
+    Vllm,
+    /// OpenAI's own fields and nothing else.
+    OpenAi,
+}
+
+/// What a server is trusted to hold its replies to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Constraints {
+    /// Lark grammars, by llguidance.
+    Llguidance,
+    /// Nothing: replies are checked when they are there.
+    None,
+}
+
+/// Where a server is, from a `base_url` that was checked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BaseUrl {
+    /// Scheme, host and path before the version, without a slash at the end: `http://localhost:8000`.
+    pub root: String,
+    /// The version: `v1`.
+    pub version: String,
+    /// Host and port, as messages name the server.
+    pub host: String,
+}
+
+/// `engine` of type `openai_completions`.
+#[derive(Debug, Clone)]
+pub struct RemoteOptions {
+    /// At least one; all serve the same model.
+    pub servers: Vec<BaseUrl>,
+    /// The server's name of the model; None asks the server.
+    pub model: Option<String>,
+    /// The environment variable that holds the key.
+    pub api_key_env: Option<String>,
+    /// None asks the server.
+    pub kind: Option<ServerKind>,
+    /// What its replies are held to by it.
+    pub constraints: Constraints,
+    /// To resolve, connect and greet.
+    pub connect_timeout: Duration,
+    /// The longest silence, before the first token and between tokens.
+    pub read_timeout: Duration,
+    /// For a `chat_template` that comes without a model file.
+    pub bos_token: Option<String>,
+    /// For a `chat_template` that comes without a model file.
+    pub eos_token: Option<String>,
+}
+
+impl RemoteOptions {
+    /// The `engine` member of options; None is llama.cpp in this process. Refuses options that are about a model in this
+    /// process when there is none.
+    pub(crate) fn read(fields: &mut Fields, options: &Value) -> Result<Option<RemoteOptions>> {
+        let Some(value) = fields.get("engine") else { return Ok(None) };
+        let engine = &mut Fields::new("engine", value)?;
+        let remote = engine.one_of("type", &[("native", false), ("openai_completions", true)])?;
+        if !remote.ok_or_else(|| engine.invalid("type", "missing"))? {
+            return match engine.ignored().first() {
+                Some(path) => Err(crate::error::Error::invalid(path, "unknown with `type` \"native\"")),
+                None => Ok(None),
+            };
+        }
+        let given = options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        if let Some((key, _)) = given.into_iter().find(|(key, _)| !ALLOWED.contains(&key.as_str())) {
+            return Err(fields.invalid(key, "is about a model in this process; leave it out where `engine` is a server"));
+        }
+        let milliseconds = |ms: i64| Duration::from_millis(ms as u64);
+        let kinds = [("llama", ServerKind::Llama), ("vllm", ServerKind::Vllm), ("openai", ServerKind::OpenAi)];
+        let constraints = [("llguidance", Constraints::Llguidance), ("none", Constraints::None)];
+        let most = 3_600_000;
+        let read = RemoteOptions {
+            servers: read_servers(engine)?,
+            model: engine.string("model")?.map(str::to_owned),
+            api_key_env: engine.string("api_key_env")?.map(str::to_owned),
+            kind: engine.one_of("server", &kinds)?,
+            constraints: engine.one_of("constraints", &constraints)?.unwrap_or(Constraints::None),
+            connect_timeout: engine.integer("connect_timeout_ms", 1..=most)?.map_or(Duration::from_secs(10), milliseconds),
+            read_timeout: engine.integer("read_timeout_ms", 1..=most)?.map_or(Duration::from_secs(300), milliseconds),
+            bos_token: engine.string("bos_token")?.map(str::to_owned),
+            eos_token: engine.string("eos_token")?.map(str::to_owned),
+        };
+        match engine.ignored().first() {
+            Some(path) => Err(crate::error::Error::invalid(path, "unknown option")),
+            None => Ok(Some(read)),
+        }
+    }
+}
+
+/// `base_url`: one or several.
+fn read_servers(engine: &mut Fields) -> Result<Vec<BaseUrl>> {
+    let one = |engine: &Fields, key: &str, value: &Value| {
+        let text = value.as_str().ok_or_else(|| engine.invalid(key, expected("a string", value)))?;
+        base_url(text).map_err(|problem| engine.invalid(key, problem))
+    };
+    let servers = match engine.get("base_url") {
+        None => return Err(engine.invalid("base_url", "missing")),
+        Some(Value::Array(urls)) => {
+            let urls = urls.iter().enumerate();
+            urls.map(|(index, url)| one(engine, &format!("base_url[{index}]"), url)).collect::<Result<Vec<_>>>()?
+        }
+        Some(url) => vec![one(engine, "base_url", url)?],
+    };
+    if servers.is_empty() || servers.len() > MOST_SERVERS {
+        return Err(engine.invalid("base_url", format!("from 1 to {MOST_SERVERS} servers, got {}", servers.len())));
+    }
+    Ok(servers)
+}
+
+/// Reads a URL such as `http://localhost:8000/v1`. What it says is wrong never quotes the URL: it may hold a password.
+fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
+    const SHAPE: &str = "expected a URL such as http://localhost:8000/v1";
+    let (scheme, rest) = text.split_once("://").ok_or(SHAPE)?;
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme != "http" && scheme != "https" {
+        return Err("the scheme must be http or https");
+    }
+    let rest = rest.trim_end_matches('/');
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    if rest.contains('@') {
+        return Err("must not hold a user or password; give the key by `api_key_env`");
+    }
+    if rest.contains(['?', '#']) {
+        return Err("must not have a query or fragment");
+    }
+    if host.is_empty() || !rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte)) {
+        return Err(SHAPE);
+    }
+    // The colons of an IPv6 address are in brackets.
+    let (name, port) = match host.rfind(':').filter(|at| !host[*at..].contains(']')) {
+        Some(at) => (&host[..at], Some(&host[at + 1..])),
+        None => (host, None),
+    };
+    if name.is_empty() || port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0)) {
+        return Err(SHAPE);
+    }
+    let is_version = |part: &str| {
+        part.strip_prefix('v').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    let (before, version) = match path.rsplit_once('/') {
+        Some((before, last)) if is_version(last) => (before, last),
+        _ => (path, "v1"),
+    };
+    let host = host.to_ascii_lowercase();
+    Ok(BaseUrl { root: format!("{scheme}://{host}{before}"), version: version.to_owned(), host })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::CreateOptions;
+    use serde_json::json;
+
+    #[test]
+    fn base_urls_are_understood_with_and_without_a_version() {
+        let cases = [
+            ("http://localhost:8000/v1", "http://localhost:8000", "v1", "localhost:8000"),
+            ("http://localhost:8000", "http://localhost:8000", "v1", "localhost:8000"),
+            ("HTTPS://Example.org/openai/v2//", "https://example.org/openai", "v2", "example.org"),
+            ("http://[::1]:80/v1/", "http://[::1]:80", "v1", "[::1]:80"),
+            ("http://[::1]/vllm", "http://[::1]/vllm", "v1", "[::1]"),
+        ];
+        for (text, root, version, host) in cases {
+            let url = base_url(text).expect(text);
+            assert_eq!((&*url.root, &*url.version, &*url.host), (root, version, host), "{text}");
+        }
+    }
+
+    #[track_caller]
+    fn refused(engine: Value, message: &str) {
+        let error = CreateOptions::read(&json!({"chat_template": "x", "engine": engine})).expect_err("refused");
+        assert_eq!(error.message(), message);
+    }
+
+    #[test]
+    fn wrong_engines_are_named() {
+        let with = |url: Value| json!({"type": "openai_completions", "base_url": url});
+        refused(json!({"base_url": "http://a"}), "engine.type: missing");
+        refused(json!({"type": "native", "model": "m"}), "engine.model: unknown with `type` \"native\"");
+        refused(json!({"type": "openai_completions"}), "engine.base_url: missing");
+        refused(with(json!([])), "engine.base_url: from 1 to 64 servers, got 0");
+        refused(with(json!(["http://a", 1])), "engine.base_url[1]: expected a string, got 1");
+        refused(with(json!("ftp://a")), "engine.base_url: the scheme must be http or https");
+        refused(with(json!("http://a/?k=1")), "engine.base_url: must not have a query or fragment");
+        for url in ["localhost:80", "http://", "http://:80", "http://a:0", "http://a:99999", "http://a b", "http://a\nb"] {
+            refused(with(json!(url)), "engine.base_url: expected a URL such as http://localhost:8000/v1");
+        }
+        let secret = "engine.base_url: must not hold a user or password; give the key by `api_key_env`";
+        refused(with(json!("http://user:secret@a/v1")), secret);
+        let unknown = json!({"type": "openai_completions", "base_url": "http://a", "api_key": "x"});
+        refused(unknown, "engine.api_key: unknown option");
+    }
+
+    #[test]
+    fn options_of_a_model_in_this_process_are_refused() {
+        for (key, value) in [("n_threads", json!(2)), ("use_mlock", json!(true)), ("lora", json!([])), ("n_parallel", json!(4))]
+        {
+            let engine = json!({"type": "openai_completions", "base_url": "http://a"});
+            let error = CreateOptions::read(&json!({"engine": engine, "chat_template": "x", key: value})).expect_err(key);
+            assert!(error.message().starts_with(&format!("{key}: is about a model in this process")), "{}", error.message());
+        }
+    }
+}

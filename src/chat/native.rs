@@ -1,0 +1,118 @@
+//! Replies of llama.cpp in this process: prompt to tokens, schemas to a constraint, a job for the engine.
+
+use std::sync::mpsc::channel;
+
+use serde_json::Value;
+
+use super::budget;
+use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword};
+use crate::constraint::{self, Constraint, Response};
+use crate::engine::{Job, Token};
+use crate::error::{Code, Error, Result};
+use crate::llama::LoadedModel;
+
+/// What the tokens of a reply must obey.
+struct Held {
+    grammar: Option<String>,
+    constraint: Option<Constraint>,
+    diagnostics: Vec<Value>,
+}
+
+/// Gives the engine a job.
+pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
+    let request = order.request;
+    let prompt = tokenise(model, order)?;
+    let prompt_tokens = prompt.len();
+    let Held { constraint, diagnostics, .. } = hold(model, order)?;
+    let vocab = model.engine.vocab();
+    let reasoning = match order.verdict.format().and_then(|format| format.reasoning_tags()) {
+        Some((open, close)) => {
+            let tags = (&*open, &*close);
+            Some(budget::reasoning(tags, order.reasoning_open, request.reasoning_budget, vocab.as_ref())?)
+        }
+        None => None,
+    };
+    let held = constraint.is_some();
+    let special = vocab.special_tokens();
+    let texts = order.verdict.format().map(|format| format.texts()).unwrap_or_default();
+    let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token);
+    let (updates, received) = channel();
+    model.engine.submit(Job {
+        prompt,
+        max_tokens: request.max_tokens,
+        sampling: request.sampling.clone(),
+        stop: request.stop.clone(),
+        constraint,
+        reasoning,
+        logprobs: request.logprobs,
+        visible: marks.collect(),
+        reuse_prefix: request.cache_prompt,
+        cancel: order.cancel.clone(),
+        deadline: order.deadline,
+        updates,
+    })?;
+    Ok(Started {
+        updates: Updates::Native { received, vocab: vocab.clone(), prompt_tokens },
+        held,
+        judged: held && !request.tool_choice.forces_call(),
+        diagnostics,
+    })
+}
+
+/// What a request would be.
+pub(super) fn foresee(model: &LoadedModel, order: &Order) -> Result<Foreseen> {
+    let tokens = tokenise(model, order)?;
+    let Held { grammar, diagnostics, .. } = hold(model, order)?;
+    let special = model.engine.vocab().special_tokens();
+    let controls = tokens.iter().filter_map(|token| special.control(*token)).map(str::to_owned);
+    Ok(Foreseen {
+        prompt_tokens: Some(tokens.len()),
+        special_tokens: Some(controls.collect()),
+        tokens_left: Some(model.n_ctx.saturating_sub(tokens.len())),
+        grammar,
+        diagnostics,
+    })
+}
+
+/// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
+/// text. BOS is prepended where the vocabulary wants one and the prompt has none.
+fn tokenise(model: &LoadedModel, order: &Order) -> Result<Vec<Token>> {
+    let vocab = model.engine.vocab();
+    let mut tokens = vocab.special_tokens().tokenize(vocab.as_ref(), &order.prompt.text, &order.plain())?;
+    if let Some(bos) = vocab.required_bos()
+        && tokens.first() != Some(&bos)
+    {
+        tokens.insert(0, bos);
+    }
+    let n_ctx = model.n_ctx;
+    if tokens.is_empty() {
+        return Err(Error::invalid("messages", "the prompt they make has no tokens"));
+    }
+    if tokens.len() >= n_ctx {
+        let message =
+            format!("the prompt has {} tokens, the context {n_ctx}; shorten the messages or raise n_ctx", tokens.len());
+        return Err(Error::new(Code::ContextOverflow, message).with("prompt_tokens", tokens.len()).with("n_ctx", n_ctx));
+    }
+    Ok(tokens)
+}
+
+/// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left out, and said so.
+fn hold(model: &LoadedModel, order: &Order) -> Result<Held> {
+    let request = order.request;
+    let special = model.engine.vocab().special_tokens();
+    let wanted = order.wanted();
+    let compiled = constraint::compile(&model.grammars, order.verdict.format(), &wanted, &|text| special.controls_in(text));
+    let strict = |tool: &Value| tool["function"]["strict"] == true;
+    let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+    match compiled {
+        Ok(compiled) => Ok(Held {
+            grammar: compiled.lark,
+            constraint: compiled.constraint,
+            diagnostics: compiled.relaxed.iter().map(|relaxed| dropped_keyword(relaxed).to_json()).collect(),
+        }),
+        Err(error) if error.code() == Code::SchemaUnsupported && !forced && wanted.response == Response::Text => {
+            Ok(Held { grammar: None, constraint: None, diagnostics: vec![dropped_constraint(&error).to_json()] })
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,157 @@
+//! Where the text of a chat comes from: llama.cpp in this process, or servers.
+//!
+//! Both take an [`Order`] and give [`Updates`]; what the pieces mean is the same for both.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::logprobs;
+#[cfg(feature = "remote")]
+use super::remote::{Reply, Servers};
+use crate::api::logprobs::SampledToken;
+use crate::api::{ChatRequest, ResponseFormat};
+use crate::constraint::{Relaxed, Response, Wanted};
+use crate::engine::{Outcome, Update, Vocab};
+use crate::error::{Code, Error, Result};
+use crate::llama::LoadedModel;
+use crate::output::Diagnostic;
+use crate::template::Prompt;
+use crate::verdict::Verdict;
+
+/// What generates.
+pub(super) enum Source {
+    /// A model in this process.
+    Native(Arc<LoadedModel>),
+    /// Others.
+    #[cfg(feature = "remote")]
+    Remote(Box<Servers>),
+}
+
+/// A request with its prompt.
+pub(super) struct Order<'a> {
+    pub(super) request: &'a ChatRequest,
+    pub(super) prompt: &'a Prompt,
+    pub(super) verdict: &'a Verdict,
+    /// Whether the prompt ends inside reasoning.
+    pub(super) reasoning_open: bool,
+    pub(super) cancel: Arc<AtomicBool>,
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Order<'_> {
+    /// The bytes of the prompt that the request wrote, in which nothing is a special token.
+    pub(super) fn plain(&self) -> Vec<Range<usize>> {
+        if self.request.parse_special_in_messages { Vec::new() } else { plain(self.prompt) }
+    }
+
+    /// What the reply should be held to.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        let request = self.request;
+        Wanted {
+            tools: &request.tools,
+            choice: &request.tool_choice,
+            parallel: request.parallel_tool_calls,
+            response: match &request.response_format {
+                None => Response::Text,
+                Some(ResponseFormat::JsonObject) => Response::JsonObject,
+                Some(ResponseFormat::JsonSchema(schema)) => Response::JsonSchema(schema),
+            },
+            grammar: request.grammar.as_deref(),
+            reasoning_open: self.reasoning_open,
+            reasons: self.verdict.mentions_reasoning(),
+        }
+    }
+}
+
+/// The bytes of a prompt that messages, tools and documents wrote, in order.
+pub(super) fn plain(prompt: &Prompt) -> Vec<Range<usize>> {
+    // Variables are the application's own words to its template.
+    let sent = prompt.spans.iter().filter(|span| !span.path.starts_with("chat_template_kwargs"));
+    sent.map(|span| span.start..span.end).collect()
+}
+
+/// A reply that was ordered.
+pub(super) struct Started {
+    pub(super) updates: Updates,
+    /// Whether it obeys a grammar.
+    pub(super) held: bool,
+    /// Whether what looks like a call in another notation is one only if its arguments obey the schema.
+    pub(super) judged: bool,
+    pub(super) diagnostics: Vec<Value>,
+}
+
+/// What a request would be, without a reply. None is what cannot be known.
+pub(super) struct Foreseen {
+    pub(super) prompt_tokens: Option<usize>,
+    pub(super) special_tokens: Option<Vec<String>>,
+    pub(super) tokens_left: Option<usize>,
+    pub(super) grammar: Option<String>,
+    pub(super) diagnostics: Vec<Value>,
+}
+
+/// The pieces of a reply under way.
+pub(super) enum Updates {
+    /// Of the engine.
+    Native { received: Receiver<Update>, vocab: Arc<dyn Vocab>, prompt_tokens: usize },
+    /// Of a server.
+    #[cfg(feature = "remote")]
+    Remote(Box<Reply>),
+}
+
+/// What comes next of a reply.
+pub(super) enum Next {
+    /// Text, whole characters, stop strings left out.
+    Piece { text: String, logprobs: Vec<SampledToken> },
+    /// The end.
+    Done(Done),
+}
+
+/// How a reply ended.
+pub(super) struct Done {
+    pub(super) outcome: Outcome,
+    pub(super) prompt_tokens: usize,
+    /// Whether `outcome` has counted the tokens of reasoning.
+    pub(super) reasoning_counted: bool,
+    pub(super) diagnostics: Vec<Value>,
+}
+
+impl Updates {
+    /// Waits for the next one.
+    pub(super) fn next(&mut self) -> Result<Next> {
+        match self {
+            Updates::Native { received, vocab, prompt_tokens } => match received.recv() {
+                Ok(Update::Piece { text, logprobs }) => {
+                    Ok(Next::Piece { text, logprobs: logprobs::spelt(vocab.as_ref(), logprobs) })
+                }
+                Ok(Update::Done(outcome)) => Ok(Next::Done(Done {
+                    outcome,
+                    prompt_tokens: *prompt_tokens,
+                    reasoning_counted: true,
+                    diagnostics: Vec::new(),
+                })),
+                Ok(Update::Failed(error)) => Err(error),
+                Err(_) => Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
+            },
+            #[cfg(feature = "remote")]
+            Updates::Remote(reply) => reply.next(),
+        }
+    }
+}
+
+/// A keyword of a schema that the sampler does not enforce.
+pub(super) fn dropped_keyword(relaxed: &Relaxed) -> Diagnostic {
+    let Relaxed { tool, path, keyword, reason } = relaxed;
+    let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
+    Diagnostic { code: "constraint_relaxed", message: format!("{path}{tool}: {keyword} is not enforced: {reason}") }
+}
+
+/// For a grammar that could not be made, where nothing needs it.
+pub(super) fn dropped_constraint(error: &Error) -> Diagnostic {
+    let message = format!("the calls of this reply are not constrained: {}", error.message());
+    Diagnostic { code: "constraint_dropped", message }
+}

@@ -1,0 +1,195 @@
+//! One event of a completion's stream: JSON of a server, which may be anything -> what it says.
+
+use serde_json::Value;
+
+use crate::api::logprobs::{SampledToken, TokenLogprob};
+
+/// Why a server says a reply ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The model, or a stop string.
+    Stop,
+    /// Tokens or context are used up.
+    Length,
+    /// Something else, by the server's word.
+    Other(String),
+}
+
+/// A server's counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens generated; servers count the end-of-generation token too.
+    pub completion: usize,
+    /// Tokens of the prompt that it had in its cache; None where it does not say.
+    pub cached: Option<usize>,
+}
+
+/// A part of a reply.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Event {
+    /// Text as generated.
+    pub text: String,
+    /// Of its tokens, where asked for.
+    pub logprobs: Vec<SampledToken>,
+    /// With the last text, or after it.
+    pub ended: Option<Ended>,
+    /// At the end, where the server counts.
+    pub counts: Option<Counts>,
+    /// Milliseconds of prefill and decode, where the server measures (llama.cpp's does).
+    pub times: Option<(f64, f64)>,
+}
+
+/// What an event's data is.
+#[derive(Debug, PartialEq)]
+pub(super) enum Data {
+    Event(Event),
+    /// `[DONE]`.
+    Done,
+    /// An error of the server's.
+    Error(Value),
+}
+
+/// Reads the data of an event; the problem where it is none of a completion's.
+pub(super) fn read(data: &[u8], n_top: usize) -> Result<Data, String> {
+    if data.trim_ascii() == b"[DONE]" {
+        return Ok(Data::Done);
+    }
+    let json: Value = serde_json::from_slice(data).map_err(|error| format!("an event is not JSON: {error}"))?;
+    if !json.is_object() {
+        return Err("an event is not a JSON object".into());
+    }
+    if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
+        return Ok(Data::Error(error.clone()));
+    }
+    let mut event = Event { counts: counts(&json["usage"]), times: times(&json["timings"]), ..Event::default() };
+    let choice = match &json["choices"] {
+        Value::Array(choices) => choices.first(),
+        Value::Null => None,
+        _ => return Err("an event has `choices` that are no array".into()),
+    };
+    let Some(choice) = choice else { return Ok(Data::Event(event)) };
+    event.text = match &choice["text"] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        _ => return Err("an event has a `text` that is no string".into()),
+    };
+    event.ended = match &choice["finish_reason"] {
+        Value::Null => None,
+        Value::String(reason) if reason == "stop" => Some(Ended::Stop),
+        Value::String(reason) if reason == "length" => Some(Ended::Length),
+        Value::String(reason) => Some(Ended::Other(reason.chars().take(64).collect())),
+        _ => return Err("an event has a `finish_reason` that is no string".into()),
+    };
+    event.logprobs = logprobs(&choice["logprobs"], n_top);
+    Ok(Data::Event(event))
+}
+
+fn counts(usage: &Value) -> Option<Counts> {
+    // Small enough to be added up.
+    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize);
+    let prompt = number(&usage["prompt_tokens"])?;
+    let completion = number(&usage["completion_tokens"])?;
+    let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
+    Some(Counts { prompt, completion, cached: cached.map(|cached| cached.min(prompt)) })
+}
+
+fn times(timings: &Value) -> Option<(f64, f64)> {
+    let time = |name: &str| timings[name].as_f64().filter(|ms| ms.is_finite() && *ms >= 0.0);
+    Some((time("prompt_ms")?, time("predicted_ms")?))
+}
+
+/// Of both shapes that servers have: that of chat completions (llama.cpp's server) and that of completions.
+fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
+    if let Some(content) = json["content"].as_array() {
+        let token = |entry: &Value| {
+            let bytes =
+                entry["bytes"].as_array().map(|bytes| bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()));
+            let bytes = bytes.map_or_else(|| entry["token"].as_str().unwrap_or_default().into(), Iterator::collect);
+            TokenLogprob { bytes, logprob: least(&entry["logprob"]) }
+        };
+        let top = |entry: &Value| entry["top_logprobs"].as_array().into_iter().flatten().take(n_top).map(token).collect();
+        return content.iter().map(|entry| SampledToken { sampled: token(entry), top: top(entry) }).collect();
+    }
+    let spelt = |text: &str, logprob: &Value| TokenLogprob { bytes: text.into(), logprob: least(logprob) };
+    let texts = json["tokens"].as_array().into_iter().flatten().enumerate();
+    let entry = |(index, text): (usize, &Value)| {
+        let top = json["top_logprobs"][index].as_object().into_iter().flatten();
+        let mut top: Vec<TokenLogprob> = top.map(|(text, logprob)| spelt(text, logprob)).collect();
+        top.sort_by(|a, b| b.logprob.total_cmp(&a.logprob));
+        top.truncate(n_top);
+        SampledToken { sampled: spelt(text.as_str().unwrap_or_default(), &json["token_logprobs"][index]), top }
+    };
+    texts.map(entry).collect()
+}
+
+/// As our own are: never less than -9999.
+fn least(logprob: &Value) -> f64 {
+    logprob.as_f64().unwrap_or(f64::NAN).max(-9999.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(json: Value) -> Event {
+        match read(json.to_string().as_bytes(), 1) {
+            Ok(Data::Event(event)) => event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn events_of_both_servers() {
+        let text = event(json!({"choices": [{"text": "a", "index": 0, "logprobs": null, "finish_reason": null}]}));
+        assert_eq!(text, Event { text: "a".into(), ..Event::default() });
+        let usage = json!({"completion_tokens": 4, "prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 8}});
+        let llama = event(json!({
+            "choices": [{"text": "", "finish_reason": "length"}], "usage": usage,
+            "timings": {"prompt_ms": 1.5, "predicted_ms": 2.5},
+        }));
+        assert_eq!(llama.counts, Some(Counts { prompt: 9, completion: 4, cached: Some(8) }));
+        assert_eq!((llama.ended, llama.times), (Some(Ended::Length), Some((1.5, 2.5))));
+        let vllm =
+            event(json!({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": null}}));
+        assert_eq!(vllm.counts, Some(Counts { prompt: 1, completion: 2, cached: None }));
+        assert_eq!(
+            event(json!({"choices": [{"text": "", "finish_reason": "abort"}]})).ended,
+            Some(Ended::Other("abort".into()))
+        );
+    }
+
+    #[test]
+    fn log_probabilities_of_both_shapes() {
+        let token = |text: &str, logprob| TokenLogprob { bytes: text.into(), logprob };
+        let chat = json!({"content": [{"token": "a", "bytes": [97], "logprob": -1.0, "top_logprobs": [
+            {"token": "b", "bytes": [98], "logprob": -0.5}, {"token": "a", "bytes": [97], "logprob": -1.0}]}]});
+        let old =
+            json!({"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"a": -1.0, "b": -0.5}], "text_offset": [0]});
+        for logprobs in [chat, old] {
+            let event = event(json!({"choices": [{"text": "a", "logprobs": logprobs}]}));
+            assert_eq!(event.logprobs, [SampledToken { sampled: token("a", -1.0), top: vec![token("b", -0.5)] }]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_is_named() {
+        assert_eq!(read(b" [DONE]\n", 0), Ok(Data::Done));
+        assert_eq!(read(br#"{"error": {"message": "m"}}"#, 0), Ok(Data::Error(json!({"message": "m"}))));
+        for (data, problem) in [
+            ("x", "not JSON"),
+            ("[]", "not a JSON object"),
+            (r#"{"choices": {}}"#, "no array"),
+            (r#"{"choices": [{"text": 1}]}"#, "`text`"),
+            (r#"{"choices": [{"finish_reason": []}]}"#, "`finish_reason`"),
+        ] {
+            let error = read(data.as_bytes(), 0).expect_err(data);
+            assert!(error.contains(problem), "{error}");
+        }
+        let odd = json!({"choices": [{"logprobs": {"tokens": [1], "token_logprobs": "x"}}], "usage": [], "timings": {"prompt_ms": -1}});
+        let sampled = TokenLogprob { bytes: Vec::new(), logprob: -9999.0 };
+        assert_eq!(event(odd), Event { logprobs: vec![SampledToken { sampled, top: Vec::new() }], ..Event::default() });
+    }
+}

@@ -1,0 +1,113 @@
+//! Which of several servers gets a request.
+//!
+//! The one with the fewest requests of this process; of equals the one that had none for longest. A server that failed comes
+//! last for a while. The counts are kept for the whole process, since a chat runs one request at a time.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::api::BaseUrl;
+
+/// How long a server that failed comes last.
+pub(super) const REST: Duration = Duration::from_secs(10);
+
+/// Of so many, those that run nothing are forgotten.
+const MOST_KNOWN: usize = 1024;
+
+#[derive(Debug, Default, Clone)]
+struct Load {
+    running: usize,
+    /// The number of the last request.
+    last: u64,
+    resting_until: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Loads {
+    requests: u64,
+    /// Of servers that run something, failed, or were used at all: a few for each process.
+    servers: HashMap<BaseUrl, Load>,
+}
+
+static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
+
+fn loads() -> MutexGuard<'static, Option<Loads>> {
+    LOADS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request that counts for a server while this lives.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// The server.
+    pub(super) server: BaseUrl,
+}
+
+impl Lease {
+    /// The best of these servers; None if there are none.
+    pub(super) fn take<'a>(servers: impl Iterator<Item = &'a BaseUrl>) -> Option<Lease> {
+        let mut loads = loads();
+        let loads = loads.get_or_insert_default();
+        let now = Instant::now();
+        let rank = |server: &BaseUrl| {
+            let load = loads.servers.get(server).cloned().unwrap_or_default();
+            (load.resting_until.is_some_and(|until| until > now), load.running, load.last)
+        };
+        let server = servers.min_by_key(|server| rank(server))?.clone();
+        if loads.servers.len() >= MOST_KNOWN {
+            loads.servers.retain(|_, load| load.running > 0);
+        }
+        loads.requests += 1;
+        let load = loads.servers.entry(server.clone()).or_default();
+        load.running += 1;
+        load.last = loads.requests;
+        Some(Lease { server })
+    }
+}
+
+/// Puts a server last for a time; none makes it as good as any.
+pub(super) fn rest(server: &BaseUrl, time: Duration) {
+    if let Some(load) = loads().as_mut().and_then(|loads| loads.servers.get_mut(server)) {
+        load.resting_until = Instant::now().checked_add(time);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(load) = loads().as_mut().and_then(|loads| loads.servers.get_mut(&self.server)) {
+            load.running = load.running.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(name: &str) -> BaseUrl {
+        BaseUrl { root: format!("http://pool-test-{name}"), version: "v1".into(), host: name.into() }
+    }
+
+    #[test]
+    fn the_least_loaded_server_is_taken_in_turns() {
+        let servers = ["a", "b", "c"].map(server);
+        let take = || Lease::take(servers.iter()).expect("a server");
+        let (a, b, c) = (take(), take(), take());
+        assert_eq!([&a, &b, &c].map(|lease| &*lease.server.host), ["a", "b", "c"]);
+        drop(b);
+        let b = take();
+        assert_eq!(b.server.host, "b", "it runs nothing");
+        drop((a, b, c));
+        let hosts: Vec<String> = (0..4).map(|_| take().server.host.clone()).collect();
+        assert_eq!(hosts, ["a", "c", "b", "a"], "round robin among equals, the one used last at the end");
+        rest(&take().server, REST);
+        let hosts: Vec<String> = (0..3).map(|_| take().server.host.clone()).collect();
+        assert_eq!(hosts, ["b", "a", "b"], "c rests");
+        let only = Lease::take(servers[2..].iter()).expect("a resting server is better than none");
+        rest(&only.server, Duration::ZERO);
+        drop(only);
+        assert_eq!((take().server.host.clone(), take().server.host.clone()), ("a".into(), "b".into()));
+        assert_eq!(take().server.host, "c");
+        assert!(Lease::take(std::iter::empty()).is_none());
+    }
+}

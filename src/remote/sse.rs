@@ -1,0 +1,108 @@
+//! Server-sent events: bytes, cut anywhere -> the data of each event.
+//!
+//! As the WHATWG HTML standard, section 9.2.6, has it: lines end with LF, CRLF or CR, several `data` lines are joined by LF,
+//! comments and other fields are passed over. An event that the end of the stream cuts off is none.
+
+/// More than an event of any server has, log probabilities included.
+const MOST_BYTES: usize = 1 << 20;
+
+/// An event is longer than any that a server of language models sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+/// Reads one stream.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    line: Vec<u8>,
+    data: Option<Vec<u8>>,
+    /// The last byte was CR, so that an LF ends no further line.
+    after_cr: bool,
+    began: bool,
+}
+
+impl Parser {
+    /// Takes the next bytes; the data of events that they complete go to `events`.
+    pub(super) fn push(&mut self, bytes: &[u8], events: &mut Vec<Vec<u8>>) -> Result<(), TooLong> {
+        for &byte in bytes {
+            match byte {
+                b'\n' if self.after_cr => self.after_cr = false,
+                b'\n' | b'\r' => {
+                    self.after_cr = byte == b'\r';
+                    self.end_line(events);
+                }
+                _ => {
+                    self.after_cr = false;
+                    self.line.push(byte);
+                    if self.line.len() + self.data.as_ref().map_or(0, Vec::len) > MOST_BYTES {
+                        return Err(TooLong);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self, events: &mut Vec<Vec<u8>>) {
+        let line = std::mem::take(&mut self.line);
+        // A byte order mark may stand at the very beginning.
+        let line =
+            if std::mem::replace(&mut self.began, true) { &*line } else { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line) };
+        if line.is_empty() {
+            events.extend(self.data.take());
+            return;
+        }
+        let value = match line.strip_prefix(b"data") {
+            Some([]) => &[],
+            Some([b':', value @ ..]) => value.strip_prefix(b" ").unwrap_or(value),
+            _ => return,
+        };
+        match &mut self.data {
+            None => self.data = Some(value.to_vec()),
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(stream: &str, expected: &[&str]) {
+        for size in [1, 2, 3, 7, usize::MAX] {
+            let mut parser = Parser::default();
+            let mut events = Vec::new();
+            for bytes in stream.as_bytes().chunks(size.min(stream.len().max(1))) {
+                parser.push(bytes, &mut events).expect("short");
+            }
+            let events: Vec<_> = events.iter().map(|event| std::str::from_utf8(event).expect("UTF-8")).collect();
+            assert_eq!(events, expected, "{stream:?} in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn events_are_read_however_they_are_cut() {
+        check("data: a\n\ndata: gr\u{fc}n \u{1F600}\n\n", &["a", "gr\u{fc}n \u{1F600}"]);
+        check("data: a\r\n\r\ndata:b\r\rdata\n\n", &["a", "b", ""]);
+        check("data: one\ndata:  two\n\n", &["one\n two"]);
+        check("\u{FEFF}data: a\n\n", &["a"]);
+        check(": ping\n\nevent: x\nid: 3\ndata: a\nretry: 5\n\n\n\n", &["a"]);
+        check("database: x\n dat\n\n", &[]);
+        check("data: [DONE]\n\ndata: cut off", &["[DONE]"]);
+    }
+
+    #[test]
+    fn what_never_ends_is_refused() {
+        let chunk = [b'x'; 4096];
+        for line in ["", ":", "data: y\ndata: "] {
+            let mut parser = Parser::default();
+            let mut events = Vec::new();
+            parser.push(line.as_bytes(), &mut events).expect("short");
+            let pushed = (0..MOST_BYTES / chunk.len() + 1).take_while(|_| parser.push(&chunk, &mut events).is_ok()).count();
+            assert_eq!((pushed, events.len()), (MOST_BYTES / chunk.len() - usize::from(!line.is_empty()), 0), "{line:?}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ mod turns;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -57,6 +57,8 @@ impl CreateFailure {
 
 /// An open chat. Every method may be called from any thread.
 pub struct Chat {
+    /// Tells the engine which requests belong together.
+    id: u64,
     model: Arc<LoadedModel>,
     verdict: Arc<Verdict>,
     events: EventSink,
@@ -78,7 +80,9 @@ impl Chat {
             .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
             Ok((options, (model, verdict))) => {
+                static CREATED: AtomicU64 = AtomicU64::new(1);
                 let chat = Chat {
+                    id: CREATED.fetch_add(1, Ordering::Relaxed),
                     model,
                     verdict,
                     events,
@@ -335,6 +339,7 @@ impl Chat {
         let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token);
         let (updates, received) = channel();
         self.model.engine.submit(Job {
+            chat: self.id,
             prompt,
             max_tokens: request.max_tokens,
             sampling: request.sampling.clone(),

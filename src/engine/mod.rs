@@ -19,5 +19,6 @@ pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
 pub use budget::{Budget, Reasoning};
 pub use job::{Finish, Job, Outcome, Update};
 pub use logprobs::{Logprob, SampledLogprobs};
+pub use prefix_cache::Held;
 pub use special::{Special, SpecialTokens};
 pub use thread::{Engine, Progress};

@@ -72,6 +72,14 @@ impl Model {
         kind != sys::LLAMA_VOCAB_TYPE_NONE && unsafe { sys::llama_vocab_n_tokens(self.vocab()) } > 0
     }
 
+    /// Whether what was read is, at least in some layers, one state that can only be taken as a whole.
+    pub(crate) fn has_state(&self) -> bool {
+        // SAFETY: the model is alive.
+        let recurrent = unsafe { sys::llama_model_is_recurrent(self.raw.as_ptr()) };
+        // SAFETY: the model is alive.
+        recurrent || unsafe { sys::llama_model_is_hybrid(self.raw.as_ptr()) }
+    }
+
     /// Whether the model generates (an encoder alone does not).
     pub(crate) fn has_decoder(&self) -> bool {
         // SAFETY: the model is alive.

@@ -6,7 +6,9 @@
 
 mod budget;
 mod cut;
+mod explain;
 mod logprobs;
+mod overflow;
 mod stream;
 mod turns;
 
@@ -16,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
+use crate::api::{self, ChatRequest, ContextOverflow, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
 use crate::constraint::{self, Constraint, Relaxed, Response, Wanted};
 use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};
@@ -30,6 +32,8 @@ use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfil
 use crate::validate;
 use crate::verdict::Verdict;
 
+use explain::Last;
+use overflow::{Cuts, Fitted};
 use stream::Stream;
 use turns::Turns;
 
@@ -65,6 +69,9 @@ pub struct Chat {
     polyfills: Polyfills,
     limits: Limits,
     log: LogLevel,
+    overflow: ContextOverflow,
+    cuts: Cuts,
+    last: Last,
     turns: Turns,
     /// Destroyed from a callback; the call that runs says so when it ends.
     destroyed: AtomicBool,
@@ -89,6 +96,9 @@ impl Chat {
                     limits: Limits::with(&options.template_limits),
                     polyfills: options.polyfills,
                     log: options.log,
+                    overflow: options.context_overflow,
+                    cuts: Cuts::default(),
+                    last: Last::default(),
                     turns: Turns::default(),
                     destroyed: AtomicBool::new(false),
                 };
@@ -125,39 +135,6 @@ impl Chat {
         reply.map(|response| response.to_json())
     }
 
-    /// What a request would do, without generating a token.
-    pub fn explain(&self, request: &str) -> Result<Value> {
-        let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(&request)?;
-        let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
-        let reasoning_open = self.recogniser(&request, &prompt).is_reasoning();
-        let Held { grammar, diagnostics: dropped, .. } = self.hold(&request, reasoning_open)?;
-        diagnostics.extend(dropped);
-        let shared = self.verdict.to_json();
-        let special = self.model.engine.vocab().special_tokens();
-        let mut explanation = json!({
-            "type": "explanation",
-            "prompt": prompt.text,
-            "spans": prompt.spans_json(),
-            "prompt_tokens": tokens.len(),
-            "special_tokens": tokens.iter().filter_map(|token| special.control(*token)).collect::<Vec<_>>(),
-            "polyfills_applied": polyfills_applied,
-            "caps_used": shared["caps"],
-            "template_caps_used": shared["template_caps"],
-            "grammar": grammar,
-            "output_format": shared["output_format"],
-            "stop": request.stop,
-            "tokens_left": self.model.n_ctx.saturating_sub(tokens.len()),
-        });
-        if !diagnostics.is_empty() {
-            explanation["diagnostics"] = json!(diagnostics);
-        }
-        if !request.ignored_keys.is_empty() {
-            explanation["ignored_keys"] = json!(request.ignored_keys);
-        }
-        Ok(explanation)
-    }
-
     /// Ends the running request and those that wait; what was generated so far is their reply.
     pub fn cancel(&self) {
         self.turns.cancel_all();
@@ -183,8 +160,8 @@ impl Chat {
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(request)?;
-        let tokens = self.tokenise(&prompt, request.parse_special_in_messages)?;
+        let Fitted { rendered, tokens, truncated } = self.fit(request)?;
+        let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
         let prompt_tokens = tokens.len();
         let mut recogniser = self.recogniser(request, &prompt);
         let Held { constraint, diagnostics: dropped, .. } = self.hold(request, recogniser.is_reasoning())?;
@@ -201,14 +178,19 @@ impl Chat {
             None => None,
         };
         let held = constraint.is_some();
+        self.last.set(request, &prompt, &tokens, truncated.as_ref());
         let updates = self.submit(request, tokens, constraint, reasoning, cancel, deadline)?;
         let response = self.receive(updates, recogniser, request, prompt_tokens, held, pieces)?;
+        if response.reasoning.is_some() {
+            self.last.reasoned();
+        }
         diagnostics.extend(response.diagnostics);
-        Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
+        let truncated = truncated.map(|truncated| truncated.to_json());
+        Ok(ChatResponse { polyfills_applied, diagnostics, truncated, ..response })
     }
 
-    /// Messages to prompt, with the model's own template.
-    fn render(&self, request: &ChatRequest) -> Result<Rendered> {
+    /// Messages, those of the request or some of them, to prompt, with the model's own template.
+    fn render(&self, request: &ChatRequest, messages: &[Value]) -> Result<Rendered> {
         let now = match &request.now {
             Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
             None => LocalTime::now(),
@@ -221,7 +203,7 @@ impl Chat {
         let templates = &self.verdict.templates;
         let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
         let traits = &templates.traits().0;
-        let polyfilled = polyfill::apply(&request.messages, tools, traits, allowed)?;
+        let polyfilled = polyfill::apply(messages, tools, traits, allowed)?;
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),
             tools,
@@ -263,14 +245,8 @@ impl Chat {
         {
             tokens.insert(0, bos);
         }
-        let n_ctx = self.model.n_ctx;
         if tokens.is_empty() {
             return Err(Error::invalid("messages", "the prompt they make has no tokens"));
-        }
-        if tokens.len() >= n_ctx {
-            let message =
-                format!("the prompt has {} tokens, the context {n_ctx}; shorten the messages or raise n_ctx", tokens.len());
-            return Err(Error::new(Code::ContextOverflow, message).with("prompt_tokens", tokens.len()).with("n_ctx", n_ctx));
         }
         Ok(tokens)
     }
@@ -404,6 +380,7 @@ impl Chat {
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
             logprobs,
             polyfills_applied: Vec::new(),
+            truncated: None,
             diagnostics,
             ignored_keys: request.ignored_keys.clone(),
         };
@@ -509,6 +486,7 @@ fn cancelled_before_its_turn(ignored_keys: Vec<String>) -> ChatResponse {
         timings: Timings::default(),
         logprobs: None,
         polyfills_applied: Vec::new(),
+        truncated: None,
         diagnostics: Vec::new(),
         ignored_keys,
     }

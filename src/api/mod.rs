@@ -17,7 +17,7 @@ mod tool;
 
 pub use id::{call_ids, new_completion_id};
 pub use limits::TemplateLimits;
-pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
+pub use options::{CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
 pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};

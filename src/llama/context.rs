@@ -212,7 +212,7 @@ impl Backend for LlamaContext {
     }
 
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent)?))
+        Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent, self.model.suppressed())?))
     }
 
     fn logits(&self, row: usize) -> Result<&[f32]> {

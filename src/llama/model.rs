@@ -64,6 +64,19 @@ impl Model {
         unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
     }
 
+    /// Tokens that the file says are never to be sampled (`tokenizer.ggml.suppress_tokens`).
+    pub(crate) fn suppressed(&self) -> &[sys::llama_token] {
+        let mut count = 0;
+        // SAFETY: the model is alive; the count is written during the call.
+        let tokens = unsafe { sys::llama_vocab_get_suppress_tokens(self.vocab(), &raw mut count) };
+        let count = usize::try_from(count).unwrap_or(0);
+        if tokens.is_null() || count == 0 {
+            return &[];
+        }
+        // SAFETY: llama.cpp's array of that many, which lives as long as the model and is not changed.
+        unsafe { std::slice::from_raw_parts(tokens, count) }
+    }
+
     /// Whether there are tokens: without, llama.cpp asserts in most functions that take a vocabulary.
     pub(crate) fn has_vocabulary(&self) -> bool {
         // SAFETY: the model is alive.

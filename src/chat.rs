@@ -21,7 +21,9 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, ContextOverflow, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy};
+use crate::api::{
+    self, ChatRequest, ContextOverflow, CreateOptions, LogLevel, Polyfills, ResponseFormat, ToolChoice, ToolPolicy,
+};
 use crate::constraint::{self, Constraint, Relaxed, Response, Wanted};
 use crate::engine::{Finish, Job, Outcome, Reasoning, Token, Update};
 use crate::error::{Code, Error, Result};

@@ -163,12 +163,14 @@ impl Asked {
         let byte = old.iter().zip(new).take_while(|(a, b)| a == b).count();
         let (before, after) = (path_at(&self.spans, byte), path_at(&now.prompt.spans, byte));
         let next = now.path_from(byte);
+        // What came here first, behind what the template wrote around it.
+        let gone = self.spans.iter().find(|span| span.end > byte).filter(|span| !now.shows(&span.path));
+        if let Some(gone) = gone {
+            let sent = member(now.request, &gone.path);
+            let why = if sent { "is not rendered any more" } else { "is not in this request" };
+            return (format!("{} {why}", gone.path), Some(gone.path.to_string()));
+        }
         match (before, after) {
-            (Some(before), _) if !now.shows(before) => {
-                let sent = member(now.request, before);
-                let why = if sent { "is not rendered any more" } else { "is not in this request" };
-                (format!("{before} {why}"), Some(before.to_owned()))
-            }
             (_, Some(after)) => (format!("differs in {after}"), Some(after.to_owned())),
             // One text may be the beginning of the other.
             (Some(before), None) => (format!("differs in {before}"), Some(before.to_owned())),

@@ -51,8 +51,8 @@ pub trait Backend {
     /// Computes a batch. `abort` is asked now and then while it runs.
     fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded>;
 
-    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a part only; then the
-    /// sequence is as it was.
+    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a part only, or has lost
+    /// what the rest of the sequence looks back to; then nothing of it may be used.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
     /// Whether a part of a sequence can be copied: not where a model's memory is one state for all that was read.

@@ -5,8 +5,8 @@
 
 use super::backend::Token;
 
-/// A sequence that goes on where the prompt of its last request ended, give or take this many tokens, goes on with the same
-/// conversation: templates end a prompt with the opening of a turn, which may read otherwise once the turn is complete.
+/// A prompt of the same chat that leaves its last one so few tokens before the end goes on with it: templates end a prompt with the
+/// opening of a turn, which may read otherwise once the turn is complete.
 const OPENING: usize = 16;
 
 /// One sequence of the KV cache.
@@ -116,13 +116,14 @@ impl PrefixCache {
         if !self.copies {
             return (0, shared, unused);
         }
-        if shared > 0 && (shared == sequence.tokens.len() || shared + OPENING >= sequence.prompt && shared * 2 >= lasting) {
+        let same = sequence.chat == wish.chat && shared * 2 >= lasting;
+        if shared > 0 && (shared == sequence.tokens.len() || same && shared + OPENING >= sequence.prompt) {
             return (3, shared, unused);
         }
         if sequence.tokens.is_empty() {
             return (2, 0, unused);
         }
-        if sequence.chat == wish.chat && shared * 2 >= lasting {
+        if same {
             return (1, shared, unused);
         }
         (0, 0, unused)
@@ -276,7 +277,9 @@ mod tests {
         // The conversation goes on.
         check(&[&first, &second], &of(&[&second, &[1, 2]]), 9, 1, 200, None);
         // It goes on, though the opening of the last turn reads otherwise now.
-        check(&[&first, &second], &of(&[&second[..190], &[1; 50]]), 9, 1, 190, None);
+        check(&[&first, &second], &of(&[&second[..190], &[1; 50]]), 1, 1, 190, None);
+        // Of another chat it is a conversation of its own.
+        check(&[&first, &second], &of(&[&second[..190], &[1; 50]]), 9, 0, 100, Some((1, 190)));
         // A new one with the same system prompt leaves both alone where there is an empty sequence.
         check(&[&first, &[], &second], &third, 9, 1, 0, Some((2, 100)));
         // And takes the place of the oldest where there is none.
@@ -286,7 +289,7 @@ mod tests {
         check(&[&part(5000), &second], &of(&[&second[..150], &[1; 90]]), 1, 1, 150, None);
         check(&[&part(5000), &second], &of(&[&second[..150], &[1; 90]]), 9, 0, 0, Some((1, 150)));
         // The last token is always computed.
-        check(&[&first, &second], &second, 9, 1, 199, None);
+        check(&[&first, &second], &second, 1, 1, 199, None);
         // Nothing in common: the oldest.
         check(&[&first, &second], &[-1, -2], 9, 0, 0, None);
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::backend::{Backend, Vocab};
 use super::backend::Token;
+use super::backend::{Backend, Vocab};
 use super::job::{Job, Update};
 use super::prefix_cache::Held;
 use super::scheduler::Scheduler;
@@ -27,7 +27,11 @@ enum Loading {
 enum Message {
     Job(Box<Job>),
     /// Asks what is held for a prompt of a chat.
-    Held { chat: u64, prompt: Vec<Token>, answer: Sender<Held> },
+    Held {
+        chat: u64,
+        prompt: Vec<Token>,
+        answer: Sender<Held>,
+    },
 }
 
 /// A loaded model with its thread. Dropping it ends the thread and frees the model.

@@ -174,10 +174,14 @@ impl Backend for LlamaContext {
         }
         // SAFETY: the memory belongs to the context; a sequence or position that is not there is answered, not asserted.
         let removed = abort::guard(|| unsafe { abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1) });
-        removed.unwrap_or_else(|_| {
+        let Ok(removed) = removed else {
             self.broken = true;
-            true
-        })
+            return true;
+        };
+        // Layers that look back over a window give the cells outside of it away: what is left must have its window still.
+        // SAFETY: the memory belongs to the context, which is alive.
+        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) };
+        removed && (length == 0 || i64::from(first) <= (length as i64 - i64::from(self.model.window())).max(0))
     }
 
     fn can_copy(&self) -> bool {

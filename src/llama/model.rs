@@ -64,6 +64,12 @@ impl Model {
         unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
     }
 
+    /// How far back the layers look that do not look back to the beginning; 0 where all do.
+    pub(crate) fn window(&self) -> i32 {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_n_swa(self.raw.as_ptr()) }
+    }
+
     /// Tokens that the file says are never to be sampled (`tokenizer.ggml.suppress_tokens`).
     pub(crate) fn suppressed(&self) -> &[sys::llama_token] {
         let mut count = 0;

@@ -369,12 +369,12 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
         for _ in 0..30 {
             // A few beginnings, and at times a conversation that goes on.
             let mut tokens = part(random(&mut state) as Token % 3, 10 + random(&mut state) % 150);
-            if let Some(before) = asked.last().filter(|_| random(&mut state) % 3 == 0) {
+            if let Some(before) = asked.last().filter(|_| random(&mut state).is_multiple_of(3)) {
                 tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
             }
             tokens.extend(part(random(&mut state) as Token % 200, 1 + random(&mut state) % 20));
             let job = world.ask(random(&mut state) as u64 % 5, &tokens, 1 + random(&mut state) % 40);
-            if random(&mut state) % 4 == 0 {
+            if random(&mut state).is_multiple_of(4) {
                 let at = world.seen(|seen| seen.decodes) + random(&mut state) % 12;
                 world.seen(|seen| seen.cancels.push((at, Arc::clone(&job.cancel))));
             }

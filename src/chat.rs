@@ -6,8 +6,10 @@
 
 mod budget;
 mod cut;
+mod explain;
 mod logprobs;
 mod native;
+mod overflow;
 #[cfg(feature = "remote")]
 mod remote;
 mod source;
@@ -15,13 +17,15 @@ mod stream;
 mod turns;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, CreateOptions, LogLevel, Polyfills, RemoteOptions, ToolChoice, ToolPolicy};
+use crate::api::{
+    self, ChatRequest, ContextOverflow, CreateOptions, LogLevel, Polyfills, RemoteOptions, ToolChoice, ToolPolicy,
+};
 use crate::engine::{Finish, Outcome};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
@@ -31,6 +35,8 @@ use crate::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Variables
 use crate::validate;
 use crate::verdict::Verdict;
 
+use explain::Last;
+use overflow::{Cuts, Fitted};
 #[cfg(feature = "remote")]
 use remote::Servers;
 use source::{Done, Next, Order, Source, Started, Updates};
@@ -61,12 +67,17 @@ impl CreateFailure {
 
 /// An open chat. Every method may be called from any thread.
 pub struct Chat {
+    /// Tells the engine which requests belong together.
+    id: u64,
     source: Source,
     verdict: Arc<Verdict>,
     events: EventSink,
     polyfills: Polyfills,
     limits: Limits,
     log: LogLevel,
+    overflow: ContextOverflow,
+    cuts: Cuts,
+    last: Last,
     turns: Turns,
     /// Destroyed from a callback; the call that runs says so when it ends.
     destroyed: AtomicBool,
@@ -82,13 +93,18 @@ impl Chat {
             .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
             Ok((options, (source, verdict))) => {
+                static CREATED: AtomicU64 = AtomicU64::new(1);
                 let chat = Chat {
+                    id: CREATED.fetch_add(1, Ordering::Relaxed),
                     source,
                     verdict,
                     events,
                     limits: Limits::with(&options.template_limits),
                     polyfills: options.polyfills,
                     log: options.log,
+                    overflow: options.context_overflow,
+                    cuts: Cuts::default(),
+                    last: Last::default(),
                     turns: Turns::default(),
                     destroyed: AtomicBool::new(false),
                 };
@@ -125,48 +141,6 @@ impl Chat {
         reply.map(|response| response.to_json())
     }
 
-    /// What a request would do, without generating a token.
-    pub fn explain(&self, request: &str) -> Result<Value> {
-        let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
-        let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(&request)?;
-        let order = Order {
-            request: &request,
-            prompt: &prompt,
-            verdict: &self.verdict,
-            reasoning_open: self.recogniser(&request, &prompt).is_reasoning(),
-            cancel: Arc::default(),
-            deadline: None,
-        };
-        let foreseen = match &self.source {
-            Source::Native(model) => native::foresee(model, &order)?,
-            #[cfg(feature = "remote")]
-            Source::Remote(servers) => servers.foresee(&order)?,
-        };
-        diagnostics.extend(foreseen.diagnostics);
-        let shared = self.verdict.to_json();
-        let mut explanation = json!({
-            "type": "explanation",
-            "prompt": prompt.text,
-            "spans": prompt.spans_json(),
-            "prompt_tokens": foreseen.prompt_tokens,
-            "special_tokens": foreseen.special_tokens,
-            "polyfills_applied": polyfills_applied,
-            "caps_used": shared["caps"],
-            "template_caps_used": shared["template_caps"],
-            "grammar": foreseen.grammar,
-            "output_format": shared["output_format"],
-            "stop": request.stop,
-            "tokens_left": foreseen.tokens_left,
-        });
-        if !diagnostics.is_empty() {
-            explanation["diagnostics"] = json!(diagnostics);
-        }
-        if !request.ignored_keys.is_empty() {
-            explanation["ignored_keys"] = json!(request.ignored_keys);
-        }
-        Ok(explanation)
-    }
-
     /// Ends the running request and those that wait; what was generated so far is their reply.
     pub fn cancel(&self) {
         self.turns.cancel_all();
@@ -192,10 +166,13 @@ impl Chat {
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let Rendered { prompt, polyfills_applied, mut diagnostics } = self.render(request)?;
+        let Fitted { rendered, tokens, truncated } = self.fit(request)?;
+        let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
         let mut recogniser = self.recogniser(request, &prompt);
         let reasoning_open = recogniser.is_reasoning();
-        let order = Order { request, prompt: &prompt, verdict: &self.verdict, reasoning_open, cancel, deadline };
+        self.last.set(request, &prompt, &tokens, truncated.as_ref());
+        let verdict = &self.verdict;
+        let order = Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
         let Started { updates, held, judged, diagnostics: more } = match &self.source {
             Source::Native(model) => native::start(model, &order)?,
             #[cfg(feature = "remote")]
@@ -207,12 +184,16 @@ impl Chat {
             recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
         }
         let response = self.receive(updates, recogniser, request, held, pieces)?;
+        if response.reasoning.is_some() {
+            self.last.reasoned();
+        }
         diagnostics.extend(response.diagnostics);
-        Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
+        let truncated = truncated.map(|truncated| truncated.to_json());
+        Ok(ChatResponse { polyfills_applied, diagnostics, truncated, ..response })
     }
 
-    /// Messages to prompt, with the model's own template.
-    fn render(&self, request: &ChatRequest) -> Result<Rendered> {
+    /// Messages, those of the request or some of them, to prompt, with the model's own template.
+    fn render(&self, request: &ChatRequest, messages: &[Value]) -> Result<Rendered> {
         let now = match &request.now {
             Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
             None => LocalTime::now(),
@@ -225,7 +206,7 @@ impl Chat {
         let templates = &self.verdict.templates;
         let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
         let traits = &templates.traits().0;
-        let polyfilled = polyfill::apply(&request.messages, tools, traits, allowed)?;
+        let polyfilled = polyfill::apply(messages, tools, traits, allowed)?;
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),
             tools,
@@ -317,6 +298,7 @@ impl Chat {
             timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
             logprobs,
             polyfills_applied: Vec::new(),
+            truncated: None,
             diagnostics,
             ignored_keys: request.ignored_keys.clone(),
         };
@@ -460,6 +442,7 @@ fn cancelled_before_its_turn(ignored_keys: Vec<String>) -> ChatResponse {
         timings: Timings::default(),
         logprobs: None,
         polyfills_applied: Vec::new(),
+        truncated: None,
         diagnostics: Vec::new(),
         ignored_keys,
     }

@@ -8,8 +8,7 @@ use super::fields::{Fields, expected};
 use crate::error::Result;
 
 /// Options of `llb_chat_create_with` that mean something where a server generates. Every other one is refused by name.
-const ALLOWED: &[&str] =
-    &["engine", "model", "n_ctx", "chat_template", "tool_policy", "polyfills", "template_limits", "context_overflow", "log"];
+const ALLOWED: &[&str] = &["engine", "model", "n_ctx", "chat_template", "tool_policy", "polyfills", "template_limits", "log"];
 
 /// Most servers of one chat.
 const MOST_SERVERS: usize = 64;

@@ -19,7 +19,7 @@ mod tool;
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
-pub use options::{CacheType, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
+pub use options::{CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
 pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};

@@ -47,6 +47,28 @@ impl LogLevel {
     }
 }
 
+/// What happens to a conversation that does not fit into the context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContextOverflow {
+    /// The request is refused.
+    Error,
+    /// Turns leave the prompt, the oldest first.
+    TruncateOldest,
+    /// The same, but the first user's turn stays.
+    TruncateMiddle,
+}
+
+impl ContextOverflow {
+    /// As options and replies spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ContextOverflow::Error => "error",
+            ContextOverflow::TruncateOldest => "truncate_oldest",
+            ContextOverflow::TruncateMiddle => "truncate_middle",
+        }
+    }
+}
+
 /// `flash_attn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlashAttention {
@@ -122,6 +144,8 @@ pub struct CreateOptions {
     pub polyfills: Polyfills,
     /// What a render of the chat template may use.
     pub template_limits: TemplateLimits,
+    /// What happens to a conversation that does not fit.
+    pub context_overflow: ContextOverflow,
     /// Least severe message that goes to the event callback.
     pub log: LogLevel,
 }
@@ -146,6 +170,7 @@ impl CreateOptions {
             tool_policy: ToolPolicy::Native,
             polyfills: Polyfills::default(),
             template_limits: TemplateLimits::default(),
+            context_overflow: ContextOverflow::Error,
             log: LogLevel::Off,
         }
     }
@@ -157,7 +182,8 @@ impl CreateOptions {
         let engine = RemoteOptions::read(fields, options)?;
         let unsupported = ["lora", "draft_model", "components", "state_file"];
         fields.refuse_unsupported(&unsupported)?;
-        fields.one_of("context_overflow", &[("error", ())])?;
+        let overflows = [ContextOverflow::Error, ContextOverflow::TruncateOldest, ContextOverflow::TruncateMiddle];
+        let overflows = overflows.map(|overflow| (overflow.as_str(), overflow));
         let cache_types = [
             ("f32", CacheType::F32),
             ("f16", CacheType::F16),
@@ -190,6 +216,7 @@ impl CreateOptions {
             tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
             polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
             template_limits: TemplateLimits::read(fields)?,
+            context_overflow: fields.one_of("context_overflow", &overflows)?.unwrap_or(base.context_overflow),
             log: fields.one_of("log", &levels)?.unwrap_or(base.log),
             model: base.model,
             engine,

@@ -114,6 +114,8 @@ pub struct ChatResponse {
     pub polyfills_applied: Vec<&'static str>,
     /// `{code, message}` objects: what was relaxed, repaired or guessed.
     pub diagnostics: Vec<Value>,
+    /// What was left out of the prompt because it would not fit.
+    pub truncated: Option<Value>,
     /// Members of the request that nobody reads.
     pub ignored_keys: Vec<String>,
 }
@@ -146,6 +148,9 @@ impl ChatResponse {
             "polyfills_applied": self.polyfills_applied,
             "diagnostics": self.diagnostics,
         });
+        if let Some(truncated) = &self.truncated {
+            reply["truncated"] = truncated.clone();
+        }
         if !self.ignored_keys.is_empty() {
             reply["ignored_keys"] = json!(self.ignored_keys);
         }

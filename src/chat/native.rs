@@ -5,11 +5,13 @@ use std::sync::mpsc::channel;
 use serde_json::Value;
 
 use super::budget;
-use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword};
+use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain};
+use crate::api::ChatRequest;
 use crate::constraint::{self, Constraint, Response};
 use crate::engine::{Job, Token};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
+use crate::template::Prompt;
 
 /// What the tokens of a reply must obey.
 struct Held {
@@ -21,8 +23,7 @@ struct Held {
 /// Gives the engine a job.
 pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
     let request = order.request;
-    let prompt = tokenise(model, order)?;
-    let prompt_tokens = prompt.len();
+    let prompt_tokens = order.tokens.len();
     let Held { constraint, diagnostics, .. } = hold(model, order)?;
     let vocab = model.engine.vocab();
     let reasoning = match order.verdict.format().and_then(|format| format.reasoning_tags()) {
@@ -38,7 +39,8 @@ pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
     let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token);
     let (updates, received) = channel();
     model.engine.submit(Job {
-        prompt,
+        chat: order.chat,
+        prompt: order.tokens.clone(),
         max_tokens: request.max_tokens,
         sampling: request.sampling.clone(),
         stop: request.stop.clone(),
@@ -61,7 +63,7 @@ pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
 
 /// What a request would be.
 pub(super) fn foresee(model: &LoadedModel, order: &Order) -> Result<Foreseen> {
-    let tokens = tokenise(model, order)?;
+    let tokens = &order.tokens;
     let Held { grammar, diagnostics, .. } = hold(model, order)?;
     let special = model.engine.vocab().special_tokens();
     let controls = tokens.iter().filter_map(|token| special.control(*token)).map(str::to_owned);
@@ -76,22 +78,16 @@ pub(super) fn foresee(model: &LoadedModel, order: &Order) -> Result<Foreseen> {
 
 /// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
 /// text. BOS is prepended where the vocabulary wants one and the prompt has none.
-fn tokenise(model: &LoadedModel, order: &Order) -> Result<Vec<Token>> {
+pub(super) fn tokenise(model: &LoadedModel, request: &ChatRequest, prompt: &Prompt) -> Result<Vec<Token>> {
     let vocab = model.engine.vocab();
-    let mut tokens = vocab.special_tokens().tokenize(vocab.as_ref(), &order.prompt.text, &order.plain())?;
+    let mut tokens = vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, &plain(request, prompt))?;
     if let Some(bos) = vocab.required_bos()
         && tokens.first() != Some(&bos)
     {
         tokens.insert(0, bos);
     }
-    let n_ctx = model.n_ctx;
     if tokens.is_empty() {
         return Err(Error::invalid("messages", "the prompt they make has no tokens"));
-    }
-    if tokens.len() >= n_ctx {
-        let message =
-            format!("the prompt has {} tokens, the context {n_ctx}; shorten the messages or raise n_ctx", tokens.len());
-        return Err(Error::new(Code::ContextOverflow, message).with("prompt_tokens", tokens.len()).with("n_ctx", n_ctx));
     }
     Ok(tokens)
 }

@@ -16,7 +16,7 @@ use super::remote::{Reply, Servers};
 use crate::api::logprobs::SampledToken;
 use crate::api::{ChatRequest, ResponseFormat};
 use crate::constraint::{Relaxed, Response, Wanted};
-use crate::engine::{Outcome, Update, Vocab};
+use crate::engine::{Outcome, Token, Update, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Diagnostic;
@@ -34,8 +34,12 @@ pub(super) enum Source {
 
 /// A request with its prompt.
 pub(super) struct Order<'a> {
+    /// The chat's number.
+    pub(super) chat: u64,
     pub(super) request: &'a ChatRequest,
     pub(super) prompt: &'a Prompt,
+    /// The prompt's tokens; none where a server makes them.
+    pub(super) tokens: Vec<Token>,
     pub(super) verdict: &'a Verdict,
     /// Whether the prompt ends inside reasoning.
     pub(super) reasoning_open: bool,
@@ -46,7 +50,7 @@ pub(super) struct Order<'a> {
 impl Order<'_> {
     /// The bytes of the prompt that the request wrote, in which nothing is a special token.
     pub(super) fn plain(&self) -> Vec<Range<usize>> {
-        if self.request.parse_special_in_messages { Vec::new() } else { plain(self.prompt) }
+        plain(self.request, self.prompt)
     }
 
     /// What the reply should be held to.
@@ -68,8 +72,12 @@ impl Order<'_> {
     }
 }
 
-/// The bytes of a prompt that messages, tools and documents wrote, in order.
-pub(super) fn plain(prompt: &Prompt) -> Vec<Range<usize>> {
+/// The bytes of a prompt that messages, tools and documents wrote, in order; none where the request wants special tokens
+/// found in them.
+pub(super) fn plain(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
+    if request.parse_special_in_messages {
+        return Vec::new();
+    }
     // Variables are the application's own words to its template.
     let sent = prompt.spans.iter().filter(|span| !span.path.starts_with("chat_template_kwargs"));
     sent.map(|span| span.start..span.end).collect()

@@ -248,6 +248,7 @@ mod tests {
         let ending = b"</t>".iter().map(|byte| Token::from(*byte)).collect();
         let budget = budget.map(|tokens| Budget { tokens, ending });
         let job = Job {
+            chat: 0,
             prompt: vec![0],
             max_tokens: 100,
             sampling,

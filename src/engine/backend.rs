@@ -1,5 +1,7 @@
 //! What the scheduler needs of something that computes logits.
 
+use std::ops::Range;
+
 use super::special::SpecialTokens;
 use crate::api::Sampling;
 use crate::error::Result;
@@ -49,9 +51,16 @@ pub trait Backend {
     /// Computes a batch. `abort` is asked now and then while it runs.
     fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded>;
 
-    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a part only; then the
-    /// sequence is as it was.
+    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a part only, or has lost
+    /// what the rest of the sequence looks back to; then nothing of it may be used.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
+
+    /// Whether a part of a sequence can be copied: not where a model's memory is one state for all that was read.
+    fn can_copy(&self) -> bool;
+
+    /// Gives `to`, which holds the same positions below `range`, those of `from` in `range`, in the same cells. False where
+    /// that cannot be done after all; then `to` is empty.
+    fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
 
     /// A sampler whose penalties have seen `recent`.
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>>;

@@ -14,6 +14,8 @@ use crate::error::Error;
 
 /// One request for the engine.
 pub struct Job {
+    /// Whose it is: a number for each chat of the process.
+    pub chat: u64,
     /// The prompt; at least one token, fewer than `n_ctx`.
     pub prompt: Vec<Token>,
     /// Most tokens to generate.

@@ -19,6 +19,7 @@ pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
 pub use budget::{Budget, Reasoning};
 pub use job::{Finish, Job, Outcome, Update};
 pub use logprobs::{Logprob, SampledLogprobs};
+pub use prefix_cache::Held;
 pub use special::{Special, SpecialTokens};
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;

@@ -10,13 +10,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::active::Active;
-use super::backend::{Backend, Decoded, Entry, Vocab};
+use super::backend::{Backend, Decoded, Entry, Token, Vocab};
 use super::job::{Finish, Job, Outcome, Update, is_over};
-use super::prefix_cache::PrefixCache;
+use super::prefix_cache::{Held, PrefixCache, Wish, common_prefix};
 use crate::error::Error;
 
 /// How many tokens penalties look back, as llama.cpp's default.
 pub(crate) const PENALTY_WINDOW: usize = 64;
+
+/// A job waits for another one that computes the beginning of its prompt when that saves it so many tokens.
+const WORTH_WAITING: usize = 64;
 
 /// Owns the backend and all jobs.
 pub(crate) struct Scheduler {
@@ -38,12 +41,17 @@ struct Share {
 
 impl Scheduler {
     pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>) -> Self {
-        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx());
+        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.can_copy());
         Scheduler { backend, vocab, cache, waiting: VecDeque::new(), active: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, job: Job) {
         self.waiting.push_back(job);
+    }
+
+    /// What a request of this chat would find in the KV cache.
+    pub(crate) fn held(&self, chat: u64, prompt: &[Token]) -> Held {
+        self.cache.held(chat, prompt)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -97,13 +105,23 @@ impl Scheduler {
 
     fn admit(&mut self) {
         while let Some(job) = self.waiting.front() {
+            if self.is_being_computed(job) {
+                return;
+            }
             let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
-            // Also for a prompt that is computed anew: a second copy of it would slow down every later decode.
-            let Some((sequence, shared)) = self.cache.claim(&job.prompt, reserve) else { return };
+            let wish = Wish { prompt: &job.prompt, reserve, chat: job.chat, reuse: job.reuse_prefix };
+            let Some(claim) = self.cache.claim(wish) else { return };
+            let sequence = claim.sequence;
+            self.forget_from(sequence, claim.kept);
+            if let Some((from, length)) = claim.copy
+                && !self.copy(from, sequence, length)
+            {
+                // The cells it was admitted for are not enough now.
+                self.cache.release(sequence);
+                self.cache.stop_copying();
+                continue;
+            }
             let Some(job) = self.waiting.pop_front() else { return };
-            // The last token is always decoded: its logits are not kept.
-            let shared = if job.reuse_prefix { shared.min(job.prompt.len() - 1) } else { 0 };
-            self.forget_from(sequence, shared);
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);
             }
@@ -120,6 +138,32 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// Whether a running job is about to compute what this one begins with. It was admitted before, and prefill goes by order of
+    /// admission: nothing is lost by waiting until it is past the common part, which is copied then.
+    fn is_being_computed(&self, job: &Job) -> bool {
+        if !job.reuse_prefix || !self.cache.copies() {
+            return false;
+        }
+        let reusable = &job.prompt[..job.prompt.len().saturating_sub(1)];
+        let mut prefills = self.active.iter().filter(|active| active.next.is_none());
+        prefills.any(|active| {
+            let common = common_prefix(&active.job.prompt, reusable);
+            let without = self.cache.longest_beside(active.sequence, &job.prompt);
+            self.cache.len(active.sequence) < common && common >= without + WORTH_WAITING
+        })
+    }
+
+    /// Copies what `from` holds up to `length` behind what `to` holds.
+    fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
+        let copied = self.backend.copy(from, to, self.cache.len(to)..length);
+        if copied {
+            self.cache.copy(from, to, length);
+        } else {
+            self.cache.truncate(to, 0);
+        }
+        copied
     }
 
     /// Forgets a sequence from `length` on, or the whole of it where the model cannot forget a part.
@@ -238,3 +282,6 @@ impl Scheduler {
         active.finish(finish);
     }
 }
+
+#[cfg(test)]
+mod tests;

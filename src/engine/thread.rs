@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use super::backend::Token;
 use super::backend::{Backend, Vocab};
 use super::job::{Job, Update};
+use super::prefix_cache::Held;
 use super::scheduler::Scheduler;
 use crate::error::{Code, Error, Result};
 
@@ -21,9 +23,20 @@ enum Loading {
     Finished(Result<Arc<dyn Vocab>>),
 }
 
+/// What callers send to the engine thread.
+enum Message {
+    Job(Box<Job>),
+    /// Asks what is held for a prompt of a chat.
+    Held {
+        chat: u64,
+        prompt: Vec<Token>,
+        answer: Sender<Held>,
+    },
+}
+
 /// A loaded model with its thread. Dropping it ends the thread and frees the model.
 pub struct Engine {
-    jobs: Option<Sender<Job>>,
+    inbox: Option<Sender<Message>>,
     vocab: Arc<dyn Vocab>,
     thread: Option<JoinHandle<()>>,
     broken: Arc<AtomicBool>,
@@ -35,7 +48,7 @@ impl Engine {
     where
         L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded> + Send + 'static,
     {
-        let (jobs, inbox) = channel();
+        let (sender, inbox) = channel();
         let (report, loading) = channel();
         let broken = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new()
@@ -49,7 +62,7 @@ impl Engine {
             match loading.recv() {
                 Ok(Loading::Progress(done)) => on_progress(done),
                 Ok(Loading::Finished(Ok(vocab))) => {
-                    return Ok(Engine { jobs: Some(jobs), vocab, thread: Some(thread), broken });
+                    return Ok(Engine { inbox: Some(sender), vocab, thread: Some(thread), broken });
                 }
                 Ok(Loading::Finished(Err(error))) => {
                     let _ = thread.join();
@@ -65,7 +78,18 @@ impl Engine {
 
     /// Hands a job to the engine; its updates come through the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        self.send(Message::Job(Box::new(job)))
+    }
+
+    /// What the KV cache holds for a prompt (one token or more) of a chat. Answered between two decodes: waits for one at most.
+    pub fn held(&self, chat: u64, prompt: Vec<Token>) -> Result<Held> {
+        let (answer, answered) = channel();
+        self.send(Message::Held { chat, prompt, answer })?;
+        answered.recv().map_err(|_| stopped())
+    }
+
+    fn send(&self, message: Message) -> Result<()> {
+        let sent = self.inbox.as_ref().is_some_and(|inbox| inbox.send(message).is_ok());
         if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(stopped()) }
     }
 
@@ -82,14 +106,14 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        drop(self.jobs.take());
+        drop(self.inbox.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Job>, broken: &AtomicBool)
+fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Message>, broken: &AtomicBool)
 where
     L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded>,
 {
@@ -114,8 +138,10 @@ where
     let again = || Error::new(fault.code(), fault.message());
     scheduler.fail_all(again);
     // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
-    for job in inbox.iter() {
-        let _ = job.updates.send(Update::Failed(again()));
+    for message in inbox.iter() {
+        if let Message::Job(job) = message {
+            let _ = job.updates.send(Update::Failed(again()));
+        }
     }
 }
 
@@ -126,20 +152,28 @@ enum Served {
     UntilAFault,
 }
 
-fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Job>) -> Served {
+fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Message>) -> Served {
     while !scheduler.is_broken() {
         if scheduler.is_idle() {
             match inbox.recv() {
-                Ok(job) => scheduler.add(job),
+                Ok(message) => take(scheduler, message),
                 Err(_) => return Served::ToTheEnd,
             }
         }
-        for job in inbox.try_iter() {
-            scheduler.add(job);
+        for message in inbox.try_iter() {
+            take(scheduler, message);
         }
         scheduler.step();
     }
     Served::UntilAFault
+}
+
+fn take(scheduler: &mut Scheduler, message: Message) {
+    match message {
+        Message::Job(job) => scheduler.add(*job),
+        // Nobody may be waiting any more.
+        Message::Held { chat, prompt, answer } => drop(answer.send(scheduler.held(chat, &prompt))),
+    }
 }
 
 fn stopped() -> Error {

@@ -47,6 +47,13 @@ pub(super) mod calls {
             lstrip: i32,
             special: bool,
         ) -> i32;
+        pub(in crate::llama) fn llama_memory_seq_cp(
+            memory: sys::llama_memory_t,
+            from: sys::llama_seq_id,
+            to: sys::llama_seq_id,
+            p0: sys::llama_pos,
+            p1: sys::llama_pos,
+        );
         pub(in crate::llama) fn llama_memory_seq_rm(
             memory: sys::llama_memory_t,
             sequence: sys::llama_seq_id,

@@ -1,6 +1,7 @@
 //! A llama.cpp context as a [`Backend`]: the KV cache, the threads, and decode.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Once};
 
@@ -173,14 +174,49 @@ impl Backend for LlamaContext {
         }
         // SAFETY: the memory belongs to the context; a sequence or position that is not there is answered, not asserted.
         let removed = abort::guard(|| unsafe { abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1) });
-        removed.unwrap_or_else(|_| {
+        let Ok(removed) = removed else {
             self.broken = true;
-            true
-        })
+            return true;
+        };
+        // Layers that look back over a window give the cells outside of it away: what is left must have its window still.
+        // SAFETY: the memory belongs to the context, which is alive.
+        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) };
+        removed && (length == 0 || i64::from(first) <= (length as i64 - i64::from(self.model.window())).max(0))
+    }
+
+    fn can_copy(&self) -> bool {
+        !self.model.has_state()
+    }
+
+    fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
+        // SAFETY: the context is alive.
+        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
+        if self.broken || memory.is_null() {
+            return false;
+        }
+        let (start, end) = (range.start as sys::llama_pos, range.end as sys::llama_pos);
+        let (from, sequence) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
+        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max; with a unified cache this marks
+        // cells as belonging to both.
+        let copied = abort::guard(|| unsafe { abort::calls::llama_memory_seq_cp(memory, from, sequence, start, end) });
+        if copied.is_err() {
+            self.broken = true;
+            return false;
+        }
+        // A layer that looks back over a window only may have lost cells that lie outside of it by now.
+        // SAFETY: the memory belongs to the context, which is alive.
+        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence) };
+        // SAFETY: as above.
+        let last = unsafe { sys::llama_memory_seq_pos_max(memory, sequence) };
+        let whole = first == 0 && last + 1 == end;
+        if !whole {
+            self.truncate(to, 0);
+        }
+        whole
     }
 
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>> {
-        Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent)?))
+        Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent, self.model.suppressed())?))
     }
 
     fn logits(&self, row: usize) -> Result<&[f32]> {

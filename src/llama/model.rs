@@ -64,12 +64,39 @@ impl Model {
         unsafe { sys::llama_model_get_vocab(self.raw.as_ptr()) }
     }
 
+    /// How far back the layers look that do not look back to the beginning; 0 where all do.
+    pub(crate) fn window(&self) -> i32 {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_n_swa(self.raw.as_ptr()) }
+    }
+
+    /// Tokens that the file says are never to be sampled (`tokenizer.ggml.suppress_tokens`).
+    pub(crate) fn suppressed(&self) -> &[sys::llama_token] {
+        let mut count = 0;
+        // SAFETY: the model is alive; the count is written during the call.
+        let tokens = unsafe { sys::llama_vocab_get_suppress_tokens(self.vocab(), &raw mut count) };
+        let count = usize::try_from(count).unwrap_or(0);
+        if tokens.is_null() || count == 0 {
+            return &[];
+        }
+        // SAFETY: llama.cpp's array of that many, which lives as long as the model and is not changed.
+        unsafe { std::slice::from_raw_parts(tokens, count) }
+    }
+
     /// Whether there are tokens: without, llama.cpp asserts in most functions that take a vocabulary.
     pub(crate) fn has_vocabulary(&self) -> bool {
         // SAFETY: the model is alive.
         let kind = unsafe { sys::llama_vocab_type(self.vocab()) };
         // SAFETY: the model is alive.
         kind != sys::LLAMA_VOCAB_TYPE_NONE && unsafe { sys::llama_vocab_n_tokens(self.vocab()) } > 0
+    }
+
+    /// Whether what was read is, at least in some layers, one state that can only be taken as a whole.
+    pub(crate) fn has_state(&self) -> bool {
+        // SAFETY: the model is alive.
+        let recurrent = unsafe { sys::llama_model_is_recurrent(self.raw.as_ptr()) };
+        // SAFETY: the model is alive.
+        recurrent || unsafe { sys::llama_model_is_hybrid(self.raw.as_ptr()) }
     }
 
     /// Whether the model generates (an encoder alone does not).

@@ -1,5 +1,6 @@
-//! llama.cpp's sampler chain, in the order its own tools use: bias, penalties, top-k, typical, top-p, min-p, temperature,
-//! choice.
+//! llama.cpp's sampler chain, in the order of its own tools (`common_params_sampling::samplers` and `common_sampler_init`): bias,
+//! penalties, top-k, typical, top-p, min-p, temperature, choice. Not offered, and off in llama.cpp by default: DRY and top-n-sigma
+//! (between penalties and top-k), XTC (before temperature), mirostat.
 
 use std::ptr::NonNull;
 
@@ -17,16 +18,21 @@ pub(crate) struct LlamaSampler {
     candidates: Vec<sys::llama_token_data>,
     /// Nothing in the chain but the likeliest token: no array is needed.
     greedy: bool,
+    /// Tokens that the model file says are never to be sampled, in order of their ids.
+    suppressed: Vec<Token>,
 }
 
 impl LlamaSampler {
-    pub(crate) fn new(sampling: &Sampling, n_vocab: i32, recent: &[Token]) -> Result<Self> {
+    pub(crate) fn new(sampling: &Sampling, n_vocab: i32, recent: &[Token], suppressed: &[Token]) -> Result<Self> {
         // SAFETY: takes and returns plain data.
         let params = unsafe { sys::llama_sampler_chain_default_params() };
         // SAFETY: the parameters are llama.cpp's own.
         let chain = NonNull::new(unsafe { sys::llama_sampler_chain_init(params) }).ok_or_else(no_memory)?;
         let greedy = sampling.temperature <= 0.0 && sampling.logit_bias.is_empty() && !sampling.has_penalties();
-        let mut sampler = LlamaSampler { chain, candidates: Vec::new(), greedy };
+        let mut suppressed = suppressed.to_vec();
+        suppressed.sort_unstable();
+        let greedy = greedy && suppressed.is_empty();
+        let mut sampler = LlamaSampler { chain, candidates: Vec::new(), greedy, suppressed };
         for part in parts(sampling, n_vocab) {
             let part = NonNull::new(part).ok_or_else(no_memory)?;
             // SAFETY: chain and part are alive; the chain owns the part from here on.
@@ -95,8 +101,8 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
     }
     // SAFETY: a plain number.
     parts.push(unsafe { sys::llama_sampler_init_temp(sampling.temperature) });
-    // llama.cpp's own "random" is this value.
-    let seed = sampling.seed.unwrap_or(u32::MAX);
+    // llama.cpp's own "random" is the highest number; who asks for it as a seed wants the same draws every time.
+    let seed = sampling.seed.map_or(u32::MAX, |seed| seed.min(u32::MAX - 1));
     // SAFETY: a plain number.
     parts.push(unsafe { sys::llama_sampler_init_dist(seed) });
     parts
@@ -116,6 +122,9 @@ impl Sampler for LlamaSampler {
         let candidates = logits.iter().enumerate().filter(|(token, logit)| **logit > f32::NEG_INFINITY && allowed(*token));
         self.candidates.clear();
         self.candidates.extend(candidates.map(|(token, &logit)| sys::llama_token_data { id: token as Token, logit, p: 0.0 }));
+        if !self.suppressed.is_empty() {
+            self.candidates.retain(|candidate| self.suppressed.binary_search(&candidate.id).is_err());
+        }
         if self.candidates.is_empty() {
             return None;
         }
@@ -152,5 +161,166 @@ impl Drop for LlamaSampler {
     fn drop(&mut self) {
         // SAFETY: made by llama_sampler_chain_init, freed once; the chain frees its parts.
         unsafe { sys::llama_sampler_free(self.chain.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::ChatRequest;
+
+    /// Probabilities 0.4, 0.3, 0.15, 0.1, 0.05, in an order of their own.
+    const ODDS: [f32; 5] = [0.1, 0.4, 0.05, 0.3, 0.15];
+
+    fn sampling(members: Value) -> Sampling {
+        // Off, unless the case says otherwise: only a draw by probability is left.
+        let mut request = json!({ "messages": [{ "role": "user", "content": "x" }], "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+            "min_p": 0.0, "typical_p": 1.0 });
+        let members = members.as_object().expect("an object").clone();
+        request.as_object_mut().expect("an object").extend(members);
+        ChatRequest::read(&request).expect("a request").sampling
+    }
+
+    fn sampler(members: Value, recent: &[Token]) -> LlamaSampler {
+        LlamaSampler::new(&sampling(members), ODDS.len() as i32, recent, &[]).expect("a sampler")
+    }
+
+    fn logits(odds: &[f32]) -> Vec<f32> {
+        odds.iter().map(|odds| odds.ln()).collect()
+    }
+
+    fn draws(mut sampler: LlamaSampler, logits: &[f32], count: usize) -> Vec<Token> {
+        (0..count).map(|_| sampler.draw(logits, None).expect("a token")).collect()
+    }
+
+    /// Which tokens are left: with a draw of equals among them, a hundred draws for each miss none by any seed worth a test.
+    #[track_caller]
+    fn left(members: Value, recent: &[Token], expected: &[Token]) {
+        let drawn: BTreeSet<Token> = draws(sampler(members.clone(), recent), &logits(&ODDS), 2000).into_iter().collect();
+        assert_eq!(drawn, expected.iter().copied().collect(), "{members}");
+    }
+
+    #[test]
+    fn truncation_cuts_where_the_sums_say() {
+        left(json!({ "seed": 1 }), &[], &[0, 1, 2, 3, 4]);
+        left(json!({ "seed": 1, "top_k": 1 }), &[], &[1]);
+        left(json!({ "seed": 1, "top_k": 3 }), &[], &[1, 3, 4]);
+        // 0.4 + 0.3 is 0.7: the first that reaches p is the last one kept.
+        left(json!({ "seed": 1, "top_p": 0.69 }), &[], &[1, 3]);
+        left(json!({ "seed": 1, "top_p": 0.71 }), &[], &[1, 3, 4]);
+        left(json!({ "seed": 1, "top_p": 0.0 }), &[], &[1]);
+        // At least p times the likeliest: 0.3 * 0.4 is 0.12.
+        left(json!({ "seed": 1, "min_p": 0.3 }), &[], &[1, 3, 4]);
+        left(json!({ "seed": 1, "min_p": 0.24 }), &[], &[0, 1, 3, 4]);
+        left(json!({ "seed": 1, "min_p": 1.0 }), &[], &[1]);
+        // The entropy is 1.392; surprisals are 0.92, 1.20, 1.90, 2.30, 3.00, so the distances 0.48, 0.19, 0.50, 0.91, 1.60.
+        left(json!({ "seed": 1, "typical_p": 0.2 }), &[], &[3]);
+        left(json!({ "seed": 1, "typical_p": 0.5 }), &[], &[1, 3]);
+        left(json!({ "seed": 1, "typical_p": 0.8 }), &[], &[1, 3, 4]);
+    }
+
+    #[test]
+    fn the_order_is_that_of_llama_cpp() {
+        // top_k first: of three that sum up to 0.85, 0.47 and 0.35 reach 0.8. Of all five it would be three.
+        left(json!({ "seed": 1, "top_k": 3, "top_p": 0.8 }), &[], &[1, 3]);
+        // typical_p before top_p: 0.3, 0.4 and 0.15 are left, and 0.47 is the first to reach 0.4.
+        left(json!({ "seed": 1, "typical_p": 0.8, "top_p": 0.4 }), &[], &[1]);
+        left(json!({ "seed": 1, "typical_p": 0.2, "top_k": 2 }), &[], &[1]);
+        // Temperature last: it does not bring back what was cut, nor cut by itself.
+        left(json!({ "seed": 1, "top_p": 0.69, "temperature": 50.0 }), &[], &[1, 3]);
+        left(json!({ "seed": 1, "min_p": 0.3, "temperature": 50.0 }), &[], &[1, 3, 4]);
+        // Penalties and bias before all of it.
+        left(json!({ "seed": 1, "top_k": 1, "presence_penalty": 1.0 }), &[1], &[3]);
+        left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "1": -100 } }), &[], &[3]);
+        // Bias first: ln 0.05 and 4 make 1.0, a tenth of which is above all others. Else -30 and 4 would be below.
+        left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "2": 4 }, "repeat_penalty": 10.0 }), &[2], &[2]);
+    }
+
+    #[test]
+    fn what_the_model_suppresses_is_never_drawn() {
+        for members in [json!({ "temperature": 0 }), json!({ "top_k": 1 }), json!({ "logit_bias": { "3": 100 } })] {
+            let sampler = LlamaSampler::new(&sampling(members), ODDS.len() as i32, &[], &[3, 1]).expect("a sampler");
+            let drawn = draws(sampler, &logits(&ODDS), 100);
+            assert!(!drawn.contains(&1) && !drawn.contains(&3) && drawn.contains(&4), "{drawn:?}");
+        }
+    }
+
+    #[test]
+    fn bias_forbids_and_forces() {
+        left(json!({ "seed": 1, "logit_bias": { "1": -100, "3": -100 } }), &[], &[0, 2, 4]);
+        left(json!({ "seed": 1, "logit_bias": { "2": 100 } }), &[], &[2]);
+        left(json!({ "temperature": 0, "logit_bias": { "2": 100 } }), &[], &[2]);
+        left(json!({ "temperature": 0, "logit_bias": { "1": -100 } }), &[], &[3]);
+        // A token that the vocabulary does not have.
+        left(json!({ "temperature": 0, "logit_bias": { "77": 100 } }), &[], &[1]);
+    }
+
+    #[test]
+    fn penalties_see_what_was_there() {
+        // Logits below 0 are multiplied by the penalty: ln 0.4 * 2 is -1.83, ln 0.3 is -1.20.
+        let logits = logits(&ODDS);
+        for (members, recent, expected) in [
+            (json!({ "repeat_penalty": 2.0 }), vec![1], 3),
+            (json!({ "repeat_penalty": 1.2 }), vec![1], 1),
+            (json!({ "repeat_penalty": 2.0 }), vec![1, 3], 1),
+            // 0.4 / 0.3 is e to the 0.288.
+            (json!({ "presence_penalty": 0.2 }), vec![1, 1], 1),
+            (json!({ "presence_penalty": 0.4 }), vec![1, 1], 3),
+            (json!({ "frequency_penalty": 0.2 }), vec![1], 1),
+            (json!({ "frequency_penalty": 0.2 }), vec![1, 1], 3),
+            (json!({ "presence_penalty": -2.0 }), vec![0], 0),
+            // Only the last 64 tokens count.
+            (json!({ "presence_penalty": 0.4 }), [vec![1], vec![0; 64]].concat(), 1),
+            (json!({ "presence_penalty": 0.4 }), [vec![1], vec![0; 63]].concat(), 3),
+        ] {
+            let mut members = members;
+            members["temperature"] = 0.into();
+            assert_eq!(draws(sampler(members.clone(), &recent), &logits, 1), [expected], "{members} after {recent:?}");
+            // The same when the tokens come while the reply is generated.
+            let mut accepted = sampler(members, &[]);
+            recent.iter().for_each(|token| accepted.accept(*token));
+            assert_eq!(draws(accepted, &logits, 1), [expected]);
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_draws() {
+        let logits = logits(&ODDS);
+        let of = |seed: Value| draws(sampler(json!({ "seed": seed }), &[]), &logits, 64);
+        for seed in [json!(0), json!(7), json!(u32::MAX - 1), json!(u32::MAX)] {
+            assert_eq!(of(seed.clone()), of(seed));
+        }
+        assert_ne!(of(json!(7)), of(json!(8)));
+        // No seed, and a negative one, are random.
+        assert_ne!(of(json!(null)), of(json!(null)));
+        assert_ne!(of(json!(-1)), of(json!(-1)));
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities() {
+        let drawn = draws(sampler(json!({ "seed": 5 }), &[]), &logits(&ODDS), 20_000);
+        for (token, odds) in ODDS.iter().enumerate() {
+            let share = drawn.iter().filter(|drawn| **drawn == token as Token).count() as f32 / 20_000.0;
+            // Six standard deviations of the rarest are 0.009, of the likeliest 0.021.
+            assert!((share - odds).abs() < 0.021, "{token}: {share}");
+        }
+        // Twice the temperature takes the square root: 0.4 to 0.1 becomes 2 to 1.
+        let drawn = draws(sampler(json!({ "seed": 5, "temperature": 2.0 }), &[]), &logits(&ODDS), 20_000);
+        let count = |token| drawn.iter().filter(|drawn| **drawn == token).count() as f32;
+        assert!((count(1) / count(0) - 2.0).abs() < 0.2, "{} to {}", count(1), count(0));
+    }
+
+    #[test]
+    fn a_mask_holds_before_truncation() {
+        let mut mask = Mask::alloc(ODDS.len());
+        [0, 2].into_iter().for_each(|token| mask.allow_token(token));
+        for members in [json!({ "seed": 1, "top_k": 1 }), json!({ "temperature": 0 }), json!({ "seed": 1, "min_p": 1.0 })] {
+            let mut sampler = sampler(members, &[]);
+            assert_eq!(sampler.draw(&logits(&ODDS), Some(&mask)), Some(0));
+        }
     }
 }

@@ -135,8 +135,29 @@ impl Chat {
         Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create(path, on_event, data) })
     }
 
+    /// A chat whose events something is done with, in their callback; `react` gets the handle once there is one.
+    pub fn open_reacting(options: &Value, react: impl Fn(&str, *mut ffi::llb_chat) + Send + Sync + 'static) -> Chat {
+        let handle = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let known = std::sync::Arc::clone(&handle);
+        let recorder = Recorder::reacting(move |event| {
+            react(event, std::ptr::without_provenance_mut(known.load(std::sync::atomic::Ordering::Relaxed)));
+        });
+        let options = CString::new(options.to_string()).unwrap();
+        // SAFETY: NUL-terminated.
+        let create = |on_event, data| unsafe { ffi::llb_chat_create_with(options.as_ptr(), on_event, data) };
+        let chat = Chat::recorded(Box::new(recorder), create).unwrap_or_else(|refused| panic!("{refused:?}"));
+        handle.store(chat.handle, std::sync::atomic::Ordering::Relaxed);
+        chat
+    }
+
     fn opened(create: impl FnOnce(ffi::llb_event_cb, *mut c_void) -> *mut ffi::llb_chat) -> Result<Chat, Refused> {
-        let events = Box::<Recorder>::default();
+        Chat::recorded(Box::default(), create)
+    }
+
+    fn recorded(
+        events: Box<Recorder>,
+        create: impl FnOnce(ffi::llb_event_cb, *mut c_void) -> *mut ffi::llb_chat,
+    ) -> Result<Chat, Refused> {
         let data = std::ptr::from_ref(&*events).cast_mut().cast::<c_void>();
         let handle = create(Some(record), data);
         if handle.is_null() {

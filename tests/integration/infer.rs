@@ -10,7 +10,9 @@ use crate::scripted::{LONG_TOKENS, TEXT, long_text};
 
 #[test]
 fn a_reply_has_the_shape_of_the_contract() {
-    let chat = Chat::open(&scripted_model("text.gguf"));
+    // Options of its own: chats of other tests leave nothing in its cache.
+    let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1033 });
+    let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
     let reply = chat.infer(&ask(json!({})));
     assert_eq!(reply["type"], "assistant_text");
     assert_eq!(reply["text"], TEXT);

@@ -68,9 +68,32 @@ fn many_chats_on_one_model_are_decoded_together() {
     });
 }
 
+/// A request that ends by itself only after as many tokens as the context has: `aaaa…`
+fn endless(members: Value) -> Value {
+    let mut request = ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 30_000 }));
+    request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    request
+}
+
+/// A reply that was cut: what there was of it is its text, and the chat serves the next request.
+#[track_caller]
+fn check_cut(chat: &Chat, reply: &Value, recorder: &Recorder) {
+    let text = reply["text"].as_str().unwrap_or_else(|| panic!("{reply}"));
+    assert_eq!(reply["finish_reason"], "cancelled");
+    assert_eq!(text, recorder.lines().concat());
+    assert_eq!(text, "a".repeat(reply["usage"]["completion_tokens"].as_u64().unwrap() as usize));
+    assert!(text.len() < 30_000);
+    assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
+}
+
+fn open_wide() -> Chat {
+    let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 32_768 });
+    Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
 #[test]
 fn cancel_from_the_callback_keeps_what_was_generated() {
-    let chat = Chat::open(&scripted_model("long.gguf"));
+    let chat = open_wide();
     let handle = chat.handle().addr();
     let pieces = AtomicUsize::new(0);
     let recorder = Recorder::reacting(move |_| {
@@ -78,33 +101,49 @@ fn cancel_from_the_callback_keeps_what_was_generated() {
             ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
         }
     });
-    let reply = chat.stream(&ask(json!({ "max_tokens": 400 })), &recorder);
-    assert_eq!(reply["text"].as_str().unwrap(), recorder.lines().concat());
-    assert!(long_text().starts_with(reply["text"].as_str().unwrap()));
-    // The engine is faster than the callback at times, and may have finished before the cancel.
-    assert!(["cancelled", "stop"].contains(&reply["finish_reason"].as_str().unwrap()), "{reply}");
-    // The next request is not cancelled.
-    assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text());
+    let reply = chat.stream(&endless(json!({})), &recorder);
+    assert!(recorder.lines().len() >= 5);
+    check_cut(&chat, &reply, &recorder);
+}
+
+#[test]
+fn cancel_from_another_thread_keeps_what_was_generated() {
+    let chat = open_wide();
+    let recorder = Recorder::default();
+    let reply = std::thread::scope(|scope| {
+        let call = scope.spawn(|| chat.stream(&endless(json!({})), &recorder));
+        while recorder.lines().is_empty() {
+            std::thread::yield_now();
+        }
+        ffi::llb_chat_cancel(chat.handle());
+        call.join().unwrap()
+    });
+    assert_ne!(reply["text"], "");
+    check_cut(&chat, &reply, &recorder);
+}
+
+#[test]
+fn a_time_out_keeps_what_was_generated() {
+    let chat = open_wide();
+    let recorder = Recorder::default();
+    let reply = chat.stream(&endless(json!({ "timeout_ms": 40 })), &recorder);
+    check_cut(&chat, &reply, &recorder);
 }
 
 #[test]
 fn a_cancel_in_infer_start_is_not_lost() {
-    // The events' recorder cannot know the handle before create returns, so this one is told later.
-    let chat =
-        Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "n_ctx": 2048 })).unwrap_or_else(|e| panic!("{e:?}"));
-    let handle = chat.handle().addr();
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            // Cancelled again and again until it shows: whenever it comes, the call must end.
-            while !chat.events().iter().any(|line| line == "infer_success") {
-                ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
-                std::thread::yield_now();
-            }
-        });
-        let reply = chat.infer(&ask(json!({ "max_tokens": 100_000 })));
-        assert_eq!(reply["type"], "assistant_text");
-        waiting.join().unwrap();
+    let starts = AtomicUsize::new(0);
+    let options = json!({ "model": scripted_model("long.gguf"), "n_ctx": 2048, "n_threads": 1 });
+    let chat = Chat::open_reacting(&options, move |event, handle| {
+        if event == "infer_start" && starts.fetch_add(1, Ordering::Relaxed) == 0 {
+            ffi::llb_chat_cancel(handle);
+        }
     });
+    // Before anything was sent to the engine: not one token is generated.
+    let reply = chat.infer(&ask(json!({ "max_tokens": 400 })));
+    assert_eq!((&reply["finish_reason"], &reply["text"]), (&json!("cancelled"), &json!("")), "{reply}");
+    assert_eq!(reply["usage"]["completion_tokens"], 0);
+    assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text());
 }
 
 #[test]

@@ -16,6 +16,8 @@ mod library;
 mod lifetime;
 mod logprobs;
 mod model_info;
+mod overflow;
+mod prefix;
 mod prompts;
 mod real_model;
 mod reasoning;

@@ -1,0 +1,391 @@
+//! The scheduler over a backend in memory, whose next token depends on every token before it: a reply is right only if the
+//! sequence held exactly the prompt, at the right positions.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+
+use super::super::backend::{Mask, Sampler};
+use super::super::special::SpecialTokens;
+use super::*;
+use crate::api::{ChatRequest, Sampling};
+use crate::error::Result;
+
+/// What the tests see of the backend, and what they make it do.
+#[derive(Default)]
+struct Seen {
+    /// Tokens that were computed.
+    decoded: usize,
+    decodes: usize,
+    copied: usize,
+    /// Decodes, by number, that are cancelled half way: these flags are set in them.
+    cancels: Vec<(usize, Arc<AtomicBool>)>,
+    refuses_copies: bool,
+}
+
+/// Token and cell of each position of each sequence.
+struct Memory {
+    sequences: Vec<Vec<(Token, usize)>>,
+    rows: Vec<Vec<f32>>,
+    n_ctx: usize,
+    whole: bool,
+    next_cell: usize,
+    seen: Arc<Mutex<Seen>>,
+}
+
+const N_BATCH: usize = 64;
+
+/// The letter behind these tokens.
+fn next_token(tokens: impl Iterator<Item = Token>) -> Token {
+    let hash = tokens.fold(7_u64, |hash, token| (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17));
+    Token::from(b'a') + (hash % 26) as Token
+}
+
+impl Backend for Memory {
+    fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    fn n_batch(&self) -> usize {
+        N_BATCH
+    }
+
+    fn n_sequences(&self) -> usize {
+        self.sequences.len()
+    }
+
+    fn is_broken(&self) -> bool {
+        false
+    }
+
+    fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded> {
+        assert!(!batch.is_empty() && batch.len() <= N_BATCH);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.decodes += 1;
+        let number = seen.decodes;
+        self.rows.clear();
+        for (place, entry) in batch.iter().enumerate() {
+            if place == batch.len() / 2 {
+                seen.cancels.iter().filter(|(at, _)| *at == number).for_each(|(_, flag)| flag.store(true, Ordering::Relaxed));
+                if abort() {
+                    return Ok(Decoded::Aborted);
+                }
+            }
+            let sequence = &mut self.sequences[entry.sequence];
+            assert_eq!(entry.position, sequence.len(), "positions of a sequence leave nothing out");
+            sequence.push((entry.token, self.next_cell));
+            self.next_cell += 1;
+            let mut row = vec![0.0; 256];
+            row[next_token(sequence.iter().map(|(token, _)| *token)) as usize] = 1.0;
+            self.rows.push(if entry.logits { row } else { Vec::new() });
+        }
+        seen.decoded += batch.len();
+        let mut cells: Vec<usize> = self.sequences.iter().flatten().map(|(_, cell)| *cell).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        assert!(cells.len() <= self.n_ctx, "{} cells of {}", cells.len(), self.n_ctx);
+        Ok(Decoded::Done)
+    }
+
+    fn truncate(&mut self, sequence: usize, length: usize) -> bool {
+        let part = length > 0 && length < self.sequences[sequence].len();
+        if !(self.whole && part) {
+            self.sequences[sequence].truncate(length);
+        }
+        !(self.whole && part)
+    }
+
+    fn can_copy(&self) -> bool {
+        !self.whole
+    }
+
+    fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
+        assert!(!self.whole && from != to && self.sequences[to].len() == range.start && !range.is_empty());
+        let same = |index: usize| self.sequences[from][index].0 == self.sequences[to][index].0;
+        assert!((0..range.start).all(same), "only what goes on is copied");
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.refuses_copies {
+            self.sequences[to].clear();
+            return false;
+        }
+        seen.copied += range.len();
+        let part = self.sequences[from][range].to_vec();
+        self.sequences[to].extend(part);
+        true
+    }
+
+    fn sampler(&self, _: &Sampling, _: &[Token]) -> Result<Box<dyn Sampler>> {
+        Ok(Box::new(Likeliest))
+    }
+
+    fn logits(&self, row: usize) -> Result<&[f32]> {
+        Ok(&self.rows[row])
+    }
+}
+
+struct Likeliest;
+
+impl Sampler for Likeliest {
+    fn draw(&mut self, logits: &[f32], _: Option<&Mask>) -> Option<Token> {
+        logits.iter().position(|logit| *logit == 1.0).map(|token| token as Token)
+    }
+
+    fn accept(&mut self, _: Token) {}
+}
+
+struct Bytes(SpecialTokens);
+
+impl Vocab for Bytes {
+    fn len(&self) -> usize {
+        256
+    }
+
+    fn tokenize(&self, text: &str, _: bool) -> Result<Vec<Token>> {
+        Ok(text.bytes().map(Token::from).collect())
+    }
+
+    fn piece(&self, token: Token, _: bool) -> Vec<u8> {
+        vec![token as u8]
+    }
+
+    fn is_end_of_generation(&self, _: Token) -> bool {
+        false
+    }
+
+    fn required_bos(&self) -> Option<Token> {
+        None
+    }
+
+    fn special_tokens(&self) -> &SpecialTokens {
+        &self.0
+    }
+}
+
+struct World {
+    scheduler: Scheduler,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// A job that was handed in.
+struct Asked {
+    prompt: Vec<Token>,
+    max_tokens: usize,
+    cancel: Arc<AtomicBool>,
+    updates: Receiver<Update>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Ended {
+    text: String,
+    outcome: Outcome,
+}
+
+impl World {
+    fn new(n_sequences: usize, n_ctx: usize, whole: bool) -> World {
+        let seen = Arc::<Mutex<Seen>>::default();
+        let sequences = vec![Vec::new(); n_sequences];
+        let memory = Memory { sequences, rows: Vec::new(), n_ctx, whole, next_cell: 0, seen: Arc::clone(&seen) };
+        let vocab = Arc::new(Bytes(SpecialTokens::new(Vec::new())));
+        World { scheduler: Scheduler::new(Box::new(memory), vocab), seen }
+    }
+
+    fn ask(&mut self, chat: u64, prompt: &[Token], max_tokens: usize) -> Asked {
+        let (sender, updates) = channel();
+        let request = serde_json::json!({ "messages": [{ "role": "user", "content": "" }], "temperature": 0 });
+        let cancel = Arc::<AtomicBool>::default();
+        self.scheduler.add(Job {
+            chat,
+            prompt: prompt.to_vec(),
+            max_tokens,
+            sampling: ChatRequest::read(&request).expect("a request").sampling,
+            stop: Vec::new(),
+            constraint: None,
+            reasoning: None,
+            logprobs: None,
+            visible: Vec::new(),
+            reuse_prefix: true,
+            cancel: Arc::clone(&cancel),
+            deadline: None,
+            updates: sender,
+        });
+        Asked { prompt: prompt.to_vec(), max_tokens, cancel, updates }
+    }
+
+    fn run(&mut self) {
+        // Far more than any test needs: a loop that makes no progress is a failure, not a hang.
+        for _ in 0..20_000 {
+            if self.scheduler.is_idle() {
+                return;
+            }
+            self.scheduler.step();
+        }
+        panic!("the scheduler makes no progress");
+    }
+
+    fn seen<T>(&self, read: impl FnOnce(&mut Seen) -> T) -> T {
+        read(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Asked {
+    /// The end, whose text must be the beginning of what a lone run says, and all of it unless it was cancelled.
+    #[track_caller]
+    fn ended(&self) -> Ended {
+        let mut text = String::new();
+        for update in self.updates.try_iter() {
+            match update {
+                Update::Piece { text: piece, .. } => text += &piece,
+                Update::Done(outcome) => {
+                    let mut all = self.prompt.clone();
+                    for _ in 0..text.len() {
+                        all.push(next_token(all.iter().copied()));
+                    }
+                    let lone: String = all[self.prompt.len()..].iter().map(|token| char::from(*token as u8)).collect();
+                    assert_eq!(text, lone, "the reply of a lone run");
+                    let whole = outcome.finish == Finish::Length && text.len() == self.max_tokens;
+                    assert!(whole || outcome.finish == Finish::Cancelled, "{outcome:?} {text}");
+                    return Ended { text, outcome };
+                }
+                Update::Failed(error) => panic!("{error:?}"),
+            }
+        }
+        panic!("no end");
+    }
+}
+
+/// `length` tokens that no other seed has.
+fn part(seed: Token, length: usize) -> Vec<Token> {
+    (0..length as Token).map(|index| (seed * 31 + index * 7) % 251).chain([seed]).take(length).collect()
+}
+
+fn prompt(system: &[Token], seed: Token) -> Vec<Token> {
+    [system, &part(seed, 20)].concat()
+}
+
+#[test]
+fn a_common_prefix_is_computed_once() {
+    let system = part(1, 500);
+    for (whole, decoded, copied, cached) in [(false, 500 + 4 * 20, 3 * 500, 3 * 500), (true, 4 * 520, 0, 0)] {
+        let mut world = World::new(4, 4096, whole);
+        let asked: Vec<Asked> = (0..4).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 8)).collect();
+        world.run();
+        let sum: usize = asked.iter().map(|asked| asked.ended().outcome.cached_tokens).sum();
+        // The last token of a reply is never decoded.
+        let seen = world.seen(|seen| (seen.decoded, seen.copied));
+        assert_eq!((sum, seen), (cached, (decoded + 4 * 7, copied)), "whole: {whole}");
+    }
+}
+
+#[test]
+fn a_new_chat_leaves_a_kept_conversation_alone() {
+    let system = part(1, 100);
+    let mut world = World::new(2, 4096, false);
+    let first = prompt(&system, 2);
+    let asked = world.ask(1, &first, 8);
+    world.run();
+    let reply: Vec<Token> = asked.ended().text.bytes().map(Token::from).collect();
+    let other = world.ask(2, &prompt(&system, 3), 8);
+    world.run();
+    assert_eq!(other.ended().outcome.cached_tokens, 100);
+    let again = world.ask(1, &[&first[..], &reply, &part(4, 10)].concat(), 8);
+    world.run();
+    // All of the prompt and the reply, but the last token, which was never decoded.
+    assert_eq!(again.ended().outcome.cached_tokens, 120 + 7);
+    let held = world.scheduler.held(2, &prompt(&system, 5));
+    assert_eq!(held, Held { cached: 100, own: Some((120 + 7, 100)) });
+}
+
+#[test]
+fn a_job_does_not_wait_for_one_that_is_gone() {
+    let system = part(1, 500);
+    let mut world = World::new(3, 4096, false);
+    let first = world.ask(1, &prompt(&system, 2), 8);
+    let second = world.ask(2, &prompt(&system, 3), 8);
+    world.scheduler.step();
+    world.scheduler.step();
+    assert_eq!(world.scheduler.waiting.len(), 1, "the second one waits");
+    first.cancel.store(true, Ordering::Relaxed);
+    world.run();
+    assert_eq!(first.ended().outcome.finish, Finish::Cancelled);
+    // What the first one had computed is not lost.
+    assert_eq!(second.ended().outcome.cached_tokens, 2 * N_BATCH);
+}
+
+#[test]
+fn a_cancel_takes_one_step() {
+    let mut world = World::new(2, 4096, false);
+    let (long, short) = (world.ask(1, &part(1, 2000), 8), world.ask(2, &part(2, 10), 100));
+    world.scheduler.step();
+    long.cancel.store(true, Ordering::Relaxed);
+    let before = world.seen(|seen| seen.decodes);
+    world.scheduler.step();
+    assert_eq!(long.ended().outcome.finish, Finish::Cancelled);
+    assert_eq!(world.seen(|seen| seen.decodes), before + 1, "of the other job");
+    // In the middle of a decode: the batch is undone, and the other one's reply is what it would have been.
+    let third = world.ask(3, &part(3, 500), 8);
+    let number = world.seen(|seen| {
+        seen.cancels.push((seen.decodes + 3, Arc::clone(&third.cancel)));
+        seen.decodes
+    });
+    world.run();
+    assert_eq!(third.ended().outcome.finish, Finish::Cancelled);
+    assert_eq!(short.ended().outcome.finish, Finish::Length);
+    assert!(world.seen(|seen| seen.decodes) > number + 3);
+    // A deadline that has passed is a cancel.
+    let late = world.ask(4, &part(4, 500), 8);
+    world.scheduler.waiting.iter_mut().for_each(|job| job.deadline = Some(Instant::now()));
+    let before = world.seen(|seen| seen.decodes);
+    world.scheduler.step();
+    assert_eq!((late.ended().outcome.finish, world.seen(|seen| seen.decodes)), (Finish::Cancelled, before));
+}
+
+#[test]
+fn a_copy_that_fails_is_computed() {
+    let system = part(1, 200);
+    let mut world = World::new(2, 480, false);
+    world.seen(|seen| seen.refuses_copies = true);
+    // With a shared prefix both would fit at once; without, one waits for the other, and goes on in its place.
+    let asked: Vec<Asked> = (0..2).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 40)).collect();
+    world.run();
+    assert_eq!(asked.iter().map(|asked| asked.ended().outcome.cached_tokens).collect::<Vec<_>>(), [0, 200]);
+    assert_eq!(world.seen(|seen| seen.copied), 0);
+}
+
+/// Numbers that look random and are the same every time.
+fn random(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize
+}
+
+#[test]
+fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
+    for seed in 0..60 {
+        let mut state = seed;
+        let whole = seed % 5 == 4;
+        let mut world = World::new(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole);
+        let mut asked: Vec<Asked> = Vec::new();
+        for _ in 0..30 {
+            // A few beginnings, and at times a conversation that goes on.
+            let mut tokens = part(random(&mut state) as Token % 3, 10 + random(&mut state) % 150);
+            if let Some(before) = asked.last().filter(|_| random(&mut state).is_multiple_of(3)) {
+                tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
+            }
+            tokens.extend(part(random(&mut state) as Token % 200, 1 + random(&mut state) % 20));
+            let job = world.ask(random(&mut state) as u64 % 5, &tokens, 1 + random(&mut state) % 40);
+            if random(&mut state).is_multiple_of(4) {
+                let at = world.seen(|seen| seen.decodes) + random(&mut state) % 12;
+                world.seen(|seen| seen.cancels.push((at, Arc::clone(&job.cancel))));
+            }
+            asked.push(job);
+            for _ in 0..random(&mut state) % 8 {
+                world.scheduler.step();
+            }
+        }
+        world.run();
+        asked.iter().for_each(|asked| drop(asked.ended()));
+        let copied = world.seen(|seen| seen.copied);
+        assert!(!whole || copied == 0);
+    }
+}

@@ -1,0 +1,195 @@
+//! What is kept between requests: prefixes that chats share, what explain says of it, and that it changes no reply.
+
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, Recorder, real_model, scripted_model};
+use crate::scripted::{TEXT, long_text};
+
+const QWEN: &str = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
+
+fn cached(reply: &Value) -> u64 {
+    reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{reply}"))
+}
+
+fn open(options: &Value) -> Chat {
+    Chat::open_with(options).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+/// One message each that begins unlike all others, behind a common system message.
+fn request(system: &str, question: &str) -> Value {
+    json!({ "messages": [{ "role": "system", "content": system }, { "role": "user", "content": question }],
+        "temperature": 0, "max_tokens": 8 })
+}
+
+#[test]
+fn chats_with_a_common_beginning_compute_it_once() {
+    // One token for a byte, one for each marker.
+    let system = "s".repeat(500);
+    let common = "system\n".len() + 500 + "\n".len() + "user\n".len() + 3;
+    let options = json!({ "model": scripted_model("long.gguf"), "n_ctx": 1500, "n_parallel": 4, "n_batch": 128 });
+    let chats: Vec<Chat> = (0..4).map(|_| open(&options)).collect();
+    let ask = |chat: &Chat, question: &str| chat.infer(&request(&system, question));
+    let replies: Vec<Value> = std::thread::scope(|scope| {
+        let calls = chats.iter().zip(["A", "B", "C", "D"]).map(|(chat, question)| scope.spawn(move || ask(chat, question)));
+        calls.collect::<Vec<_>>().into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert_eq!(replies.iter().map(cached).sum::<u64>(), 3 * common as u64);
+    for reply in &replies {
+        assert!(long_text().starts_with(reply["text"].as_str().unwrap()) && reply["finish_reason"] == "length", "{reply}");
+    }
+    // Each chat has its own conversation still, though all of them would not fit side by side without shared cells.
+    for (chat, question) in chats.iter().zip(["A", "B", "C", "D"]) {
+        let reply = ask(chat, question);
+        assert_eq!(cached(&reply), reply["usage"]["prompt_tokens"].as_u64().unwrap() - 1);
+    }
+}
+
+#[test]
+fn a_real_model_answers_the_same_whoever_computed_the_prefix() {
+    let Some(model) = real_model(QWEN) else { return };
+    let rules = "You are a helpful assistant. Answer with a single word, without any explanation. ".repeat(10);
+    let questions = ["What is the capital of France?", "How is the month before May called?", "Is fire hot or cold?"];
+    let options = |n_ctx: u32| json!({ "model": model, "n_ctx": n_ctx, "n_parallel": 4, "n_threads": 1 });
+    let lone = open(&options(3072));
+    let expected: Vec<Value> = questions
+        .iter()
+        .map(|question| {
+            let mut request = request(&rules, question);
+            request["cache_prompt"] = false.into();
+            lone.infer(&request)["text"].clone()
+        })
+        .collect();
+    let chats: Vec<Chat> = (0..3).map(|_| open(&options(3080))).collect();
+    let replies: Vec<Value> = std::thread::scope(|scope| {
+        let rules = &rules;
+        let calls =
+            chats.iter().zip(questions).map(|(chat, question)| scope.spawn(move || chat.infer(&request(rules, question))));
+        calls.collect::<Vec<_>>().into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert_eq!(replies.iter().map(|reply| reply["text"].clone()).collect::<Vec<_>>(), expected);
+    assert!(replies.iter().map(cached).sum::<u64>() >= 2 * 150, "{replies:?}");
+}
+
+#[test]
+fn a_kept_prefix_changes_no_reply() {
+    let Some(model) = real_model(QWEN) else { return };
+    let chat = open(&json!({ "model": model, "n_ctx": 2560, "n_parallel": 1, "n_threads": 1 }));
+    let prompts = ["Count from one to ten in words.", "Name the days of the week."];
+    for prompt in prompts {
+        let mut messages = json!([{ "role": "user", "content": prompt }]);
+        for follow_up in ["Now in reverse order.", "Thank you."] {
+            let ask = |cache: bool| {
+                chat.infer(&json!({ "messages": messages, "temperature": 0, "max_tokens": 16, "cache_prompt": cache }))
+            };
+            let (anew, first, again) = (ask(false), ask(true), ask(true));
+            assert_eq!(cached(&anew), 0);
+            assert_eq!(cached(&again), again["usage"]["prompt_tokens"].as_u64().unwrap() - 1);
+            assert_eq!((&first["text"], &again["text"]), (&anew["text"], &anew["text"]), "{messages}");
+            let turns = messages.as_array_mut().unwrap();
+            turns.push(json!({ "role": "assistant", "content": anew["text"] }));
+            turns.push(json!({ "role": "user", "content": follow_up }));
+        }
+    }
+}
+
+/// What explain says of the cache: `cached_tokens`, and of the break `at_token`, `because` and `path`.
+fn explained(chat: &Chat, request: &Value) -> (u64, Value) {
+    let explanation = chat.explain(request);
+    (explanation["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{explanation}")), explanation["cache_break"].clone())
+}
+
+#[track_caller]
+fn check_break(chat: &Chat, request: &Value, at_token: usize, because: &str, path: Value) {
+    let (cached_tokens, broken) = explained(chat, request);
+    assert_eq!(broken["because"], because, "{broken}");
+    assert_eq!((cached_tokens, &broken["at_token"], &broken["path"]), (at_token as u64, &json!(at_token), &path), "{broken}");
+    // That is what the request finds.
+    assert_eq!(cached(&chat.infer(request)), cached_tokens);
+}
+
+#[test]
+fn explain_says_what_is_kept_and_what_breaks_it() {
+    // Options of its own: nobody else's prompts are in this cache.
+    let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1111, "n_parallel": 2 });
+    let chat = open(&options);
+    let ask = |messages: &Value| json!({ "messages": messages, "temperature": 0 });
+    let messages = json!([{ "role": "system", "content": "Rules." }, { "role": "user", "content": "Hello" }]);
+    check_break(&chat, &ask(&messages), 0, "first request of this chat", Value::Null);
+    // The same again: all but the last token, which is always computed.
+    let whole = chat.explain(&ask(&messages))["prompt_tokens"].as_u64().unwrap();
+    assert_eq!(explained(&chat, &ask(&messages)), (whole - 1, Value::Null));
+    let mut anew = ask(&messages);
+    anew["cache_prompt"] = false.into();
+    assert_eq!(explained(&chat, &anew).1["because"], "cache_prompt is false");
+    // Nothing was generated or forgotten by asking.
+    assert_eq!(explained(&chat, &ask(&messages)), (whole - 1, Value::Null));
+
+    // It goes on with the reply as it was: everything is used. The last token of the reply was computed too, since it stopped there.
+    let mut longer = messages.clone();
+    longer.as_array_mut().unwrap().push(json!({ "role": "assistant", "content": TEXT }));
+    longer.as_array_mut().unwrap().push(json!({ "role": "user", "content": "Go on" }));
+    let (cached_tokens, broken) = explained(&chat, &ask(&longer));
+    // The pieces of a script are tokens of their own; the prompt spells them by bytes.
+    assert_eq!(cached_tokens, whole);
+    assert_eq!(broken["path"], "messages[2].content", "{broken}");
+    assert!(broken["because"].as_str().unwrap().starts_with("differs in messages[2].content"), "{broken}");
+
+    let changed = json!([{ "role": "system", "content": "Rules!" }, { "role": "user", "content": "Hello" }]);
+    // `<|im_start|>system\nRules`
+    check_break(&chat, &ask(&changed), 1 + 7 + 5, "differs in messages[0].content", json!("messages[0].content"));
+    let without = json!([{ "role": "user", "content": "Hello" }]);
+    check_break(&chat, &ask(&without), 1, "differs in messages[0].role", json!("messages[0].role"));
+}
+
+#[test]
+fn explain_knows_what_history_leaves_out_and_what_was_evicted() {
+    let template = "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content and loop.last %}<think>{{ m.reasoning_content }}</think>\
+        {% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+    let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1222, "n_parallel": 1, "tool_policy": "any",
+        "polyfills": { "apply_polyfills": false }, "chat_template": template });
+    let chat = open(&options);
+    let mut messages = json!([
+        { "role": "user", "content": "Hi" },
+        { "role": "assistant", "content": "Yes", "reasoning_content": "hmm" },
+    ]);
+    let first = json!({ "messages": messages, "temperature": 0, "add_generation_prompt": false });
+    check_break(&chat, &first, 0, "first request of this chat", Value::Null);
+    messages.as_array_mut().unwrap().push(json!({ "role": "user", "content": "And?" }));
+    // `[user]Hi[assistant]`: the tag is the template's, so the break is named by what stands behind it now.
+    let second = json!({ "messages": messages, "temperature": 0 });
+    let (cached_tokens, broken) = explained(&chat, &second);
+    assert_eq!((cached_tokens, &broken["at_token"]), (19, &json!(19)), "{broken}");
+    assert_eq!(broken["because"], "messages[1].reasoning_content is not rendered any more");
+    assert_eq!(broken["path"], "messages[1].reasoning_content");
+
+    // Another chat takes the only sequence there is.
+    let other = open(&options);
+    other.infer(&json!({ "messages": [{ "role": "user", "content": "Something else" }], "temperature": 0 }));
+    let (cached_tokens, broken) = explained(&chat, &first);
+    assert_eq!(cached_tokens, "[user]".len() as u64);
+    assert!(broken["because"].as_str().unwrap().starts_with("evicted"), "{broken}");
+}
+
+#[test]
+fn explain_does_not_wait_for_a_reply() {
+    let model = scripted_model("text.gguf");
+    let options = json!({ "model": model, "n_ctx": 16_384, "n_parallel": 2 });
+    let (running, asking) = (open(&options), open(&options));
+    let request = json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
+    // `a` for ever: it ends by the cancel, which comes after the explanation.
+    let mut endless = request.clone();
+    endless["logit_bias"] = json!({ "97": 100 });
+    endless["max_tokens"] = 16_000.into();
+    let recorder = Recorder::default();
+    let reply = std::thread::scope(|scope| {
+        let call = scope.spawn(|| running.stream(&endless, &recorder));
+        while recorder.lines().is_empty() {
+            std::thread::yield_now();
+        }
+        let (cached_tokens, _) = explained(&asking, &request);
+        llb::ffi::llb_chat_cancel(running.handle());
+        assert!(cached_tokens > 0, "the running chat's prompt is shared");
+        call.join().unwrap()
+    });
+    assert_eq!(reply["finish_reason"], "cancelled");
+}

@@ -7,6 +7,7 @@
 mod budget;
 mod cut;
 mod logprobs;
+mod saved;
 mod stream;
 mod turns;
 
@@ -30,6 +31,7 @@ use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfil
 use crate::validate;
 use crate::verdict::Verdict;
 
+use saved::Saved;
 use stream::Stream;
 use turns::Turns;
 
@@ -64,6 +66,7 @@ pub struct Chat {
     limits: Limits,
     log: LogLevel,
     turns: Turns,
+    saved: Option<Saved>,
     /// Destroyed from a callback; the call that runs says so when it ends.
     destroyed: AtomicBool,
 }
@@ -78,8 +81,10 @@ impl Chat {
             .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
             Ok((options, (model, verdict))) => {
+                let saved = options.state_file.as_deref().map(|path| Saved::restore(path, &model));
                 let chat = Chat {
                     model,
+                    saved,
                     verdict,
                     events,
                     limits: Limits::with(&options.template_limits),
@@ -89,6 +94,9 @@ impl Chat {
                     destroyed: AtomicBool::new(false),
                 };
                 chat.emit_log();
+                if let Some(ignored) = chat.saved.as_ref().and_then(Saved::ignored) {
+                    chat.log(LogLevel::Warn, &format!("state_file: {ignored}"));
+                }
                 (chat.events)("create_success");
                 Ok(chat)
             }
@@ -116,6 +124,7 @@ impl Chat {
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
         if self.destroyed.swap(false, Ordering::Relaxed) {
+            self.save();
             (self.events)("destroy");
         }
         reply.map(|response| response.to_json())
@@ -162,6 +171,7 @@ impl Chat {
     /// Refuses further requests, cancels what runs, waits for it, emits `destroy`.
     pub fn close(&self) {
         self.turns.close();
+        self.save();
         (self.events)("destroy");
     }
 
@@ -200,6 +210,7 @@ impl Chat {
         let updates = self.submit(request, tokens, constraint, reasoning, cancel, deadline)?;
         let response = self.receive(updates, recogniser, request, prompt_tokens, held, pieces)?;
         diagnostics.extend(response.diagnostics);
+        diagnostics.extend(self.saved.as_ref().and_then(Saved::take_diagnostic).map(|ignored| ignored.to_json()));
         Ok(ChatResponse { polyfills_applied, diagnostics, ..response })
     }
 
@@ -344,6 +355,7 @@ impl Chat {
             logprobs: request.logprobs,
             visible: marks.collect(),
             reuse_prefix: request.cache_prompt,
+            owner: self.saved.as_ref().map(Saved::owner),
             cancel,
             deadline,
             updates,
@@ -396,7 +408,11 @@ impl Chat {
             tool_calls: calls.map(|call| Call { id: call.id, name: call.name, arguments: call.arguments }).collect(),
             finish_reason: FinishReason::Stop,
             usage,
-            timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
+            timings: Timings {
+                prompt_ms: outcome.prompt_ms,
+                predicted_ms: outcome.predicted_ms,
+                drafted: outcome.drafted.map(|drafted| (drafted.tokens, drafted.accepted)),
+            },
             logprobs,
             polyfills_applied: Vec::new(),
             diagnostics,
@@ -405,6 +421,19 @@ impl Chat {
         let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };
         stream.finish(&response, request.include_usage);
         Ok(response)
+    }
+
+    /// Writes the state file. A chat that is destroyed has no other way to say that it could not.
+    fn save(&self) {
+        if let Some(Err(error)) = self.saved.as_ref().map(|saved| saved.write(&self.model)) {
+            self.log(LogLevel::Error, &format!("state_file: {}", error.message()));
+        }
+    }
+
+    fn log(&self, level: LogLevel, text: &str) {
+        if level >= self.log {
+            (self.events)(&format!("log:{}:{text}", level.as_str()));
+        }
     }
 
     fn emit_log(&self) {
@@ -480,6 +509,8 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::OutOfMemory => CreateFailure::new("oom", error),
         Code::ModelNotFound => CreateFailure::new("model_not_found", error),
         Code::ModelInvalid => CreateFailure::new("load_model", error),
+        // Of the option that names the file.
+        Code::InvalidRequest => CreateFailure::new("invalid_options", error),
         _ => CreateFailure::new("init_context", error),
     })?;
     Ok((model, verdict))

@@ -53,6 +53,16 @@ pub trait Backend {
     /// sequence is as it was.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
+    /// Whether a sequence can forget its last tokens only. Where it cannot, nothing is guessed.
+    fn can_forget_a_part(&self) -> bool;
+
+    /// What is computed of a sequence, for [`Backend::restore`].
+    fn keep(&self, sequence: usize) -> Result<Vec<u8>>;
+
+    /// Puts what another backend of the same kind kept of `n_tokens` tokens into an empty sequence. After an error the
+    /// sequence is empty.
+    fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()>;
+
     /// A sampler whose penalties have seen `recent`.
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>>;
 

@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use super::backend::Token;
 use super::budget::Reasoning;
+use super::keep::Owner;
 use super::logprobs::SampledLogprobs;
+use super::speculate::Drafted;
 use crate::api::Sampling;
 use crate::constraint::Constraint;
 use crate::error::Error;
@@ -32,6 +34,8 @@ pub struct Job {
     pub visible: Vec<Token>,
     /// Whether a prefix in the KV cache may be used.
     pub reuse_prefix: bool,
+    /// Whose the sequence is afterwards, for [`super::Engine::keep`].
+    pub owner: Option<Owner>,
     /// Set by anyone to end the job.
     pub cancel: Arc<AtomicBool>,
     /// When the job ends by itself as cancelled.
@@ -94,4 +98,6 @@ pub struct Outcome {
     pub prompt_ms: f64,
     /// From the first token to the end.
     pub predicted_ms: f64,
+    /// Tokens that were guessed for it; None without speculative decoding.
+    pub drafted: Option<Drafted>,
 }

@@ -1,8 +1,8 @@
 //! One batch for many chats: who is admitted, what goes into the next decode, what comes out of it.
 //!
 //! Each turn of the loop: admit waiting jobs in order of arrival while a sequence and room are free; fill a batch with the
-//! next token of every decoding job, then with prefill in order of admission up to the batch size; decode; sample. Nothing
-//! here blocks and nothing here knows threads.
+//! next token of every decoding job and what is guessed to follow it (`speculate`), then with prefill in order of admission
+//! up to the batch size; decode; sample. Nothing here blocks and nothing here knows threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::active::Active;
-use super::backend::{Backend, Decoded, Entry, Vocab};
+use super::backend::{Backend, Decoded, Entry, Token, Vocab};
 use super::job::{Finish, Job, Outcome, Update, is_over};
+use super::keep::{Kept, Owner, Owners};
 use super::prefix_cache::PrefixCache;
-use crate::error::Error;
+use super::speculate::Speculation;
+use crate::error::{Code, Error, Result};
 
 /// How many tokens penalties look back, as llama.cpp's default.
 pub(crate) const PENALTY_WINDOW: usize = 64;
@@ -23,6 +25,8 @@ pub(crate) struct Scheduler {
     backend: Box<dyn Backend>,
     vocab: Arc<dyn Vocab>,
     cache: PrefixCache,
+    speculation: Option<Speculation>,
+    owners: Owners,
     waiting: VecDeque<Job>,
     active: Vec<Active>,
 }
@@ -34,16 +38,51 @@ struct Share {
     before: usize,
     /// The row whose logits are wanted.
     row: Option<usize>,
+    /// What was guessed to follow; the rows behind `row`.
+    draft: Vec<Token>,
 }
 
 impl Scheduler {
-    pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>) -> Self {
+    /// `speculation` is dropped where the backend cannot forget a wrong guess.
+    pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>, speculation: Option<Speculation>) -> Self {
         let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx());
-        Scheduler { backend, vocab, cache, waiting: VecDeque::new(), active: Vec::new() }
+        let speculation = speculation.filter(|_| backend.can_forget_a_part());
+        let owners = Owners::new(backend.n_sequences());
+        Scheduler { backend, vocab, cache, speculation, owners, waiting: VecDeque::new(), active: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, job: Job) {
         self.waiting.push_back(job);
+    }
+
+    /// What the sequence holds that an owner used last; None if there is none any more.
+    pub(crate) fn keep(&self, owner: Owner) -> Result<Option<Kept>> {
+        let is_active = |sequence: usize| self.active.iter().any(|active| active.sequence == sequence);
+        let Some(sequence) = self.owners.sequence(owner).filter(|sequence| !is_active(*sequence)) else { return Ok(None) };
+        let tokens = self.cache.tokens(sequence).to_vec();
+        if tokens.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Kept { tokens, data: self.backend.keep(sequence)? }))
+    }
+
+    /// Makes what was kept the content of a sequence, and that the owner's.
+    pub(crate) fn restore(&mut self, owner: Owner, kept: &Kept) -> Result<()> {
+        // No token is shared: the sequence that was unused for longest is taken, and emptied.
+        let claimed = self.cache.claim(&[], kept.tokens.len());
+        let no_room = || Error::new(Code::Busy, "the KV cache has no room for it beside the requests that run");
+        let (sequence, _) = claimed.ok_or_else(no_room)?;
+        self.forget_from(sequence, 0);
+        for idle in self.cache.evictions() {
+            self.forget_from(idle, 0);
+        }
+        let restored = self.backend.restore(sequence, &kept.data, kept.tokens.len());
+        if restored.is_ok() {
+            self.cache.push(sequence, &kept.tokens);
+            self.owners.give(sequence, Some(owner));
+        }
+        self.cache.release(sequence);
+        restored
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -66,14 +105,15 @@ impl Scheduler {
     pub(crate) fn step(&mut self) {
         self.drop_cancelled();
         self.admit();
-        let (batch, shares) = self.fill_batch();
-        if batch.is_empty() {
-            return;
-        }
-        let watched = shares.iter().map(|share| &self.active[share.active].job);
+        let watched = self.active.iter().map(|active| &active.job);
         let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
             watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
         let abort = move || flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline));
+        let drafts = self.draft(&abort);
+        let (batch, shares) = self.fill_batch(drafts);
+        if batch.is_empty() {
+            return;
+        }
         match self.backend.decode(&batch, &abort) {
             Ok(Decoded::Done) => self.advance(&batch, shares),
             Ok(Decoded::Aborted) => self.roll_back(&shares),
@@ -136,15 +176,27 @@ impl Scheduler {
         self.cache.truncate(sequence, kept);
     }
 
-    fn fill_batch(&self) -> (Vec<Entry>, Vec<Share>) {
+    fn draft(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+        let Some(speculation) = &mut self.speculation else { return Vec::new() };
+        speculation.draft(&mut self.active, &self.cache, self.backend.as_ref(), self.vocab.as_ref(), abort)
+    }
+
+    /// `drafts` has one for each active job, or none at all.
+    fn fill_batch(&self, drafts: Vec<Vec<Token>>) -> (Vec<Entry>, Vec<Share>) {
         let n_batch = self.backend.n_batch();
         let mut batch = Vec::new();
         let mut shares = Vec::new();
+        let mut drafts = drafts.into_iter();
         for (index, active) in self.active.iter().enumerate() {
+            let draft = drafts.next().unwrap_or_default();
             if let Some(token) = active.next {
-                let position = self.cache.len(active.sequence);
-                shares.push(Share { active: index, before: position, row: Some(batch.len()) });
-                batch.push(Entry { token, position, sequence: active.sequence, logits: true });
+                let before = self.cache.len(active.sequence);
+                let row = Some(batch.len());
+                for (offset, token) in [token].iter().chain(&draft).enumerate() {
+                    let position = before + offset;
+                    batch.push(Entry { token: *token, position, sequence: active.sequence, logits: true });
+                }
+                shares.push(Share { active: index, before, row, draft });
             }
         }
         for (index, active) in self.active.iter().enumerate().filter(|(_, active)| active.next.is_none()) {
@@ -160,7 +212,7 @@ impl Scheduler {
                 let logits = whole && offset + 1 == chunk.len();
                 batch.push(Entry { token, position: before + offset, sequence: active.sequence, logits });
             }
-            shares.push(Share { active: index, before, row: whole.then(|| batch.len() - 1) });
+            shares.push(Share { active: index, before, row: whole.then(|| batch.len() - 1), draft: Vec::new() });
         }
         (batch, shares)
     }
@@ -173,15 +225,14 @@ impl Scheduler {
         let mut ended = Vec::new();
         for share in shares {
             let Some(row) = share.row else { continue };
-            let active = &mut self.active[share.active];
-            match self.backend.logits(row).and_then(|logits| active.choose(logits)) {
-                Ok(chosen) => {
-                    let full = self.cache.len(active.sequence) >= self.backend.n_ctx();
-                    if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
-                        ended.push((share.active, Ok(finish)));
-                    }
-                }
-                Err(error) => ended.push((share.active, Err(error))),
+            let (right, end) = self.verify(&share, row);
+            if right < share.draft.len() {
+                // What is forgotten was the last, so a model that forgets at all forgets this.
+                let sequence = self.active[share.active].sequence;
+                self.forget_from(sequence, self.cache.len(sequence) - (share.draft.len() - right));
+            }
+            if let Some(end) = end {
+                ended.push((share.active, end));
             }
         }
         ended.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
@@ -191,6 +242,32 @@ impl Scheduler {
                 Err(error) => self.fail(index, error),
             }
         }
+    }
+
+    /// Chooses from the rows of a share, one after another, as long as each choice is what was guessed. Says how many
+    /// guessed tokens were right, and how the job ends, if it does.
+    fn verify(&mut self, share: &Share, row: usize) -> (usize, Option<Result<Finish>>) {
+        let active = &mut self.active[share.active];
+        let length = self.cache.len(active.sequence) - share.draft.len();
+        let mut right = 0;
+        let end = loop {
+            let chosen = match self.backend.logits(row + right).and_then(|logits| active.choose(logits)) {
+                Ok(chosen) => chosen,
+                Err(error) => break Some(Err(error)),
+            };
+            let full = length + right >= self.backend.n_ctx();
+            if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
+                break Some(Ok(finish));
+            }
+            if share.draft.get(right).copied() != active.next {
+                break None;
+            }
+            right += 1;
+        };
+        if let Some(speculation) = &self.speculation {
+            active.pace.verified(share.draft.len(), right, speculation.n_max());
+        }
+        (right, end)
     }
 
     /// A decode was aborted: the batch is undone, and the cancelled job leaves on the next step.
@@ -229,12 +306,15 @@ impl Scheduler {
     fn fail(&mut self, index: usize, error: Error) {
         let active = self.active.remove(index);
         self.cache.release(active.sequence);
+        self.owners.give(active.sequence, active.job.owner);
         active.fail(error);
     }
 
     fn finish(&mut self, index: usize, finish: Finish) {
         let active = self.active.remove(index);
         self.cache.release(active.sequence);
-        active.finish(finish);
+        self.owners.give(active.sequence, active.job.owner);
+        let drafted = self.speculation.as_ref().map(|_| active.pace.drafted());
+        active.finish(finish, drafted);
     }
 }

@@ -8,22 +8,39 @@ use std::thread::JoinHandle;
 
 use super::backend::{Backend, Vocab};
 use super::job::{Job, Update};
+use super::keep::{Kept, Owner};
 use super::scheduler::Scheduler;
+use super::speculate::Speculation;
 use crate::error::{Code, Error, Result};
 
 /// What a load reports while it runs: the share of the work that is done, 0 to 1.
 pub type Progress = f32;
 
-type Loaded = (Box<dyn Backend>, Arc<dyn Vocab>);
+/// What a load returns.
+pub struct Loaded {
+    /// Computes.
+    pub backend: Box<dyn Backend>,
+    /// Its vocabulary.
+    pub vocab: Arc<dyn Vocab>,
+    /// What guesses, if anything does.
+    pub speculation: Option<Speculation>,
+}
 
 enum Loading {
     Progress(Progress),
     Finished(Result<Arc<dyn Vocab>>),
 }
 
+/// What the thread is asked for.
+enum Command {
+    Run(Job),
+    Keep(Owner, Sender<Result<Option<Kept>>>),
+    Restore(Owner, Kept, Sender<Result<()>>),
+}
+
 /// A loaded model with its thread. Dropping it ends the thread and frees the model.
 pub struct Engine {
-    jobs: Option<Sender<Job>>,
+    commands: Option<Sender<Command>>,
     vocab: Arc<dyn Vocab>,
     thread: Option<JoinHandle<()>>,
     broken: Arc<AtomicBool>,
@@ -35,7 +52,7 @@ impl Engine {
     where
         L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded> + Send + 'static,
     {
-        let (jobs, inbox) = channel();
+        let (commands, inbox) = channel();
         let (report, loading) = channel();
         let broken = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new()
@@ -49,7 +66,7 @@ impl Engine {
             match loading.recv() {
                 Ok(Loading::Progress(done)) => on_progress(done),
                 Ok(Loading::Finished(Ok(vocab))) => {
-                    return Ok(Engine { jobs: Some(jobs), vocab, thread: Some(thread), broken });
+                    return Ok(Engine { commands: Some(commands), vocab, thread: Some(thread), broken });
                 }
                 Ok(Loading::Finished(Err(error))) => {
                     let _ = thread.join();
@@ -65,7 +82,26 @@ impl Engine {
 
     /// Hands a job to the engine; its updates come through the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        self.send(Command::Run(job))
+    }
+
+    /// What the KV cache holds of the last job of an owner; None if that is gone. Waits for the decode that runs.
+    pub fn keep(&self, owner: Owner) -> Result<Option<Kept>> {
+        let (reply, kept) = channel();
+        self.send(Command::Keep(owner, reply))?;
+        kept.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Puts into the KV cache what [`Engine::keep`] of an engine with the same model and options returned, for the next
+    /// prompts that begin with it. Waits for the decode that runs.
+    pub fn restore(&self, owner: Owner, kept: Kept) -> Result<()> {
+        let (reply, restored) = channel();
+        self.send(Command::Restore(owner, kept, reply))?;
+        restored.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn send(&self, command: Command) -> Result<()> {
+        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
         if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(stopped()) }
     }
 
@@ -82,14 +118,14 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        drop(self.jobs.take());
+        drop(self.commands.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Job>, broken: &AtomicBool)
+fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Command>, broken: &AtomicBool)
 where
     L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded>,
 {
@@ -98,12 +134,12 @@ where
         let _ = report.send(Loading::Progress(done));
     };
     let loaded = catch_unwind(AssertUnwindSafe(|| load(&mut progress)));
-    let (backend, vocab) = match loaded {
+    let Loaded { backend, vocab, speculation } = match loaded {
         Ok(Ok(loaded)) => loaded,
         Ok(Err(error)) => return drop(report.send(Loading::Finished(Err(error)))),
         Err(payload) => return drop(report.send(Loading::Finished(Err(crate::panic::error(&*payload))))),
     };
-    let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab));
+    let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab), speculation);
     let _ = report.send(Loading::Finished(Ok(vocab)));
     let fault = match catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, inbox))) {
         Ok(Served::ToTheEnd) => return,
@@ -114,8 +150,12 @@ where
     let again = || Error::new(fault.code(), fault.message());
     scheduler.fail_all(again);
     // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
-    for job in inbox.iter() {
-        let _ = job.updates.send(Update::Failed(again()));
+    for command in inbox.iter() {
+        let _ = match command {
+            Command::Run(job) => job.updates.send(Update::Failed(again())).is_ok(),
+            Command::Keep(_, reply) => reply.send(Err(again())).is_ok(),
+            Command::Restore(_, _, reply) => reply.send(Err(again())).is_ok(),
+        };
     }
 }
 
@@ -126,20 +166,28 @@ enum Served {
     UntilAFault,
 }
 
-fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Job>) -> Served {
+fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Command>) -> Served {
     while !scheduler.is_broken() {
         if scheduler.is_idle() {
             match inbox.recv() {
-                Ok(job) => scheduler.add(job),
+                Ok(command) => obey(scheduler, command),
                 Err(_) => return Served::ToTheEnd,
             }
         }
-        for job in inbox.try_iter() {
-            scheduler.add(job);
+        for command in inbox.try_iter() {
+            obey(scheduler, command);
         }
         scheduler.step();
     }
     Served::UntilAFault
+}
+
+fn obey(scheduler: &mut Scheduler, command: Command) {
+    let _ = match command {
+        Command::Run(job) => return scheduler.add(job),
+        Command::Keep(owner, reply) => reply.send(scheduler.keep(owner)).is_ok(),
+        Command::Restore(owner, kept, reply) => reply.send(scheduler.restore(owner, &kept)).is_ok(),
+    };
 }
 
 fn stopped() -> Error {

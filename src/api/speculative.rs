@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 use super::fields::{Fields, expected};
 use crate::error::{Error, Result};
 
-/// Most tokens of one guess by a draft model, which costs a decode each. Chosen for models some ten times as fast.
+/// Most tokens of one guess by a draft model: each costs it a decode.
 const DRAFT_N_MAX: u32 = 4;
-/// Most tokens of one guess by prompt lookup, which costs nothing until it is checked (docs/performance.md).
+/// Most tokens of one guess by prompt lookup, which costs nothing until it is checked.
 const NGRAM_N_MAX: u32 = 6;
 /// Tokens that are looked up.
 const NGRAM: u32 = 3;

@@ -216,7 +216,7 @@ fn a_real_model_says_the_same() {
     let question = format!("Repeat this code, with the name sum in place of add:\n```rust\n{code}```");
     let request = json!({ "messages": [{ "role": "user", "content": question }], "temperature": 0, "max_tokens": 48 });
     let options = |members: Value| {
-        let mut options = json!({ "n_ctx": 1024, "n_parallel": 1, "n_threads": 2 });
+        let mut options = json!({ "n_ctx": 1024, "n_parallel": 1, "n_threads": 1 });
         options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         options
     };

@@ -200,7 +200,7 @@ fn real_models_go_on_as_if_nothing_had_been() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let template = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
-        let members = json!({ "n_parallel": 1, "n_threads": 2, "tool_policy": "any", "chat_template": template });
+        let members = json!({ "n_parallel": 1, "n_threads": 1, "tool_policy": "any", "chat_template": template });
         let story = "The cat sat on the mat, and the dog sat on the log. ".repeat(50);
         let request = |more: &str| json!({ "messages": [{ "role": "user", "content": format!("{story}{more}") }], "temperature": 0, "max_tokens": 12 });
         let cold = open(2048, &model, &folder.path().join("none"), members.clone());

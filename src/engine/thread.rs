@@ -33,7 +33,7 @@ enum Loading {
 
 /// What the thread is asked for.
 enum Command {
-    Run(Job),
+    Run(Box<Job>),
     Keep(Owner, Sender<Result<Option<Kept>>>),
     Restore(Owner, Kept, Sender<Result<()>>),
 }
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Hands a job to the engine; its updates come through the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
-        self.send(Command::Run(job))
+        self.send(Command::Run(Box::new(job)))
     }
 
     /// What the KV cache holds of the last job of an owner; None if that is gone. Waits for the decode that runs.
@@ -184,7 +184,7 @@ fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Command>) -> Served {
 
 fn obey(scheduler: &mut Scheduler, command: Command) {
     let _ = match command {
-        Command::Run(job) => return scheduler.add(job),
+        Command::Run(job) => return scheduler.add(*job),
         Command::Keep(owner, reply) => reply.send(scheduler.keep(owner)).is_ok(),
         Command::Restore(owner, kept, reply) => reply.send(scheduler.restore(owner, &kept)).is_ok(),
     };

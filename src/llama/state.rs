@@ -215,8 +215,11 @@ mod tests {
         assert_eq!(forged(&|bytes| bytes[12..16].fill(0xFF)), damaged);
         assert_eq!(forged(&|bytes| bytes.truncate(14)), damaged);
         // A token that the vocabulary has not.
-        let tokens_at = |bytes: &[u8]| bytes.len() - 256 - 20;
-        assert_eq!(forged(&|bytes| bytes[tokens_at(bytes)] = 200), damaged);
+        let spoil_first = |bytes: &mut Vec<u8>| {
+            let at = bytes.len() - 256 - 20;
+            bytes[at] = 200;
+        };
+        assert_eq!(forged(&spoil_first), damaged);
         assert_eq!(forged(&|bytes| bytes[8] = 2), Err("its format has version 2, this is 1".to_owned()));
     }
 

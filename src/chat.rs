@@ -12,6 +12,7 @@ mod native;
 mod overflow;
 #[cfg(feature = "remote")]
 mod remote;
+mod saved;
 mod source;
 mod stream;
 mod turns;
@@ -39,6 +40,7 @@ use explain::Last;
 use overflow::{Cuts, Fitted};
 #[cfg(feature = "remote")]
 use remote::Servers;
+use saved::Saved;
 use source::{Done, Next, Order, Source, Started, Updates};
 use stream::Stream;
 use turns::Turns;
@@ -79,6 +81,7 @@ pub struct Chat {
     cuts: Cuts,
     last: Last,
     turns: Turns,
+    saved: Option<Saved>,
     /// Destroyed from a callback; the call that runs says so when it ends.
     destroyed: AtomicBool,
 }
@@ -94,9 +97,16 @@ impl Chat {
         match opened {
             Ok((options, (source, verdict))) => {
                 static CREATED: AtomicU64 = AtomicU64::new(1);
+                let id = CREATED.fetch_add(1, Ordering::Relaxed);
+                let saved = match &source {
+                    Source::Native(model) => options.state_file.as_deref().map(|path| Saved::restore(path, id, model)),
+                    #[cfg(feature = "remote")]
+                    Source::Remote(_) => None,
+                };
                 let chat = Chat {
-                    id: CREATED.fetch_add(1, Ordering::Relaxed),
+                    id,
                     source,
+                    saved,
                     verdict,
                     events,
                     limits: Limits::with(&options.template_limits),
@@ -109,6 +119,9 @@ impl Chat {
                     destroyed: AtomicBool::new(false),
                 };
                 chat.emit_log();
+                if let Some(ignored) = chat.saved.as_ref().and_then(Saved::ignored) {
+                    chat.log(LogLevel::Warn, &format!("state_file: {ignored}"));
+                }
                 (chat.events)("create_success");
                 Ok(chat)
             }
@@ -136,6 +149,7 @@ impl Chat {
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
         if self.destroyed.swap(false, Ordering::Relaxed) {
+            self.save();
             (self.events)("destroy");
         }
         reply.map(|response| response.to_json())
@@ -149,6 +163,7 @@ impl Chat {
     /// Refuses further requests, cancels what runs, waits for it, emits `destroy`.
     pub fn close(&self) {
         self.turns.close();
+        self.save();
         (self.events)("destroy");
     }
 
@@ -170,6 +185,7 @@ impl Chat {
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
         let mut recogniser = self.recogniser(request, &prompt);
         let reasoning_open = recogniser.is_reasoning();
+        self.saved.iter().for_each(Saved::use_it);
         self.last.set(request, &prompt, &tokens, truncated.as_ref());
         let verdict = &self.verdict;
         let order = Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
@@ -188,6 +204,7 @@ impl Chat {
             self.last.reasoned();
         }
         diagnostics.extend(response.diagnostics);
+        diagnostics.extend(self.saved.as_ref().and_then(Saved::take_diagnostic).map(|ignored| ignored.to_json()));
         let truncated = truncated.map(|truncated| truncated.to_json());
         Ok(ChatResponse { polyfills_applied, diagnostics, truncated, ..response })
     }
@@ -295,7 +312,11 @@ impl Chat {
             tool_calls: calls.map(|call| Call { id: call.id, name: call.name, arguments: call.arguments }).collect(),
             finish_reason: FinishReason::Stop,
             usage,
-            timings: Timings { prompt_ms: outcome.prompt_ms, predicted_ms: outcome.predicted_ms },
+            timings: Timings {
+                prompt_ms: outcome.prompt_ms,
+                predicted_ms: outcome.predicted_ms,
+                drafted: outcome.drafted.map(|drafted| (drafted.tokens, drafted.accepted)),
+            },
             logprobs,
             polyfills_applied: Vec::new(),
             truncated: None,
@@ -305,6 +326,23 @@ impl Chat {
         let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };
         stream.finish(&response, request.include_usage);
         Ok(response)
+    }
+
+    /// Writes the state file. A chat that is destroyed has no other way to say that it could not.
+    fn save(&self) {
+        let written = match (&self.source, &self.saved) {
+            (Source::Native(model), Some(saved)) => saved.write(model),
+            _ => Ok(()),
+        };
+        if let Err(error) = written {
+            self.log(LogLevel::Error, &format!("state_file: {}", error.message()));
+        }
+    }
+
+    fn log(&self, level: LogLevel, text: &str) {
+        if level >= self.log {
+            (self.events)(&format!("log:{}:{text}", level.as_str()));
+        }
     }
 
     fn emit_log(&self) {
@@ -386,6 +424,8 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::OutOfMemory => CreateFailure::new("oom", error),
         Code::ModelNotFound => CreateFailure::new("model_not_found", error),
         Code::ModelInvalid => CreateFailure::new("load_model", error),
+        // Of the option that names the file.
+        Code::InvalidRequest => CreateFailure::new("invalid_options", error),
         _ => CreateFailure::new("init_context", error),
     })?;
     Ok((Source::Native(model), verdict))

@@ -8,22 +8,26 @@ mod fields;
 mod id;
 mod limits;
 pub mod logprobs;
+mod lora;
 mod message;
 mod options;
 mod polyfills;
 mod request;
 pub mod response;
 mod sampling;
+mod speculative;
 mod tool;
 
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
+pub use lora::Lora;
 pub use options::{CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
 pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};
 pub use sampling::Sampling;
+pub use speculative::Speculative;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
 pub(crate) use continued::read_ending;

@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::engine::RemoteOptions;
 use super::fields::Fields;
 use super::limits::TemplateLimits;
+use super::lora::Lora;
 use super::polyfills::Polyfills;
+use super::speculative::Speculative;
 use crate::error::Result;
 
 /// Which models may be opened.
@@ -136,6 +138,12 @@ pub struct CreateOptions {
     pub use_mmap: bool,
     /// Keep the weights in RAM.
     pub use_mlock: bool,
+    /// Adapters on the weights.
+    pub lora: Vec<Lora>,
+    /// What guesses tokens ahead.
+    pub speculative: Speculative,
+    /// Where the chat's part of the KV cache is kept from one chat to the next.
+    pub state_file: Option<String>,
     /// Jinja text in place of the file's.
     pub chat_template: Option<String>,
     /// Which models may be opened.
@@ -166,6 +174,9 @@ impl CreateOptions {
             cache_type_v: CacheType::F16,
             use_mmap: true,
             use_mlock: false,
+            lora: Vec::new(),
+            speculative: Speculative::Off,
+            state_file: None,
             chat_template: None,
             tool_policy: ToolPolicy::Native,
             polyfills: Polyfills::default(),
@@ -180,7 +191,7 @@ impl CreateOptions {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
         let engine = RemoteOptions::read(fields, options)?;
-        let unsupported = ["lora", "draft_model", "components", "state_file"];
+        let unsupported = ["components"];
         fields.refuse_unsupported(&unsupported)?;
         let overflows = [ContextOverflow::Error, ContextOverflow::TruncateOldest, ContextOverflow::TruncateMiddle];
         let overflows = overflows.map(|overflow| (overflow.as_str(), overflow));
@@ -212,6 +223,9 @@ impl CreateOptions {
             cache_type_v: fields.one_of("cache_type_v", &cache_types)?.unwrap_or(base.cache_type_v),
             use_mmap: fields.boolean("use_mmap")?.unwrap_or(base.use_mmap),
             use_mlock: fields.boolean("use_mlock")?.unwrap_or(base.use_mlock),
+            lora: Lora::read_all(fields)?,
+            speculative: Speculative::read(fields)?,
+            state_file: fields.string("state_file")?.map(str::to_owned),
             chat_template: fields.string("chat_template")?.map(str::to_owned),
             tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
             polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
@@ -242,7 +256,7 @@ mod tests {
     fn wrong_options_are_named() {
         refused(json!({"modle": "x"}), "modle: unknown option");
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
-        refused(json!({"lora": []}), "lora: not supported by this version of llb");
+        refused(json!({"components": []}), "components: not supported by this version of llb");
         refused(
             json!({"tool_policy": "maybe"}),
             r#"tool_policy: unknown value "maybe"; it is one of "native", "polyfill", "any""#,

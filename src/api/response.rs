@@ -65,6 +65,8 @@ pub struct Timings {
     pub prompt_ms: f64,
     /// Milliseconds from the first token to the last.
     pub predicted_ms: f64,
+    /// Tokens that were guessed, and those of them that were right; None without speculative decoding.
+    pub drafted: Option<(usize, usize)>,
 }
 
 impl Timings {
@@ -73,12 +75,18 @@ impl Timings {
         let rate = |tokens: usize, ms: f64| if ms > 0.0 { tokens as f64 * 1000.0 / ms } else { 0.0 };
         // The first token comes out of the prefill, so decoding made one fewer.
         let decoded = usage.completion_tokens.saturating_sub(1);
-        json!({
+        let mut timings = json!({
             "prompt_ms": self.prompt_ms,
             "predicted_ms": self.predicted_ms,
             "prompt_per_second": rate(usage.prompt_tokens - usage.cached_tokens, self.prompt_ms),
             "predicted_per_second": rate(decoded, self.predicted_ms),
-        })
+        });
+        // llama-server's names.
+        if let Some((tokens, accepted)) = self.drafted {
+            timings["draft_n"] = json!(tokens);
+            timings["draft_n_accepted"] = json!(accepted);
+        }
+        timings
     }
 }
 

@@ -328,6 +328,7 @@ impl Reply {
             cached_tokens: counts.cached.unwrap_or(0),
             completion_tokens: counts.completion,
             reasoning_tokens: 0,
+            drafted: None,
             prompt_ms,
             predicted_ms,
         };

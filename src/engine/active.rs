@@ -7,6 +7,7 @@ use super::budget::ReasoningWatch;
 use super::detokenize::Utf8Assembler;
 use super::job::{Finish, Job, Outcome, Update};
 use super::logprobs::{SampledLogprobs, Unsent};
+use super::speculate::{Drafted, Pace};
 use super::stop::StopMatcher;
 use crate::constraint::Constraint;
 use crate::error::{Code, Error, Result};
@@ -17,6 +18,8 @@ pub(crate) struct Active {
     pub(crate) sequence: usize,
     /// Chosen, not decoded yet; None while the prompt is not in the cache.
     pub(crate) next: Option<Token>,
+    /// How much is guessed for it.
+    pub(crate) pace: Pace,
     sampler: Box<dyn Sampler>,
     reasoning: Option<ReasoningWatch>,
     utf8: Utf8Assembler,
@@ -39,6 +42,7 @@ impl Active {
         Active {
             sequence,
             next: None,
+            pace: Pace::default(),
             sampler,
             reasoning: job.reasoning.take().map(ReasoningWatch::new),
             utf8: Utf8Assembler::default(),
@@ -127,8 +131,13 @@ impl Active {
         }
     }
 
-    /// Sends what was held back, and the outcome.
-    pub(crate) fn finish(mut self, finish: Finish) {
+    /// How many more tokens it may have.
+    pub(crate) fn tokens_left(&self) -> usize {
+        self.job.max_tokens.saturating_sub(self.completion_tokens)
+    }
+
+    /// Sends what was held back, and the outcome. `drafted` is None where nothing is ever guessed.
+    pub(crate) fn finish(mut self, finish: Finish, drafted: Option<Drafted>) {
         let rest = self.utf8.finish();
         let (shown, stopped) = self.stop.push(rest);
         let held = if stopped { String::new() } else { self.stop.finish() };
@@ -144,6 +153,7 @@ impl Active {
             reasoning_tokens: self.reasoning.as_ref().map_or(0, ReasoningWatch::tokens),
             prompt_ms: since(self.admitted, first),
             predicted_ms: since(first, now),
+            drafted,
         };
         let _ = self.job.updates.send(Update::Done(outcome));
     }
@@ -293,7 +303,7 @@ mod tests {
                 break finish;
             }
         };
-        active.finish(finish);
+        active.finish(finish, None);
         let (mut text, mut logprobs) = (String::new(), Vec::new());
         for update in received.iter() {
             match update {

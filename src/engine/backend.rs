@@ -55,12 +55,19 @@ pub trait Backend {
     /// what the rest of the sequence looks back to; then nothing of it may be used.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
-    /// Whether a part of a sequence can be copied: not where a model's memory is one state for all that was read.
-    fn can_copy(&self) -> bool;
+    /// Whether a part of a sequence can be copied or forgotten: not where a model's memory is one state for all that was read.
+    /// There nothing is shared, and nothing is guessed.
+    fn is_divisible(&self) -> bool;
 
     /// Gives `to`, which holds the same positions below `range`, those of `from` in `range`, in the same cells. False where
     /// that cannot be done after all; then `to` is empty.
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
+    /// What is computed of a sequence, for [`Backend::restore`].
+    fn keep(&self, sequence: usize) -> Result<Vec<u8>>;
+
+    /// Puts what another backend of the same kind kept of `n_tokens` tokens into an empty sequence. After an error the
+    /// sequence is empty.
+    fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()>;
 
     /// A sampler whose penalties have seen `recent`.
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>>;

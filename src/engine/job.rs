@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::backend::Token;
 use super::budget::Reasoning;
 use super::logprobs::SampledLogprobs;
+use super::speculate::Drafted;
 use crate::api::Sampling;
 use crate::constraint::Constraint;
 use crate::error::Error;
@@ -96,4 +97,6 @@ pub struct Outcome {
     pub prompt_ms: f64,
     /// From the first token to the end.
     pub predicted_ms: f64,
+    /// Tokens that were guessed for it; None without speculative decoding.
+    pub drafted: Option<Drafted>,
 }

@@ -12,6 +12,7 @@ mod logprobs;
 mod prefix_cache;
 mod scheduler;
 mod special;
+mod speculate;
 mod stop;
 mod thread;
 
@@ -19,8 +20,9 @@ pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
 pub use budget::{Budget, Reasoning};
 pub use job::{Finish, Job, Outcome, Update};
 pub use logprobs::{Logprob, SampledLogprobs};
-pub use prefix_cache::Held;
+pub use prefix_cache::{Held, Kept};
 pub use special::{Special, SpecialTokens};
+pub use speculate::{Drafted, Drafter, ModelDrafter, NgramDrafter, Speculation, Wanted};
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;
-pub use thread::{Engine, Progress};
+pub use thread::{Engine, Loaded, Progress};

@@ -66,6 +66,15 @@ pub struct Held {
     pub own: Option<(usize, usize)>,
 }
 
+/// The content of a sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Its tokens.
+    pub tokens: Vec<Token>,
+    /// What the backend knows of them; a secret between it and itself.
+    pub data: Vec<u8>,
+}
+
 impl PrefixCache {
     pub(crate) fn new(n_sequences: usize, n_ctx: usize, copies: bool) -> Self {
         let sequences = (0..n_sequences).map(|_| Sequence::default()).collect();
@@ -152,6 +161,14 @@ impl PrefixCache {
             (0..self.sequences.len()).filter(whole).map(|index| self.len(index)).max().unwrap_or(0)
         };
         Held { cached, own: own.filter(|(tokens, _)| *tokens > 0).max_by_key(|(_, shared)| *shared) }
+    }
+
+    /// The sequence that a chat used last, if it still holds something and nothing runs on it.
+    pub(crate) fn last_of(&self, chat: u64) -> Option<usize> {
+        let of_chat = (0..self.sequences.len()).filter(|index| self.sequences[*index].chat == chat);
+        let last = of_chat.max_by_key(|index| self.sequences[*index].last_used)?;
+        let Sequence { busy, tokens, .. } = &self.sequences[last];
+        (!busy && !tokens.is_empty()).then_some(last)
     }
 
     /// The request on a sequence has ended; its tokens stay for the next one.

@@ -1,8 +1,8 @@
 //! One batch for many chats: who is admitted, what goes into the next decode, what comes out of it.
 //!
 //! Each turn of the loop: admit waiting jobs in order of arrival while a sequence and room are free; fill a batch with the
-//! next token of every decoding job, then with prefill in order of admission up to the batch size; decode; sample. Nothing
-//! here blocks and nothing here knows threads.
+//! next token of every decoding job and what is guessed to follow it (`speculate`), then with prefill in order of admission
+//! up to the batch size; decode; sample. Nothing here blocks and nothing here knows threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use std::time::Instant;
 use super::active::Active;
 use super::backend::{Backend, Decoded, Entry, Token, Vocab};
 use super::job::{Finish, Job, Outcome, Update, is_over};
-use super::prefix_cache::{Held, PrefixCache, Wish, common_prefix};
-use crate::error::Error;
+use super::prefix_cache::{Held, Kept, PrefixCache, Wish, common_prefix};
+use super::speculate::Speculation;
+use crate::error::{Code, Error, Result};
 
 /// How many tokens penalties look back, as llama.cpp's default.
 pub(crate) const PENALTY_WINDOW: usize = 64;
@@ -26,6 +27,7 @@ pub(crate) struct Scheduler {
     backend: Box<dyn Backend>,
     vocab: Arc<dyn Vocab>,
     cache: PrefixCache,
+    speculation: Option<Speculation>,
     waiting: VecDeque<Job>,
     active: Vec<Active>,
 }
@@ -37,12 +39,16 @@ struct Share {
     before: usize,
     /// The row whose logits are wanted.
     row: Option<usize>,
+    /// What was guessed to follow; the rows behind `row`.
+    draft: Vec<Token>,
 }
 
 impl Scheduler {
-    pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>) -> Self {
-        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.can_copy());
-        Scheduler { backend, vocab, cache, waiting: VecDeque::new(), active: Vec::new() }
+    /// `speculation` is dropped where the backend cannot forget a wrong guess.
+    pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>, speculation: Option<Speculation>) -> Self {
+        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.is_divisible());
+        let speculation = speculation.filter(|_| backend.is_divisible());
+        Scheduler { backend, vocab, cache, speculation, waiting: VecDeque::new(), active: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, job: Job) {
@@ -52,6 +58,30 @@ impl Scheduler {
     /// What a request of this chat would find in the KV cache.
     pub(crate) fn held(&self, chat: u64, prompt: &[Token]) -> Held {
         self.cache.held(chat, prompt)
+    }
+
+    /// What the sequence holds that a chat used last; None if there is none any more.
+    pub(crate) fn keep(&self, chat: u64) -> Result<Option<Kept>> {
+        let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
+        let tokens = self.cache.tokens(sequence).to_vec();
+        Ok(Some(Kept { tokens, data: self.backend.keep(sequence)? }))
+    }
+
+    /// Makes what was kept the content of a sequence, and that the chat's.
+    pub(crate) fn restore(&mut self, chat: u64, kept: &Kept) -> Result<()> {
+        let wish = Wish { prompt: &kept.tokens, reserve: kept.tokens.len(), chat, reuse: false };
+        let no_room = || Error::new(Code::Busy, "the KV cache has no room for it beside the requests that run");
+        let sequence = self.cache.claim(wish).ok_or_else(no_room)?.sequence;
+        self.forget_from(sequence, 0);
+        for idle in self.cache.evictions() {
+            self.forget_from(idle, 0);
+        }
+        let restored = self.backend.restore(sequence, &kept.data, kept.tokens.len());
+        if restored.is_ok() {
+            self.cache.push(sequence, &kept.tokens);
+        }
+        self.cache.release(sequence);
+        restored
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -74,14 +104,15 @@ impl Scheduler {
     pub(crate) fn step(&mut self) {
         self.drop_cancelled();
         self.admit();
-        let (batch, shares) = self.fill_batch();
-        if batch.is_empty() {
-            return;
-        }
-        let watched = shares.iter().map(|share| &self.active[share.active].job);
+        let watched = self.active.iter().map(|active| &active.job);
         let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
             watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
         let abort = move || flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline));
+        let drafts = self.draft(&abort);
+        let (batch, shares) = self.fill_batch(drafts);
+        if batch.is_empty() {
+            return;
+        }
         match self.backend.decode(&batch, &abort) {
             Ok(Decoded::Done) => self.advance(&batch, shares),
             Ok(Decoded::Aborted) => self.roll_back(&shares),
@@ -180,15 +211,27 @@ impl Scheduler {
         self.cache.truncate(sequence, kept);
     }
 
-    fn fill_batch(&self) -> (Vec<Entry>, Vec<Share>) {
+    fn draft(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+        let Some(speculation) = &mut self.speculation else { return Vec::new() };
+        speculation.draft(&mut self.active, &self.cache, self.backend.as_ref(), self.vocab.as_ref(), abort)
+    }
+
+    /// `drafts` has one for each active job, or none at all.
+    fn fill_batch(&self, drafts: Vec<Vec<Token>>) -> (Vec<Entry>, Vec<Share>) {
         let n_batch = self.backend.n_batch();
         let mut batch = Vec::new();
         let mut shares = Vec::new();
+        let mut drafts = drafts.into_iter();
         for (index, active) in self.active.iter().enumerate() {
+            let draft = drafts.next().unwrap_or_default();
             if let Some(token) = active.next {
-                let position = self.cache.len(active.sequence);
-                shares.push(Share { active: index, before: position, row: Some(batch.len()) });
-                batch.push(Entry { token, position, sequence: active.sequence, logits: true });
+                let before = self.cache.len(active.sequence);
+                let row = Some(batch.len());
+                for (offset, token) in [token].iter().chain(&draft).enumerate() {
+                    let position = before + offset;
+                    batch.push(Entry { token: *token, position, sequence: active.sequence, logits: true });
+                }
+                shares.push(Share { active: index, before, row, draft });
             }
         }
         for (index, active) in self.active.iter().enumerate().filter(|(_, active)| active.next.is_none()) {
@@ -204,7 +247,7 @@ impl Scheduler {
                 let logits = whole && offset + 1 == chunk.len();
                 batch.push(Entry { token, position: before + offset, sequence: active.sequence, logits });
             }
-            shares.push(Share { active: index, before, row: whole.then(|| batch.len() - 1) });
+            shares.push(Share { active: index, before, row: whole.then(|| batch.len() - 1), draft: Vec::new() });
         }
         (batch, shares)
     }
@@ -217,15 +260,14 @@ impl Scheduler {
         let mut ended = Vec::new();
         for share in shares {
             let Some(row) = share.row else { continue };
-            let active = &mut self.active[share.active];
-            match self.backend.logits(row).and_then(|logits| active.choose(logits)) {
-                Ok(chosen) => {
-                    let full = self.cache.len(active.sequence) >= self.backend.n_ctx();
-                    if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
-                        ended.push((share.active, Ok(finish)));
-                    }
-                }
-                Err(error) => ended.push((share.active, Err(error))),
+            let (right, end) = self.verify(&share, row);
+            if right < share.draft.len() {
+                // What is forgotten was the last, so a model that forgets at all forgets this.
+                let sequence = self.active[share.active].sequence;
+                self.forget_from(sequence, self.cache.len(sequence) - (share.draft.len() - right));
+            }
+            if let Some(end) = end {
+                ended.push((share.active, end));
             }
         }
         ended.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
@@ -235,6 +277,32 @@ impl Scheduler {
                 Err(error) => self.fail(index, error),
             }
         }
+    }
+
+    /// Chooses from the rows of a share, one after another, as long as each choice is what was guessed. Says how many
+    /// guessed tokens were right, and how the job ends, if it does.
+    fn verify(&mut self, share: &Share, row: usize) -> (usize, Option<Result<Finish>>) {
+        let active = &mut self.active[share.active];
+        let length = self.cache.len(active.sequence) - share.draft.len();
+        let mut right = 0;
+        let end = loop {
+            let chosen = match self.backend.logits(row + right).and_then(|logits| active.choose(logits)) {
+                Ok(chosen) => chosen,
+                Err(error) => break Some(Err(error)),
+            };
+            let full = length + right >= self.backend.n_ctx();
+            if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
+                break Some(Ok(finish));
+            }
+            if share.draft.get(right).copied() != active.next {
+                break None;
+            }
+            right += 1;
+        };
+        if let Some(speculation) = &self.speculation {
+            active.pace.verified(share.draft.len(), right, speculation.n_max());
+        }
+        (right, end)
     }
 
     /// A decode was aborted: the batch is undone, and the cancelled job leaves on the next step.
@@ -279,7 +347,8 @@ impl Scheduler {
     fn finish(&mut self, index: usize, finish: Finish) {
         let active = self.active.remove(index);
         self.cache.release(active.sequence);
-        active.finish(finish);
+        let drafted = self.speculation.as_ref().map(|_| active.pace.drafted());
+        active.finish(finish, drafted);
     }
 }
 

@@ -9,34 +9,54 @@ use std::thread::JoinHandle;
 use super::backend::Token;
 use super::backend::{Backend, Vocab};
 use super::job::{Job, Update};
-use super::prefix_cache::Held;
+use super::prefix_cache::{Held, Kept};
 use super::scheduler::Scheduler;
+use super::speculate::Speculation;
 use crate::error::{Code, Error, Result};
 
 /// What a load reports while it runs: the share of the work that is done, 0 to 1.
 pub type Progress = f32;
 
-type Loaded = (Box<dyn Backend>, Arc<dyn Vocab>);
+/// What a load returns.
+pub struct Loaded {
+    /// Computes.
+    pub backend: Box<dyn Backend>,
+    /// Its vocabulary.
+    pub vocab: Arc<dyn Vocab>,
+    /// What guesses, if anything does.
+    pub speculation: Option<Speculation>,
+}
 
 enum Loading {
     Progress(Progress),
     Finished(Result<Arc<dyn Vocab>>),
 }
 
-/// What callers send to the engine thread.
-enum Message {
-    Job(Box<Job>),
-    /// Asks what is held for a prompt of a chat.
-    Held {
+/// What the thread is asked for.
+enum Command {
+    Run(Box<Job>),
+    /// What is held for a prompt of a chat.
+    Look {
         chat: u64,
         prompt: Vec<Token>,
         answer: Sender<Held>,
+    },
+    /// What is held of a chat.
+    Keep {
+        chat: u64,
+        answer: Sender<Result<Option<Kept>>>,
+    },
+    /// To hold it again.
+    Restore {
+        chat: u64,
+        kept: Kept,
+        answer: Sender<Result<()>>,
     },
 }
 
 /// A loaded model with its thread. Dropping it ends the thread and frees the model.
 pub struct Engine {
-    inbox: Option<Sender<Message>>,
+    commands: Option<Sender<Command>>,
     vocab: Arc<dyn Vocab>,
     thread: Option<JoinHandle<()>>,
     broken: Arc<AtomicBool>,
@@ -48,7 +68,7 @@ impl Engine {
     where
         L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded> + Send + 'static,
     {
-        let (sender, inbox) = channel();
+        let (commands, inbox) = channel();
         let (report, loading) = channel();
         let broken = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new()
@@ -62,7 +82,7 @@ impl Engine {
             match loading.recv() {
                 Ok(Loading::Progress(done)) => on_progress(done),
                 Ok(Loading::Finished(Ok(vocab))) => {
-                    return Ok(Engine { inbox: Some(sender), vocab, thread: Some(thread), broken });
+                    return Ok(Engine { commands: Some(commands), vocab, thread: Some(thread), broken });
                 }
                 Ok(Loading::Finished(Err(error))) => {
                     let _ = thread.join();
@@ -78,18 +98,33 @@ impl Engine {
 
     /// Hands a job to the engine; its updates come through the job's channel.
     pub fn submit(&self, job: Job) -> Result<()> {
-        self.send(Message::Job(Box::new(job)))
+        self.send(Command::Run(Box::new(job)))
     }
 
-    /// What the KV cache holds for a prompt (one token or more) of a chat. Answered between two decodes: waits for one at most.
+    /// What the KV cache holds for a prompt (one token or more) of a chat. Waits for the decode that runs.
     pub fn held(&self, chat: u64, prompt: Vec<Token>) -> Result<Held> {
-        let (answer, answered) = channel();
-        self.send(Message::Held { chat, prompt, answer })?;
-        answered.recv().map_err(|_| stopped())
+        let (answer, held) = channel();
+        self.send(Command::Look { chat, prompt, answer })?;
+        held.recv().map_err(|_| stopped())
     }
 
-    fn send(&self, message: Message) -> Result<()> {
-        let sent = self.inbox.as_ref().is_some_and(|inbox| inbox.send(message).is_ok());
+    /// What the KV cache holds of the last job of a chat; None if that is gone. Waits for the decode that runs.
+    pub fn keep(&self, chat: u64) -> Result<Option<Kept>> {
+        let (answer, kept) = channel();
+        self.send(Command::Keep { chat, answer })?;
+        kept.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Puts into the KV cache what [`Engine::keep`] of an engine with the same model and options returned, for the next
+    /// prompts that begin with it. Waits for the decode that runs.
+    pub fn restore(&self, chat: u64, kept: Kept) -> Result<()> {
+        let (answer, restored) = channel();
+        self.send(Command::Restore { chat, kept, answer })?;
+        restored.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn send(&self, command: Command) -> Result<()> {
+        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
         if sent && !self.broken.load(Ordering::Acquire) { Ok(()) } else { Err(stopped()) }
     }
 
@@ -106,14 +141,14 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        drop(self.inbox.take());
+        drop(self.commands.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Message>, broken: &AtomicBool)
+fn run<L>(load: L, report: &Sender<Loading>, inbox: &Receiver<Command>, broken: &AtomicBool)
 where
     L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded>,
 {
@@ -122,12 +157,12 @@ where
         let _ = report.send(Loading::Progress(done));
     };
     let loaded = catch_unwind(AssertUnwindSafe(|| load(&mut progress)));
-    let (backend, vocab) = match loaded {
+    let Loaded { backend, vocab, speculation } = match loaded {
         Ok(Ok(loaded)) => loaded,
         Ok(Err(error)) => return drop(report.send(Loading::Finished(Err(error)))),
         Err(payload) => return drop(report.send(Loading::Finished(Err(crate::panic::error(&*payload))))),
     };
-    let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab));
+    let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab), speculation);
     let _ = report.send(Loading::Finished(Ok(vocab)));
     let fault = match catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, inbox))) {
         Ok(Served::ToTheEnd) => return,
@@ -138,10 +173,14 @@ where
     let again = || Error::new(fault.code(), fault.message());
     scheduler.fail_all(again);
     // Jobs that were sent before the flag was seen; later ones are refused by `submit`.
-    for message in inbox.iter() {
-        if let Message::Job(job) = message {
-            let _ = job.updates.send(Update::Failed(again()));
-        }
+    for command in inbox.iter() {
+        let _ = match command {
+            Command::Run(job) => job.updates.send(Update::Failed(again())).is_ok(),
+            Command::Keep { answer, .. } => answer.send(Err(again())).is_ok(),
+            Command::Restore { answer, .. } => answer.send(Err(again())).is_ok(),
+            // Hanging up is the answer.
+            Command::Look { .. } => false,
+        };
     }
 }
 
@@ -152,28 +191,30 @@ enum Served {
     UntilAFault,
 }
 
-fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Message>) -> Served {
+fn serve(scheduler: &mut Scheduler, inbox: &Receiver<Command>) -> Served {
     while !scheduler.is_broken() {
         if scheduler.is_idle() {
             match inbox.recv() {
-                Ok(message) => take(scheduler, message),
+                Ok(command) => obey(scheduler, command),
                 Err(_) => return Served::ToTheEnd,
             }
         }
-        for message in inbox.try_iter() {
-            take(scheduler, message);
+        for command in inbox.try_iter() {
+            obey(scheduler, command);
         }
         scheduler.step();
     }
     Served::UntilAFault
 }
 
-fn take(scheduler: &mut Scheduler, message: Message) {
-    match message {
-        Message::Job(job) => scheduler.add(*job),
-        // Nobody may be waiting any more.
-        Message::Held { chat, prompt, answer } => drop(answer.send(scheduler.held(chat, &prompt))),
-    }
+fn obey(scheduler: &mut Scheduler, command: Command) {
+    // Nobody may be waiting any more.
+    let _ = match command {
+        Command::Run(job) => return scheduler.add(*job),
+        Command::Look { chat, prompt, answer } => answer.send(scheduler.held(chat, &prompt)).is_ok(),
+        Command::Keep { chat, answer } => answer.send(scheduler.keep(chat)).is_ok(),
+        Command::Restore { chat, kept, answer } => answer.send(scheduler.restore(chat, &kept)).is_ok(),
+    };
 }
 
 fn stopped() -> Error {

@@ -220,6 +220,11 @@ impl ModelHeader {
         self.tensor_data_end
     }
 
+    /// The numbers of the tensor types, as ggml counts them.
+    pub fn tensor_types(&self) -> impl Iterator<Item = u32> {
+        self.tensors.elements_by_type.keys().copied()
+    }
+
     /// `Q4_K_M` and the like from `general.file_type`, else the tensor type that holds most elements, else `unknown`.
     pub fn quantization(&self) -> String {
         let from_key = self.metadata.u64("general.file_type").and_then(file_type);

@@ -60,6 +60,32 @@ pub(super) mod calls {
             p0: sys::llama_pos,
             p1: sys::llama_pos,
         ) -> bool;
+        pub(in crate::llama) fn llama_adapter_lora_init(
+            model: *mut sys::llama_model,
+            path: *const c_char,
+        ) -> *mut sys::llama_adapter_lora;
+        pub(in crate::llama) fn llama_set_adapters_lora(
+            context: *mut sys::llama_context,
+            adapters: *mut *mut sys::llama_adapter_lora,
+            n_adapters: usize,
+            scales: *mut f32,
+        ) -> i32;
+        pub(in crate::llama) fn llama_state_seq_get_size(
+            context: *mut sys::llama_context,
+            sequence: sys::llama_seq_id,
+        ) -> usize;
+        pub(in crate::llama) fn llama_state_seq_get_data(
+            context: *mut sys::llama_context,
+            data: *mut u8,
+            size: usize,
+            sequence: sys::llama_seq_id,
+        ) -> usize;
+        pub(in crate::llama) fn llama_state_seq_set_data(
+            context: *mut sys::llama_context,
+            data: *const u8,
+            size: usize,
+            sequence: sys::llama_seq_id,
+        ) -> usize;
     }
 }
 

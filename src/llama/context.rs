@@ -9,6 +9,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::abort;
 use super::exit::{self, Inside};
+use super::lora::Adapter;
 use super::model::Model;
 use super::sampler::LlamaSampler;
 use crate::api::{CacheType, FlashAttention, Sampling};
@@ -43,7 +44,8 @@ pub(crate) struct LlamaContext {
     n_vocab: i32,
     /// An assertion failed in a call on the context: it is not touched again, not even freed.
     broken: bool,
-    // Freed after the context.
+    // Freed after the context, in this order.
+    adapters: Vec<Adapter>,
     model: Arc<Model>,
 }
 
@@ -98,10 +100,52 @@ impl LlamaContext {
             n_parallel: options.n_parallel as usize,
             n_vocab,
             broken: false,
+            adapters: Vec::new(),
             model,
         };
         made.threads.attach(made.context);
         Ok(made)
+    }
+
+    /// Changes the weights by adapters, each with its scale, and sees whether the model still computes.
+    pub(crate) fn with_adapters(mut self, adapters: Vec<(Adapter, f32)>) -> Result<Self> {
+        let (adapters, mut scales): (Vec<Adapter>, Vec<f32>) = adapters.into_iter().unzip();
+        self.adapters = adapters;
+        let mut raw: Vec<_> = self.adapters.iter().map(Adapter::as_ptr).collect();
+        let (n, raw, scales) = (raw.len(), raw.as_mut_ptr(), scales.as_mut_ptr());
+        // SAFETY: context and adapters are alive, and both arrays have as many elements as is said.
+        let set = abort::guard(|| unsafe { abort::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales) });
+        if !matches!(set, Ok(0)) {
+            self.broken = true;
+            return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply it"));
+        }
+        self.decode(&[Entry { token: 0, position: 0, sequence: 0, logits: true }], &|| false)?;
+        self.truncate(0, 0);
+        Ok(self)
+    }
+
+    /// Whether all is there that the token at position `length` looks back at. In layers with a sliding window it is not
+    /// where a saved sequence, which has the last window alone, is to forget its end.
+    fn has_window(&self, memory: sys::llama_memory_t, sequence: usize, length: usize) -> bool {
+        // SAFETY: the model is alive.
+        let window = unsafe { sys::llama_model_n_swa(self.model.as_ptr()) }.max(0) as usize;
+        if window == 0 || length == 0 {
+            return true;
+        }
+        // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
+        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) }.max(0) as usize;
+        first <= (length + 1).saturating_sub(window)
+    }
+
+    /// The last position that a sequence holds; None if it is empty.
+    fn last_position(&self, sequence: usize) -> Option<usize> {
+        // SAFETY: the context is alive.
+        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
+        if memory.is_null() || self.broken {
+            return None;
+        }
+        // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
+        usize::try_from(unsafe { sys::llama_memory_seq_pos_max(memory, sequence as i32) }).ok()
     }
 
     fn row(&self, row: usize) -> Option<&[f32]> {
@@ -172,6 +216,9 @@ impl Backend for LlamaContext {
         if memory.is_null() {
             return true;
         }
+        if !self.has_window(memory, sequence, length) {
+            return false;
+        }
         // SAFETY: the memory belongs to the context; a sequence or position that is not there is answered, not asserted.
         let removed = abort::guard(|| unsafe { abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1) });
         let Ok(removed) = removed else {
@@ -184,7 +231,7 @@ impl Backend for LlamaContext {
         removed && (length == 0 || i64::from(first) <= (length as i64 - i64::from(self.model.window())).max(0))
     }
 
-    fn can_copy(&self) -> bool {
+    fn is_divisible(&self) -> bool {
         !self.model.has_state()
     }
 
@@ -215,6 +262,41 @@ impl Backend for LlamaContext {
         whole
     }
 
+    fn keep(&self, sequence: usize) -> Result<Vec<u8>> {
+        let failed = |why: &str| Error::new(Code::InferenceFailed, format!("llama.cpp could not save the sequence: {why}"));
+        let (context, sequence) = (self.context.as_ptr(), sequence as i32);
+        // SAFETY: the context is alive; it only reads.
+        let size = abort::guard(|| unsafe { abort::calls::llama_state_seq_get_size(context, sequence) });
+        let size = size.map_err(|aborted| failed(&aborted.0))?;
+        let mut data = Vec::new();
+        data.try_reserve_exact(size).map_err(|error| Error::new(Code::OutOfMemory, error.to_string()).caused_by(error))?;
+        data.resize(size, 0);
+        // SAFETY: the context is alive, and the buffer valid for its length.
+        let written =
+            abort::guard(|| unsafe { abort::calls::llama_state_seq_get_data(context, data.as_mut_ptr(), size, sequence) });
+        match written {
+            Ok(written) if written == size && size > 0 => Ok(data),
+            Ok(written) => Err(failed(&format!("{written} of {size} bytes"))),
+            Err(aborted) => Err(failed(&aborted.0)),
+        }
+    }
+
+    fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
+        let context = self.context.as_ptr();
+        // SAFETY: the context is alive, and the data valid for its length, which llama.cpp keeps to.
+        let read = abort::guard(|| unsafe {
+            abort::calls::llama_state_seq_set_data(context, data.as_ptr(), data.len(), sequence as i32)
+        });
+        if read.is_err() {
+            self.broken = true;
+        }
+        if matches!(read, Ok(read) if read == data.len()) && self.last_position(sequence) == Some(n_tokens - 1) {
+            return Ok(());
+        }
+        self.truncate(sequence, 0);
+        Err(Error::new(Code::InferenceFailed, "llama.cpp does not take it"))
+    }
+
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>> {
         Ok(Box::new(LlamaSampler::new(sampling, self.n_vocab, recent, self.model.suppressed())?))
     }
@@ -228,11 +310,12 @@ impl Drop for LlamaContext {
     fn drop(&mut self) {
         if self.broken {
             // Leaked, with all it refers to.
-            std::mem::forget((self.threads.pool.take(), std::mem::take(&mut self.check), Arc::clone(&self.model)));
+            let adapters = std::mem::take(&mut self.adapters);
+            std::mem::forget((self.threads.pool.take(), std::mem::take(&mut self.check), adapters, Arc::clone(&self.model)));
             return;
         }
         let _inside = Inside::enter();
-        // SAFETY: made by llama_init_from_model, freed once; thread pool and model go after it.
+        // SAFETY: made by llama_init_from_model, freed once; thread pool, adapters and model go after it.
         unsafe { sys::llama_free(self.context.as_ptr()) };
     }
 }

@@ -7,12 +7,15 @@
 mod abort;
 mod context;
 mod cpu;
+mod draft;
 mod exit;
 mod log;
+mod lora;
 mod memory;
 mod model;
 mod sampler;
 mod shared;
+mod state;
 mod vocab;
 
 pub use log::LogQueue;

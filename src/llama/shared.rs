@@ -1,18 +1,23 @@
 //! Loaded models, one per file and load options, however many chats use them.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
+use once_cell::sync::OnceCell;
+use serde_json::{Value, json};
+
 use super::context::{ContextOptions, LlamaContext};
 use super::log::{self, LogQueue};
+use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, exit, memory};
-use crate::api::CreateOptions;
+use super::{cpu, draft, exit, memory, state};
+use crate::api::{CreateOptions, Speculative};
 use crate::constraint::Grammars;
-use crate::engine::{Engine, Progress, Vocab};
+use crate::engine::{Drafter, Engine, Kept, Loaded, NgramDrafter, Progress, Speculation, Token};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
@@ -31,6 +36,43 @@ pub struct LoadedModel {
     pub log: Arc<LogQueue>,
     /// Tokens of context.
     pub n_ctx: usize,
+    key: Key,
+    /// What a state file must be for. Found when it is first asked for.
+    description: OnceCell<Value>,
+}
+
+impl LoadedModel {
+    /// What a state file holds for this model, llama.cpp and these options; None if there is no file. An error is why it is
+    /// of no use, for people.
+    pub fn read_state(&self, path: &Path) -> Result<Option<Kept>, String> {
+        let description = self.description().map_err(|error| error.to_string())?;
+        let vocab = self.engine.vocab();
+        let fits = |token: Token| usize::try_from(token).is_ok_and(|token| token < vocab.len());
+        state::read(path, description, self.n_ctx, fits)
+    }
+
+    /// Writes a state file in place of what is there, readable for the user alone.
+    pub fn write_state(&self, path: &Path, kept: &Kept) -> Result<()> {
+        let written = self.description().and_then(|description| state::write(path, description, kept));
+        written.map_err(|error| Error::new(Code::InferenceFailed, format!("{}: {error}", path.display())).caused_by(error))
+    }
+
+    fn description(&self) -> io::Result<&Value> {
+        self.description.get_or_try_init(|| {
+            let Key { model, context, lora, .. } = &self.key;
+            let adapters =
+                lora.iter().map(|lora| Ok(json!([state::fingerprint(Path::new(&lora.path))?, f32::from_bits(lora.scale)])));
+            Ok(json!({
+                "model": state::fingerprint(Path::new(&model.path))?,
+                "lora": adapters.collect::<io::Result<Vec<Value>>>()?,
+                "llama.cpp": super::version(),
+                "n_ctx": context.n_ctx,
+                "flash_attn": format!("{:?}", context.flash_attn),
+                "cache_type_k": format!("{:?}", context.cache_type_k),
+                "cache_type_v": format!("{:?}", context.cache_type_v),
+            }))
+        })
+    }
 }
 
 /// What makes two loads the same.
@@ -39,6 +81,19 @@ struct Key {
     file: FileIdentity,
     model: ModelOptions,
     context: ContextOptions,
+    lora: Vec<AdapterKey>,
+    speculative: Speculative,
+    /// The draft model's file.
+    draft: Option<FileIdentity>,
+}
+
+/// An adapter of a load.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct AdapterKey {
+    file: FileIdentity,
+    path: String,
+    /// The bits of the scale.
+    scale: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,14 +117,30 @@ pub fn open(
 ) -> Result<Arc<LoadedModel>> {
     cpu::check()?;
     let context = context_options(options, header);
-    check_memory(options, &context, header)?;
+    let draft = match &options.speculative {
+        Speculative::Draft { model, .. } => {
+            let header = draft::header(model)?;
+            Some((identify(Path::new(model)).map_err(draft::invalid)?, header))
+        }
+        _ => None,
+    };
+    let (draft, draft_header) = draft.unzip();
+    let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
+    check_memory(options, &context, &headers)?;
+    let lora = options.lora.iter().enumerate().map(|(index, lora)| {
+        let checked = lora::check(&lora.path, header).and_then(|()| identify(Path::new(&lora.path)));
+        let file = checked.map_err(|error| of_adapter(index, error))?;
+        Ok(AdapterKey { file, path: lora.path.clone(), scale: lora.scale.to_bits() })
+    });
+    let lora: Vec<AdapterKey> = lora.collect::<Result<_>>()?;
     let model = ModelOptions {
         path: path.to_owned(),
         n_gpu_layers: options.n_gpu_layers,
         use_mmap: options.use_mmap,
         use_mlock: options.use_mlock,
     };
-    let key = Key { file: identify(Path::new(path))?, model, context };
+    let speculative = options.speculative.clone();
+    let key = Key { file: identify(Path::new(path))?, model, context, lora, speculative, draft };
     let entry = {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = loaded.get_or_insert_default();
@@ -106,10 +177,18 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
             if !model.has_vocabulary() {
                 return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
             }
-            let vocab: Arc<dyn Vocab> = Arc::new(LlamaVocab::new(Arc::clone(&model)));
-            let context = LlamaContext::new(model, &key.context).map_err(with_reason)?;
-            let backend: Box<dyn crate::engine::Backend> = Box::new(context);
-            Ok((backend, vocab))
+            let vocab = Arc::new(LlamaVocab::new(Arc::clone(&model)));
+            let speculation = speculation(&key, &vocab).map_err(with_reason)?;
+            let adapters = key.lora.iter().enumerate().map(|(index, lora)| {
+                let loaded = Adapter::load(&model, &lora.path).map_err(with_reason);
+                Ok((loaded.map_err(|error| of_adapter(index, error))?, f32::from_bits(lora.scale)))
+            });
+            let adapters = adapters.collect::<Result<Vec<_>>>()?;
+            let mut context = LlamaContext::new(model, &key.context).map_err(with_reason)?;
+            if !adapters.is_empty() {
+                context = context.with_adapters(adapters).map_err(|error| Error::invalid("lora", error.message()))?;
+            }
+            Ok(Loaded { backend: Box::new(context), vocab, speculation })
         }
     };
     let engine = Engine::start(load, on_progress)?;
@@ -117,7 +196,32 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
     let vocab = Arc::clone(engine.vocab());
     // Most chats have tools, and their first request should not wait for this.
     let grammars = Grammars::new(move || vocab::words(&vocab)).begin();
-    Ok(LoadedModel { engine, grammars, log: queue, n_ctx: key.context.n_ctx as usize })
+    Ok(LoadedModel {
+        engine,
+        grammars,
+        log: queue,
+        n_ctx: key.context.n_ctx as usize,
+        key: key.clone(),
+        description: OnceCell::new(),
+    })
+}
+
+/// What guesses for this load. On the engine thread.
+fn speculation(key: &Key, vocab: &LlamaVocab) -> Result<Option<Speculation>> {
+    let (drafter, n_max): (Box<dyn Drafter>, u32) = match &key.speculative {
+        Speculative::Off => return Ok(None),
+        Speculative::Ngram { n_max, ngram } => (Box::new(NgramDrafter::new(*ngram as usize)), *n_max),
+        Speculative::Draft { model, n_max } => {
+            let options = ModelOptions { path: model.clone(), ..key.model.clone() };
+            (Box::new(draft::load(&options, &key.context, vocab)?), *n_max)
+        }
+    };
+    Ok(Some(Speculation::new(drafter, n_max as usize)))
+}
+
+/// The error said of the option: a caller can tell it from one of the model.
+fn of_adapter(index: usize, error: Error) -> Error {
+    Error::invalid(format_args!("lora[{index}].path"), error.message()).caused_by(error)
 }
 
 fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOptions {
@@ -137,15 +241,17 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOpti
     }
 }
 
-fn check_memory(options: &CreateOptions, context: &ContextOptions, header: &ModelHeader) -> Result<()> {
-    let (Some(available), Some(per_token)) =
-        (memory::available(), header.kv_bytes_per_token(context.cache_type_k.bytes(), context.cache_type_v.bytes()))
-    else {
+/// `headers` are those of all models that are loaded with these options.
+fn check_memory(options: &CreateOptions, context: &ContextOptions, headers: &[&ModelHeader]) -> Result<()> {
+    let per_token =
+        |header: &&ModelHeader| header.kv_bytes_per_token(context.cache_type_k.bytes(), context.cache_type_v.bytes());
+    let per_token = headers.iter().map(per_token).sum::<Option<u64>>();
+    let (Some(available), Some(per_token)) = (memory::available(), per_token) else {
         return Ok(());
     };
     let cache = per_token.saturating_mul(u64::from(context.n_ctx));
     // Mapped weights can be paged in and out; weights that are read must fit.
-    let weights = if options.use_mmap { 0 } else { header.file_size() };
+    let weights = if options.use_mmap { 0 } else { headers.iter().map(|header| header.file_size()).sum() };
     let needed = cache.saturating_add(weights);
     if needed <= available {
         return Ok(());

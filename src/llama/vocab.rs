@@ -34,13 +34,7 @@ impl LlamaVocab {
         if !control && !has(sys::LLAMA_TOKEN_ATTR_USER_DEFINED) {
             return None;
         }
-        // SAFETY: the id is inside the vocabulary, and the model is alive.
-        let text = unsafe { sys::llama_vocab_get_text(self.model.vocab(), token) };
-        if text.is_null() {
-            return None;
-        }
-        // SAFETY: llama.cpp returns NUL-terminated text that lives as long as the model.
-        let text = unsafe { CStr::from_ptr(text) }.to_str().ok()?.to_owned();
+        let text = self.text(token)?.to_str().ok()?.to_owned();
         Some(Special {
             text,
             token,
@@ -48,6 +42,36 @@ impl LlamaVocab {
             strips_before: has(sys::LLAMA_TOKEN_ATTR_LSTRIP),
             strips_after: has(sys::LLAMA_TOKEN_ATTR_RSTRIP),
         })
+    }
+
+    /// Where another vocabulary differs, for people; None if a token of one is the same token of the other.
+    pub(crate) fn difference(&self, other: &LlamaVocab) -> Option<String> {
+        if self.n_tokens != other.n_tokens {
+            return Some(format!("it has {} tokens, the model {}", other.n_tokens, self.n_tokens));
+        }
+        let ends = |vocab: &LlamaVocab| (vocab.required_bos(), vocab.end_of_sequence());
+        if ends(self) != ends(other) {
+            return Some("its BOS or EOS is another token".to_owned());
+        }
+        let different = |token: &Token| {
+            self.text(*token) != other.text(*token) || self.is_end_of_generation(*token) != other.is_end_of_generation(*token)
+        };
+        let first = (0..self.n_tokens).find(different)?;
+        let shown = |vocab: &LlamaVocab| vocab.text(first).map(CStr::to_string_lossy).unwrap_or_default().into_owned();
+        Some(format!("token {first} is {:?}, the model's {:?}", shown(other), shown(self)))
+    }
+
+    fn end_of_sequence(&self) -> Token {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_vocab_eos(self.model.vocab()) }
+    }
+
+    /// How a token of the vocabulary is spelt in the file.
+    fn text(&self, token: Token) -> Option<&CStr> {
+        // SAFETY: the id is inside the vocabulary, and the model is alive.
+        let text = unsafe { sys::llama_vocab_get_text(self.model.vocab(), token) };
+        // SAFETY: llama.cpp returns NUL-terminated text that lives as long as the model.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
     }
 
     /// Whether the id may be handed to llama.cpp: one outside the vocabulary throws through C.

@@ -15,6 +15,7 @@ mod layers;
 mod library;
 mod lifetime;
 mod logprobs;
+mod lora;
 mod model_info;
 mod overflow;
 mod prefix;
@@ -25,5 +26,7 @@ mod reasoning;
 mod remote;
 #[cfg(feature = "remote")]
 mod remote_server;
+mod speculative;
+mod state;
 mod template;
 mod tools;

@@ -23,7 +23,7 @@ use llb::gguf::GgufWriter;
 /// What `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and `bad_template.gguf` answer.
 pub const TEXT: &str = "Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.";
 /// How it is cut: inside ü, ß, ï, 京 and the emoji.
-const TEXT_PIECES: &[&[u8]] = &[
+pub const TEXT_PIECES: &[&[u8]] = &[
     b"Gr\xC3",
     b"\xBC\xC3",
     b"\x9Fe aus",
@@ -126,14 +126,22 @@ pub struct Model {
     pub tool_use_template: Option<String>,
     /// `llama.context_length`.
     pub n_ctx: u32,
+    /// The order in which pieces are said, by their places in `pieces`; those that are not in it are never said. Two models
+    /// of the same pieces have the same vocabulary, whatever their order.
+    pub order: Vec<usize>,
+    /// What the last piece lifts instead of the end of turn, by its place in `pieces`: the reply has no end then.
+    pub goes_on_with: Option<usize>,
 }
 
 impl Model {
     /// A model that answers these pieces and has one chat template.
     pub fn new(name: &str, pieces: impl IntoIterator<Item = impl AsRef<[u8]>>, chat_template: Option<&str>) -> Model {
+        let pieces: Vec<Vec<u8>> = pieces.into_iter().map(|piece| piece.as_ref().to_vec()).collect();
         Model {
             name: name.to_owned(),
-            pieces: pieces.into_iter().map(|piece| piece.as_ref().to_vec()).collect(),
+            order: (0..pieces.len()).collect(),
+            goes_on_with: None,
+            pieces,
             chat_template: chat_template.map(str::to_owned),
             tool_use_template: None,
             n_ctx: N_CTX,
@@ -167,12 +175,25 @@ impl Model {
             put(usize::from(byte), 0, logit);
         }
         put(vocabulary.turn_end, 0, END_LOGIT);
-        let states = std::iter::once(other).chain(1..=n_script);
-        let lifted = vocabulary.script.iter().copied().chain(std::iter::once(vocabulary.turn_end));
+        let states = std::iter::once(other).chain(self.order.iter().map(|place| place + 1));
+        let last = self.goes_on_with.map_or(vocabulary.turn_end, |place| vocabulary.script[place]);
+        let lifted = self.order.iter().map(|place| vocabulary.script[*place]).chain(std::iter::once(last));
         for (state, token) in states.zip(lifted) {
             put(token, state, SCRIPT_LOGIT);
         }
         self.file(&vocabulary, n_embd as u64, &embedding, &output)
+    }
+
+    /// A LoRA adapter for this model: behind the piece at `from` comes the one at `to`, both by their places in `pieces`,
+    /// if it is applied at a scale of more than a half. A change of the output weights alone, of rank 1.
+    pub fn adapter(&self, from: usize, to: usize) -> Adapter {
+        let vocabulary = Vocabulary::of(&self.pieces);
+        let n_embd = (self.pieces.len() + 2).next_multiple_of(32);
+        let mut a = vec![0.0; n_embd];
+        a[from + 1] = 1.0;
+        let mut b = vec![0.0; vocabulary.texts.len()];
+        b[vocabulary.script[to]] = 2.0 * SCRIPT_LOGIT / (n_embd as f32 / 2.0).sqrt();
+        Adapter { kind: "adapter", architecture: "llama", weight: "output.weight", a, b, alpha: Some(1.0), extra: None }
     }
 
     fn file(&self, vocabulary: &Vocabulary, n_embd: u64, embedding: &[f32], output: &[f32]) -> Vec<u8> {
@@ -228,6 +249,56 @@ impl Model {
     }
 }
 
+/// A LoRA adapter of rank 1 to be made.
+pub struct Adapter {
+    /// `general.type`.
+    pub kind: &'static str,
+    /// `general.architecture`.
+    pub architecture: &'static str,
+    /// The tensor it changes.
+    pub weight: &'static str,
+    /// One for each column of the weight.
+    pub a: Vec<f32>,
+    /// One for each row.
+    pub b: Vec<f32>,
+    /// `adapter.lora.alpha`; None is a text instead of a number.
+    pub alpha: Option<f32>,
+    /// One more tensor: name, shape, type number and bytes.
+    pub extra: Option<(&'static str, Vec<u64>, u32, Vec<u8>)>,
+}
+
+impl Adapter {
+    /// The file with both tensors twice over, in a third dimension that no weight of these models has.
+    pub fn stacked(&self) -> Vec<u8> {
+        let twice = |elements: &[f32]| [elements, elements].concat();
+        let doubled = Adapter { a: twice(&self.a), b: twice(&self.b), extra: None, ..*self };
+        doubled.file([&[self.a.len() as u64, 1, 2], &[1, self.b.len() as u64, 2]])
+    }
+
+    /// The file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.file([&[self.a.len() as u64, 1], &[1, self.b.len() as u64]])
+    }
+
+    fn file(&self, [a, b]: [&[u64]; 2]) -> Vec<u8> {
+        let writer = GgufWriter::new()
+            .metadata("general.type", self.kind)
+            .metadata("general.architecture", self.architecture)
+            .metadata("adapter.type", "lora");
+        let writer = match self.alpha {
+            Some(alpha) => writer.metadata("adapter.lora.alpha", alpha),
+            None => writer.metadata("adapter.lora.alpha", "one"),
+        };
+        let writer =
+            writer.tensor(format!("{}.lora_a", self.weight), a, &self.a).tensor(format!("{}.lora_b", self.weight), b, &self.b);
+        match &self.extra {
+            Some((name, shape, number, bytes)) => writer.tensor_bytes(*name, shape, *number, bytes.clone()),
+            None => writer,
+        }
+        .to_bytes()
+    }
+}
+
 /// Token texts as a byte-level tokenizer stores them: 256 bytes (token id = byte), the markers, the pieces.
 struct Vocabulary {
     texts: Vec<String>,
@@ -276,9 +347,14 @@ fn letter(byte: u8) -> char {
     char::from_u32(0x100 + before).expect("68 letters from U+0100 exist")
 }
 
+/// The model of `text.gguf`, which answers `TEXT`; its template takes tools.
+pub fn text_model() -> Model {
+    Model::new("Scripted text", TEXT_PIECES, Some(TOOLS_TEMPLATE))
+}
+
 /// Answers `TEXT`; its template takes tools.
 pub fn text() -> Vec<u8> {
-    Model::new("Scripted text", TEXT_PIECES, Some(TOOLS_TEMPLATE)).to_bytes()
+    text_model().to_bytes()
 }
 
 /// Answers `TOOL_CALL`; its template takes tools.

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::super::backend::{Mask, Sampler};
 use super::super::special::SpecialTokens;
+use super::super::speculate::{Drafter, Wanted};
 use super::*;
 use crate::api::{ChatRequest, Sampling};
 use crate::error::Result;
@@ -96,8 +97,20 @@ impl Backend for Memory {
         !(self.whole && part)
     }
 
-    fn can_copy(&self) -> bool {
+    fn is_divisible(&self) -> bool {
         !self.whole
+    }
+
+    fn keep(&self, sequence: usize) -> Result<Vec<u8>> {
+        Ok(self.sequences[sequence].iter().map(|(token, _)| *token as u8).collect())
+    }
+
+    fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
+        assert!(self.sequences[sequence].is_empty() && data.len() == n_tokens);
+        let cells = self.next_cell..self.next_cell + n_tokens;
+        self.next_cell = cells.end;
+        self.sequences[sequence] = data.iter().map(|byte| Token::from(*byte)).zip(cells).collect();
+        Ok(())
     }
 
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
@@ -162,6 +175,26 @@ impl Vocab for Bytes {
     }
 }
 
+/// Knows the reply, and is wrong now and then.
+struct Oracle {
+    state: u64,
+}
+
+impl Drafter for Oracle {
+    fn draft(&mut self, wanted: &[Wanted], _: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+        let guess = |wanted: &Wanted| {
+            let mut all = [wanted.tokens, &[wanted.next]].concat();
+            let from = all.len();
+            for _ in 0..random(&mut self.state) % (wanted.most + 1) {
+                let wrong = random(&mut self.state).is_multiple_of(4);
+                all.push(next_token(all.iter().copied()) + Token::from(wrong));
+            }
+            all.split_off(from)
+        };
+        wanted.iter().map(guess).collect()
+    }
+}
+
 struct World {
     scheduler: Scheduler,
     seen: Arc<Mutex<Seen>>,
@@ -184,11 +217,15 @@ struct Ended {
 
 impl World {
     fn new(n_sequences: usize, n_ctx: usize, whole: bool) -> World {
+        World::with(n_sequences, n_ctx, whole, None)
+    }
+
+    fn with(n_sequences: usize, n_ctx: usize, whole: bool, speculation: Option<Speculation>) -> World {
         let seen = Arc::<Mutex<Seen>>::default();
         let sequences = vec![Vec::new(); n_sequences];
         let memory = Memory { sequences, rows: Vec::new(), n_ctx, whole, next_cell: 0, seen: Arc::clone(&seen) };
         let vocab = Arc::new(Bytes(SpecialTokens::new(Vec::new())));
-        World { scheduler: Scheduler::new(Box::new(memory), vocab), seen }
+        World { scheduler: Scheduler::new(Box::new(memory), vocab, speculation), seen }
     }
 
     fn ask(&mut self, chat: u64, prompt: &[Token], max_tokens: usize) -> Asked {
@@ -364,7 +401,8 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
     for seed in 0..60 {
         let mut state = seed;
         let whole = seed % 5 == 4;
-        let mut world = World::new(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole);
+        let guesses = (seed % 2 == 1).then(|| Speculation::new(Box::new(Oracle { state: seed }), 8));
+        let mut world = World::with(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole, guesses);
         let mut asked: Vec<Asked> = Vec::new();
         for _ in 0..30 {
             // A few beginnings, and at times a conversation that goes on.
@@ -384,8 +422,33 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
             }
         }
         world.run();
-        asked.iter().for_each(|asked| drop(asked.ended()));
+        let drafted = asked.iter().filter_map(|asked| asked.ended().outcome.drafted);
+        let accepted: usize = drafted.map(|drafted| drafted.accepted).sum();
+        assert_eq!(accepted > 0, seed % 2 == 1 && !whole);
         let copied = world.seen(|seen| seen.copied);
         assert!(!whole || copied == 0);
     }
+}
+
+#[test]
+fn what_a_chat_left_is_kept_and_restored() {
+    let mut world = World::new(2, 400, false);
+    let first = world.ask(1, &part(1, 100), 10);
+    world.run();
+    let text = first.ended().text;
+    // The last token was chosen and not computed.
+    let held: Vec<Token> = part(1, 100).into_iter().chain(text.bytes().take(9).map(Token::from)).collect();
+    let kept = world.scheduler.keep(1).expect("kept").expect("something");
+    assert_eq!(kept.tokens, held);
+    assert!(world.scheduler.keep(2).expect("kept").is_none(), "a chat that asked nothing");
+
+    let mut other = World::new(1, 200, false);
+    other.scheduler.restore(7, &kept).expect("restored");
+    let next = other.ask(7, &[held.as_slice(), &part(5, 10)].concat(), 5);
+    other.run();
+    assert_eq!(next.ended().outcome.cached_tokens, held.len());
+
+    let mut small = World::new(1, 50, false);
+    assert_eq!(small.scheduler.restore(7, &kept).expect_err("too long").code(), Code::Busy);
+    assert!(small.scheduler.keep(7).expect("kept").is_none());
 }

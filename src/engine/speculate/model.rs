@@ -1,0 +1,154 @@
+//! A small model of the same vocabulary guesses for a big one.
+
+use super::{Drafter, Wanted};
+use crate::engine::{Backend, Decoded, Entry, Token};
+
+/// A token of which the draft model is less sure than this is not guessed, and the guess ends.
+const LEAST_PROBABILITY: f32 = 0.5;
+
+/// The draft model's own sequences, one for each of the big model's.
+pub struct ModelDrafter {
+    backend: Box<dyn Backend>,
+    /// What each sequence of its cache holds.
+    held: Vec<Vec<Token>>,
+    /// A decode failed: it guesses nothing any more, and replies are as they were without it.
+    failed: bool,
+}
+
+/// A guess under way.
+struct Guess {
+    /// Its place among those that are wanted.
+    place: usize,
+    sequence: usize,
+    most: usize,
+    /// The row of the last batch that says what comes next.
+    row: usize,
+}
+
+impl ModelDrafter {
+    /// Over a backend with as many sequences as the big model's.
+    pub fn new(backend: Box<dyn Backend>) -> Self {
+        let held = vec![Vec::new(); backend.n_sequences()];
+        ModelDrafter { backend, held, failed: false }
+    }
+
+    /// Decodes; what the batch holds is then held. False when it was not decoded.
+    fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> bool {
+        match self.backend.decode(batch, abort) {
+            Ok(Decoded::Done) => {
+                batch.iter().for_each(|entry| self.held[entry.sequence].push(entry.token));
+                return true;
+            }
+            // What the cache holds of the batch is unknown: as long as it was before.
+            Ok(Decoded::Aborted) => {
+                batch.iter().for_each(|entry| self.forget_from(entry.sequence, self.held[entry.sequence].len()))
+            }
+            Err(_) => self.failed = true,
+        }
+        false
+    }
+
+    fn forget_from(&mut self, sequence: usize, length: usize) {
+        let kept = if self.backend.truncate(sequence, length) { length } else { 0 };
+        if kept < length {
+            self.backend.truncate(sequence, 0);
+        }
+        self.held[sequence].truncate(kept);
+    }
+
+    /// Makes the sequences beginnings of what is wanted, and room for the rest of it: sequences nobody asks for go first.
+    /// False when there is none.
+    fn make_room(&mut self, wanted: &[Wanted]) -> bool {
+        for Wanted { sequence, tokens, next, .. } in wanted {
+            let truth = tokens.iter().chain([next]);
+            let shared = self.held[*sequence].iter().zip(truth).take_while(|(held, truth)| held == truth).count();
+            // Its logits are wanted again.
+            let shared = shared.min(tokens.len());
+            if shared < self.held[*sequence].len() {
+                self.forget_from(*sequence, shared);
+            }
+        }
+        let is_wanted = |sequence: usize| wanted.iter().any(|wanted| wanted.sequence == sequence);
+        let needed: usize = wanted.iter().map(|wanted| wanted.tokens.len() + 1 + wanted.most).sum();
+        for sequence in 0..self.held.len() {
+            let others: usize =
+                (0..self.held.len()).filter(|other| !is_wanted(*other)).map(|other| self.held[other].len()).sum();
+            if needed + others <= self.backend.n_ctx() {
+                return true;
+            }
+            if !is_wanted(sequence) && !self.held[sequence].is_empty() {
+                self.forget_from(sequence, 0);
+            }
+        }
+        needed <= self.backend.n_ctx()
+    }
+
+    /// Decodes what the sequences lack, at most one batch of it; the guesses that can begin.
+    fn catch_up(&mut self, wanted: &[Wanted], abort: &(dyn Fn() -> bool + Sync)) -> Vec<Guess> {
+        let mut batch = Vec::new();
+        let mut guesses = Vec::new();
+        for (place, Wanted { sequence, tokens, next, most }) in wanted.iter().enumerate() {
+            let before = self.held[*sequence].len();
+            let lacking = tokens[before..].iter().chain([next]);
+            let room = self.backend.n_batch() - batch.len();
+            let whole = tokens.len() + 1 - before <= room;
+            let entries = lacking.take(room).enumerate().map(|(offset, token)| {
+                let position = before + offset;
+                Entry { token: *token, position, sequence: *sequence, logits: position == tokens.len() }
+            });
+            batch.extend(entries);
+            if whole {
+                guesses.push(Guess { place, sequence: *sequence, most: *most, row: batch.len() - 1 });
+            }
+        }
+        if self.decode(&batch, abort) { guesses } else { Vec::new() }
+    }
+}
+
+impl Drafter for ModelDrafter {
+    fn draft(&mut self, wanted: &[Wanted], abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+        let mut drafts = vec![Vec::new(); wanted.len()];
+        if self.failed || !self.make_room(wanted) {
+            return drafts;
+        }
+        let mut guesses = self.catch_up(wanted, abort);
+        while !guesses.is_empty() {
+            let mut batch = Vec::new();
+            guesses.retain_mut(|guess| {
+                let Some(token) = self.backend.logits(guess.row).ok().and_then(sure) else { return false };
+                drafts[guess.place].push(token);
+                if drafts[guess.place].len() == guess.most {
+                    return false;
+                }
+                guess.row = batch.len();
+                let position = self.held[guess.sequence].len();
+                batch.push(Entry { token, position, sequence: guess.sequence, logits: true });
+                true
+            });
+            if batch.is_empty() || !self.decode(&batch, abort) {
+                break;
+            }
+        }
+        drafts
+    }
+}
+
+/// The likeliest token, if it is likely enough.
+fn sure(logits: &[f32]) -> Option<Token> {
+    let (token, best) = logits.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let others: f32 = logits.iter().map(|logit| (logit - best).exp()).sum();
+    (1.0 / others >= LEAST_PROBABILITY).then_some(token as Token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_likely_is_guessed() {
+        assert_eq!(sure(&[0.0, 5.0, 1.0]), Some(1));
+        assert_eq!(sure(&[1.0, 1.0, 1.0]), None);
+        assert_eq!(sure(&[0.0, f32::NAN]), None);
+        assert_eq!(sure(&[]), None);
+    }
+}

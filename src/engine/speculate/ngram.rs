@@ -1,0 +1,64 @@
+//! Prompt lookup: what followed the last few tokens when they stood in the prompt or the reply before.
+
+use super::{Drafter, Wanted};
+use crate::engine::Token;
+
+/// Looks the last tokens up in what stands before them. Costs no decode of its own.
+#[derive(Debug)]
+pub struct NgramDrafter {
+    length: usize,
+}
+
+impl NgramDrafter {
+    /// Looks for the last `length` tokens; at least 1.
+    pub fn new(length: usize) -> Self {
+        NgramDrafter { length: length.max(1) }
+    }
+
+    /// What followed the latest earlier occurrence of the last tokens.
+    fn guess(&self, wanted: &Wanted) -> Vec<Token> {
+        let Wanted { tokens, next, most, .. } = *wanted;
+        // The key is the end of `tokens` and `next`; where it stands, its last token is followed by the guess.
+        let Some(start) = (tokens.len() + 1).checked_sub(self.length) else { return Vec::new() };
+        let key = &tokens[start..];
+        let is_here = |end: &usize| tokens[*end] == next && tokens[end - key.len()..*end] == *key;
+        let Some(end) = (key.len()..tokens.len()).rev().find(is_here) else { return Vec::new() };
+        let mut guess = tokens[end + 1..].iter().copied().chain([next]).take(most).collect::<Vec<_>>();
+        // What repeats itself goes on doing so: the guess is continued by its own beginning.
+        let period = guess.len();
+        (period..most).for_each(|place| guess.push(guess[place - period]));
+        guess
+    }
+}
+
+impl Drafter for NgramDrafter {
+    fn draft(&mut self, wanted: &[Wanted], _: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+        wanted.iter().map(|wanted| self.guess(wanted)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_occurrence_is_continued() {
+        // Length of the key, tokens, the next one, most, and the guess.
+        type Case<'a> = (usize, &'a [Token], Token, usize, &'a [Token]);
+        let cases: &[Case] = &[
+            (2, &[1, 2, 3, 4, 9, 1], 2, 8, &[3, 4, 9, 1, 2, 3, 4, 9]),
+            (2, &[1, 2, 3, 4, 9, 1], 2, 2, &[3, 4]),
+            (2, &[1, 2, 3, 1, 2, 5, 1], 2, 1, &[5]),
+            (2, &[1, 2, 3, 4, 9, 9], 2, 8, &[]),
+            // A run of one token continues itself.
+            (2, &[7, 7], 7, 4, &[7, 7, 7, 7]),
+            (1, &[5, 6], 5, 4, &[6, 5, 6, 5]),
+            (1, &[], 5, 4, &[]),
+            (3, &[1], 2, 4, &[]),
+        ];
+        for (length, tokens, next, most, guess) in cases {
+            let wanted = Wanted { sequence: 0, tokens, next: *next, most: *most };
+            assert_eq!(NgramDrafter::new(*length).guess(&wanted), *guess, "{tokens:?} {next}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How much is guessed for one job: more while guesses are right, less while they are wrong.
+
+use super::Drafted;
+
+/// Tokens without a guess after one that was wholly wrong at the smallest length.
+const REST: usize = 16;
+
+/// The pace of one job.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Length of the next guess; None before the first.
+    length: Option<usize>,
+    /// Decodes until the next guess.
+    rest: usize,
+    drafted: Drafted,
+}
+
+impl Pace {
+    /// Most tokens to guess now. Called once for each decode.
+    pub(crate) fn most(&mut self, n_max: usize) -> usize {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return 0;
+        }
+        self.length.unwrap_or(n_max)
+    }
+
+    /// Notes how a guess went. One that is right to its end may be twice as long the next time, one without a right token
+    /// half as long, and after a wrong one of a single token there is a pause.
+    pub(crate) fn verified(&mut self, tokens: usize, accepted: usize, n_max: usize) {
+        if tokens == 0 {
+            return;
+        }
+        self.drafted.tokens += tokens;
+        self.drafted.accepted += accepted;
+        let length = self.length.unwrap_or(n_max);
+        self.length = Some(match accepted {
+            0 if length <= 1 => {
+                self.rest = REST;
+                1
+            }
+            0 => length / 2,
+            all if all == tokens => (length * 2).min(n_max),
+            _ => length,
+        });
+    }
+
+    /// What was guessed so far.
+    pub(crate) fn drafted(&self) -> Drafted {
+        self.drafted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_guesses_get_shorter_and_rare_and_right_ones_longer() {
+        let mut pace = Pace::default();
+        for length in [8, 4, 2, 1] {
+            assert_eq!(pace.most(8), length);
+            pace.verified(length, 0, 8);
+        }
+        assert_eq!((0..REST).map(|_| pace.most(8)).sum::<usize>(), 0);
+        for length in [1, 2, 4, 8, 8] {
+            assert_eq!(pace.most(8), length);
+            pace.verified(length, length, 8);
+        }
+        pace.verified(8, 3, 8);
+        pace.verified(0, 0, 8);
+        assert_eq!(pace.most(8), 8, "half right is no reason for less, and no guess no reason at all");
+        assert_eq!(pace.drafted(), Drafted { tokens: 15 + 23 + 8, accepted: 23 + 3 });
+    }
+}

@@ -1,0 +1,40 @@
+//! The second model of speculative decoding.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::context::{ContextOptions, LlamaContext};
+use super::model::{Model, ModelOptions};
+use super::vocab::LlamaVocab;
+use crate::engine::ModelDrafter;
+use crate::error::{Code, Error, Result};
+use crate::gguf::ModelHeader;
+
+/// The header of a draft model: what can be said of it before a weight is read. Every failure is one of the option.
+pub(crate) fn header(path: &str) -> Result<ModelHeader> {
+    let header = ModelHeader::read_file(Path::new(path)).map_err(invalid)?;
+    if header.tensor_data_end() > header.file_size() {
+        return Err(invalid(Error::new(Code::ModelInvalid, format!("{path}: the file is cut short; download it again"))));
+    }
+    Ok(header)
+}
+
+/// Loads a draft model and makes its context, which is like the big model's. On the engine thread.
+pub(crate) fn load(options: &ModelOptions, context: &ContextOptions, vocab: &LlamaVocab) -> Result<ModelDrafter> {
+    let model = Arc::new(Model::load(options, &mut |_| ()).map_err(invalid)?);
+    if !model.has_decoder() || !model.has_vocabulary() {
+        return Err(Error::invalid("draft_model", format!("{}: not a model that generates text", options.path)));
+    }
+    if let Some(difference) = vocab.difference(&LlamaVocab::new(Arc::clone(&model))) {
+        let path = &options.path;
+        let message = format!("{path}: a draft model needs the model's vocabulary, but {difference}");
+        return Err(Error::invalid("draft_model", message));
+    }
+    let context = LlamaContext::new(model, context).map_err(invalid)?;
+    Ok(ModelDrafter::new(Box::new(context)))
+}
+
+/// The error said of the option: a caller can tell it from one of the model.
+pub(crate) fn invalid(error: Error) -> Error {
+    Error::invalid("draft_model", error.message()).caused_by(error)
+}

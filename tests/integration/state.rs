@@ -1,0 +1,227 @@
+//! The option `state_file`: what a chat has computed outlives it, and no file does harm.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::abi::{Chat, Recorder, ask, real_model, scripted_model};
+use crate::scripted::{TEXT, text_model};
+
+/// With these many tokens of context: each test has its own number, since tests with the same would share a cache.
+fn open(n_ctx: u32, model: &str, state: &Path, members: Value) -> Chat {
+    let mut options = json!({ "model": model, "n_ctx": n_ctx, "state_file": state, "log": "warn" });
+    options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+fn cached(reply: &Value) -> u64 {
+    reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{reply}"))
+}
+
+/// Why the state file was ignored, as the reply says it.
+fn ignored(reply: &Value) -> Option<&str> {
+    let diagnostics = reply["diagnostics"].as_array().unwrap();
+    let ignored = diagnostics.iter().find(|diagnostic| diagnostic["code"] == "state_ignored");
+    ignored.map(|ignored| ignored["message"].as_str().unwrap())
+}
+
+/// A file that a chat of `text.gguf` wrote, and the length of its prompt.
+fn written(n_ctx: u32, state: &Path) -> u64 {
+    let chat = open(n_ctx, &scripted_model("text.gguf"), state, json!({}));
+    let reply = chat.infer(&ask(json!({})));
+    assert_eq!((cached(&reply), ignored(&reply)), (0, None));
+    assert!(!state.exists(), "it is written at the end");
+    drop(chat);
+    reply["usage"]["prompt_tokens"].as_u64().unwrap()
+}
+
+#[test]
+fn what_a_chat_computed_is_there_for_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("chat.state");
+    let prompt = written(520, &state);
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["chat.state"]);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let first = std::fs::read(&state).unwrap();
+    // A chat that does nothing leaves it alone.
+    drop(open(520, &scripted_model("text.gguf"), &state, json!({})));
+    assert_eq!(std::fs::read(&state).unwrap(), first);
+    // The last token of a prompt is always computed.
+    let chat = open(520, &scripted_model("text.gguf"), &state, json!({}));
+    let reply = chat.infer(&ask(json!({})));
+    assert_eq!((cached(&reply), ignored(&reply), &reply["text"]), (prompt - 1, None, &json!(TEXT)));
+    // The next turn: the tokens of the reply are there too, up to where tokens and text part ways.
+    let turn = json!([
+        { "role": "user", "content": "Hello" },
+        { "role": "assistant", "content": "" },
+        { "role": "user", "content": "Hello again" },
+    ]);
+    let reply = chat.infer(&json!({ "messages": turn, "temperature": 0 }));
+    assert!(cached(&reply) >= prompt - 1 && ignored(&reply).is_none(), "{reply}");
+    drop(chat);
+    assert_ne!(std::fs::read(&state).unwrap(), first, "the last request is what is kept");
+}
+
+#[test]
+fn a_file_for_something_else_is_ignored_and_said_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, good) = (folder.path().join("state"), folder.path().join("good"));
+    written(552, &good);
+    let adapter = folder.path().join("adapter.gguf");
+    std::fs::write(&adapter, text_model().adapter(3, 8).to_bytes()).unwrap();
+    let text = scripted_model("text.gguf");
+    let cases = [
+        (scripted_model("no_tools.gguf"), json!({ "tool_policy": "any" }), "another model"),
+        (text.clone(), json!({ "n_ctx": 256 }), "another n_ctx: 552, now 256"),
+        (text.clone(), json!({ "cache_type_k": "q8_0" }), "another cache_type_k"),
+        (text.clone(), json!({ "flash_attn": "off" }), "another flash_attn"),
+        (text.clone(), json!({ "lora": [adapter] }), "another lora"),
+    ];
+    for (model, members, says) in cases {
+        std::fs::copy(&good, &state).unwrap();
+        let chat = open(552, &model, &state, members.clone());
+        let warnings: Vec<String> =
+            chat.events().into_iter().filter(|event| event.starts_with("log:warn:state_file")).collect();
+        assert!(warnings.len() == 1 && warnings[0].contains(says), "{says}: {warnings:?}");
+        let reply = chat.infer(&ask(json!({})));
+        assert_eq!((cached(&reply), reply["finish_reason"].as_str()), (0, Some("stop")), "{says}");
+        assert!(ignored(&reply).is_some_and(|message| message.contains(says)), "{says}: {reply}");
+        assert_eq!(ignored(&chat.infer(&ask(json!({})))), None, "it is said once");
+        drop(chat);
+        // Written anew, for this one.
+        assert!(cached(&open(552, &model, &state, members).infer(&ask(json!({})))) > 0, "{says}");
+    }
+    // The same model elsewhere is the same model.
+    let moved = folder.path().join("moved.gguf");
+    std::fs::copy(&text, &moved).unwrap();
+    assert!(cached(&open(552, moved.to_str().unwrap(), &good, json!({})).infer(&ask(json!({})))) > 0);
+}
+
+#[test]
+fn no_file_does_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, good) = (folder.path().join("state"), folder.path().join("good"));
+    written(584, &good);
+    let good = std::fs::read(&good).unwrap();
+    let checksum = good.len() - 32;
+    let forged = |change: &dyn Fn(&mut [u8])| {
+        let mut bytes = good[..checksum].to_vec();
+        change(&mut bytes);
+        let digest = Sha256::digest(&bytes);
+        [bytes.as_slice(), digest.as_slice()].concat()
+    };
+    // llama.cpp's data begins behind the tokens: magic, sequence, streams, cells.
+    let magic = 0xaf14_3cd8_u32.to_le_bytes();
+    let data = good.windows(4).position(|window| window == magic).unwrap();
+    let mut damaged = good.clone();
+    damaged[checksum - 5] ^= 1;
+    let mut files = vec![Vec::new(), b"LLBSTATE".to_vec(), vec![0xFF; 4096], damaged, good[..good.len() / 2].to_vec()];
+    // A right checksum over data that llama.cpp must find wrong by itself.
+    files.push(forged(&|bytes| bytes[data] = 0));
+    for at in [8, 12, 16, 20] {
+        files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0xFF)));
+        files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0x7F)));
+        files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0)));
+    }
+    // Numbers all over the data.
+    for at in (data..data + 400).step_by(4) {
+        files.push(forged(&|bytes| bytes[at..at + 4].fill(0x3F)));
+    }
+    // A neighbour on the same model, which nothing of this may reach.
+    let neighbour = open(584, &scripted_model("text.gguf"), &folder.path().join("neighbour"), json!({}));
+    for (number, file) in files.iter().enumerate() {
+        std::fs::write(&state, file).unwrap();
+        #[cfg(unix)]
+        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let chat = open(584, &scripted_model("text.gguf"), &state, json!({}));
+        let reply = chat.infer(&ask(json!({})));
+        if number < 5 {
+            assert!(ignored(&reply).is_some(), "file {number}: {reply}");
+        }
+        assert!(reply["text"] == TEXT || reply["type"] == "error", "file {number}: {reply}");
+        assert_eq!(chat.infer(&ask(json!({ "cache_prompt": false })))["text"], TEXT, "file {number}");
+        assert_eq!(neighbour.infer(&ask(json!({})))["text"], TEXT, "file {number}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_event_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("no such folder").join("state");
+    let chat = open(616, &scripted_model("text.gguf"), &state, json!({}));
+    let reply = chat.infer(&ask(json!({})));
+    assert_eq!((&reply["text"], ignored(&reply)), (&json!(TEXT), None));
+    llb::ffi::llb_chat_destroy(chat.handle());
+    let events = chat.events();
+    let [.., error, destroy] = events.as_slice() else { panic!("{events:?}") };
+    assert!(error.starts_with("log:error:state_file: ") && destroy == "destroy", "{events:?}");
+    // A folder is neither read nor replaced.
+    let chat = open(616, &scripted_model("text.gguf"), folder.path(), json!({}));
+    assert!(ignored(&chat.infer(&ask(json!({})))).is_some_and(|message| message.contains("not a regular file")));
+    llb::ffi::llb_chat_destroy(chat.handle());
+    assert!(chat.events().iter().any(|event| event.starts_with("log:error:state_file: ")), "{:?}", chat.events());
+}
+
+#[test]
+fn chats_on_one_model_keep_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |n: usize| folder.path().join(format!("{n}"));
+    let says = |n: usize| json!({ "messages": [{ "role": "user", "content": format!("{n} is my number") }], "temperature": 0 });
+    // Prompts that have nothing in common: a chat takes over the sequence of another where they begin alike.
+    let open = |n: usize| {
+        let members = json!({ "tool_policy": "any", "chat_template": "{{ messages[0].content }}" });
+        open(648, &scripted_model("text.gguf"), &path(n), members)
+    };
+    let chats: Vec<Chat> = (0..4).map(open).collect();
+    std::thread::scope(|scope| chats.iter().enumerate().for_each(|(n, chat)| drop(scope.spawn(move || chat.infer(&says(n))))));
+    // Destroyed from a callback, this one writes when its call ends.
+    let handle = chats[0].handle().addr();
+    let destroy = Recorder::reacting(move |_| llb::ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle)));
+    chats[0].stream(&says(0), &destroy);
+    drop(chats);
+    for n in 0..4 {
+        let chat = open(n);
+        let reply = chat.infer(&says(n));
+        assert_eq!((cached(&reply), &reply["text"]), (reply["usage"]["prompt_tokens"].as_u64().unwrap() - 1, &json!(TEXT)));
+    }
+}
+
+#[test]
+fn real_models_go_on_as_if_nothing_had_been() {
+    // The second one looks back through a window of 512 tokens in most layers.
+    for (name, slides) in [("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", false), ("gemma-3-270m-q4_k_m.gguf", true)] {
+        let Some(model) = real_model(name) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let template = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
+        let members = json!({ "n_parallel": 1, "n_threads": 1, "tool_policy": "any", "chat_template": template });
+        let story = "The cat sat on the mat, and the dog sat on the log. ".repeat(50);
+        let request = |more: &str| json!({ "messages": [{ "role": "user", "content": format!("{story}{more}") }], "temperature": 0, "max_tokens": 12 });
+        let cold = open(2048, &model, &folder.path().join("none"), members.clone());
+        let expected = ["One day", "Then"].map(|more| cold.infer(&request(more)));
+        let tokens = expected[0]["usage"]["prompt_tokens"].as_u64().unwrap();
+        assert!(tokens > 700, "{tokens}");
+        // In another context than that one, which keeps what it computed.
+        let other = |state: &Path| {
+            let mut members = members.clone();
+            members["n_batch"] = json!(256);
+            open(2048, &model, state, members)
+        };
+        drop(cold);
+        let chat = other(&state);
+        assert_eq!(chat.infer(&request("One day"))["text"], expected[0]["text"], "{name}");
+        drop(chat);
+        let chat = other(&state);
+        let reply = chat.infer(&request("Then"));
+        assert_eq!(reply["text"], expected[1]["text"], "{name}");
+        if !slides {
+            assert!(cached(&reply) > 700, "{reply}");
+        }
+    }
+}

@@ -8,11 +8,12 @@
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
+#[path = "measure/chat.rs"]
+mod chat;
 #[path = "measure/mod.rs"]
 mod measure;
 
-use std::ffi::{CStr, CString, c_char};
-
+use chat::{Chat, cpu_seconds};
 use llb::ffi;
 use measure::{Figures, heading, row, target, timed};
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ fn main() {
     let rounds = measure::number("LLB_ROUNDS", 9);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = measure::number("LLB_THREADS", cores);
-    let (opened, chat) = timed(|| Chat::open(&path, threads));
+    let (opened, chat) = timed(|| Chat::open(&json!({ "model": path, "n_ctx": 4096, "n_threads": threads })));
     println!(
         "a grammar's cost: {rounds} rounds, {}, {threads} threads, {DECODED} decoded; opened in {:.2} s",
         measure::MODEL,
@@ -48,7 +49,7 @@ fn main() {
             order.reverse();
         }
         for which in order {
-            let [short, long] = [1, 1 + DECODED].map(|n| chat.run(&requests[which], n));
+            let [short, long] = [1, 1 + DECODED].map(|n| run(&chat, &requests[which], n));
             assert_eq!(long.generated, 1 + DECODED, "{} writes that much: {}", NAMES[which], long.text);
             texts[which].clone_from(&long.text);
             if round > 0 {
@@ -143,59 +144,16 @@ fn requests(chat: &Chat) -> [Value; 5] {
     [plain, greedy, sampled_plain, sampled_auto, required]
 }
 
-/// Processor time of all threads of this process so far, in seconds. Other processes do not change it much.
-fn cpu_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for the call; on an error it stays as it is.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// A chat, used as a C program does.
-struct Chat(*mut ffi::llb_chat);
-
-type Function = unsafe extern "C" fn(*mut ffi::llb_chat, *const c_char) -> *const c_char;
-
-impl Chat {
-    fn open(path: &str, threads: usize) -> Chat {
-        let options = json!({ "model": path, "n_ctx": 4096, "n_threads": threads }).to_string();
-        let options = CString::new(options).expect("JSON has no NUL");
-        // SAFETY: the options are NUL-terminated, and there is no callback.
-        let chat = unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
-        assert!(!chat.is_null(), "llb opens the model");
-        Chat(chat)
-    }
-
-    fn run(&self, request: &Value, max_tokens: usize) -> Run {
-        let mut request = request.clone();
-        request["max_tokens"] = max_tokens.into();
-        let cpu = cpu_seconds();
-        let reply = self.call(ffi::llb_chat_infer, &request.to_string());
-        let cpu = cpu_seconds() - cpu;
-        Run {
-            cpu,
-            predicted: reply["timings"]["predicted_ms"].as_f64().expect("a reply has timings") / 1000.0,
-            generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage") as usize,
-            text: reply["text"].as_str().unwrap_or_default().to_owned(),
-        }
-    }
-
-    fn call(&self, function: Function, request: &str) -> Value {
-        let request = CString::new(request).expect("JSON has no NUL");
-        // SAFETY: the request is NUL-terminated; a handle needs no promise.
-        let reply = unsafe { function(self.0, request.as_ptr()) };
-        // SAFETY: a reply is never NULL and NUL-terminated.
-        let text = unsafe { CStr::from_ptr(reply) }.to_string_lossy().into_owned();
-        // SAFETY: the reply is ours and freed once.
-        unsafe { ffi::llb_string_free(reply) };
-        let reply: Value = serde_json::from_str(&text).expect("a reply is JSON");
-        assert_ne!(reply["type"], "error", "{text}");
-        reply
-    }
-}
-
-impl Drop for Chat {
-    fn drop(&mut self) {
-        ffi::llb_chat_destroy(self.0);
+fn run(chat: &Chat, request: &Value, max_tokens: usize) -> Run {
+    let mut request = request.clone();
+    request["max_tokens"] = max_tokens.into();
+    let cpu = cpu_seconds();
+    let reply = chat.call(ffi::llb_chat_infer, &request.to_string());
+    let cpu = cpu_seconds() - cpu;
+    Run {
+        cpu,
+        predicted: reply["timings"]["predicted_ms"].as_f64().expect("a reply has timings") / 1000.0,
+        generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage") as usize,
+        text: reply["text"].as_str().unwrap_or_default().to_owned(),
     }
 }

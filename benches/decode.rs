@@ -9,17 +9,18 @@
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
+#[path = "measure/chat.rs"]
+mod chat;
 #[path = "measure/mod.rs"]
 mod measure;
 #[path = "decode/peer.rs"]
 mod peer;
 
-use std::ffi::{CStr, CString, c_char};
-
+use chat::{Chat, cpu_seconds};
 use llb::ffi;
 use measure::{Figures, heading, row, target, timed};
 use peer::{Peer, Sampling};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Decoded after the first token.
 const DECODED: usize = 128;
@@ -33,7 +34,13 @@ fn main() {
     let rounds = measure::number("LLB_ROUNDS", 9);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = measure::number("LLB_THREADS", cores) as u32;
-    let chat = Chat::open(&path, threads);
+    let chat = Chat::open(&json!({
+        "model": path,
+        "n_ctx": N_CTX,
+        "n_batch": N_BATCH,
+        "n_threads": threads,
+        "n_parallel": measure::number("LLB_PARALLEL", 4),
+    }));
     let explained = chat.call(ffi::llb_chat_explain, &request(Sampling::Greedy, 1, false));
     let prompt = explained["prompt"].as_str().expect("an explanation has the prompt");
     let mut peers = [true, false].map(|pool| Peer::open(&path, threads, N_CTX, N_BATCH, pool));
@@ -64,7 +71,7 @@ fn main() {
                 }
             };
             let cold = match who {
-                0 => chat.run(samplings[0], 1, false),
+                0 => run(&chat, samplings[0], 1, false),
                 _ => peers[who - 1].run(&tokens, samplings[0], 1, false),
             };
             keep(&mut prefill[who].wall, tokens.len() as f64 / cold.wall);
@@ -72,7 +79,7 @@ fn main() {
             keep(&mut prefill[who].own, tokens.len() as f64 / cold.prompt);
             for (kind, sampling) in samplings.into_iter().enumerate() {
                 let [short, long] = [1, 1 + DECODED].map(|n| match who {
-                    0 => chat.run(sampling, n, true),
+                    0 => run(&chat, sampling, n, true),
                     _ => peers[who - 1].run(&tokens, sampling, n, true),
                 });
                 assert!(long.generated > 1, "the model says more than one token");
@@ -173,68 +180,18 @@ fn request(sampling: Sampling, max_tokens: usize, cache_prompt: bool) -> String 
     request.to_string()
 }
 
-/// Processor time of all threads of this process so far, in seconds. Other processes do not change it much.
-fn cpu_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for the call; on an error it stays as it is.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// A chat, used as a C program does.
-struct Chat(*mut ffi::llb_chat);
-
-type Function = unsafe extern "C" fn(*mut ffi::llb_chat, *const c_char) -> *const c_char;
-
-impl Chat {
-    fn open(path: &str, threads: u32) -> Chat {
-        let options = json!({
-            "model": path,
-            "n_ctx": N_CTX,
-            "n_batch": N_BATCH,
-            "n_threads": threads,
-            "n_parallel": measure::number("LLB_PARALLEL", 4),
-        });
-        let options = options.to_string();
-        let options = CString::new(options).expect("JSON has no NUL");
-        // SAFETY: the options are NUL-terminated, and there is no callback.
-        let chat = unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
-        assert!(!chat.is_null(), "llb opens the model");
-        Chat(chat)
-    }
-
-    fn run(&self, sampling: Sampling, max_tokens: usize, cache_prompt: bool) -> Run {
-        let request = request(sampling, max_tokens, cache_prompt);
-        let cpu = cpu_seconds();
-        let (wall, reply) = timed(|| self.call(ffi::llb_chat_infer, &request));
-        let cpu = cpu_seconds() - cpu;
-        let seconds = |name: &str| reply["timings"][name].as_f64().expect("a reply has timings") / 1000.0;
-        Run {
-            wall: wall.as_secs_f64(),
-            cpu,
-            prompt: seconds("prompt_ms"),
-            predicted: seconds("predicted_ms"),
-            generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage") as usize,
-            text: reply["text"].as_str().unwrap_or_default().to_owned(),
-        }
-    }
-
-    fn call(&self, function: Function, request: &str) -> Value {
-        let request = CString::new(request).expect("JSON has no NUL");
-        // SAFETY: the request is NUL-terminated; a handle needs no promise.
-        let reply = unsafe { function(self.0, request.as_ptr()) };
-        // SAFETY: a reply is never NULL and NUL-terminated.
-        let text = unsafe { CStr::from_ptr(reply) }.to_string_lossy().into_owned();
-        // SAFETY: the reply is ours and freed once.
-        unsafe { ffi::llb_string_free(reply) };
-        let reply: Value = serde_json::from_str(&text).expect("a reply is JSON");
-        assert_ne!(reply["type"], "error", "{text}");
-        reply
-    }
-}
-
-impl Drop for Chat {
-    fn drop(&mut self) {
-        ffi::llb_chat_destroy(self.0);
+fn run(chat: &Chat, sampling: Sampling, max_tokens: usize, cache_prompt: bool) -> Run {
+    let request = request(sampling, max_tokens, cache_prompt);
+    let cpu = cpu_seconds();
+    let (wall, reply) = timed(|| chat.call(ffi::llb_chat_infer, &request));
+    let cpu = cpu_seconds() - cpu;
+    let seconds = |name: &str| reply["timings"][name].as_f64().expect("a reply has timings") / 1000.0;
+    Run {
+        wall: wall.as_secs_f64(),
+        cpu,
+        prompt: seconds("prompt_ms"),
+        predicted: seconds("predicted_ms"),
+        generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage") as usize,
+        text: reply["text"].as_str().unwrap_or_default().to_owned(),
     }
 }

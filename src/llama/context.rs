@@ -127,8 +127,7 @@ impl LlamaContext {
     /// Whether all is there that the token at position `length` looks back at. In layers with a sliding window it is not
     /// where a saved sequence, which has the last window alone, is to forget its end.
     fn has_window(&self, memory: sys::llama_memory_t, sequence: usize, length: usize) -> bool {
-        // SAFETY: the model is alive.
-        let window = unsafe { sys::llama_model_n_swa(self.model.as_ptr()) }.max(0) as usize;
+        let window = self.model.window().max(0) as usize;
         if window == 0 || length == 0 {
             return true;
         }
@@ -225,10 +224,7 @@ impl Backend for LlamaContext {
             self.broken = true;
             return true;
         };
-        // Layers that look back over a window give the cells outside of it away: what is left must have its window still.
-        // SAFETY: the memory belongs to the context, which is alive.
-        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) };
-        removed && (length == 0 || i64::from(first) <= (length as i64 - i64::from(self.model.window())).max(0))
+        removed
     }
 
     fn is_divisible(&self) -> bool {

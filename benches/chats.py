@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Several chats at once on one model: llb in this process against llama.cpp's own server, paired.
+
+    benches/chats.py MODEL.gguf [--chats 1,2,4,8] [--rounds 5] [--tokens 64] [--threads N]
+
+Needs libllb.so (`LLB_LIBRARY`) and the package xllamacpp, which carries the server. For every number of chats both get that
+many sequences (`n_parallel`, `-np`), the same threads, context, batch and model, and the same conversations at the same time,
+each with a new beginning so that nothing is cached. Both stream; the clock is here for both: the server's time has its
+HTTP in it, as its users have. Rounds alternate. Medians, and the ratio round by round; targets are printed, not asserted.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bindings" / "python" / "src"))
+
+import llb  # noqa: E402
+
+LEAST_TOKENS, MOST_WAIT = 1.0, 1 / 0.95
+SERVER = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path = sys.argv[1]
+params.n_ctx, params.n_parallel, params.cpuparams.n_threads, params.cpuparams_batch.n_threads = map(int, sys.argv[2:5] + sys.argv[4:5])
+params.n_batch = params.n_ubatch = 512
+params.kv_unified = True
+params.port = 0
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+def conversation(round_number, chat):
+    lines = "".join(f"Shelf {n}, row {chat}, visit {round_number}: {n * 7 % 41} boxes.\n" for n in range(1, 13))
+    return [{"role": "user", "content": f"Visit {round_number} to row {chat}.\n{lines}Copy the list, line by line, three times."}]
+
+
+class Llb:
+    name = "llb"
+
+    def __init__(self, model, n_ctx, chats, threads):
+        self.chats = [
+            llb.Chat(model, n_ctx=n_ctx, n_parallel=chats, n_threads=threads, n_batch=512) for _ in range(chats)
+        ]
+
+    def ask(self, index, messages, tokens, on_text):
+        stream = self.chats[index].create(messages, stream=True, max_tokens=tokens, temperature=0)
+        for piece in stream:
+            on_text()
+        return stream.reply["usage"]["completion_tokens"]
+
+    def close(self):
+        for chat in self.chats:
+            chat.close()
+
+
+class Server:
+    name = "llama-server"
+
+    def __init__(self, model, n_ctx, chats, threads):
+        command = [sys.executable, "-c", SERVER, model, str(n_ctx), str(chats), str(threads)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        url = self.process.stdout.readline().strip()
+        if not url.startswith("http://"):
+            sys.exit("the server did not start")
+        self.host = url.removeprefix("http://")
+
+    def ask(self, index, messages, tokens, on_text):
+        body = {
+            "messages": messages, "max_tokens": tokens, "temperature": 0, "stream": True, "cache_prompt": True,
+            "stream_options": {"include_usage": True},
+        }
+        connection = http.client.HTTPConnection(self.host, timeout=600)
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        generated = 0
+        for line in answer:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            if any(choice["delta"].get("content") for choice in event["choices"]):
+                on_text()
+            if event.get("usage"):
+                generated = event["usage"]["completion_tokens"]
+        connection.close()
+        return generated
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def run(contestant, chats, round_number, tokens):
+    """All chats at once: tokens per second over all, and the waits for the first text."""
+    waits, generated = [0.0] * chats, [0] * chats
+    barrier = threading.Barrier(chats + 1)
+
+    def one(index):
+        messages = conversation(round_number, index)
+        barrier.wait()
+        started = time.monotonic()
+
+        def on_text():
+            waits[index] = waits[index] or time.monotonic() - started
+
+        generated[index] = contestant.ask(index, messages, tokens, on_text)
+
+    threads = [threading.Thread(target=one, args=(index,)) for index in range(chats)]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    started = time.monotonic()
+    for thread in threads:
+        thread.join()
+    return sum(generated) / (time.monotonic() - started), waits
+
+
+def late(waits):
+    """The 95th percentile."""
+    return sorted(waits)[max(0, -(-len(waits) * 95 // 100) - 1)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("--chats", default="1,2,4,8")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    print(f"{'chats':>5} {'':<14}{'tokens/s':>10}{'first text, s (95 %)':>24}")
+    for chats in map(int, arguments.chats.split(",")):
+        both = [kind(arguments.model, 8192, chats, arguments.threads) for kind in (Llb, Server)]
+        speeds, waits, ratios = [[], []], [[], []], []
+        # The round before the first is not counted.
+        for round_number in range(arguments.rounds + 1):
+            order = (0, 1) if round_number % 2 else (1, 0)
+            pair = [0.0, 0.0]
+            for who in order:
+                pair[who], first = run(both[who], chats, round_number, arguments.tokens)
+                if round_number:
+                    speeds[who].append(pair[who])
+                    waits[who].extend(first)
+            if round_number:
+                ratios.append(pair[0] / pair[1])
+        for who, contestant in enumerate(both):
+            print(f"{chats:>5} {contestant.name:<14}{statistics.median(speeds[who]):>10.1f}{late(waits[who]):>24.2f}")
+            contestant.close()
+        speed, wait = statistics.median(ratios), late(waits[0]) / late(waits[1])
+        print(f"      {'pass' if speed >= LEAST_TOKENS else 'MISS'} tokens/s, llb / server by round: {speed:.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+        print(f"      {'pass' if wait <= MOST_WAIT else 'MISS'} first text, llb / server: {wait:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

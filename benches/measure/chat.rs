@@ -1,0 +1,51 @@
+//! A chat, used as a C program does, and the processor time it takes.
+#![allow(dead_code, reason = "each benchmark uses a part")]
+
+use std::ffi::{CStr, CString, c_char};
+
+use llb::ffi;
+use serde_json::Value;
+
+/// A function of the ABI that takes a chat and a request.
+pub(crate) type Function = unsafe extern "C" fn(*mut ffi::llb_chat, *const c_char) -> *const c_char;
+
+/// A handle, destroyed when dropped.
+pub(crate) struct Chat(*mut ffi::llb_chat);
+
+impl Chat {
+    pub(crate) fn open(options: &Value) -> Chat {
+        let options = CString::new(options.to_string()).expect("JSON has no NUL");
+        // SAFETY: the options are NUL-terminated, and there is no callback.
+        let chat = unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
+        assert!(!chat.is_null(), "llb opens the model");
+        Chat(chat)
+    }
+
+    /// The parsed reply, which is no error.
+    pub(crate) fn call(&self, function: Function, request: &str) -> Value {
+        let request = CString::new(request).expect("JSON has no NUL");
+        // SAFETY: the request is NUL-terminated; a handle needs no promise.
+        let reply = unsafe { function(self.0, request.as_ptr()) };
+        // SAFETY: a reply is never NULL and NUL-terminated.
+        let text = unsafe { CStr::from_ptr(reply) }.to_string_lossy().into_owned();
+        // SAFETY: the reply is ours and freed once.
+        unsafe { ffi::llb_string_free(reply) };
+        let reply: Value = serde_json::from_str(&text).expect("a reply is JSON");
+        assert_ne!(reply["type"], "error", "{text}");
+        reply
+    }
+}
+
+impl Drop for Chat {
+    fn drop(&mut self) {
+        ffi::llb_chat_destroy(self.0);
+    }
+}
+
+/// Processor time of all threads of this process so far, in seconds. Other processes do not change it much.
+pub(crate) fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for the call; on an error it stays as it is.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,153 @@
+//! What a call costs beside the model, what a second chat costs, and what a thousand requests leave behind.
+//!
+//! - The cost of a call: the wall time of `llb_chat_infer` without what the engine says it spent from admission to the end, for a
+//!   conversation of 20 messages of which all but the last token is cached, and one token of reply. It is what reads the
+//!   request, renders, tokenises, wakes the engine and writes the reply.
+//! - Memory: resident size after one chat, after eight, and over 1,000 requests behind a warm-up of 200.
+//! - The time to the first token of a second turn behind a prompt of some 1,000 tokens, against the first turn's.
+//!
+//! `LLB_ROUNDS` is the number of calls measured for the first, `LLB_THREADS` the threads.
+#![allow(unsafe_code, reason = "calls the C ABI")]
+#![allow(clippy::print_stdout, reason = "a program for a terminal")]
+
+#[path = "measure/chat.rs"]
+mod chat;
+#[path = "measure/mod.rs"]
+mod measure;
+
+use chat::Chat;
+use llb::ffi;
+use measure::{Figures, heading, row, target, timed};
+use serde_json::{Value, json};
+
+const MESSAGES: usize = 20;
+const MOST_MICROSECONDS: f64 = 100.0;
+const MOST_GROWTH_MIB: f64 = 1.0;
+const LEAST_TURN_RATIO: f64 = 20.0;
+
+fn main() {
+    let Some(path) = measure::model_path() else { return };
+    let rounds = measure::number("LLB_ROUNDS", 300);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = measure::number("LLB_THREADS", cores);
+    let options = json!({ "model": path, "n_threads": threads, "n_ctx": 8192, "n_parallel": 8 });
+    let before = resident_mib();
+    let chat = Chat::open(&options);
+    calls(&chat, rounds);
+    turns(&chat);
+    memory(&chat, &options, before);
+}
+
+/// The cost of a call beside the model.
+fn calls(chat: &Chat, rounds: usize) {
+    let request = request(MESSAGES);
+    let mut beside = Figures::default();
+    let mut explained = Figures::default();
+    for round in 0..=rounds {
+        let (wall, reply) = timed(|| chat.call(ffi::llb_chat_infer, &request));
+        let inside = milliseconds(&reply, "prompt_ms") + milliseconds(&reply, "predicted_ms");
+        let (alone, explanation) = timed(|| chat.call(ffi::llb_chat_explain, &request));
+        if round > 0 {
+            let (prompt, cached) = (count(&reply["usage"], "prompt_tokens"), &reply["usage"]["prompt_tokens_details"]);
+            assert_eq!(count(cached, "cached_tokens") + 1, prompt, "all but the last token is cached");
+            assert_eq!(explanation["prompt_tokens"], prompt);
+            beside.push(wall.as_secs_f64() * 1e6 - inside * 1e3);
+            explained.push(alone.as_secs_f64() * 1e6);
+        }
+    }
+    heading(&format!("a call of {MESSAGES} messages, microseconds"));
+    row("infer, beside the model", &beside);
+    row("explain, the whole", &explained);
+    let median = beside.median();
+    target(&format!("at most {MOST_MICROSECONDS}: {median:.1}"), median <= MOST_MICROSECONDS);
+}
+
+/// The first token of a second turn.
+fn turns(chat: &Chat) {
+    let mut ratios = Figures::default();
+    let (mut first, mut second) = (Figures::default(), Figures::default());
+    for round in 0..5 {
+        let shelves: String =
+            (1..=60).map(|shelf| format!("Shelf {shelf} of hall {round}: {} boxes.\n", shelf * 7 % 41)).collect();
+        let mut messages = vec![json!({ "role": "user", "content": format!("{shelves}How many shelves are there?") })];
+        let ask = |messages: &[Value]| {
+            let request = json!({ "messages": messages, "max_tokens": 8, "temperature": 0 });
+            chat.call(ffi::llb_chat_infer, &request.to_string())
+        };
+        let reply = ask(&messages);
+        messages.push(reply["message"].clone());
+        messages.push(json!({ "role": "user", "content": "And boxes?" }));
+        let next = ask(&messages);
+        if round > 0 {
+            let times = [&reply, &next].map(|reply| milliseconds(reply, "prompt_ms"));
+            first.push(times[0]);
+            second.push(times[1]);
+            ratios.push(times[0] / times[1]);
+        }
+    }
+    heading("the first token behind 1,000 tokens, ms");
+    row("of a first turn", &first);
+    row("of a second one", &second);
+    row("ratio", &ratios);
+    let median = ratios.median();
+    target(&format!("at least {LEAST_TURN_RATIO}: {median:.1}"), median >= LEAST_TURN_RATIO);
+}
+
+/// What is resident after more chats, and after many requests.
+fn memory(chat: &Chat, options: &Value, before: f64) {
+    let one = resident_mib();
+    let more: Vec<Chat> = (0..7).map(|_| Chat::open(options)).collect();
+    let eight = resident_mib();
+    // One that goes through all that a request can be, in few tokens.
+    let request = |index: usize| {
+        let mut request =
+            json!({ "messages": [{ "role": "user", "content": format!("Say {index}.") }], "max_tokens": 2, "seed": index });
+        match index % 4 {
+            1 => request["response_format"] = json!({ "type": "json_object" }),
+            2 => request["logprobs"] = true.into(),
+            3 => request["temperature"] = 0.into(),
+            _ => {}
+        }
+        request.to_string()
+    };
+    let run = |from: usize, to: usize| {
+        for index in from..to {
+            let chat = more.get(index % 8).unwrap_or(chat);
+            chat.call(ffi::llb_chat_infer, &request(index));
+        }
+    };
+    run(0, 200);
+    let warm = resident_mib();
+    run(200, 1200);
+    let after = resident_mib();
+    println!(
+        "\nresident, MiB: {before:.1} at first, {one:.1} after one chat and its calls, {eight:.1} with eight, {warm:.1} after 200 requests, {after:.1} after 1,200"
+    );
+    target(&format!("1,000 requests add at most {MOST_GROWTH_MIB} MiB: {:.2}", after - warm), after - warm <= MOST_GROWTH_MIB);
+}
+
+fn request(messages: usize) -> String {
+    let say = |index: usize| {
+        let role = if index.is_multiple_of(2) { "user" } else { "assistant" };
+        json!({ "role": role, "content": format!("Message {index}: what was said here is about as long as people write.") })
+    };
+    let messages: Vec<Value> = (0..messages - 1).map(say).chain([json!({ "role": "user", "content": "Go on." })]).collect();
+    json!({ "messages": messages, "max_tokens": 1, "temperature": 0 }).to_string()
+}
+
+fn milliseconds(reply: &Value, name: &str) -> f64 {
+    reply["timings"][name].as_f64().expect("a reply has timings")
+}
+
+fn count(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().expect("a count")
+}
+
+/// Of this process, from the system.
+fn resident_mib() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    // SAFETY: a query without memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    pages * size as f64 / f64::from(1 << 20)
+}

@@ -55,9 +55,12 @@ class Llb:
 
     def ask(self, index, messages, tokens, on_text):
         stream = self.chats[index].create(messages, stream=True, max_tokens=tokens, temperature=0)
-        for piece in stream:
-            on_text()
-        return stream.reply["usage"]["completion_tokens"]
+        generated = 0
+        for chunk in stream:
+            if chunk["choices"][0]["delta"].get("content"):
+                on_text()
+            generated = (chunk.get("usage") or {}).get("completion_tokens", generated)
+        return generated
 
     def close(self):
         for chat in self.chats:

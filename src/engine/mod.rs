@@ -15,6 +15,7 @@ mod special;
 mod speculate;
 mod stop;
 mod thread;
+mod token_cache;
 
 pub use backend::{Backend, Decoded, Entry, Mask, Sampler, Token, Vocab};
 pub use budget::{Budget, Reasoning};
@@ -26,3 +27,4 @@ pub use speculate::{Drafted, Drafter, ModelDrafter, NgramDrafter, Speculation, W
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;
 pub use thread::{Engine, Loaded, Progress};
+pub(crate) use token_cache::TokenCache;

@@ -8,7 +8,7 @@ use llama_cpp_sys_2 as sys;
 use super::abort::{self, Aborted};
 use super::model::Model;
 use crate::constraint::Words;
-use crate::engine::{Special, SpecialTokens, Token, Vocab};
+use crate::engine::{Special, SpecialTokens, Token, TokenCache, Vocab};
 use crate::error::{Code, Error, Result};
 
 /// llama.cpp's vocabulary is immutable once loaded; its functions may be called from any thread.
@@ -16,13 +16,14 @@ pub(crate) struct LlamaVocab {
     model: Arc<Model>,
     n_tokens: i32,
     special: OnceLock<SpecialTokens>,
+    known: TokenCache,
 }
 
 impl LlamaVocab {
     pub(crate) fn new(model: Arc<Model>) -> Self {
         // SAFETY: the model is alive, and so is its vocabulary.
         let n_tokens = unsafe { sys::llama_vocab_n_tokens(model.vocab()) };
-        LlamaVocab { model, n_tokens, special: OnceLock::new() }
+        LlamaVocab { model, n_tokens, special: OnceLock::new(), known: TokenCache::default() }
     }
 
     /// How a token is spelt in the file, and what it is; None where the spelling is not UTF-8.
@@ -74,6 +75,39 @@ impl LlamaVocab {
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
     }
 
+    fn tokenize_anew(&self, text: &str, parse_special: bool) -> Result<Vec<Token>> {
+        let too_long = || Error::new(Code::ContextOverflow, format!("a text of {} bytes is too long to tokenise", text.len()));
+        let length = i32::try_from(text.len()).map_err(|_| too_long())?;
+        // Mostly one token for several bytes; a second call is made where that is not enough.
+        let mut tokens: Vec<Token> = vec![0; text.len() / 2 + 16];
+        for _ in 0..2 {
+            // SAFETY: text and tokens are valid for the lengths passed with them, and the model is alive.
+            let count = abort::guard(|| unsafe {
+                abort::calls::llama_tokenize(
+                    self.model.vocab(),
+                    text.as_ptr().cast::<c_char>(),
+                    length,
+                    tokens.as_mut_ptr(),
+                    tokens.len() as i32,
+                    false,
+                    parse_special,
+                )
+            });
+            let failed =
+                |aborted: Aborted| Error::new(Code::InferenceFailed, format!("llama.cpp could not tokenise: {}", aborted.0));
+            let count = count.map_err(failed)?;
+            match usize::try_from(count) {
+                Ok(count) => {
+                    tokens.truncate(count);
+                    return Ok(tokens);
+                }
+                Err(_) if count == i32::MIN => return Err(too_long()),
+                Err(_) => tokens.resize(count.unsigned_abs() as usize, 0),
+            }
+        }
+        Err(Error::new(Code::InferenceFailed, "llama.cpp could not tokenise the prompt"))
+    }
+
     /// Whether the id may be handed to llama.cpp: one outside the vocabulary throws through C.
     fn contains(&self, token: Token) -> bool {
         (0..self.n_tokens).contains(&token)
@@ -109,36 +143,10 @@ impl Vocab for LlamaVocab {
     }
 
     fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<Token>> {
-        let too_long = || Error::new(Code::ContextOverflow, format!("a text of {} bytes is too long to tokenise", text.len()));
-        let length = i32::try_from(text.len()).map_err(|_| too_long())?;
-        // Mostly one token for several bytes; a second call is made where that is not enough.
-        let mut tokens: Vec<Token> = vec![0; text.len() / 2 + 16];
-        for _ in 0..2 {
-            // SAFETY: text and tokens are valid for the lengths passed with them, and the model is alive.
-            let count = abort::guard(|| unsafe {
-                abort::calls::llama_tokenize(
-                    self.model.vocab(),
-                    text.as_ptr().cast::<c_char>(),
-                    length,
-                    tokens.as_mut_ptr(),
-                    tokens.len() as i32,
-                    false,
-                    parse_special,
-                )
-            });
-            let failed =
-                |aborted: Aborted| Error::new(Code::InferenceFailed, format!("llama.cpp could not tokenise: {}", aborted.0));
-            let count = count.map_err(failed)?;
-            match usize::try_from(count) {
-                Ok(count) => {
-                    tokens.truncate(count);
-                    return Ok(tokens);
-                }
-                Err(_) if count == i32::MIN => return Err(too_long()),
-                Err(_) => tokens.resize(count.unsigned_abs() as usize, 0),
-            }
+        if parse_special {
+            return self.tokenize_anew(text, true);
         }
-        Err(Error::new(Code::InferenceFailed, "llama.cpp could not tokenise the prompt"))
+        self.known.tokens(text, || self.tokenize_anew(text, false))
     }
 
     fn piece(&self, token: Token, special: bool) -> Vec<u8> {

@@ -27,8 +27,8 @@ fn check(what: &str, id: &str, twist: impl Fn(&Request, &[u8], &mut TcpStream) -
         twist(request, &model, out)
     });
     let user = User::of(&hub);
-    // The id tells the tests of this program apart, which run at once.
-    let request = json!({ "id": format!("o/n:{}", id.split_once(':').map_or("Q8_0", |(_, quant)| quant)) });
+    // A model of its own: a cancel by the model's name ends the fetches of other tests too, which run at once.
+    let request = json!({ "id": format!("c/n:{}", id.split_once(':').map_or("Q8_0", |(_, quant)| quant)) });
     let error = std::thread::scope(|scope| {
         let fetch = scope.spawn(|| user.fetch(&request));
         while !fetch.is_finished() {
@@ -58,10 +58,10 @@ fn every_wait_ends() {
             here
         }
     };
-    check("no head", "o/n:Q8_0", silent(Door::Api));
-    check("no redirect, by the model", "o/n", silent(Door::Resolve));
-    check("no blob, in other letters", "o/n:q8_0", silent(Door::Blob));
-    check("a body that stops", "o/n:Q8_0", |request, bytes, out| {
+    check("no head", "c/n:Q8_0", silent(Door::Api));
+    check("no redirect, by the model", "c/n", silent(Door::Resolve));
+    check("no blob, in other letters", "c/n:q8_0", silent(Door::Blob));
+    check("a body that stops", "c/n:Q8_0", |request, bytes, out| {
         let here = request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none());
         if here {
             server::cut(request, bytes, 500_000, out);
@@ -69,7 +69,7 @@ fn every_wait_ends() {
         }
         here
     });
-    check("a hub that wants to be waited for", "o/n:Q8_0", |_, _, out| {
+    check("a hub that wants to be waited for", "c/n:Q8_0", |_, _, out| {
         answer(out, "429 Too Many Requests", "Retry-After: 200\r\n", b"");
         true
     });

@@ -122,10 +122,10 @@ fn all_parts_of_a_split_model() {
         assert_eq!(&std::fs::read(fetched["paths"][index].as_str().unwrap()).unwrap(), &**bytes);
         assert_eq!(fetched["files"][index]["sha256"], sha256(bytes));
     }
-    assert_eq!(
-        (&fetched["model_info"]["n_params"], &fetched["model_info"]["findings"][0]["code"]),
-        (&json!(192), &Value::Null)
-    );
+    assert_eq!(fetched["model_info"]["n_params"], 192);
+    // Nothing is wrong with the files; what there is to say is about the template.
+    let findings = fetched["model_info"]["findings"].as_array().unwrap();
+    assert!(findings.iter().all(|finding| finding["template"] == "default"), "{findings:?}");
     // One part is lost: it alone is fetched again.
     std::fs::remove_file(std::fs::canonicalize(fetched["paths"][1].as_str().unwrap()).unwrap()).unwrap();
     assert_eq!(user.fails(&json!({ "offline": true })).code(), Code::Offline);

@@ -14,11 +14,11 @@ pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// Which of its doors a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// `/api/models/o/n…`
+    /// `/api/models/ORG/NAME…`, whatever the model's id
     Api,
-    /// `/api/models/o/n?expand=gguf`
+    /// `/api/models/ORG/NAME?expand=gguf`
     Hint,
-    /// `/o/n/resolve/…`
+    /// `/ORG/NAME/resolve/…`
     Resolve,
     /// The other port.
     Blob,
@@ -171,9 +171,9 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
             answer(out, "200 OK", "", json!({ "id": "o/n", "gguf": gguf }).to_string().as_bytes());
         }
         Door::Resolve => {
-            let start = format!("/o/n/resolve/{COMMIT}/");
-            let file =
-                request.path.strip_prefix(&start).and_then(|name| repository.files.iter().find(|(file, _)| file == name));
+            let place = format!("/resolve/{COMMIT}/");
+            let name = request.path.split_once(&place).map(|(_, name)| name);
+            let file = name.and_then(|name| repository.files.iter().find(|(file, _)| file == name));
             let Some((_, bytes)) = file else {
                 return answer(out, "404 Not Found", "X-Error-Code: EntryNotFound\r\n", b"Entry not found");
             };

@@ -9,31 +9,32 @@ use std::thread::JoinHandle;
 use sha2::{Digest, Sha256};
 
 use super::cancel::Cancel;
+use super::piece::Piece;
 use crate::error::{Code, Error, Result};
 
 /// Pieces that may wait to be hashed.
-const PIECES: usize = 32;
+const PIECES: usize = 8;
 
 /// Bytes in order in, their hash out.
 pub(super) struct Hasher {
-    pieces: SyncSender<Vec<u8>>,
+    pieces: SyncSender<Piece>,
     thread: JoinHandle<Sha256>,
 }
 
 impl Hasher {
     pub(super) fn start() -> Result<Hasher> {
-        let (pieces, queue) = sync_channel::<Vec<u8>>(PIECES);
+        let (pieces, queue) = sync_channel::<Piece>(PIECES);
         let thread = std::thread::Builder::new().name("llb-hash".into()).spawn(move || {
             let _quiet = crate::panic::Quiet::enter();
             let mut hash = Sha256::new();
-            queue.iter().for_each(|piece| hash.update(&piece));
+            queue.iter().for_each(|piece| hash.update(&*piece));
             hash
         });
         let thread = thread.map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error))?;
         Ok(Hasher { pieces, thread })
     }
 
-    pub(super) fn add(&self, piece: Vec<u8>) {
+    pub(super) fn add(&self, piece: Piece) {
         // Fails only when the thread is gone, which `finish` says.
         let _ = self.pieces.send(piece);
     }

@@ -15,15 +15,15 @@ use super::cancel::{Cancel, LOOK};
 use super::environment::{Settings, Token};
 use super::fault::{Fault, network};
 use super::name::shown;
+use super::piece::{PIECE_BYTES, Piece, Pool};
 use crate::error::{Code, Error, Result};
 
 /// Redirects of one request.
 const MOST_REDIRECTS: usize = 10;
 /// Bytes of an answer's head.
 const MOST_OF_HEAD: usize = 64 << 10;
-/// Bytes that are passed on at once, and how many such pieces may wait for their reader.
-const PIECE_BYTES: usize = 64 << 10;
-const PIECES: usize = 16;
+/// Pieces that may wait for their reader.
+const PIECES: usize = 8;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Asks the hub, and whom it sends us to.
@@ -70,7 +70,7 @@ pub(super) struct Head {
 
 enum Step {
     Head(Box<Head>),
-    Bytes(Vec<u8>),
+    Bytes(Piece),
     End,
     /// The connection failed; what happened, without the address.
     Failed(String),
@@ -154,6 +154,7 @@ impl Client {
             .timeout_per_read(Some(self.silence))
             .timeout_per_write(Some(self.silence))
             .max_response_header_size(MOST_OF_HEAD)
+            .input_buffer_size(PIECE_BYTES)
             .user_agent(concat!("llb/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
@@ -204,7 +205,7 @@ impl Drop for Exchange {
 
 impl Answer {
     /// The next bytes; None at the end.
-    pub(super) fn next(&self, cancel: &Cancel) -> Result<Option<Vec<u8>>, Fault> {
+    pub(super) fn next(&self, cancel: &Cancel) -> Result<Option<Piece>, Fault> {
         let broken = |problem: String| Fault::Again { error: network(&self.head.host, problem), after: None };
         match self.exchange.next(cancel, self.until)? {
             Some(Step::Bytes(bytes)) => Ok(Some(bytes)),
@@ -266,11 +267,11 @@ fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, steps: &Sync
         return;
     }
     let mut reader = answer.into_body().into_reader();
-    let mut bytes = vec![0; PIECE_BYTES];
+    let pool = Pool::new();
     loop {
-        let step = match reader.read(&mut bytes) {
-            Ok(0) => Step::End,
-            Ok(length) => Step::Bytes(bytes[..length].to_vec()),
+        let step = match pool.fill(|buffer| reader.read(buffer)) {
+            Ok(piece) if piece.is_empty() => Step::End,
+            Ok(piece) => Step::Bytes(piece),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => Step::Failed(problem(&ureq::Error::from(error))),
         };

@@ -15,6 +15,7 @@ mod listing;
 mod name;
 mod part;
 mod pick;
+mod piece;
 mod probe;
 mod progress;
 mod request;

@@ -11,12 +11,10 @@ use super::cache::unwritable;
 use super::fault::{Fault, TRIES, network, pause, refused};
 use super::hash::Hasher;
 use super::http::Get;
+use super::piece::Pool;
 use super::progress::Progress;
 use super::source::{Identity, Source, size};
 use crate::error::{Code, Error, Result};
-
-/// Bytes of the file that are read at once to be hashed.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// A file that is being made.
 pub(super) struct Part<'a> {
@@ -76,16 +74,14 @@ impl Part<'_> {
             file.set_len(0).map_err(failed)?;
         }
         let hasher = Hasher::start()?;
-        let mut at = 0;
+        let (pool, mut at) = (Pool::new(), 0);
         loop {
             self.source.cancel.check()?;
-            let mut bytes = vec![0; PIECE_BYTES];
-            match file.read(&mut bytes) {
-                Ok(0) => break,
-                Ok(length) => {
-                    bytes.truncate(length);
-                    at += length as u64;
-                    hasher.add(bytes);
+            match pool.fill(|buffer| file.read(buffer)) {
+                Ok(piece) if piece.is_empty() => break,
+                Ok(piece) => {
+                    at += piece.len() as u64;
+                    hasher.add(piece);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(error)),

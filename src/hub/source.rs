@@ -101,13 +101,12 @@ impl Source<'_> {
         let want = length.min(identity.size.saturating_sub(start));
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < want {
-            let Some(mut piece) = answer.next(self.cancel)? else {
+            let Some(piece) = answer.next(self.cancel)? else {
                 return Err(Fault::Again { error: network(&head.host, "ends its answer early"), after: None });
             };
             let cut = skip.min(piece.len() as u64);
             skip -= cut;
-            piece.drain(..cut as usize);
-            bytes.extend_from_slice(&piece);
+            bytes.extend_from_slice(&piece[cut as usize..]);
         }
         bytes.truncate(want as usize);
         Ok((identity, bytes))

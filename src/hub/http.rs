@@ -64,8 +64,10 @@ pub(super) struct Head {
     pub(super) linked_etag: String,
     pub(super) linked_size: Option<u64>,
     pub(super) hub_etag: String,
-    location: Option<String>,
-    packed: bool,
+    /// Where a redirect leads.
+    pub(super) location: Option<String>,
+    /// Whether its bytes are compressed.
+    pub(super) packed: bool,
 }
 
 enum Step {

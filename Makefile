@@ -130,6 +130,9 @@ test-python: lib scripted-models ## the Python package
 	@"$(VENV)/bin/python" -c "import xllamacpp" 2>/dev/null || \
 		$(STEP) "llama.cpp server" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check xllamacpp || \
 		scripts/skip.sh "tests with a llama.cpp server" "xllamacpp could not be installed"
+	@"$(VENV)/bin/python" -c "import huggingface_hub" 2>/dev/null || \
+		$(STEP) "huggingface_hub" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check huggingface_hub || \
+		scripts/skip.sh "tests with huggingface_hub" "it could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.

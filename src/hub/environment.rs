@@ -14,9 +14,12 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// A token file holds one line.
 const MOST_OF_TOKEN: u64 = 16 << 10;
 
+/// A variable's value by its name.
+type Read = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// Environment variables: the process's, or those of a test.
 pub struct Environment {
-    read: Box<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    read: Box<Read>,
     /// Whether the proxies of the process's environment are used.
     proxies: bool,
 }

@@ -13,7 +13,7 @@ use super::hash::Hasher;
 use super::http::Get;
 use super::piece::Pool;
 use super::progress::Progress;
-use super::source::{Identity, Source, size};
+use super::source::{Identity, Source, size, strong};
 use crate::error::{Code, Error, Result};
 
 /// A file that is being made.
@@ -33,6 +33,8 @@ struct Open {
     hasher: Hasher,
     /// Whether an earlier call wrote the beginning.
     inherited: bool,
+    /// The etag of whoever serves the bytes, once it is known.
+    validator: Option<String>,
 }
 
 impl Part<'_> {
@@ -87,7 +89,7 @@ impl Part<'_> {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Ok(Open { file, at, hasher, inherited: at > 0 })
+        Ok(Open { file, at, hasher, inherited: at > 0, validator: self.identity.validator.clone() })
     }
 
     /// Gets bytes until they are all there, over as many connections as that takes.
@@ -124,7 +126,7 @@ impl Part<'_> {
         let Source { client, cancel, asked, url } = self.source;
         let resumes = open.at > 0;
         let range = resumes.then(|| format!("bytes={}-", open.at));
-        let if_range = self.identity.validator.as_deref().filter(|_| resumes);
+        let if_range = open.validator.as_deref().filter(|_| resumes);
         let answer = client.get(&Get { url, range, if_range, until: None }, cancel)?;
         let head = &answer.head;
         match (head.status, head.content_range) {
@@ -138,6 +140,7 @@ impl Part<'_> {
             }
             _ => return Err(refused(head, &answer.complaint(cancel)?, asked)),
         }
+        open.validator = strong(&head.etag);
         if let Some(served) = size(head)
             && served != self.identity.size
         {

@@ -65,10 +65,13 @@ impl Identity {
         if !name::is_blob(&blob) {
             return Err(network(&head.host, format_args!("{shown} has no etag that could name it in the cache")));
         }
-        // A weak etag promises nothing about bytes.
-        let validator = Some(head.etag.clone()).filter(|etag| etag.starts_with('"') && etag.len() > 2);
-        Ok(Identity { size, blob, sha256, validator })
+        Ok(Identity { size, blob, sha256, validator: strong(&head.etag) })
     }
+}
+
+/// An etag that `If-Range` may have: a weak one promises nothing about bytes.
+pub(super) fn strong(etag: &str) -> Option<String> {
+    (etag.starts_with('"') && etag.len() > 2).then(|| etag.to_owned())
 }
 
 /// Bytes of the whole file, as its answer says.

@@ -102,7 +102,7 @@ fn all_parts_of_a_split_model() {
             1 => writer.metadata("general.architecture", "llama").metadata("tokenizer.chat_template", scripted::TOOLS_TEMPLATE),
             _ => writer,
         };
-        writer.tensor(&format!("t{number}"), &[64], &[f32::from(number); 64]).to_bytes()
+        writer.tensor(format!("t{number}"), &[64], &[f32::from(number); 64]).to_bytes()
     };
     let files: Vec<_> = (1..=3).map(|number| (name(number), Arc::new(part(number as u16)))).collect();
     let total: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();

@@ -164,7 +164,8 @@ fn a_part_of_an_earlier_call_is_checked_again() {
     let mut long = bytes.clone();
     long.push(0);
     // What lies there, and where the downloads that follow begin.
-    let cases: [(&str, &[u8], &[Option<usize>]); 6] = [
+    type Case<'a> = (&'a str, &'a [u8], &'a [Option<usize>]);
+    let cases: [Case; 6] = [
         ("a beginning", &bytes[..700_000], &[Some(700_000)]),
         ("all of it", &bytes, &[]),
         ("nothing", b"", &[None]),

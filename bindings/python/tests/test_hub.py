@@ -1,12 +1,16 @@
 """Models of a hub: fetched, shared with huggingface_hub, cancelled."""
 
+import importlib.util
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
 import llb
+from conftest import absent
 from hub_server import COMMIT, Hub
 
 
@@ -104,10 +108,8 @@ def test_an_interrupt_ends_the_fetch(hub, tmp_path):
 @pytest.fixture
 def official(hub, tmp_path):
     """huggingface_hub in a process of its own, which reads its environment once; downloads a file, answers its path."""
-    pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
-    import subprocess
-    import sys
-
+    if importlib.util.find_spec("huggingface_hub") is None:
+        absent("huggingface_hub is not installed")
     code = (
         "import sys, huggingface_hub as h\n"
         "name, offline = sys.argv[1], sys.argv[2] == 'offline'\n"

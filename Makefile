@@ -16,6 +16,8 @@ SOVERSION := 1
 
 # Which processors: empty (AVX2, FMA, F16C, BMI2), baseline (any x86-64) or native (this machine).
 CPU ?=
+# A model of the Hugging Face hub for the demo, org/name or org/name:Q8_0, in place of MODEL.
+HF ?=
 # Where the models are, and the one the demo talks to.
 LLB_MODELS ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/llb/models
 MODEL ?= $(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
@@ -75,7 +77,7 @@ help: ## list the targets
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  %-16s %s\n", $$1, $$2 }'
 	@echo
-	@echo "Variables: MODEL=file.gguf (demo)  CPU=baseline|native  LLB_MODELS=folder  PREFIX=  DESTDIR=  REAL_MODELS=no (test)"
+	@echo "Variables: MODEL=file.gguf or HF=org/name (demo)  CPU=baseline|native  LLB_MODELS=folder  PREFIX=  DESTDIR=  REAL_MODELS=no (test)"
 
 setup: ## look for what the build and the tests need; get what is missing where that is allowed
 	@scripts/setup.sh --for test
@@ -94,11 +96,12 @@ models: ## fetch the three small models of the demo and the tests (840 MB, once)
 scripted-models: ready ## write the tiny models with known output that the tests use
 	@$(ENGINE_STEP) "scripted models" $(CARGO) run --release --quiet --example scripted_models -- "$(TARGET)/scripted-models"
 
-demo: ## set up, build, fetch the models and run the demo
+demo: ## set up, build, fetch the models and run the demo; HF=org/name talks to a model of the Hugging Face hub
 	@$(STEP) "set-up" scripts/setup.sh --for demo
 	@$(MAKE) lib
-	@$(STEP) "models" env LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
-	@$(ENGINE_STEP) "demo" env LLB_MODELS="$(LLB_MODELS)" $(CARGO) run --release --quiet --example demo -- "$(MODEL)"
+	@$(if $(HF),:,$(STEP) "models" env LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py)
+	@$(ENGINE_STEP) "demo" env LLB_MODELS="$(LLB_MODELS)" $(CARGO) run --release --quiet --example demo -- \
+		"$(if $(HF),hf:$(HF),$(MODEL))"
 
 test: ## set up, build and run every test
 	@$(STEP) "set-up" scripts/setup.sh --for test
@@ -127,6 +130,9 @@ test-python: lib scripted-models ## the Python package
 	@"$(VENV)/bin/python" -c "import xllamacpp" 2>/dev/null || \
 		$(STEP) "llama.cpp server" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check xllamacpp || \
 		scripts/skip.sh "tests with a llama.cpp server" "xllamacpp could not be installed"
+	@"$(VENV)/bin/python" -c "import huggingface_hub" 2>/dev/null || \
+		$(STEP) "huggingface_hub" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check huggingface_hub || \
+		scripts/skip.sh "tests with huggingface_hub" "it could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.

@@ -1,7 +1,7 @@
 //! What `make demo` runs: the headers of some models as a table, what the gate refuses and why, then a streamed chat with a
 //! tool call, its result fed back, and the final answer. Uses the C functions, as any host program would.
 //!
-//! `demo [MODEL.gguf]`; the models beside it come from `$LLB_MODELS`. Output goes to stdout, progress to stderr.
+//! `demo [MODEL.gguf | hf:ORG/NAME[:QUANT]]`; a model of the Hugging Face hub is fetched first. The models beside it come from `$LLB_MODELS`. Output goes to stdout, progress to stderr.
 #![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use llb::ffi::{
-    llb_chat, llb_chat_create, llb_chat_destroy, llb_chat_infer_stream, llb_last_error, llb_model_info, llb_string_free,
-    llb_version,
+    llb_chat, llb_chat_create, llb_chat_destroy, llb_chat_infer_stream, llb_last_error, llb_model_fetch, llb_model_info,
+    llb_string_free, llb_version,
 };
 use serde_json::{Value, json};
 
@@ -35,7 +35,10 @@ fn main() -> ExitCode {
 fn run() -> Result<(), String> {
     let folder = models_folder()?;
     let model = match std::env::args().nth(1) {
-        Some(path) => PathBuf::from(path),
+        Some(argument) => match argument.strip_prefix("hf:") {
+            Some(id) => fetch(id)?,
+            None => PathBuf::from(argument),
+        },
         None => folder.join("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
     };
     // SAFETY: returns a static string.
@@ -58,6 +61,17 @@ fn run() -> Result<(), String> {
     println!("3. A chat with a tool call: {}\n", name(&model));
     let chat = Chat::open(&model).map_err(|refusal| format!("{}: {}", refusal.code, refusal.message))?;
     converse(&chat)
+}
+
+/// The file of a model of the hub.
+fn fetch(id: &str) -> Result<PathBuf, String> {
+    let request = CString::new(json!({ "id": id }).to_string()).map_err(|_| "the id has a NUL")?;
+    // SAFETY: NUL-terminated; the function needs no user data.
+    let reply = take(unsafe { llb_model_fetch(request.as_ptr(), Some(on_event), std::ptr::null_mut()) })?;
+    match reply["path"].as_str() {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => Err(format!("{}: {}", reply["error"]["code"], reply["error"]["message"])),
+    }
 }
 
 fn converse(chat: &Chat) -> Result<(), String> {
@@ -219,6 +233,13 @@ unsafe extern "C" fn on_event(event: *const c_char, _user_data: *mut c_void) {
     if let Some(share) = event.strip_prefix("load_progress:").filter(|_| stderr().is_terminal()) {
         let done = share.parse::<f32>().unwrap_or_default();
         eprint!("\r   loading {:3.0} %{}", done * 100.0, if done >= 1.0 { "\r             \r" } else { "" });
+    }
+    if let Some((here, total)) = event.strip_prefix("fetch_progress:").and_then(|bytes| bytes.split_once('/'))
+        && stderr().is_terminal()
+    {
+        let megabytes = |bytes: &str| bytes.parse::<f64>().unwrap_or_default() / 1e6;
+        let end = if here == total { "\n" } else { "" };
+        eprint!("\r   fetching {:.0} of {:.0} MB{end}", megabytes(here), megabytes(total));
     }
 }
 

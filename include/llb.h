@@ -162,16 +162,25 @@ const char *llb_template_parse(const char *request_json);
 const char *llb_template_compose(const char *request_json);
 
 /**
- * Will fetch a model from Hugging Face by id. Not in this version: answers `INVALID_REQUEST`.
+ * Fetches a model of the Hugging Face hub into the cache, and verifies it: `{"type":"model_fetched","path",...}`
+ * (docs/hub.md). Blocks until the file is there, whole and judged by its header.
  *
- * Free the result with `llb_string_free`.
+ * `on_event` may be NULL. It is called on this thread: `fetch_start`, `fetch_progress:<bytes>/<total>` at most ten times a
+ * second, `fetch_verify`, and last `fetch_success` or `fetch_failure:<code>`. `llb_model_fetch_cancel` may be called in it.
+ * Any thread; two fetches of one file wait for each other, in other processes too. Never NULL; free the result with
+ * `llb_string_free`.
  *
- * `request_json` is NULL or NUL-terminated.
+ * `request_json` is NULL or NUL-terminated. `on_event` may be called with `user_data` until this returns.
  */
-const char *llb_model_fetch(const char *request_json, llb_event_cb on_event, void *user_data);
+const char *llb_model_fetch(const char *request_json,
+                            llb_event_cb on_event,
+                            void *user_data);
 
 /**
- * Will cancel a fetch by its model id. There is none in this version: does nothing.
+ * Ends the fetches of a model: `org/name:quant` those asked for by just that text, `org/name` all of that model. They answer
+ * `CANCELLED`, and the next fetch goes on where they ended.
+ *
+ * Returns at once. Any thread, also a callback; NULL and an id that nobody fetches do nothing.
  *
  * `id` is NULL or NUL-terminated.
  */

@@ -42,6 +42,22 @@ pub enum Code {
     ContextOverflow,
     /// A schema or tool choice that cannot be enforced.
     SchemaUnsupported,
+    /// The hub has no such model, revision or file.
+    HubNotFound,
+    /// The model's licence must be accepted on its page first, and a token given.
+    HubGated,
+    /// The hub wants a token, or refuses the one it got.
+    HubUnauthorized,
+    /// The token is known and may not read this.
+    HubForbidden,
+    /// The hub cannot be reached, or does not answer as a hub.
+    HubNetwork,
+    /// What came is not what the hub said it would be.
+    HubVerify,
+    /// Several files would do.
+    HubAmbiguous,
+    /// Only the cache may be used, and it does not have it.
+    Offline,
 }
 
 impl Code {
@@ -62,6 +78,14 @@ impl Code {
             Code::TemplateLimit => "TEMPLATE_LIMIT",
             Code::ContextOverflow => "CONTEXT_OVERFLOW",
             Code::SchemaUnsupported => "SCHEMA_UNSUPPORTED",
+            Code::HubNotFound => "HUB_NOT_FOUND",
+            Code::HubGated => "HUB_GATED",
+            Code::HubUnauthorized => "HUB_UNAUTHORIZED",
+            Code::HubForbidden => "HUB_FORBIDDEN",
+            Code::HubNetwork => "HUB_NETWORK",
+            Code::HubVerify => "HUB_VERIFY",
+            Code::HubAmbiguous => "HUB_AMBIGUOUS",
+            Code::Offline => "OFFLINE",
         }
     }
 }

@@ -10,6 +10,8 @@ pub mod api;
 mod conformance;
 pub mod constraint;
 pub mod gguf;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod jinja;
 pub mod output;
 #[cfg(feature = "remote")]
@@ -27,5 +29,5 @@ pub mod engine;
 pub mod ffi;
 #[cfg(feature = "engine")]
 pub mod llama;
-#[cfg(any(feature = "engine", feature = "remote"))]
+#[cfg(any(feature = "engine", feature = "hub", feature = "remote"))]
 mod panic;

@@ -303,39 +303,46 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
         _ => ("load_model", error),
     })?;
     let verdict = Verdict::of(&Verdict::sources(&header, None)).map_err(|error| ("chat_template", error))?;
-    let mut info = json!({
-        "type": "model_info",
-        "error": null,
-        "message": null,
-        "supports_tools": verdict.is_tool_capable(),
-        "supports_tool_calls": verdict.templates.caps().caps.supports_tool_calls,
-        "has_tool_use_template": verdict.templates.has_tool_use(),
-        // llama.cpp's name for its generic template parser; a diagnostic, never the gate.
-        "chat_format": "peg-native",
-        "architecture": header.architecture(),
-        "n_params": header.n_params(),
-        "context_length": header.context_length(),
-        "embedding_length": header.embedding_length(),
-        "block_count": header.block_count(),
-        "quantization": header.quantization(),
-        "file_size": header.file_size(),
-        "name": header.name(),
-        "license": header.license(),
-        "bos_token": header.bos_token(),
-        "eos_token": header.eos_token(),
-        "templates": header.template_names(),
-        "template_sha256": verdict.templates.sha256(),
-    });
-    let mut shared = verdict.to_json();
-    if let Some(Value::Array(findings)) = shared.get_mut("findings") {
-        // What is wrong with the file comes first.
-        let warning = |f: &gguf::Finding| json!({ "code": f.code, "severity": "warning", "message": f.message });
-        findings.splice(0..0, header.findings().iter().map(warning));
+    Ok(verdict.info(&header))
+}
+
+impl Verdict {
+    /// The reply of `llb_model_info` for a header, whose templates this verdict is about.
+    pub fn info(&self, header: &ModelHeader) -> Value {
+        let mut info = json!({
+            "type": "model_info",
+            "error": null,
+            "message": null,
+            "supports_tools": self.is_tool_capable(),
+            "supports_tool_calls": self.templates.caps().caps.supports_tool_calls,
+            "has_tool_use_template": self.templates.has_tool_use(),
+            // llama.cpp's name for its generic template parser; a diagnostic, never the gate.
+            "chat_format": "peg-native",
+            "architecture": header.architecture(),
+            "n_params": header.n_params(),
+            "context_length": header.context_length(),
+            "embedding_length": header.embedding_length(),
+            "block_count": header.block_count(),
+            "quantization": header.quantization(),
+            "file_size": header.file_size(),
+            "name": header.name(),
+            "license": header.license(),
+            "bos_token": header.bos_token(),
+            "eos_token": header.eos_token(),
+            "templates": header.template_names(),
+            "template_sha256": self.templates.sha256(),
+        });
+        let mut shared = self.to_json();
+        if let Some(Value::Array(findings)) = shared.get_mut("findings") {
+            // What is wrong with the file comes first.
+            let warning = |f: &gguf::Finding| json!({ "code": f.code, "severity": "warning", "message": f.message });
+            findings.splice(0..0, header.findings().iter().map(warning));
+        }
+        if let Value::Object(info) = &mut info {
+            info.extend(shared);
+        }
+        info
     }
-    if let Value::Object(info) = &mut info {
-        info.extend(shared);
-    }
-    Ok(info)
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ mod split;
 mod tensors;
 mod writer;
 
+#[cfg(feature = "hub")]
+pub(crate) use split::PartName;
+
 pub use header::{Finding, ModelHeader};
 pub use metadata::{Value, ValueType};
 pub use writer::GgufWriter;

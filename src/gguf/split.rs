@@ -27,7 +27,8 @@ impl Split {
 /// A file name in the form `NAME-00002-of-00003.gguf`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PartName<'a> {
-    stem: &'a str,
+    /// What the names of all parts begin with.
+    pub(crate) stem: &'a str,
     /// From 1.
     pub(crate) number: u64,
     pub(crate) count: u64,

@@ -57,7 +57,10 @@ void null_arguments(void)
     reply_is_error(llb_template_render(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_template_parse(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_template_compose(NULL), "INVALID_REQUEST", "llb_template_compose");
-    reply_is_error(llb_model_fetch(NULL, NULL, NULL), "INVALID_REQUEST", "llb_model_fetch");
+    reply_is_error(llb_model_fetch(NULL, NULL, NULL), "INVALID_REQUEST", "request_json");
+    reply_is_error(llb_model_fetch("{}", NULL, NULL), "INVALID_REQUEST", "id");
+    reply_is_error(llb_model_fetch("{\"id\":\"../x\"}", NULL, NULL), "INVALID_REQUEST", "id");
+    reply_is_error(llb_model_fetch("{\"id\":\"o/n\",\"offline\":true,\"cache_dir\":\"/nonexistent/cache\"}", NULL, NULL), "OFFLINE", "");
     llb_model_fetch_cancel(NULL);
     llb_chat_cancel(NULL);
     llb_chat_destroy(NULL);
@@ -96,7 +99,7 @@ void invalid_utf8(void)
             reply_is_error(llb_template_render(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_template_parse(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_template_compose(requests[which]), "INVALID_REQUEST", "");
-            reply_is_error(llb_model_fetch(requests[which], NULL, NULL), "INVALID_REQUEST", "");
+            reply_is_error(llb_model_fetch(requests[which], NULL, NULL), "INVALID_REQUEST", problem);
         }
         llb_model_fetch_cancel(not_utf8[index]);
         free(request);

@@ -18,8 +18,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["error", "panic", "api", "constraint"]),
     ("llama", &["error", "api", "gguf", "constraint", "engine"]),
     ("remote", &["error", "panic", "api"]),
+    ("hub", &["error", "panic", "api", "gguf", "verdict"]),
     ("chat", &["error", "api", "gguf", "template", "output", "constraint", "validate", "verdict", "engine", "llama", "remote"]),
-    ("ffi", &["error", "panic", "api", "verdict", "template_request", "chat", "llama"]),
+    ("ffi", &["error", "panic", "api", "verdict", "template_request", "hub", "chat", "llama"]),
 ];
 
 /// Modules that only tests have: they import what they like, and other modules' tests import them.

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Type, Union, overload
 
+from ._fetch import OnProgress, fetch
 from ._library import encode
 from ._session import Call, Session, interruptible, later, refuse_in_callback
 from ._stream import Stream
@@ -52,6 +53,38 @@ class Chat:
         finalizer = weakref.finalize(self, later, self._session.abandon)
         # At exit every chat is closed anyway, on a thread where that may block.
         finalizer.atexit = False
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        id: str,
+        *,
+        filename: Optional[str] = None,
+        revision: Optional[str] = None,
+        cache_dir: Optional[Union[str, os.PathLike[Any]]] = None,
+        offline: Optional[bool] = None,
+        on_progress: Optional[OnProgress] = None,
+        on_event: Optional[Callable[[str], object]] = None,
+        **options: Any,
+    ) -> Chat:
+        """A chat on a model of the Hugging Face hub: `"org/name"` or `"org/name:Q8_0"`, fetched by `fetch` unless it is in
+        the cache. `on_progress`, `filename`, `revision`, `cache_dir` and `offline` are those of `fetch`, the rest those of
+        `Chat`. A model that `Chat` would refuse is not downloaded.
+
+        Raises what `fetch` and `Chat` raise.
+        """
+        # A template of the caller's, and a policy that needs none, make up for what the file lacks.
+        lenient = options.get("chat_template") is not None or options.get("tool_policy") not in (None, "native")
+        fetched = fetch(
+            id,
+            filename=filename,
+            revision=revision,
+            cache_dir=cache_dir,
+            offline=offline,
+            require_tools=not lenient,
+            on_progress=on_progress,
+        )
+        return cls(fetched["path"], on_event=on_event, **options)
 
     @property
     def path(self) -> Optional[str]:

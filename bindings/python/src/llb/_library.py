@@ -43,6 +43,8 @@ _FUNCTIONS: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "llb_template_info": (_STRING, (_JSON,)),
     "llb_template_render": (_STRING, (_JSON,)),
     "llb_template_parse": (_STRING, (_JSON,)),
+    "llb_model_fetch": (_STRING, (_JSON, EVENT_CALLBACK, _USER_DATA)),
+    "llb_model_fetch_cancel": (None, (ctypes.c_char_p,)),
     "llb_last_error": (_STRING, ()),
     "llb_string_free": (None, (_STRING,)),
 }

@@ -17,8 +17,9 @@ import os
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Set, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Set, TypeVar
 
 from ._errors import LlbError, error_from
 from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, encode, load, unless_error
@@ -37,6 +38,16 @@ _this_thread = threading.local()
 def in_callback() -> bool:
     """Whether this is a function the library called."""
     return getattr(_this_thread, "callbacks", 0) > 0
+
+
+@contextmanager
+def in_a_callback() -> Iterator[None]:
+    """While it lasts, this thread is inside a function that the library called."""
+    _this_thread.callbacks = getattr(_this_thread, "callbacks", 0) + 1
+    try:
+        yield
+    finally:
+        _this_thread.callbacks -= 1
 
 
 def refuse_in_callback(what: str) -> None:

@@ -80,8 +80,22 @@ public final class Llb {
         return Native.get().templateCompose(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
+    /** Fetches a model of the hub, {@code org/name} or {@code org/name:Q8_0}, unless it is in the cache. */
+    public static FetchedModel fetch(String id) {
+        return fetch(FetchRequest.of(id));
+    }
+
     /**
-     * Downloads a model from the hub and verifies it. {@code onEvent} is told the progress; what it throws cancels the
+     * Fetches a model of the hub into the cache that {@code huggingface_hub} uses too, unless it is there, and verifies it.
+     * A model that cannot carry tools is refused before it is downloaded. {@link #modelFetchCancel} ends it; the next fetch
+     * goes on where it ended.
+     */
+    public static FetchedModel fetch(FetchRequest request) {
+        return FetchedModel.of(LlbChat.checked(modelFetch(request.toJson(), request::tell)));
+    }
+
+    /**
+     * {@link #fetch} from JSON to JSON. {@code onEvent} is told the progress; what it throws cancels the
      * download and is thrown here.
      */
     public static String modelFetch(String requestJson, Consumer<String> onEvent) {

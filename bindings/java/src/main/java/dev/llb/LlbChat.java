@@ -11,6 +11,7 @@ import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
+import java.util.function.UnaryOperator;
 
 /**
  * A chat with one model. Every method may be called from any thread; requests on one chat run one after another, and
@@ -55,6 +56,20 @@ public final class LlbChat implements AutoCloseable {
         Native library = Native.get();
         String json = Json.write(options.values());
         return open(library, options.onEvent(), stub -> library.chatCreateWith(json, stub));
+    }
+
+    /** Opens a chat on a model of the hub, {@code org/name} or {@code org/name:Q8_0}, fetched unless it is in the cache. */
+    public static LlbChat fromHub(String id) {
+        return fromHub(FetchRequest.of(id), options -> options);
+    }
+
+    /** As {@link #fromHub(String)}; {@code options} sets the chat's options on a builder that has the model. */
+    public static LlbChat fromHub(FetchRequest request, UnaryOperator<ChatOptions.Builder> options) {
+        Path model = Llb.fetch(request).path();
+        if (model == null) {
+            throw new LlbException("INVALID_REQUEST", "dry_run: a chat needs the model itself");
+        }
+        return open(options.apply(ChatOptions.builder(model)).build());
     }
 
     private interface Create {
@@ -204,7 +219,8 @@ public final class LlbChat implements AutoCloseable {
         }
     }
 
-    private static Map<String, Object> checked(String reply) {
+    /** A reply as an object; an error reply is thrown. */
+    static Map<String, Object> checked(String reply) {
         Map<String, Object> fields = parse(reply);
         if ("error".equals(fields.get("type"))) {
             throw LlbException.of(Json.object(fields.get("error")), List.of());

@@ -1,0 +1,115 @@
+"""A hub on loopback for `test_hub.py`: the API and the pages at one port, the bytes at another."""
+
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """Serves `o/n` with `files`, names to bytes. `hold` keeps the bytes of downloads back while it is set."""
+
+    def __init__(self, files):
+        self.files = files
+        self.hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        self.seen = []
+        self.hold = threading.Event()
+        self.holding = threading.Event()
+        self.front = self._serve(Front)
+        self.back = self._serve(Back)
+        self.url = f"http://127.0.0.1:{self.front.server_port}"
+
+    def _serve(self, handler):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        server.daemon_threads = True
+        server.hub = self
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    def downloads(self):
+        """The addresses of bytes that were asked for as a whole or to the end."""
+        return [path for door, path, wanted in self.seen if door == "Back" and (wanted is None or wanted.endswith("-"))]
+
+    def close(self):
+        self.hold.clear()
+        for server in (self.front, self.back):
+            server.shutdown()
+            server.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        self.server.hub.seen.append((type(self).__name__, self.path, self.headers.get("Range")))
+        try:
+            self.answer(self.server.hub)
+        except OSError:
+            pass  # who has enough of an answer leaves
+
+    def reply(self, status, content, **headers):
+        self.send_response(status)
+        for name, value in {"Content-Length": len(content), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+
+class Front(Handler):
+    def answer(self, hub):
+        path = self.path.split("?")[0]
+        if path.startswith("/api/models/o/n"):
+            files = [
+                {"rfilename": name, "size": len(content), "lfs": {"sha256": hub.hashes[name], "size": len(content), "pointerSize": 1}}
+                for name, content in hub.files.items()
+            ]
+            listing = {"id": "o/n", "sha": COMMIT, "private": False, "gated": False, "siblings": files}
+            self.reply(200, json.dumps(listing).encode(), Content_Type="application/json")
+            return
+        _, _, name = path.partition("/o/n/resolve/")
+        name = name.partition("/")[2]
+        if name not in hub.files:
+            self.reply(404, b"", X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
+            return
+        etag = hub.hashes[name]
+        self.reply(
+            302,
+            b"",
+            Location=f"http://127.0.0.1:{hub.back.server_port}/{etag}",
+            X_Repo_Commit=COMMIT,
+            X_Linked_Etag=f'"{etag}"',
+            X_Linked_Size=len(hub.files[name]),
+            ETag=f'"{etag}"',
+        )
+
+
+class Back(Handler):
+    def answer(self, hub):
+        content = next(content for name, content in hub.files.items() if hub.hashes[name] == self.path.strip("/"))
+        wanted = self.headers.get("Range")
+        etag = '"cdn-of-' + self.path.strip("/")[:20] + '"'
+        if wanted is None or self.headers.get("If-Range", etag) != etag:
+            status, part, headers = 200, content, {}
+        else:
+            first, last = wanted[len("bytes=") :].split("-")
+            end = min(int(last) + 1, len(content)) if last else len(content)
+            status, part = 206, content[int(first) : end]
+            headers = {"Content_Range": f"bytes {first}-{end - 1}/{len(content)}"}
+        if hub.hold.is_set() and (wanted is None or wanted.endswith("-")) and self.command != "HEAD":
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(part)))
+            self.end_headers()
+            self.wfile.write(part[: len(part) // 2])
+            self.wfile.flush()
+            hub.holding.set()
+            while hub.hold.is_set():
+                hub.hold.wait(0.05)
+            return
+        self.reply(status, part, ETag=etag, **headers)

@@ -1,0 +1,172 @@
+"""Models of a hub: fetched, shared with huggingface_hub, cancelled."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import llb
+from conftest import absent
+from hub_server import COMMIT, Hub
+
+
+@pytest.fixture
+def hub(models, tmp_path, monkeypatch):
+    """A hub with three models, and an empty cache."""
+    files = {
+        "m-Q4_K_M.gguf": models("text").read_bytes() + bytes(range(256)) * 4096,
+        "sub/m-Q8_0.gguf": models("text").read_bytes(),
+        "plain-F16.gguf": models("no_tools").read_bytes(),
+        "README.md": b"A model.",
+    }
+    hub = Hub(files)
+    for name in list(os.environ):
+        if name.startswith(("HF_", "HUGGING")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    yield hub
+    hub.close()
+
+
+def test_a_model_is_fetched_with_progress(hub, tmp_path):
+    seen, events = [], []
+    fetched = llb.fetch("o/n", on_progress=lambda here, total: seen.append((here, total)), on_event=events.append)
+    content = hub.files["m-Q4_K_M.gguf"]
+    with open(fetched["path"], "rb") as file:
+        assert file.read() == content
+    assert fetched["path"] == str(tmp_path / "hub" / "models--o--n" / "snapshots" / COMMIT / "m-Q4_K_M.gguf")
+    assert (seen[0], seen[-1]) == ((0, len(content)), (len(content), len(content)))
+    assert (events[0], events[-2:]) == ("fetch_start", ["fetch_verify", "fetch_success"])
+    assert fetched["model_info"]["supports_tools"] is True
+    assert llb.fetch("o/n", cache_dir=tmp_path / "hub", offline=True)["from_cache"] is True
+    plan = llb.fetch("o/n:Q8_0", dry_run=True)
+    assert (plan["path"], plan["files"][0]["name"]) == (None, "sub/m-Q8_0.gguf")
+
+
+def test_failures_have_codes(hub):
+    for request, code in [
+        ({"id": "o/n:Q2_K"}, "HUB_NOT_FOUND"),
+        ({"id": "o/n:Q8_0", "offline": True}, "OFFLINE"),
+        ({"id": "no/../model"}, "INVALID_REQUEST"),
+    ]:
+        with pytest.raises(llb.LlbError) as caught:
+            llb.fetch(**request)
+        assert caught.value.code == code
+    with pytest.raises(llb.ToolsUnsupported):
+        llb.fetch("o/n:F16")
+    assert hub.downloads() == []
+
+
+def test_a_chat_of_an_id(hub, expected):
+    with llb.Chat.from_pretrained("o/n:Q8_0", n_ctx=512, n_threads=1) as chat:
+        reply = chat.create([{"role": "user", "content": "Hello"}], temperature=0)
+    assert reply["text"] == expected["text"]
+    with pytest.raises(llb.ToolsUnsupported):
+        llb.Chat.from_pretrained("o/n:F16")
+    assert len(hub.downloads()) == 1
+    with llb.Chat.from_pretrained("o/n:F16", tool_policy="any", n_ctx=512, n_threads=1) as chat:
+        assert chat.path.endswith("plain-F16.gguf")
+
+
+def test_a_callback_that_raises_ends_the_fetch(hub):
+    def fail(here, total):
+        raise KeyError("on purpose")
+
+    with pytest.raises(KeyError, match="on purpose"):
+        llb.fetch("o/n", on_progress=fail)
+    assert llb.fetch("o/n")["from_cache"] is False
+
+
+def test_an_interrupt_ends_the_fetch(hub, tmp_path):
+    hub.hold.set()
+
+    def interrupt():
+        hub.holding.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            llb.fetch("o/n")
+    finally:
+        thread.join()
+    # The server still holds the rest back: the fetch has ended without it.
+    assert hub.hold.is_set()
+    hub.hold.clear()
+    begun = [file for file in (tmp_path / "hub" / "models--o--n" / "blobs").iterdir() if file.stat().st_size > 0]
+    assert [file.suffix for file in begun] == [".incomplete"]
+    assert llb.fetch("o/n")["from_cache"] is False
+    assert [wanted for door, _, wanted in hub.seen if door == "Back"][-1] == f"bytes={len(hub.files['m-Q4_K_M.gguf']) // 2}-"
+
+
+@pytest.fixture
+def official(hub, tmp_path):
+    """huggingface_hub in a process of its own, which reads its environment once; downloads a file, answers its path."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        absent("huggingface_hub is not installed")
+    code = (
+        "import sys, huggingface_hub as h\n"
+        "name, offline = sys.argv[1], sys.argv[2] == 'offline'\n"
+        "print(h.hf_hub_download('o/n', name, local_files_only=offline))"
+    )
+
+    def download(name, offline=False):
+        process = subprocess.run(
+            [sys.executable, "-c", code, name, "offline" if offline else "online"],
+            env={**os.environ, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert process.returncode == 0, process.stderr
+        return process.stdout.strip()
+
+    return download
+
+
+def test_huggingface_hub_finds_what_was_fetched(hub, official):
+    for id, name in [("o/n", "m-Q4_K_M.gguf"), ("o/n:Q8_0", "sub/m-Q8_0.gguf")]:
+        fetched = llb.fetch(id)
+        hub.seen.clear()
+        assert official(name, offline=True) == fetched["path"]
+        assert official(name) == fetched["path"]
+        assert hub.downloads() == []
+
+
+def test_what_huggingface_hub_fetched_is_found(hub, official, tmp_path):
+    paths = {name: official(name) for name in ["m-Q4_K_M.gguf", "sub/m-Q8_0.gguf"]}
+    hub.seen.clear()
+    for offline in (True, False):
+        for id, name in [("o/n:Q4_K_M", "m-Q4_K_M.gguf"), ("o/n:Q8_0", "sub/m-Q8_0.gguf")]:
+            fetched = llb.fetch(id, offline=offline)
+            assert (fetched["path"], fetched["from_cache"]) == (paths[name], True)
+            assert fetched["sha256"] == hub.hashes[name]
+    assert hub.downloads() == []
+    # And its cache is still what huggingface_hub takes for sound.
+    from huggingface_hub import scan_cache_dir
+
+    scanned = scan_cache_dir(tmp_path / "hub")
+    assert not scanned.warnings
+    (repository,) = scanned.repos
+    assert (repository.repo_id, repository.nb_files) == ("o/n", 2)
+
+
+def test_both_at_once(hub, official):
+    paths = []
+    threads = [threading.Thread(target=lambda: paths.append(official("m-Q4_K_M.gguf"))) for _ in range(2)]
+    threads += [threading.Thread(target=lambda: paths.append(llb.fetch("o/n")["path"])) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(paths), len(set(paths))) == (4, 1)
+    with open(paths[0], "rb") as file:
+        assert file.read() == hub.files["m-Q4_K_M.gguf"]
+    # The lock is one for all of them: the bytes came once.
+    assert len(hub.downloads()) == 1

@@ -1,0 +1,89 @@
+//! Addresses: who is asked, and where a redirect leads.
+
+use ureq::http::Uri;
+
+/// Scheme, host and port: the token goes to one of these and to no other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    secure: bool,
+    host: String,
+    port: u16,
+}
+
+impl Origin {
+    /// None for what is not an `http` or `https` address with a host.
+    pub(super) fn of(url: &str) -> Option<Origin> {
+        let uri: Uri = url.parse().ok()?;
+        let secure = match uri.scheme_str()? {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        let host = uri.host().filter(|host| !host.is_empty())?.to_ascii_lowercase();
+        Some(Origin { secure, host, port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }) })
+    }
+
+    /// For messages: `host` or `host:port`, never a path, which may be signed.
+    pub(super) fn shown(&self) -> String {
+        match (self.secure, self.port) {
+            (true, 443) | (false, 80) => self.host.clone(),
+            (_, port) => format!("{}:{port}", self.host),
+        }
+    }
+}
+
+/// Where a `Location` leads from an address. None where that is no web address, or would leave the encrypted connection.
+pub(super) fn follow(from: &str, location: &str) -> Option<String> {
+    let scheme = from.split_once("://")?.0;
+    let origin = from.find('/').and_then(|at| from[at + 2..].find('/').map(|end| &from[..at + 2 + end])).unwrap_or(from);
+    let lower = location.to_ascii_lowercase();
+    let to = if lower.starts_with("http://") || lower.starts_with("https://") {
+        location.to_owned()
+    } else if location.starts_with("//") {
+        format!("{scheme}:{location}")
+    } else if location.starts_with('/') {
+        format!("{origin}{location}")
+    } else {
+        // Other ways to write an address are not used by hubs, and a scheme may hide in them.
+        return None;
+    };
+    let to = to.split('#').next()?.to_owned();
+    let (before, after) = (Origin::of(from)?, Origin::of(&to)?);
+    (after.secure || !before.secure).then_some(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_scheme_host_and_port() {
+        let same = |a: &str, b: &str| Origin::of(a) == Origin::of(b);
+        assert!(same("https://Hub.example/a", "https://hub.example:443/b?c"));
+        for other in ["http://hub.example", "https://hub.example:444", "https://cdn.hub.example", "https://hub.example.evil"] {
+            assert!(!same("https://hub.example", other), "{other}");
+        }
+        assert_eq!(Origin::of("https://hub.example@evil.example/x").map(|origin| origin.host).as_deref(), Some("evil.example"));
+        assert_eq!(Origin::of("file:///etc/passwd"), None);
+        assert_eq!(Origin::of("http://127.0.0.1:8080/x").map(|origin| origin.shown()).as_deref(), Some("127.0.0.1:8080"));
+    }
+
+    #[test]
+    fn redirects() {
+        let from = "https://hub.example/a/b?c";
+        let cases = [
+            ("https://cdn.example/x?sig=1#f", Some("https://cdn.example/x?sig=1")),
+            ("/api/x", Some("https://hub.example/api/x")),
+            ("//cdn.example/x", Some("https://cdn.example/x")),
+            ("http://cdn.example/x", None),
+            ("file:///etc/passwd", None),
+            ("x", None),
+            ("", None),
+        ];
+        for (location, expected) in cases {
+            assert_eq!(follow(from, location).as_deref(), expected, "{location}");
+        }
+        assert_eq!(follow("http://h:1", "/x").as_deref(), Some("http://h:1/x"));
+        assert_eq!(follow("http://h:1/y", "http://h:2/x").as_deref(), Some("http://h:2/x"));
+    }
+}

@@ -1,0 +1,97 @@
+//! Fetches under way, by the id they were asked for, and how each learns that it should end.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Code, Error, Result};
+
+/// How often something that waits looks whether it was cancelled.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
+type Flag = Arc<AtomicBool>;
+
+static RUNNING: LazyLock<Mutex<HashMap<String, Vec<Flag>>>> = LazyLock::new(Mutex::default);
+
+/// Ends the fetches of this id: `org/name:quant` those that were asked for by just that text, `org/name` all of that model.
+/// They answer `CANCELLED` within a tenth of a second, and leave what the next one goes on with. Any thread; an id that
+/// nobody fetches is fine.
+pub fn cancel(id: &str) {
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    for (key, flags) in running.iter() {
+        if key == id || key.split_once(':').is_some_and(|(model, _)| model == id) {
+            flags.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
+        }
+    }
+}
+
+/// One fetch, entered among those that can be cancelled until it is dropped.
+pub(super) struct Cancel {
+    id: String,
+    flag: Flag,
+}
+
+impl Cancel {
+    pub(super) fn enter(id: &str) -> Cancel {
+        let flag = Flag::default();
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.entry(id.to_owned()).or_default().push(Arc::clone(&flag));
+        Cancel { id: id.to_owned(), flag }
+    }
+
+    /// `CANCELLED` once somebody asked for it.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.flag.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => {
+                let message = format!("the fetch of {} was cancelled; the next one goes on where it ended", self.id);
+                Err(Error::new(Code::Cancelled, message))
+            }
+        }
+    }
+
+    /// Waits for a time, or until it is cancelled.
+    pub(super) fn wait(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        loop {
+            self.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
+}
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(flags) = running.get_mut(&self.id) {
+            flags.retain(|flag| !Arc::ptr_eq(flag, &self.flag));
+            if flags.is_empty() {
+                running.remove(&self.id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_ends_its_own_fetches() {
+        let fetches = ["o/cancel", "o/cancel:Q8_0", "o/cancel:Q4_0", "o/cancelled"].map(Cancel::enter);
+        let cancelled = || fetches.each_ref().map(|fetch| fetch.check().is_err());
+        cancel("o/nobody");
+        assert_eq!(cancelled(), [false; 4]);
+        cancel("o/cancel:Q8_0");
+        assert_eq!(cancelled(), [false, true, false, false]);
+        cancel("o/cancel");
+        assert_eq!(cancelled(), [true, true, true, false]);
+        drop(fetches);
+        assert!(Cancel::enter("o/cancel").check().is_ok());
+    }
+}

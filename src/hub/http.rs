@@ -1,0 +1,301 @@
+//! One GET at a time, on a thread of its own, so that its caller can leave at any moment.
+//!
+//! In: an address, a range. Out: the head of the answer behind all redirects, then its bytes as they come. The token goes to
+//! the endpoint's own scheme, host and port, whatever a redirect says. Sizes of heads, the number of redirects and the
+//! time that the other side may be silent are bounded; packed answers are not asked for, and not taken.
+
+use std::io::Read;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use ureq::{Agent, Proxy};
+
+use super::address::{self, Origin};
+use super::cancel::{Cancel, LOOK};
+use super::environment::{Settings, Token};
+use super::fault::{Fault, network};
+use super::name::shown;
+use super::piece::{PIECE_BYTES, Piece, Pool};
+use crate::error::{Code, Error, Result};
+
+/// Redirects of one request.
+const MOST_REDIRECTS: usize = 10;
+/// Bytes of an answer's head.
+const MOST_OF_HEAD: usize = 64 << 10;
+/// Pieces that may wait for their reader.
+const PIECES: usize = 8;
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Asks the hub, and whom it sends us to.
+pub(super) struct Client {
+    origin: Origin,
+    token: Option<Token>,
+    silence: Duration,
+    proxy: Option<Proxy>,
+}
+
+/// What is asked for.
+#[derive(Default)]
+pub(super) struct Get<'a> {
+    pub(super) url: &'a str,
+    /// `bytes=0-9`, and the etag it must still have.
+    pub(super) range: Option<String>,
+    pub(super) if_range: Option<&'a str>,
+    /// Until when the whole answer must be there.
+    pub(super) until: Option<Instant>,
+}
+
+/// What an answer begins with; texts are empty where it says nothing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Head {
+    pub(super) status: u16,
+    /// Who answers, for messages.
+    pub(super) host: String,
+    /// Whether that is the endpoint itself.
+    pub(super) at_hub: bool,
+    pub(super) length: Option<u64>,
+    /// First byte and size of the whole, of a 206.
+    pub(super) content_range: Option<(u64, u64)>,
+    pub(super) etag: String,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) error_code: String,
+    pub(super) error_message: String,
+    /// What the endpoint itself said on the way, `X-Linked-Etag`, `X-Linked-Size` and its own `ETag`.
+    pub(super) linked_etag: String,
+    pub(super) linked_size: Option<u64>,
+    pub(super) hub_etag: String,
+    /// Where a redirect leads.
+    pub(super) location: Option<String>,
+    /// Whether its bytes are compressed.
+    pub(super) packed: bool,
+}
+
+enum Step {
+    Head(Box<Head>),
+    Bytes(Piece),
+    End,
+    /// The connection failed; what happened, without the address.
+    Failed(String),
+}
+
+/// An answer whose head is there.
+pub(super) struct Answer {
+    pub(super) head: Head,
+    exchange: Exchange,
+    until: Option<Instant>,
+}
+
+struct Exchange {
+    steps: Receiver<Step>,
+    agent: Agent,
+}
+
+impl Client {
+    pub(super) fn new(settings: &Settings) -> Client {
+        Client {
+            origin: settings.origin.clone(),
+            token: settings.token.clone(),
+            silence: settings.silence,
+            proxy: settings.proxies.then(Proxy::try_from_env).flatten(),
+        }
+    }
+
+    pub(super) fn token(&self) -> Option<&Token> {
+        self.token.as_ref()
+    }
+
+    /// The answer behind all redirects, whatever its status.
+    pub(super) fn get(&self, get: &Get, cancel: &Cancel) -> Result<Answer, Fault> {
+        let mut url = get.url.to_owned();
+        let mut linked = Head::default();
+        for _ in 0..=MOST_REDIRECTS {
+            let Some(origin) = Origin::of(&url) else { return Err(network("the hub", "has no usable address").into()) };
+            let at_hub = origin == self.origin;
+            let host = origin.shown();
+            let exchange = self.start(&url, get, at_hub)?;
+            let mut head = match exchange.next(cancel, get.until)? {
+                Some(Step::Head(head)) => *head,
+                Some(Step::Failed(problem)) => return Err(Fault::Again { error: network(&host, problem), after: None }),
+                _ => return Err(Fault::Again { error: network(&host, "answers nothing"), after: None }),
+            };
+            if at_hub {
+                // The answer that has the file's own etag wins: a hub redirects renamed models to itself first.
+                if !head.linked_etag.is_empty() {
+                    linked.linked_etag.clone_from(&head.linked_etag);
+                    linked.linked_size = head.linked_size;
+                }
+                linked.hub_etag.clone_from(&head.etag);
+            }
+            head.linked_etag.clone_from(&linked.linked_etag);
+            head.linked_size = linked.linked_size;
+            head.hub_etag.clone_from(&linked.hub_etag);
+            head.host.clone_from(&host);
+            head.at_hub = at_hub;
+            if !matches!(head.status, 300..=399) {
+                if head.packed {
+                    return Err(network(&host, "sends its answer packed, which was not asked for").into());
+                }
+                return Ok(Answer { head, exchange, until: get.until });
+            }
+            let to = head.location.as_deref().and_then(|location| address::follow(&url, location));
+            url =
+                to.ok_or_else(|| network(&host, "redirects to what is not a web address, or out of an encrypted connection"))?;
+        }
+        Err(network(&self.origin.shown(), format_args!("redirects more than {MOST_REDIRECTS} times")).into())
+    }
+
+    fn start(&self, url: &str, get: &Get, with_token: bool) -> Result<Exchange> {
+        // An agent for each exchange: shutting it down ends this one and no other.
+        let agent: Agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(self.proxy.clone())
+            .timeout_connect(Some(CONNECT.min(self.silence)))
+            .timeout_recv_response(Some(self.silence * 2))
+            .timeout_per_read(Some(self.silence))
+            .timeout_per_write(Some(self.silence))
+            .max_response_header_size(MOST_OF_HEAD)
+            .input_buffer_size(PIECE_BYTES)
+            .user_agent(concat!("llb/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        let mut request = agent.get(url).header("Accept-Encoding", "identity");
+        if let Some(token) = self.token.as_ref().filter(|_| with_token) {
+            request = request.header("Authorization", token.bearer());
+        }
+        if let Some(range) = &get.range {
+            request = request.header("Range", range);
+        }
+        if let Some(etag) = get.if_range {
+            request = request.header("If-Range", etag);
+        }
+        let (sender, steps) = sync_channel(PIECES);
+        std::thread::Builder::new()
+            .name("llb-hub".into())
+            .spawn(move || {
+                let _quiet = crate::panic::Quiet::enter();
+                run(request, &sender);
+            })
+            .map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread for the request").caused_by(error))?;
+        Ok(Exchange { steps, agent })
+    }
+}
+
+impl Exchange {
+    /// The next step; None when the connection is gone.
+    fn next(&self, cancel: &Cancel, until: Option<Instant>) -> Result<Option<Step>, Fault> {
+        loop {
+            cancel.check()?;
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(Some(Step::Failed("the answer takes too long".into())));
+            }
+            match self.steps.recv_timeout(LOOK) {
+                Ok(step) => return Ok(Some(step)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.agent.clone().shutdown();
+    }
+}
+
+impl Answer {
+    /// The next bytes; None at the end.
+    pub(super) fn next(&self, cancel: &Cancel) -> Result<Option<Piece>, Fault> {
+        let broken = |problem: String| Fault::Again { error: network(&self.head.host, problem), after: None };
+        match self.exchange.next(cancel, self.until)? {
+            Some(Step::Bytes(bytes)) => Ok(Some(bytes)),
+            Some(Step::End) => Ok(None),
+            Some(Step::Failed(problem)) => Err(broken(problem)),
+            Some(Step::Head(_)) | None => Err(broken("the connection was lost".into())),
+        }
+    }
+
+    /// The whole body of an answer that should be short.
+    pub(super) fn whole(&self, most: usize, cancel: &Cancel) -> Result<Vec<u8>, Fault> {
+        let mut body = Vec::new();
+        while let Some(bytes) = self.next(cancel)? {
+            if body.len() + bytes.len() > most {
+                return Err(network(&self.head.host, format_args!("answers with more than {most} bytes")).into());
+            }
+            body.extend_from_slice(&bytes);
+        }
+        Ok(body)
+    }
+
+    /// As much of the body of an error as a message could quote.
+    pub(super) fn complaint(&self, cancel: &Cancel) -> Result<Vec<u8>, Fault> {
+        const MOST: usize = 16 << 10;
+        match self.whole(MOST, cancel) {
+            Err(Fault::Stop(error)) if error.code() == Code::Cancelled => Err(error.into()),
+            read => Ok(read.unwrap_or_default()),
+        }
+    }
+}
+
+fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, steps: &SyncSender<Step>) {
+    let answer = match request.call() {
+        Ok(answer) => answer,
+        Err(error) => return drop(steps.send(Step::Failed(problem(&error)))),
+    };
+    let header =
+        |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().trim().to_owned();
+    let head = Head {
+        status: answer.status().as_u16(),
+        length: header("content-length").parse().ok(),
+        content_range: content_range(&header("content-range")),
+        etag: header("etag"),
+        // In whole seconds; dates are not read.
+        retry_after: header("retry-after").parse().ok().map(Duration::from_secs),
+        error_code: header("x-error-code"),
+        error_message: header("x-error-message"),
+        linked_etag: header("x-linked-etag"),
+        linked_size: header("x-linked-size").parse().ok(),
+        location: answer
+            .headers()
+            .get("location")
+            .and_then(|value| value.to_str().ok())
+            .map(|location| location.trim().to_owned()),
+        packed: !matches!(&*header("content-encoding").to_ascii_lowercase(), "" | "identity"),
+        ..Head::default()
+    };
+    if steps.send(Step::Head(Box::new(head))).is_err() {
+        return;
+    }
+    let mut reader = answer.into_body().into_reader();
+    let pool = Pool::new();
+    loop {
+        let step = match pool.fill(|buffer| reader.read(buffer)) {
+            Ok(piece) if piece.is_empty() => Step::End,
+            Ok(piece) => Step::Bytes(piece),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => Step::Failed(problem(&ureq::Error::from(error))),
+        };
+        let last = !matches!(step, Step::Bytes(_));
+        if steps.send(step).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// `bytes 5-9/100`: the first byte and the size of the whole.
+fn content_range(value: &str) -> Option<(u64, u64)> {
+    let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
+    Some((range.split_once('-')?.0.trim().parse().ok()?, size.trim().parse().ok()?))
+}
+
+/// What happened. ureq's own texts may quote the host, never a header or a path.
+fn problem(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => "no connection in time".into(),
+        ureq::Error::Timeout(_) => "it was silent for too long".into(),
+        ureq::Error::HostNotFound => "no such host".into(),
+        other => shown(&other.to_string()),
+    }
+}

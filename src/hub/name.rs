@@ -1,0 +1,162 @@
+//! Names that come from a caller or from the hub and become paths and addresses.
+//!
+//! A name is taken or refused as it is, never repaired: what is refused cannot lead out of the cache, on any system.
+
+/// Bytes of a segment of a path, and of the whole.
+const MOST_OF_SEGMENT: usize = 200;
+const MOST_OF_PATH: usize = 1000;
+
+/// `org/name` or `name`, in the hub's own letters.
+pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
+    let segment = |text: &str| {
+        !text.is_empty()
+            && text.len() <= 96
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            && !text.starts_with(['.', '-'])
+            && !text.ends_with(['.', '-'])
+            && !text.contains("..")
+            // Would make two models share a folder of the cache.
+            && !text.contains("--")
+    };
+    match repository.split('/').count() {
+        1 | 2 if repository.split('/').all(segment) => Ok(()),
+        _ => Err("is not the id of a model"),
+    }
+}
+
+/// A branch, tag or commit: a git name, which becomes a path below `refs`.
+pub(super) fn check_revision(revision: &str) -> Result<(), &'static str> {
+    match revision.len() <= MOST_OF_SEGMENT
+        && revision.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/' | b'+'))
+        && check_file(revision).is_ok()
+    {
+        true => Ok(()),
+        false => Err("is not the name of a branch, a tag or a commit"),
+    }
+}
+
+/// A file below a snapshot: relative, without a step up, in letters that no file system reads as something else.
+pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
+    let reserved = |c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|');
+    // Marks that change how the text around them is shown.
+    let hidden =
+        |c: char| matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}');
+    if path.len() > MOST_OF_PATH || path.split('/').any(|segment| segment.len() > MOST_OF_SEGMENT) {
+        return Err("is too long for a file name");
+    }
+    if path.split('/').any(|segment| segment.is_empty() || segment.trim_matches('.').is_empty()) {
+        return Err("does not stay below its folder");
+    }
+    if path.chars().any(|c| reserved(c) || hidden(c)) {
+        return Err("has characters that no file name should have");
+    }
+    if path.split('/').any(|segment| segment.ends_with(['.', ' ']) || segment.starts_with(' ')) {
+        return Err("begins or ends with a space, or ends with a dot");
+    }
+    Ok(())
+}
+
+/// A commit as the hub spells it: forty hexadecimal digits.
+pub(super) fn is_commit(text: &str) -> bool {
+    text.len() == 40 && is_hex(text)
+}
+
+/// The hash of a file as the hub spells it.
+pub(super) fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && is_hex(text)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// An etag that can name a file.
+pub(super) fn is_blob(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+/// `W/"x"` or `"x"` without its dress.
+pub(super) fn bare_etag(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
+}
+
+/// A text of somebody else's for a message: on one line, not too long.
+pub(super) fn shown(text: &str) -> String {
+    const MOST: usize = 200;
+    let line: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect();
+    if line.len() < text.trim().len() { format!("{line}...") } else { line }
+}
+
+/// Percent-encoded as a part of an address; `keep_slash` for a path.
+pub(super) fn encoded(text: &str, keep_slash: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            b'/' if keep_slash => out.push('/'),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_or_refused() {
+        for good in ["Qwen/Qwen2.5-0.5B-Instruct-GGUF", "gpt2", "a_b/c.d"] {
+            assert_eq!(check_repository(good), Ok(()), "{good}");
+        }
+        for bad in ["", "/", "a/", "/a", "a/b/c", "../x", "a/..", "a/.b", "a--b/c", "a b/c", "a/b\n", "a/b?x", "a/ü", "a\\b"] {
+            assert!(check_repository(bad).is_err(), "{bad:?}");
+        }
+        for good in ["main", "v1.0", "refs/pr/7", "0123456789abcdef0123456789abcdef01234567"] {
+            assert_eq!(check_revision(good), Ok(()), "{good}");
+        }
+        for bad in ["", "../x", "/x", "a//b", "a/../b", "x y", "x\0", "x?y", "a/.."] {
+            assert!(check_revision(bad).is_err(), "{bad:?}");
+        }
+        for good in ["model.gguf", "Q4_K_M/model-00001-of-00002.gguf", "größe.gguf", "a b(1).gguf", ".gitattributes"] {
+            assert_eq!(check_file(good), Ok(()), "{good}");
+        }
+        let bad = [
+            "",
+            "..",
+            "../x",
+            "a/../x",
+            "/etc/passwd",
+            "a//b",
+            "a/",
+            "./a",
+            "C:\\x",
+            "C:x",
+            "\\\\host\\x",
+            "a\nb",
+            "a\0b",
+            "...",
+            "x.gguf ",
+            "x.gguf.",
+            " x",
+            "\u{202E}fugg.x",
+            "a/.../b",
+            "a*b",
+        ];
+        for bad in bad {
+            assert!(check_file(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_file(&"x".repeat(201)).is_err());
+        assert!(check_file(&"x/".repeat(600)).is_err());
+    }
+
+    #[test]
+    fn etags_and_addresses() {
+        assert_eq!([bare_etag("\"a\""), bare_etag("W/\"a\""), bare_etag("a")], ["a"; 3]);
+        assert!(!is_blob("../x") && !is_blob("") && is_blob("0af-3"));
+        assert!(is_sha256(&"0f".repeat(32)) && !is_sha256(&"0F".repeat(32)) && !is_commit("main"));
+        assert_eq!(encoded("refs/pr/1", false), "refs%2Fpr%2F1");
+        assert_eq!(encoded("a b/ü?.gguf", true), "a%20b/%C3%BC%3F.gguf");
+        assert_eq!(shown("a\nb"), "a b");
+    }
+}

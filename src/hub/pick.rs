@@ -1,0 +1,170 @@
+//! Which file of a repository is meant.
+//!
+//! In: the names of its files. Out: the parts of one model, in order. Files that go with a model (projectors, importance
+//! matrices, draft models) are taken only by their exact name.
+
+use super::listing::names;
+use super::request::Request;
+use crate::error::{Code, Error, Result};
+use crate::gguf::PartName;
+
+/// What is looked for where nothing is asked for, in this order.
+const ORDER: [&str; 7] = ["Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "Q6_K", "Q3_K_M", "Q2_K"];
+/// Words in the names of files that are no model to chat with.
+const BESIDE: [&str; 3] = ["mmproj", "imatrix", "draft"];
+/// Parts that a model may be split into.
+const MOST_PARTS: u64 = 1000;
+
+/// The files of the model that is meant: one, or all its parts.
+///
+/// # Errors
+/// `HUB_NOT_FOUND`, `HUB_AMBIGUOUS`, with the names there are in `details.files`.
+pub(super) fn pick(request: &Request, files: &[&str]) -> Result<Vec<String>> {
+    let repository = &request.id.repository;
+    if let Some(filename) = &request.filename {
+        if !files.contains(&&**filename) {
+            return Err(not_found(format!("{repository} has no file {filename:?}"), &ggufs(files)));
+        }
+        return parts(repository, filename, files);
+    }
+    let ggufs = ggufs(files);
+    let models: Vec<&str> = ggufs.iter().copied().filter(|name| !is_beside(name) && !is_later_part(name)).collect();
+    let of_quant = |quant: &str| models.iter().copied().filter(|name| has_quant(name, quant)).collect::<Vec<_>>();
+    let (found, wanted) = match &request.quant {
+        Some(quant) => (of_quant(quant), Some(quant)),
+        None if models.len() == 1 => (models.clone(), None),
+        None => (ORDER.into_iter().map(of_quant).find(|found| !found.is_empty()).unwrap_or(models.clone()), None),
+    };
+    match (&found[..], wanted) {
+        ([one], _) => parts(repository, one, files),
+        ([], Some(quant)) => Err(not_found(format!("{repository} has no GGUF file of quantisation {quant}"), &ggufs)),
+        ([], None) => Err(not_found(format!("{repository} has no GGUF model"), &ggufs)),
+        (several, _) => {
+            let message = format!(
+                "{repository}: {} files would do: {}; name one by `filename`, or a quantisation as {repository}:Q8_0",
+                several.len(),
+                names(several.iter().copied())
+            );
+            Err(Error::new(Code::HubAmbiguous, message).with("files", several.to_vec()))
+        }
+    }
+}
+
+fn ggufs<'a>(files: &[&'a str]) -> Vec<&'a str> {
+    files.iter().copied().filter(|name| name.to_ascii_lowercase().ends_with(".gguf")).collect()
+}
+
+fn not_found(problem: String, ggufs: &[&str]) -> Error {
+    let message = match ggufs {
+        [] => format!("{problem}; it has no GGUF file at all: look for one of the model's conversions"),
+        some => format!("{problem}; there are {}", names(some.iter().copied())),
+    };
+    Error::new(Code::HubNotFound, message).with("files", ggufs.to_vec())
+}
+
+/// All parts of the model that a file belongs to.
+fn parts(repository: &str, file: &str, files: &[&str]) -> Result<Vec<String>> {
+    let (folder, base) = file.rsplit_once('/').map_or(("", file), |(folder, base)| (folder, base));
+    let Some(name) = PartName::parse(base).filter(|name| (1..=name.count).contains(&name.number)) else {
+        return Ok(vec![file.to_owned()]);
+    };
+    let slash = if folder.is_empty() { "" } else { "/" };
+    if name.count > MOST_PARTS {
+        let message =
+            format!("{repository}: {file:?} says that it is one of {} parts; at most {MOST_PARTS} are read", name.count);
+        return Err(Error::new(Code::HubVerify, message));
+    }
+    let parts: Vec<String> = (1..=name.count).map(|number| format!("{folder}{slash}{}", name.of_part(number))).collect();
+    let missing: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !files.contains(part)).collect();
+    match missing.is_empty() {
+        true => Ok(parts),
+        false => {
+            let message = format!("{repository}: parts of {file:?} are missing: {}", names(missing.iter().copied()));
+            Err(Error::new(Code::HubNotFound, message).with("files", missing))
+        }
+    }
+}
+
+fn is_later_part(name: &str) -> bool {
+    let base = name.rsplit('/').next().unwrap_or(name);
+    PartName::parse(base).is_some_and(|name| name.number != 1)
+}
+
+fn is_beside(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    BESIDE.iter().any(|word| name.match_indices(word).any(|(at, _)| !name[..at].ends_with(|c: char| c.is_ascii_alphanumeric())))
+}
+
+/// Whether a path names a quantisation: `x-Q4_K_M.gguf`, `x_q4_k_m-00001-of-00002.gguf`, `Q4_K_M/x.gguf`.
+fn has_quant(path: &str, quant: &str) -> bool {
+    let (path, quant) = (path.to_ascii_lowercase(), quant.to_ascii_lowercase());
+    path.match_indices(&*quant).any(|(at, _)| {
+        let before = path[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+        // `Q4_K` is not `Q4_K_M`.
+        let after = path[at + quant.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        !before && !after
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `rest` are further members of the request; `expected` the names, or the code of the error.
+    #[track_caller]
+    fn check(files: &[&str], rest: &str, expected: &str) {
+        let id = if rest.starts_with(':') { format!("o/n{rest}") } else { "o/n".to_owned() };
+        let rest = if rest.starts_with(':') { "" } else { rest };
+        let request = Request::parse(&format!(r#"{{"id": "{id}"{rest}}}"#)).expect("a request");
+        let picked = match pick(&request, files) {
+            Ok(names) => names.join(" "),
+            Err(error) => error.code().as_str().to_owned(),
+        };
+        assert_eq!(picked, expected, "{files:?} {rest}");
+    }
+
+    #[test]
+    fn one_file_is_meant() {
+        let many = ["README.md", "m-Q2_K.gguf", "m-Q4_K_S.gguf", "m-q4_k_m.gguf", "m-Q8_0.gguf", "m-IQ4_XS.gguf", "m-f16.gguf"];
+        check(&many, "", "m-q4_k_m.gguf");
+        check(&many, ":q8_0", "m-Q8_0.gguf");
+        check(&many, ":F16", "m-f16.gguf");
+        check(&many, r#", "quant": "iq4_xs""#, "m-IQ4_XS.gguf");
+        check(&many, ":Q4_K", "HUB_NOT_FOUND");
+        check(&many, r#", "filename": "m-Q2_K.gguf""#, "m-Q2_K.gguf");
+        check(&many, r#", "filename": "M-Q2_K.gguf""#, "HUB_NOT_FOUND");
+        check(&["m.Q8_0.gguf", "m.Q5_K_M.gguf", "m.Q4_0.gguf"], "", "m.Q5_K_M.gguf");
+        check(&["m-Q2_K.gguf", "m-Q6_K.gguf", "m-Q3_K_M.gguf"], "", "m-Q6_K.gguf");
+        check(&["Q8_0/m.gguf", "Q4_K_M/m.gguf"], "", "Q4_K_M/m.gguf");
+        check(&["model.safetensors"], "", "HUB_NOT_FOUND");
+        check(&[], "", "HUB_NOT_FOUND");
+        check(&["anything.GGUF", "x.bin"], "", "anything.GGUF");
+        check(&["a-Q4_K_M.gguf", "b_q4_k_m.gguf", "c-Q8_0.gguf"], "", "HUB_AMBIGUOUS");
+        check(&["a.gguf", "b.gguf"], "", "HUB_AMBIGUOUS");
+        check(&["a-MXFP4.gguf", "b-BF16.gguf"], "", "HUB_AMBIGUOUS");
+    }
+
+    #[test]
+    fn what_goes_with_a_model_is_not_taken_for_it() {
+        let files = ["mmproj-m-Q4_K_M.gguf", "m-Q8_0.gguf", "m.imatrix.gguf", "draft/m-Q4_K_M.gguf", "m-draft-Q4_0.gguf"];
+        check(&files, "", "m-Q8_0.gguf");
+        check(&files, ":Q4_K_M", "HUB_NOT_FOUND");
+        check(&files, r#", "filename": "mmproj-m-Q4_K_M.gguf""#, "mmproj-m-Q4_K_M.gguf");
+        check(&["mmproj-f16.gguf"], "", "HUB_NOT_FOUND");
+        check(&["overdraft-Q4_K_M.gguf", "x-Q8_0.gguf"], "", "overdraft-Q4_K_M.gguf");
+    }
+
+    #[test]
+    fn a_split_model_is_all_its_parts() {
+        let part = |number: usize| format!("q/m-Q4_K_M-{number:05}-of-00003.gguf");
+        let (one, two, three) = (part(1), part(2), part(3));
+        let all = format!("{one} {two} {three}");
+        let files = [&*three, &*one, "m-Q8_0.gguf", &*two];
+        check(&files, "", &all);
+        check(&files, &format!(r#", "filename": "{two}""#), &all);
+        check(&files[1..], "", "HUB_NOT_FOUND");
+        check(&[&*two, &*three, "m-Q8_0.gguf"], "", "m-Q8_0.gguf");
+        check(&["m-00001-of-99999.gguf"], "", "HUB_VERIFY");
+        check(&["m-00009-of-00003.gguf", "m-Q4_0.gguf"], r#", "filename": "m-00009-of-00003.gguf""#, "m-00009-of-00003.gguf");
+    }
+}

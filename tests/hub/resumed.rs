@@ -1,0 +1,199 @@
+//! Networks and hubs with faults that pass: what came stays, and the rest is asked for.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use llb::error::Code;
+use serde_json::json;
+
+use crate::server::{self, Door, Hub, Repository, Request, answer, cdn_etag, wait_for_close};
+use crate::{User, model_of, sha256};
+
+const SIZE: usize = 2 << 20;
+
+/// Whether this is a request for the weights, not for the header.
+fn is_download(request: &Request) -> bool {
+    request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none())
+}
+
+/// The download comes about although `twist` answers `faults` requests: those of the first door it takes on.
+#[track_caller]
+fn passes(what: &str, faults: usize, twist: impl Fn(&Request, &[u8], &mut TcpStream) -> bool + Send + Sync + 'static) -> Hub {
+    let bytes = Arc::new(model_of(SIZE));
+    let (model, done) = (Arc::clone(&bytes), AtomicUsize::new(0));
+    let hub = Hub::twisted(Repository::of([("m.gguf", bytes.to_vec())]), move |request, out| {
+        let faulty = done.load(Ordering::SeqCst) < faults && twist(request, &model, out);
+        done.fetch_add(usize::from(faulty), Ordering::SeqCst);
+        faulty
+    });
+    let user = User::of(&hub).with("HF_HUB_DOWNLOAD_TIMEOUT", "1");
+    let (fetched, events) = user.fetch(&json!({}));
+    let fetched = fetched.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), *bytes, "{what}");
+    assert_eq!(user.files().len(), 3, "{what}: {:?}", user.files());
+    let progress: Vec<usize> =
+        events.iter().filter_map(|event| event.strip_prefix("fetch_progress:")?.split('/').next()?.parse().ok()).collect();
+    assert_eq!((progress.first(), progress.last()), (Some(&0), Some(&bytes.len())), "{what}");
+    hub
+}
+
+#[test]
+fn faults_that_pass() {
+    let busy = |door: Door, status: &'static str, headers: &'static str| {
+        move |request: &Request, _: &[u8], out: &mut TcpStream| {
+            let here = request.door == door;
+            if here {
+                answer(out, status, headers, b"later");
+            }
+            here
+        }
+    };
+    passes("asked too often", 2, busy(Door::Api, "429 Too Many Requests", "Retry-After: 0\r\n"));
+    passes("a bad gateway", 1, busy(Door::Api, "502 Bad Gateway", ""));
+    passes("a busy page", 1, busy(Door::Resolve, "503 Service Unavailable", "Retry-After: 1\r\n"));
+    passes("an address that has expired", 1, busy(Door::Blob, "403 Forbidden", ""));
+    passes("no hint", 1, busy(Door::Hint, "500 Internal Server Error", ""));
+    passes("no ranges at all", usize::MAX, |request, bytes, out| {
+        if request.door == Door::Blob {
+            answer(out, "200 OK", "ETag: \"x\"\r\n", bytes);
+        }
+        request.door == Door::Blob
+    });
+    passes("silence", 1, |request, bytes, out| {
+        if is_download(request) {
+            server::cut(request, bytes, 1000, out);
+            wait_for_close(out);
+        }
+        is_download(request)
+    });
+    passes("a slow body", 1, |request, bytes, out| {
+        if is_download(request) {
+            let (head, part) = server::blob_head(request, bytes);
+            let _ = out.write_all(head.as_bytes());
+            for piece in part.chunks(SIZE / 20) {
+                let _ = out.write_all(piece).and_then(|()| out.flush());
+                std::thread::sleep(std::time::Duration::from_millis(30));
+            }
+        }
+        is_download(request)
+    });
+    passes("chunks of unknown sum", 1, |request, bytes, out| {
+        if is_download(request) {
+            let _ = out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+            for piece in bytes.chunks(100_000) {
+                let _ = write!(out, "{:x}\r\n", piece.len())
+                    .and_then(|()| out.write_all(piece))
+                    .and_then(|()| out.write_all(b"\r\n"));
+            }
+            let _ = out.write_all(b"0\r\n\r\n");
+        }
+        is_download(request)
+    });
+}
+
+#[test]
+fn a_cut_body_is_gone_on_with() {
+    // More cuts than tries: each gains something.
+    let cuts = 8;
+    let hub = passes("cuts", cuts, |request, bytes, out| {
+        if is_download(request) {
+            server::cut(request, bytes, 150_000, out);
+        }
+        is_download(request)
+    });
+    let bytes = model_of(SIZE);
+    let downloads: Vec<_> = hub.at(Door::Blob).into_iter().filter(is_download).collect();
+    assert_eq!(downloads.len(), cuts + 1);
+    assert_eq!((downloads[0].range(), downloads[0].header("if-range")), (None, None));
+    for (index, request) in downloads.iter().enumerate().skip(1) {
+        assert_eq!(request.range(), Some((150_000 * index, None)));
+        assert_eq!(request.header("if-range"), Some(&*cdn_etag(&bytes)));
+    }
+}
+
+#[test]
+fn a_file_that_changed_is_begun_anew() {
+    // After the cut the other host has another etag for the same address: its answer to the range is the whole.
+    let hub = passes("another etag", 2, |request, bytes, out| {
+        if is_download(request) {
+            match request.range() {
+                None => server::cut(request, bytes, 150_000, out),
+                Some(_) => answer(out, "200 OK", "ETag: \"another\"\r\n", bytes),
+            }
+        }
+        is_download(request)
+    });
+    assert_eq!(hub.at(Door::Blob).into_iter().filter(is_download).count(), 2);
+}
+
+#[test]
+fn what_gains_nothing_ends() {
+    // Cut at the same place each time, and every answer is the whole file from its beginning.
+    let bytes = model_of(SIZE);
+    let model = bytes.clone();
+    let hub = Hub::twisted(Repository::of([("m.gguf", bytes)]), move |request, out| {
+        if is_download(request) {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", model.len());
+            let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(&model[..9000]));
+        }
+        is_download(request)
+    });
+    let error = User::of(&hub).fails(&json!({}));
+    assert_eq!((error.code(), &error.details().unwrap()["bytes"]), (Code::HubNetwork, &json!(9000)));
+    // A hub that wants to be left alone for an hour is.
+    let hub = Hub::twisted(Repository::of([]), |_, out| {
+        answer(out, "429 Too Many Requests", "Retry-After: 3600\r\n", b"");
+        true
+    });
+    let error = User::of(&hub).fails(&json!({}));
+    assert_eq!((error.code(), &error.details().unwrap()["retry_after"], hub.seen().len()), (Code::HubNetwork, &json!(3600), 1));
+    // Nobody is there.
+    let user = User::of(&hub).with("GONE", "http://127.0.0.1:9");
+    assert_eq!(user.fails(&json!({ "endpoint_env": "GONE" })).code(), Code::HubNetwork);
+}
+
+#[test]
+fn a_part_of_an_earlier_call_is_checked_again() {
+    let bytes = model_of(SIZE);
+    let hash = sha256(&bytes);
+    let hub = Hub::start(Repository::of([("m.gguf", bytes.clone())]));
+    let mut wrong = bytes[..700_000].to_vec();
+    wrong[5] ^= 1;
+    let mut long = bytes.clone();
+    long.push(0);
+    // What lies there, and where the downloads that follow begin.
+    type Case<'a> = (&'a str, &'a [u8], &'a [Option<usize>]);
+    let cases: [Case; 6] = [
+        ("a beginning", &bytes[..700_000], &[Some(700_000)]),
+        ("all of it", &bytes, &[]),
+        ("nothing", b"", &[None]),
+        ("another beginning", &wrong, &[Some(700_000), None]),
+        ("too much", &long, &[None]),
+        ("the right number of wrong bytes", &vec![7; bytes.len()], &[None]),
+    ];
+    for (what, part, expected) in cases {
+        let user = User::of(&hub);
+        let blobs = user.repository().join("blobs");
+        std::fs::create_dir_all(&blobs).unwrap();
+        std::fs::write(blobs.join(format!("{hash}.incomplete")), part).unwrap();
+        hub.forget();
+        let fetched = user.fetches(&json!({}));
+        assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), bytes, "{what}");
+        let begins: Vec<_> = hub
+            .at(Door::Blob)
+            .iter()
+            .filter(|request| is_download(request))
+            .map(|request| request.range().map(|range| range.0))
+            .collect();
+        assert_eq!(begins, expected, "{what}");
+        assert_eq!(user.files().len(), 3, "{what}");
+    }
+    // A blob of the wrong size, as a loss of power may leave it, is no blob.
+    let user = User::of(&hub);
+    let path = user.fetches(&json!({}))["path"].as_str().unwrap().to_owned();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
+    assert_eq!(user.fetches(&json!({}))["from_cache"], false);
+    assert_eq!(std::fs::read(path).unwrap(), bytes);
+}

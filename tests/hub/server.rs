@@ -1,0 +1,262 @@
+//! A hub of one test: the API and the pages at one port, the bytes at another, as the real one has them at another host.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::sha256;
+
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// Which of its doors a request came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// `/api/models/ORG/NAME…`, whatever the model's id
+    Api,
+    /// `/api/models/ORG/NAME?expand=gguf`
+    Hint,
+    /// `/ORG/NAME/resolve/…`
+    Resolve,
+    /// The other port.
+    Blob,
+}
+
+/// A request as it came.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub door: Door,
+    pub path: String,
+    /// Names in lower case.
+    pub headers: HashMap<String, String>,
+    /// How many came to this door before.
+    pub count: usize,
+}
+
+impl Request {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    /// First and last byte that it asks for.
+    pub fn range(&self) -> Option<(usize, Option<usize>)> {
+        let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        Some((first.parse().unwrap(), last.parse().ok()))
+    }
+}
+
+/// What a repository holds.
+#[derive(Clone, Default)]
+pub struct Repository {
+    pub files: Vec<(String, Arc<Vec<u8>>)>,
+    pub gated: Value,
+    pub private: bool,
+    /// What every request to the hub's own port must bring.
+    pub token: Option<String>,
+}
+
+impl Repository {
+    pub fn of<'a>(files: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> Repository {
+        let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), Arc::new(bytes))).collect();
+        Repository { files, gated: false.into(), ..Repository::default() }
+    }
+
+    /// The reply of the API.
+    pub fn listing(&self) -> Value {
+        let files = self.files.iter().map(|(name, bytes)| {
+            let size = bytes.len();
+            json!({ "rfilename": name, "size": size, "lfs": { "sha256": sha256(bytes), "size": size, "pointerSize": 134 } })
+        });
+        let files: Vec<Value> = files.collect();
+        json!({ "id": "o/n", "sha": COMMIT, "private": self.private, "gated": self.gated, "siblings": files })
+    }
+}
+
+/// Serves until the test program ends.
+pub struct Hub {
+    address: String,
+    blobs: String,
+    seen: Arc<Mutex<Vec<Request>>>,
+}
+
+/// Answers in place of the hub, or leaves it to it.
+type Twist = dyn Fn(&Request, &mut TcpStream) -> bool + Send + Sync;
+
+impl Hub {
+    pub fn start(repository: Repository) -> Hub {
+        Hub::twisted(repository, |_, _| false)
+    }
+
+    /// A hub that behaves but where `twist` answers itself, which it says by true.
+    pub fn twisted(repository: Repository, twist: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static) -> Hub {
+        let (front, back) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+        let hub = Hub { address: address(&front), blobs: address(&back), seen: Arc::default() };
+        let twist: Arc<Twist> = Arc::new(twist);
+        for (listener, at_back) in [(front, false), (back, true)] {
+            let (repository, twist, seen) = (repository.clone(), Arc::clone(&twist), Arc::clone(&hub.seen));
+            let blobs = hub.blobs.clone();
+            std::thread::spawn(move || {
+                for mut connection in listener.incoming().flatten() {
+                    let (repository, twist, seen, blobs) =
+                        (repository.clone(), Arc::clone(&twist), Arc::clone(&seen), blobs.clone());
+                    std::thread::spawn(move || {
+                        let Some(request) = read(&connection, at_back, &seen) else { return };
+                        if !twist(&request, &mut connection) {
+                            behave(&repository, &request, &blobs, &mut connection);
+                        }
+                    });
+                }
+            });
+        }
+        hub
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn seen(&self) -> Vec<Request> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// Requests to a door.
+    pub fn at(&self, door: Door) -> Vec<Request> {
+        self.seen().into_iter().filter(|request| request.door == door).collect()
+    }
+
+    pub fn forget(&self) {
+        self.seen.lock().unwrap().clear();
+    }
+}
+
+fn read(connection: &TcpStream, at_back: bool, seen: &Mutex<Vec<Request>>) -> Option<Request> {
+    let mut reader = BufReader::new(connection);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut headers = HashMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let door = match () {
+        () if at_back => Door::Blob,
+        () if path.contains("expand=gguf") => Door::Hint,
+        () if path.starts_with("/api/") => Door::Api,
+        () => Door::Resolve,
+    };
+    let mut seen = seen.lock().unwrap();
+    let count = seen.iter().filter(|other| other.door == door).count();
+    let request = Request { door, path, headers, count };
+    seen.push(request.clone());
+    Some(request)
+}
+
+fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut TcpStream) {
+    if let (Some(token), true) = (&repository.token, request.door != Door::Blob)
+        && request.header("authorization") != Some(&format!("Bearer {token}"))
+    {
+        return answer(out, "401 Unauthorized", "X-Error-Message: Invalid credentials in Authorization header\r\n", b"");
+    }
+    match request.door {
+        Door::Api => answer(out, "200 OK", "Content-Type: application/json\r\n", repository.listing().to_string().as_bytes()),
+        Door::Hint => {
+            let gguf =
+                json!({ "architecture": "llama", "context_length": 2048, "chat_template": "{{ messages }}", "total": 1 });
+            answer(out, "200 OK", "", json!({ "id": "o/n", "gguf": gguf }).to_string().as_bytes());
+        }
+        Door::Resolve => {
+            let place = format!("/resolve/{COMMIT}/");
+            let name = request.path.split_once(&place).map(|(_, name)| name);
+            let file = name.and_then(|name| repository.files.iter().find(|(file, _)| file == name));
+            let Some((_, bytes)) = file else {
+                return answer(out, "404 Not Found", "X-Error-Code: EntryNotFound\r\n", b"Entry not found");
+            };
+            let (hash, size) = (sha256(bytes), bytes.len());
+            redirect(out, &format!("http://{blobs}/blobs/{hash}?signature=secret"), &linked(&hash, size));
+        }
+        Door::Blob => {
+            // As the stores behind the real hub, which take a signed address or a header, never both.
+            if request.headers.contains_key("authorization") {
+                return answer(out, "400 Bad Request", "", b"<Error><Code>InvalidArgument</Code></Error>");
+            }
+            let hash = request.path.trim_start_matches("/blobs/").split('?').next().unwrap();
+            match repository.files.iter().find(|(_, bytes)| sha256(bytes) == hash) {
+                Some((_, bytes)) => blob(request, bytes, out),
+                None => answer(out, "404 Not Found", "", b""),
+            }
+        }
+    }
+}
+
+/// The headers of a redirect to a large file.
+pub fn linked(hash: &str, size: usize) -> String {
+    format!("X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{hash}\"\r\nX-Linked-Size: {size}\r\nETag: \"{hash}\"\r\n")
+}
+
+pub fn redirect(out: &mut TcpStream, to: &str, headers: &str) {
+    answer(out, "302 Found", &format!("Location: {to}\r\n{headers}"), b"Found. Redirecting");
+}
+
+/// The etag that the blob's own host gives, which is not the hub's.
+pub fn cdn_etag(bytes: &[u8]) -> String {
+    format!("\"{}-cdn\"", &sha256(bytes)[..32])
+}
+
+/// The head of a blob's answer, and the bytes that go with it: a range if one was asked for and the etag still holds.
+pub fn blob_head<'a>(request: &Request, bytes: &'a [u8]) -> (String, &'a [u8]) {
+    let etag = cdn_etag(bytes);
+    let holds = request.header("if-range").is_none_or(|wanted| wanted == etag);
+    let size = bytes.len();
+    let (status, range, part) = match request.range().filter(|_| holds) {
+        Some((first, _)) if first >= size => {
+            ("416 Range Not Satisfiable", format!("Content-Range: bytes */{size}\r\n"), &bytes[..0])
+        }
+        Some((first, last)) => {
+            let end = last.map_or(size, |last| (last + 1).min(size));
+            ("206 Partial Content", format!("Content-Range: bytes {first}-{}/{size}\r\n", end - 1), &bytes[first..end])
+        }
+        None => ("200 OK", String::new(), bytes),
+    };
+    let length = part.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nETag: {etag}\r\nAccept-Ranges: bytes\r\n{range}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    (head, part)
+}
+
+pub fn blob(request: &Request, bytes: &[u8], out: &mut TcpStream) {
+    let (head, part) = blob_head(request, bytes);
+    let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(part));
+}
+
+/// As [`blob`], but the connection breaks after some bytes.
+pub fn cut(request: &Request, bytes: &[u8], after: usize, out: &mut TcpStream) {
+    let (head, part) = blob_head(request, bytes);
+    let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(&part[..after.min(part.len())]));
+}
+
+/// A whole answer.
+pub fn answer(out: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+    let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(body));
+}
+
+/// Waits until the other side has gone.
+pub fn wait_for_close(out: &mut TcpStream) {
+    let _ = out.read(&mut [0; 1]);
+}
+
+/// Sends the same bytes for as long as anybody takes them.
+pub fn endless(out: &mut TcpStream, head: &str, bytes: &[u8]) {
+    let mut sent = out.write_all(head.as_bytes());
+    while sent.is_ok() {
+        sent = out.write_all(bytes);
+    }
+}

@@ -64,7 +64,6 @@ fn calls(chat: &Chat, rounds: usize) {
 
 /// The first token of a second turn.
 fn turns(chat: &Chat) {
-    let mut ratios = Figures::default();
     let (mut first, mut second) = (Figures::default(), Figures::default());
     for round in 0..5 {
         let shelves: String =
@@ -82,13 +81,13 @@ fn turns(chat: &Chat) {
             let times = [&reply, &next].map(|reply| milliseconds(reply, "prompt_ms"));
             first.push(times[0]);
             second.push(times[1]);
-            ratios.push(times[0] / times[1]);
         }
     }
     heading("the first token behind 1,000 tokens, ms");
     row("of a first turn", &first);
     row("of a second one", &second);
-    row("ratio", &ratios);
+    let ratios = first.over(&second);
+    row("ratio, by round", &ratios);
     let median = ratios.median();
     target(&format!("at least {LEAST_TURN_RATIO}: {median:.1}"), median >= LEAST_TURN_RATIO);
 }

@@ -149,9 +149,7 @@ fn fenced_calls() {
     let tag = format!("<tool_call>\n{get}\n</tool_call>");
     let mut case = auto(format.clone());
     case.accepts(&fence)
-        .accepts(&format!(
-            "Sure.\n\n```\n{{\n  \"name\": \"get_all\",\n  \"arguments\": {{\"o\": {{\"k\": []}}}}\n}}\n```\nDone."
-        ))
+        .accepts("Sure.\n\n```\n{\n  \"name\": \"get_all\",\n  \"arguments\": {\"o\": {\"k\": []}}\n}\n```\nDone.")
         .accepts(&format!("{fence}\n{fence} Both."))
         .accepts(&format!("{fence}\n{tag}"))
         .accepts("{\"name\": \"get\", \"arguments\": {\"a\": null}}")

@@ -94,15 +94,15 @@ mod tests {
     #[test]
     fn a_spelling_belongs_to_who_wrote_it() {
         let specials = Specials::new(vec!["<s>".into(), "<ss>".into(), String::new()]);
-        let found = |prompt: &str, plain: &[Range<usize>]| {
-            let found = specials.found(prompt, plain).into_iter();
+        let found = |prompt: &str, plain: Option<Range<usize>>| {
+            let found = specials.found(prompt, plain.as_slice()).into_iter();
             found.map(|found| (prompt[found.range].to_owned(), found.foreign)).collect::<Vec<_>>()
         };
         let own = |text: &str| (text.to_owned(), false);
         let foreign = |text: &str| (text.to_owned(), true);
-        assert_eq!(found("<s>a<ss>", &[]), [own("<s>"), own("<ss>")]);
-        assert_eq!(found("<s>a<ss>", &[3..8]), [own("<s>"), foreign("<ss>")]);
-        assert_eq!(found("<s>x", &[2..4]), [foreign("<s>")], "half of it is not the template's");
-        assert_eq!(found("<s><s><s>", &[3..6]), [own("<s>"), foreign("<s>"), own("<s>")]);
+        assert_eq!(found("<s>a<ss>", None), [own("<s>"), own("<ss>")]);
+        assert_eq!(found("<s>a<ss>", Some(3..8)), [own("<s>"), foreign("<ss>")]);
+        assert_eq!(found("<s>x", Some(2..4)), [foreign("<s>")], "half of it is not the template's");
+        assert_eq!(found("<s><s><s>", Some(3..6)), [own("<s>"), foreign("<s>"), own("<s>")]);
     }
 }

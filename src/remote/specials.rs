@@ -81,8 +81,6 @@ impl Specials {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::single_range_in_vec_init, reason = "one range of plain text is meant")]
-
     use super::*;
 
     #[test]

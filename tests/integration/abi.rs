@@ -185,10 +185,7 @@ impl Chat {
     }
 
     pub fn stream(&self, request: &Value, recorder: &Recorder) -> Value {
-        let request = CString::new(request.to_string()).unwrap();
-        let data = std::ptr::from_ref(recorder).cast_mut().cast::<c_void>();
-        // SAFETY: NUL-terminated; the recorder outlives the call.
-        take(unsafe { ffi::llb_chat_infer_stream(self.handle(), request.as_ptr(), Some(record), data) })
+        stream(self.handle(), request, recorder)
     }
 }
 
@@ -202,6 +199,13 @@ pub fn infer(handle: *mut ffi::llb_chat, request: &Value) -> Value {
     let request = CString::new(request.to_string()).unwrap();
     // SAFETY: NUL-terminated.
     take(unsafe { ffi::llb_chat_infer(handle, request.as_ptr()) })
+}
+
+pub fn stream(handle: *mut ffi::llb_chat, request: &Value, recorder: &Recorder) -> Value {
+    let request = CString::new(request.to_string()).unwrap();
+    let data = std::ptr::from_ref(recorder).cast_mut().cast::<c_void>();
+    // SAFETY: NUL-terminated; the recorder outlives the call.
+    take(unsafe { ffi::llb_chat_infer_stream(handle, request.as_ptr(), Some(record), data) })
 }
 
 /// A request with one user message and these members.

@@ -26,6 +26,7 @@ mod reasoning;
 mod remote;
 #[cfg(feature = "remote")]
 mod remote_server;
+mod soak;
 mod speculative;
 mod state;
 mod template;

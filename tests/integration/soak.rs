@@ -250,5 +250,5 @@ impl Random {
 /// Of this process.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok()).unwrap_or(0) * 4096 >> 20
+    pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok()).unwrap_or(0) * 4096 / (1 << 20)
 }

@@ -6,6 +6,7 @@ real models. What is absent skips its tests with the reason; LLB_REQUIRE_ALL=1 m
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,14 @@ def absent(reason):
     if os.environ.get("LLB_REQUIRE_ALL"):
         pytest.fail(f"{reason}, and LLB_REQUIRE_ALL is set", pytrace=False)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts():
+    """A shell that starts the tests in the background has interrupts ignored, and Python leaves that as it is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -201,7 +201,7 @@ def test_a_server_that_dies_is_passed_over(start, header, server):
     second = start()
     with connect(header, second.url, server.url) as chat:
         replies = [chat.create(messages=ask("Hello"), temperature=0, max_tokens=4)["text"] for _ in range(2)]
-        running = chat.create(messages=ask("Write a very long story."), stream=True, max_tokens=1500)
+        running = chat.create(messages=ask("Count from 1 to 500 in words."), stream=True, max_tokens=150, temperature=0)
         failures = []
 
         def read():
@@ -211,12 +211,11 @@ def test_a_server_that_dies_is_passed_over(start, header, server):
             except llb.LlbError as error:
                 failures.append(error)
 
-        next(iter(running))
+        # One of the two has it.
+        assert any(chunk["choices"][0]["delta"].get("content") for chunk in running)
         reader = threading.Thread(target=read)
         reader.start()
         second.kill()
-        if not server.is_idle():
-            chat.cancel()
         reader.join()
         assert [error.code for error in failures] in ([], ["INFERENCE_FAILED"])
         replies += [chat.create(messages=ask("Hello"), temperature=0, max_tokens=4)["text"] for _ in range(3)]

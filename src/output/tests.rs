@@ -273,6 +273,28 @@ fn a_prompt_calls_nothing() {
 }
 
 #[test]
+fn a_header_that_names_nothing_is_text_at_once() {
+    let tools = tools();
+    let mut recogniser = Recogniser::new(RecogniserInput {
+        format: Some(&family("functionary-3.2")),
+        tools: &tools,
+        calls_allowed: true,
+        reasoning: true,
+        json: false,
+        parallel: true,
+        new_id: Box::new(String::new),
+    });
+    recogniser.prime(">>>", false);
+    // Held as a header, thousands of these would be read again from every one of them on.
+    let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| recogniser.push(text));
+    let shown = deltas.map(|delta| match delta {
+        Delta::Content(text) => text,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(shown.collect::<String>(), ">>>>>>>>>z");
+}
+
+#[test]
 fn an_id_of_an_earlier_call_is_not_used_again() {
     for (id, codes) in [("abcdefgh1", vec!["id_generated"]), ("abcdefgh2", vec![])] {
         let tools = tools();

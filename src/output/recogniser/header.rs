@@ -2,6 +2,7 @@
 
 use super::candidate::Candidate;
 use super::{Marker, Place, Recogniser, State, is_blank};
+use crate::output::format::Channels;
 
 /// Headers longer than this are none.
 const MAX_HEADER: usize = 512;
@@ -57,12 +58,26 @@ impl Recogniser {
         let may_be = starts(&channels.header)
             || starts(&channels.recipient)
             || starts(&channels.body)
-            || (unmarked && begun.find(char::is_whitespace).is_none_or(|end| channels.body.starts_with(&begun[end..])));
+            || (unmarked && self.may_name(&channels, begun));
         if may_be && header.text.len() <= MAX_HEADER {
             self.state = State::Header(header);
         } else {
             self.not_a_header(&header);
         }
+    }
+
+    /// Whether a header without marks, so far, is or begins the name of a channel or of a given tool: any other one would be
+    /// held for nothing, and read again from its second character on.
+    fn may_name(&self, channels: &Channels, begun: &str) -> bool {
+        let end = begun.find(char::is_whitespace).unwrap_or(begun.len());
+        let (word, blanks) = begun.split_at(end);
+        let whole = !blanks.is_empty();
+        let fits = |name: &str, word: &str| if whole { name == word } else { name.starts_with(word) };
+        let own = word.strip_prefix(&*channels.function).unwrap_or(word);
+        channels.body.starts_with(blanks)
+            && (channels.reasoning.iter().chain(&channels.content).any(|name| fits(name, word))
+                || self.tools.0.keys().any(|name| fits(name, own))
+                || (!whole && channels.function.starts_with(word)))
     }
 
     /// It was text. The mark that began it is not looked at again.

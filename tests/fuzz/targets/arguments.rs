@@ -57,6 +57,8 @@ fn format(encoding: &Encoding) -> Format {
         ends: Vec::new(),
         fenced_calls: false,
         envelope: false,
+        untagged: false,
+        also: Vec::new(),
     }
 }
 

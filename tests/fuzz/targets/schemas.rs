@@ -56,6 +56,7 @@ fuzz_target!(|input: Input| {
         response: if input.choice & 4 == 0 { Response::Text } else { Response::JsonSchema(&input.schemas[2]) },
         grammar: None,
         reasoning_open: input.flags[2],
+        reasons: input.flags[2],
     };
     let make = || in_time(|| constraint::reply(families().get(input.family), &wanted, &|_| Vec::new()));
     match make() {

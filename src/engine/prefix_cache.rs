@@ -216,7 +216,8 @@ impl PrefixCache {
     }
 
     /// The idle sequences to forget, least recently used first, until all that is kept fits beside what running requests
-    /// may still fill. One that shares all its cells is kept: nothing is gained without it.
+    /// may still fill. One that shares all its cells goes last: nothing is gained without it, unless those it shares them with
+    /// go too.
     pub(crate) fn evictions(&self) -> Vec<usize> {
         let mut kept: Vec<usize> = (0..self.sequences.len()).collect();
         let cells = |kept: &[usize]| distinct(kept.iter().map(|index| self.sequences[*index].cells.as_slice()).collect());
@@ -225,15 +226,17 @@ impl PrefixCache {
         let room = self.n_ctx.saturating_sub(self.to_come());
         let mut taken = cells(&kept);
         let mut evicted = Vec::new();
-        for index in idle {
-            if taken <= room {
-                break;
-            }
-            let others: Vec<usize> = kept.iter().copied().filter(|other| *other != index).collect();
-            let without = cells(&others);
-            if without < taken {
-                (kept, taken) = (others, without);
-                evicted.push(index);
+        for only_where_it_helps in [true, false] {
+            for index in &idle {
+                if taken <= room {
+                    return evicted;
+                }
+                let others: Vec<usize> = kept.iter().copied().filter(|other| other != index).collect();
+                let without = cells(&others);
+                if others.len() < kept.len() && (without < taken || !only_where_it_helps) {
+                    (kept, taken) = (others, without);
+                    evicted.push(*index);
+                }
             }
         }
         evicted
@@ -283,6 +286,17 @@ mod tests {
     fn check(held: &[&[Token]], prompt: &[Token], chat: u64, sequence: usize, kept: usize, copy: Option<(usize, usize)>) {
         let claim = cache(held, 10_000).claim(wish(prompt, 1000, chat));
         assert_eq!(claim, Some(Claim { sequence, kept, copy }));
+    }
+
+    #[test]
+    fn idle_sequences_that_share_all_they_have_make_room_together() {
+        let mut cache = cache(&[&part(0), &[], &[]], 250);
+        cache.copy(0, 1, 100);
+        let claim = cache.claim(wish(&[200; 10], 200, 7)).expect("room, once the others are gone");
+        assert_eq!(claim.sequence, 2);
+        let mut evicted = cache.evictions();
+        evicted.sort_unstable();
+        assert_eq!(evicted, [0, 1]);
     }
 
     #[test]

@@ -168,8 +168,8 @@ impl World {
         if reply["type"] == "error" {
             return self.hold(reply["error"]["code"] == "ENGINE_CLOSED", reply);
         }
-        // The last character may have been cut in two.
-        let read = |member: &str| reply[member].as_str().unwrap_or_default().trim_end_matches('\u{fffd}').to_owned();
+        // The last character may have been cut in two, and the blanks before a closing tag are known as such only with it.
+        let read = |member: &str| reply[member].as_str().unwrap_or_default().trim_end_matches(['\u{fffd}', '\n']).to_owned();
         let (text, reasoning) = (&*read("text"), &*read("reasoning_content"));
         let cut = matches!(reply["finish_reason"].as_str(), Some("cancelled" | "length"));
         let long = long_text();

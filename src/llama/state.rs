@@ -29,6 +29,7 @@ const CHECKSUM: usize = 32;
 /// Writes what was kept, in place of what is there; readable for the user alone. After an error `path` is as it was.
 pub(crate) fn write(path: &Path, description: &Value, kept: &Kept) -> io::Result<()> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
+    may_replace(path)?;
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
     let mut temporary_name = name.to_owned();
     temporary_name.push(format!(".{}-{}.tmp", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
@@ -38,6 +39,20 @@ pub(crate) fn write(path: &Path, description: &Value, kept: &Kept) -> io::Result
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// An error where something else is there than a state file, or an empty one: a path that was mistyped must not cost a model.
+fn may_replace(path: &Path) -> io::Result<()> {
+    let another = || io::Error::new(io::ErrorKind::AlreadyExists, "it is not a state file, and was left as it is");
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.is_file() => return Err(another()),
+        Ok(_) => {}
+    }
+    let mut begin = Vec::new();
+    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
+    if begin.is_empty() || begin == MAGIC { Ok(()) } else { Err(another()) }
 }
 
 fn write_new(path: &PathBuf, description: &Value, kept: &Kept) -> io::Result<()> {
@@ -244,6 +259,23 @@ mod tests {
         assert_eq!(read(), Err("others may write to it; take that right away (chmod 600)".to_owned()));
         fs::remove_file(&path).unwrap();
         assert_eq!(read(), Ok(None));
+    }
+
+    #[test]
+    fn another_file_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        let description = json!({ "model": "m" });
+        for other in [b"GGUF and gigabytes".as_slice(), b"LLB"] {
+            fs::write(&path, other).unwrap();
+            let error = write(&path, &description, &kept()).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a state file, and was left as it is");
+            assert_eq!(fs::read(&path).unwrap(), other);
+        }
+        fs::write(&path, b"").unwrap();
+        for _ in 0..2 {
+            write(&path, &description, &kept()).unwrap();
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Map, Value, json};
 
 use super::clock::LocalTime;
+use super::compose::HostWork;
 use super::env;
 use super::failure::Failure;
 use super::import::{self, Wanted};
@@ -98,6 +99,7 @@ pub(crate) fn note<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
 pub(crate) struct Prober {
     template: Arc<Template>,
     source: Arc<str>,
+    host: HostWork,
     limits: Limits,
     /// Variables bound so that the template renders at all.
     assumed: Map<String, Value>,
@@ -109,10 +111,11 @@ pub(crate) struct Prober {
 
 impl Prober {
     /// A prober of this template, whose text is `source`.
-    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>, exceeded: &Exceeded) -> Prober {
+    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>, host: HostWork, exceeded: &Exceeded) -> Prober {
         Prober {
             template: Arc::clone(template),
             source: Arc::clone(source),
+            host,
             limits: limits(),
             assumed: Map::new(),
             known: RefCell::default(),
@@ -191,7 +194,10 @@ impl Prober {
     }
 
     fn context(&self, probe: Probe) -> Vec<(String, Value)> {
-        let mut members = vec![("messages".to_owned(), Value::Array(probe.messages))];
+        let messages = self.host.messages(&probe.messages).into_owned();
+        let mut members = vec![("messages".to_owned(), Value::Array(messages))];
+        let tools_yaml = self.host.tools_yaml(probe.tools.as_ref().and_then(Value::as_array).map_or(&[], Vec::as_slice));
+        members.extend(tools_yaml.map(|yaml| ("tools_yaml".to_owned(), yaml)));
         members.extend(probe.tools.map(|tools| ("tools".to_owned(), tools)));
         members.push(("documents".to_owned(), Value::Null));
         members.push(("add_generation_prompt".to_owned(), probe.add_generation_prompt.into()));
@@ -223,7 +229,7 @@ impl Prober {
 #[cfg(test)]
 pub(crate) fn of(source: &str) -> Prober {
     let template = Arc::new(env::compile(source).expect("the source of a test parses"));
-    Prober::new(&template, &source.into(), &Exceeded::default())
+    Prober::new(&template, &source.into(), HostWork::default(), &Exceeded::default())
 }
 
 #[cfg(test)]

@@ -417,9 +417,9 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
     };
     if !accepted {
         let given = options.chat_template.is_some() || composed.is_some();
-        let has_template = header.as_ref().map_or(given, |header| {
-            given || header.chat_template().is_some() || header.tool_use_template().is_some()
-        });
+        let has_template = header
+            .as_ref()
+            .map_or(given, |header| given || header.chat_template().is_some() || header.tool_use_template().is_some());
         return Err(CreateFailure::new("tools_unsupported", verdict.refusal(has_template)));
     }
     if let Some(engine) = &options.engine {

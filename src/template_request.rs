@@ -77,7 +77,8 @@ pub fn render(request: &str) -> Result<Value> {
         variables: Variables::of(&polyfills),
         limits,
     };
-    let prompt = templates.render(&input).map_err(|error| if composed.is_some() { compose::with_reason(error) } else { error })?;
+    let prompt =
+        templates.render(&input).map_err(|error| if composed.is_some() { compose::with_reason(error) } else { error })?;
     let mut reply = json!({ "type": "rendered", "prompt": prompt.text, "polyfills_applied": polyfilled.applied });
     if spans {
         reply["spans"] = prompt.spans_json();

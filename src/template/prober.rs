@@ -51,12 +51,15 @@ pub(crate) struct Outcome {
     /// The prompt.
     pub(crate) text: Result<String, Failure>,
     log: Rc<Log>,
+    /// A variable that has the tools as text.
+    tools_text: Option<&'static str>,
 }
 
 impl Outcome {
     /// Whether the template read this path, such as `messages[1].tool_calls`.
     pub(crate) fn read(&self, path: &str) -> bool {
-        self.log.has(path)
+        let as_text = || path.starts_with("tools[") && self.tools_text.is_some_and(|variable| self.log.has(variable));
+        self.log.has(path) || as_text()
     }
 
     /// Why there is no prompt.
@@ -128,7 +131,7 @@ impl Prober {
     pub(crate) fn run(&self, probe: Probe) -> Outcome {
         let log = Rc::<Log>::default();
         let text = self.guarded(probe, Some(&log));
-        Outcome { text, log }
+        Outcome { text, log, tools_text: self.host.names().first().copied() }
     }
 
     /// Renders with plain values: the prompt alone. The same probe is rendered once.

@@ -51,7 +51,8 @@ fn what_the_template_writes_is_its_own_and_what_a_user_writes_is_not() {
     let special = |text: &str| {
         let mut tool = weather_tool();
         tool["function"]["description"] = text.into();
-        let call = json!({ "id": "c", "type": "function", "function": { "name": "get_weather", "arguments": { "city": text } } });
+        let call =
+            json!({ "id": "c", "type": "function", "function": { "name": "get_weather", "arguments": { "city": text } } });
         let messages = json!([
             { "role": "user", "content": [{ "type": "text", "text": text }] },
             { "role": "assistant", "content": text, "tool_calls": [call] },

@@ -107,3 +107,66 @@ fn cases_render_as_expected() {
     let shown = if shows() { failures.len() } else { 5 };
     assert!(failures.is_empty(), "{} differ, such as\n{}", failures.len(), failures[..shown.min(failures.len())].join("\n"));
 }
+
+#[test]
+fn specs_agree_with_what_they_make() {
+    let Some(root) = folder("composed templates: normal form, capabilities") else { return };
+    let folder = root.join("compose");
+    let templates = lines(&folder.join("templates.jsonl"));
+    let mut differ = Vec::new();
+    for row in &templates {
+        let Ok(composed) = Composed::of(&row["components"], "components") else { continue };
+        let again = Composed::of(&composed.spec(), "components").unwrap();
+        assert_eq!((again.chat_template(), again.spec()), (composed.chat_template(), composed.spec()), "{}", row["name"]);
+        assert!(again.ignored().is_empty());
+        let templates = Templates::compile(&composed.sources()).unwrap();
+        let measured = templates.traits().0.caps.to_json();
+        let mut compare = |flag: &str, measured: bool, declared: bool| {
+            if measured != declared {
+                differ.push(format!("{} {flag}: {measured}, declared {declared}", row["name"]));
+            }
+        };
+        for (flag, declared) in composed.declared() {
+            compare(flag, measured[flag] == true, declared);
+        }
+        if composed.is_generated() && composed.spec.assistant_template.has("tool_calls") {
+            compare("caps.supports_tools", templates.caps().caps.supports_tools, composed.spec.shows_tools());
+        }
+    }
+    assert!(differ.is_empty(), "{differ:#?}");
+}
+
+/// The built-in templates are the shared ones; where ours is written by hand, it renders as the model's own.
+#[test]
+fn built_in_templates() {
+    let Some(root) = folder("built-in templates") else { return };
+    let folder = root.join("compose");
+    let (templates, contexts) = (lines(&folder.join("templates.jsonl")), lines(&folder.join("contexts.jsonl")));
+    let shared = by(&templates, "name");
+    let (mut compared, mut names) = (0, 0);
+    for (name, _, exact) in super::registered().into_iter().filter(|(name, ..)| shared.contains_key(name.as_str())) {
+        let ours = Composed::of(&json!(name), "components").unwrap();
+        let theirs = Composed::of(&shared[name.as_str()]["components"], "components").unwrap();
+        let without = |composed: &Composed| {
+            let mut spec = composed.spec();
+            spec.as_object_mut().unwrap().remove("chat_template");
+            spec
+        };
+        assert_eq!((without(&ours), ours.is_generated()), (without(&theirs), theirs.is_generated()), "{name}");
+        assert!(!exact || !ours.is_generated());
+        names += 1;
+        if ours.is_generated() {
+            continue;
+        }
+        let [ours, theirs] = [&ours, &theirs].map(|composed| Templates::compile(&composed.sources()).unwrap());
+        for context in &contexts {
+            let input = input(context);
+            if let Ok(expected) = theirs.render(&input) {
+                assert_eq!(ours.render(&input).unwrap().text, expected.text, "{name} {}", context["id"]);
+                compared += 1;
+            }
+        }
+    }
+    assert_eq!(names, 16);
+    assert!(compared > 170, "{compared}");
+}

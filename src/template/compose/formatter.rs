@@ -40,8 +40,14 @@ pub(crate) struct JsonStyle {
 const YAML: &str = "YamlFormatter";
 const DEFAULT: &str = "JsonQwenFormatter";
 const MINIFIED: [&str; 2] = [",", ":"];
-const KINDS: [&str; 6] =
-    ["JsonFormatter", DEFAULT, "JsonFormatterNoBreakLine", "JsonMinifiedFormatter", "JsonIndentedFormatter", "JsonCompactFormatter"];
+const KINDS: [&str; 6] = [
+    "JsonFormatter",
+    DEFAULT,
+    "JsonFormatterNoBreakLine",
+    "JsonMinifiedFormatter",
+    "JsonIndentedFormatter",
+    "JsonCompactFormatter",
+];
 
 impl JsonStyle {
     fn of(kind: &str) -> JsonStyle {
@@ -80,7 +86,9 @@ impl Formatter {
         } else {
             let Some(kind) = KINDS.into_iter().find(|kind| *kind == name) else {
                 let known = KINDS.join(", ");
-                return Err(reader.fault(Reason::BadValue, "kind", format!("unknown value {name:?}; it is one of {known}, {YAML}")).into());
+                return Err(reader
+                    .fault(Reason::BadValue, "kind", format!("unknown value {name:?}; it is one of {known}, {YAML}"))
+                    .into());
             };
             let style = JsonStyle::of(kind);
             let indent = reader.integer("indent", 0..=32)?.and_then(|indent| u8::try_from(indent).ok());
@@ -126,4 +134,3 @@ impl Formatter {
         Value::Object(members)
     }
 }
-

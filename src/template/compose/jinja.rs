@@ -69,7 +69,11 @@ impl Writer<'_> {
             self.lines.write(vision(token));
         }
         self.lines.or("else");
-        self.lines.write(text("").value("raise_exception(\"unsupported_part: a part of type \" ~ part.type ~ \" in a message of role \" ~ role)"));
+        self.lines.write(
+            text("").value(
+                "raise_exception(\"unsupported_part: a part of type \" ~ part.type ~ \" in a message of role \" ~ role)",
+            ),
+        );
         self.lines.close("endif");
         self.lines.close("endfor");
         self.lines.close("endif");
@@ -291,9 +295,7 @@ impl Writer<'_> {
     fn user(&mut self) {
         let spec = self.spec;
         let content = parts("message.content", USER);
-        let turn = |pattern| {
-            filled(pattern, |slot| if slot == "tools" { value("tools_raw") } else { value(&content) })
-        };
+        let turn = |pattern| filled(pattern, |slot| if slot == "tools" { value("tools_raw") } else { value(&content) });
         let Some(with_tools) = spec.user_with_tools() else {
             self.lines.write(turn(&spec.user_template));
             return;
@@ -336,9 +338,7 @@ impl Writer<'_> {
         if self.marked {
             self.lines.tag("generation");
         }
-        self.lines.write(filled(&spec.assistant_template, |slot| {
-            value(if slot == "tool_calls" { "calls" } else { "text" })
-        }));
+        self.lines.write(filled(&spec.assistant_template, |slot| value(if slot == "tool_calls" { "calls" } else { "text" })));
         if self.marked {
             self.lines.tag("endgeneration");
         }
@@ -392,7 +392,8 @@ impl Writer<'_> {
     fn results(&mut self) {
         let spec = self.spec;
         let Some(template) = &spec.observations_template else {
-            self.lines.write(value("raise_exception(\"no_observations_template: this template has no place for tool results\")"));
+            self.lines
+                .write(value("raise_exception(\"no_observations_template: this template has no place for tool results\")"));
             return;
         };
         let single = filled(&spec.single_observation_template, |_| value(&parts("message.content", TOOL)));

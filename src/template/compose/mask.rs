@@ -11,7 +11,12 @@ use super::spec::Spec;
 /// A range begins behind the generation prompt, or else behind the text before the content, and ends where the spec's
 /// `assistant_end` does. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
 /// next turn may be one, the range has it.
-pub(crate) fn ranges(spec: &Spec, prompt: &str, messages: &[Value], turns: &[Range<usize>]) -> Option<Vec<(usize, Range<usize>)>> {
+pub(crate) fn ranges(
+    spec: &Spec,
+    prompt: &str,
+    messages: &[Value],
+    turns: &[Range<usize>],
+) -> Option<Vec<(usize, Range<usize>)>> {
     let assistants = messages.iter().enumerate().filter(|(_, message)| message["role"] == "assistant").map(|(index, _)| index);
     let assistants: Vec<usize> = assistants.collect();
     if assistants.len() != turns.len() {

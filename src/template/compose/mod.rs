@@ -31,8 +31,8 @@ pub use fault::{Fault, Reason, Warning};
 pub use host::HostWork;
 pub use spec::Spec;
 
-use host::ToolsYaml;
 use formatter::Formatter;
+use host::ToolsYaml;
 use processor::Processor;
 
 /// A spec with the template that it makes. May be shared between threads.
@@ -158,10 +158,7 @@ impl Composed {
         let spec = &self.spec;
         let calls = spec.assistant_template.has("tool_calls");
         let system = spec.use_system && spec.system_template.has("system_message");
-        let mut declared = vec![
-            ("supports_system_role", system),
-            ("supports_tool_responses", spec.observations_template.is_some()),
-        ];
+        let mut declared = vec![("supports_system_role", system)];
         // Tools that are shown only beside a system message are there or not, as one looks at it.
         if spec.system_without_message || spec.system_with_tools || !spec.shows_tools() {
             declared.push(("supports_tools", spec.shows_tools()));
@@ -170,6 +167,8 @@ impl Composed {
         if spec.call_processor != Some(Processor::KimiCall) {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
+            // Of calls that are not shown there are no results.
+            declared.push(("supports_tool_responses", calls && spec.observations_template.is_some()));
         }
         declared
     }

@@ -75,7 +75,9 @@ impl Processor {
         let Some((kind, ..)) = known.filter(|(_, _, places)| places.contains(&place)) else {
             let here = KINDS.iter().filter(|(_, _, places)| places.contains(&place)).map(|(kind, ..)| *kind);
             let here = here.collect::<Vec<_>>().join(", ");
-            return Err(reader.fault(Reason::BadValue, "kind", format!("unknown value {name:?}; here it is one of {here}")).into());
+            return Err(reader
+                .fault(Reason::BadValue, "kind", format!("unknown value {name:?}; here it is one of {here}"))
+                .into());
         };
         let text = |reader: &mut Reader<'_>| -> Result<String> {
             Ok(reader.string("text")?.ok_or_else(|| reader.fault(Reason::MissingField, "text", "missing"))?.to_owned())

@@ -74,7 +74,8 @@ impl Pattern {
             let closing = rest.find('}').filter(|_| brace == "{");
             let Some(end) = closing.filter(|end| !rest[..*end].contains(['{', '\n'])) else {
                 let seen: String = source[source.len() - rest.len() - 1..].chars().take(24).collect();
-                let problem = format!("a brace without its partner at {seen:?}; a literal brace is written twice: {{{{ or }}}}");
+                let problem =
+                    format!("a brace without its partner at {seen:?}; a literal brace is written twice: {{{{ or }}}}");
                 return Err(Fault::new(Reason::UnbalancedBrace, path, problem));
             };
             if !text.is_empty() {

@@ -11,8 +11,7 @@ use super::reader::Reader;
 use super::slots::{Occurs, Pattern, Slots, escaped, literal};
 use crate::error::Result;
 
-const SYSTEM: Slots =
-    Slots::Of(&[("system_message", Occurs::Freely), ("tools", Occurs::Freely), ("skills", Occurs::Freely)]);
+const SYSTEM: Slots = Slots::Of(&[("system_message", Occurs::Freely), ("tools", Occurs::Freely), ("skills", Occurs::Freely)]);
 const USER: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 const USER_WITH_TOOLS: Slots = Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
 const ASSISTANT: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
@@ -128,7 +127,6 @@ fn or_bare(pattern: Option<Pattern>, source: &str, key: &str, slots: Slots) -> R
         None => Ok(Pattern::parse(source, key, slots)?),
     }
 }
-
 
 const SINGLE_OBSERVATION: Slots = Slots::Of(&[("observation", Occurs::Somewhere)]);
 const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
@@ -322,7 +320,11 @@ impl Spec {
         put("assistant_template", false, pattern(&self.assistant_template));
         put("assistant_end", self.assistant_end.is_none(), json!(self.assistant_end));
         let usual_prompt = self.assistant_template.text_before("content").map(|text| escaped(&text));
-        put("generation_prompt", self.generation_prompt.is_none() || self.generation_prompt == usual_prompt, json!(self.generation_prompt));
+        put(
+            "generation_prompt",
+            self.generation_prompt.is_none() || self.generation_prompt == usual_prompt,
+            json!(self.generation_prompt),
+        );
         put("reasoning_template", self.reasoning_template.is_none(), optional(&self.reasoning_template));
         put("observations_template", self.observations_template.is_none(), optional(&self.observations_template));
         let single = &self.single_observation_template;
@@ -465,12 +467,7 @@ impl Policies {
     }
 }
 
-fn processor(
-    policy: &mut Reader<'_>,
-    key: &'static str,
-    place: Place,
-    ignored: &mut Vec<String>,
-) -> Result<Option<Processor>> {
+fn processor(policy: &mut Reader<'_>, key: &'static str, place: Place, ignored: &mut Vec<String>) -> Result<Option<Processor>> {
     let path = policy.path(key);
     match policy.get(key) {
         Some(value) => Processor::read(value, path, place, ignored).map(Some),

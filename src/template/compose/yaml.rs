@@ -192,7 +192,8 @@ fn is_sexagesimal(text: &str, first: impl Fn(&str) -> bool) -> bool {
 
 fn is_integer(text: &str) -> bool {
     let digits = unsigned(text);
-    let from_one = |text: &str| text.starts_with(|c: char| ('1'..='9').contains(&c)) && all(text, |b| b.is_ascii_digit() || b == b'_');
+    let from_one =
+        |text: &str| text.starts_with(|c: char| ('1'..='9').contains(&c)) && all(text, |b| b.is_ascii_digit() || b == b'_');
     let based = |prefix: &str, allowed: fn(u8) -> bool| {
         digits.strip_prefix(prefix).is_some_and(|digits| all(digits, |b| allowed(b) || b == b'_'))
     };
@@ -280,20 +281,76 @@ mod tests {
             "plain",
             [{"g": 2.0}],
         ]);
-        let expected = "- a:\n    b: []\n    c: {}\n  d:\n  - 1\n  - - 2\n    - 3\n  - e: null\n    f: true\n- plain\n- - g: 2.0\n";
+        let expected =
+            "- a:\n    b: []\n    c: {}\n  d:\n  - 1\n  - - 2\n    - 3\n  - e: null\n    f: true\n- plain\n- - g: 2.0\n";
         assert_eq!(document(&value), expected);
         assert_eq!(document(&json!({"x": 1e16})), "x: 1.0e+16\n");
     }
 
     #[test]
     fn strings_keep_what_they_are() {
-        for plain in ["a", "a b", "it's", "a:b", "a#b", "-a", "1.2.3", "2024-7-26", "1e5", "08", "y", "天气 😀", "<b>", "a, b [c]", "12:99", ":x", "nUll"] {
+        for plain in [
+            "a",
+            "a b",
+            "it's",
+            "a:b",
+            "a#b",
+            "-a",
+            "1.2.3",
+            "2024-7-26",
+            "1e5",
+            "08",
+            "y",
+            "天气 😀",
+            "<b>",
+            "a, b [c]",
+            "12:99",
+            ":x",
+            "nUll",
+        ] {
             assert_eq!(shown(plain), plain);
         }
         for quoted in [
-            "", " a", "a ", "a: b", "a:", "a #b", "#a", "- a", "-", "?", "[a", "*a", "'a", "true", "Yes", "OFF", "null", "~", "12", "-0", "0x1F", "017",
-            "1_000", "3.5", ".5", "-.inf", ".nan", "1.", "1.5e+3", "12:30", "12:30:45.5", "2024-07-26", "2024-07-26T10:00:00Z", "2024-7-6 1:02:03 +1:30", "=",
-            "<<", "---", "...", "@a", "%a",
+            "",
+            " a",
+            "a ",
+            "a: b",
+            "a:",
+            "a #b",
+            "#a",
+            "- a",
+            "-",
+            "?",
+            "[a",
+            "*a",
+            "'a",
+            "true",
+            "Yes",
+            "OFF",
+            "null",
+            "~",
+            "12",
+            "-0",
+            "0x1F",
+            "017",
+            "1_000",
+            "3.5",
+            ".5",
+            "-.inf",
+            ".nan",
+            "1.",
+            "1.5e+3",
+            "12:30",
+            "12:30:45.5",
+            "2024-07-26",
+            "2024-07-26T10:00:00Z",
+            "2024-7-6 1:02:03 +1:30",
+            "=",
+            "<<",
+            "---",
+            "...",
+            "@a",
+            "%a",
         ] {
             assert_eq!(shown(quoted), format!("'{}'", quoted.replace('\'', "''")));
         }

@@ -8,9 +8,13 @@ use crate::api::{self, Fields, Polyfills, TemplateLimits, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Format, Parsed, Recogniser, RecogniserInput};
+use crate::template::vision::VisionDefaults;
 use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking};
 use crate::validate;
 use crate::verdict::Verdict;
+use additions::Additions;
+
+mod additions;
 
 /// `llb_template_info`.
 pub fn info(request: &str) -> Result<Value> {
@@ -52,6 +56,7 @@ pub fn render(request: &str) -> Result<Value> {
         Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
         None => LocalTime::now(),
     };
+    let additions = Additions::read(&mut fields, &VisionDefaults::default())?;
     let verdict = Verdict::of(&sources)?;
     let templates = &verdict.templates;
     let polyfilled = if polyfills.apply_polyfills {
@@ -61,7 +66,7 @@ pub fn render(request: &str) -> Result<Value> {
     };
     let (add_generation_prompt, continue_final_message) = api::read_ending(&mut fields)?;
     let spans = fields.boolean("spans")?.unwrap_or(false);
-    let prompt = templates.render(&RenderInput {
+    let input = RenderInput {
         messages: &polyfilled.messages,
         polyfilled: Some(&polyfilled),
         tools,
@@ -71,10 +76,12 @@ pub fn render(request: &str) -> Result<Value> {
         kwargs: fields.object("chat_template_kwargs")?,
         now,
         raw,
-        spans,
+        spans: spans || additions.need_spans(),
         variables: Variables::of(&polyfills),
         limits,
-    })?;
+    };
+    let mut prompt = templates.render(&input)?;
+    let added = additions.add(&mut prompt, templates, &input, (messages, &polyfills), &sources.bos_token)?;
     let mut reply = json!({ "type": "rendered", "prompt": prompt.text, "polyfills_applied": polyfilled.applied });
     if spans {
         reply["spans"] = prompt.spans_json();
@@ -83,7 +90,8 @@ pub fn render(request: &str) -> Result<Value> {
         let ranges = prompt.generation.iter().map(|range| json!({ "start": range.start, "end": range.end }));
         reply["generation_spans"] = ranges.collect();
     }
-    let diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    added.report(&mut reply, &mut diagnostics);
     if !diagnostics.is_empty() {
         reply["diagnostics"] = diagnostics.into();
     }

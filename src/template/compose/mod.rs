@@ -19,11 +19,12 @@ mod yaml;
 #[cfg(test)]
 mod conformance;
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::mask::{Mask, MaskedTurn, Turns};
+use super::vision::{Rule, VisionDefaults};
 use super::{Prompt, RenderInput, Sources, Templates};
 use crate::error::{Code, Error, Result};
 
@@ -200,12 +201,13 @@ impl Composed {
         notes
     }
 
-    /// Which bytes of a prompt that was rendered from this spec the assistant is trained to write, with the message's index;
-    /// None for a handwritten template.
+    /// Which bytes of a prompt, which `input` gave, the assistant is trained to write. `sent` are the messages before polyfills
+    /// made those of the input. None for a handwritten template, and where polyfills joined assistants' turns.
     ///
     /// `INTERNAL_BRIDGE_ERROR` with reason `mask_mismatch` when the marked template renders something else.
-    pub fn mask(&self, prompt: &Prompt, input: &RenderInput<'_>) -> Result<Option<Vec<(usize, Range<usize>)>>> {
-        if !self.is_generated() {
+    pub(crate) fn mask(&self, turns: Turns, prompt: &Prompt, input: &RenderInput<'_>, sent: &[Value]) -> Result<Option<Mask>> {
+        let (assistants, rendered) = (super::mask::assistants(sent), super::mask::assistants(input.messages));
+        if !self.is_generated() || assistants.len() != rendered.len() {
             return Ok(None);
         }
         let marked = match self.marked.get() {
@@ -217,13 +219,32 @@ impl Composed {
             }
         };
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
-        let ranges = mask::ranges(&self.spec, &prompt.text, input.messages, &rendered.generation);
-        match ranges.filter(|_| rendered.text == prompt.text) {
-            Some(ranges) => Ok(Some(ranges)),
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation);
+        match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
+            Some(ranges) => {
+                let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });
+                let wanted = turns.of(&assistants);
+                let turns = all.filter(|turn| wanted.contains(&turn.message)).collect();
+                Ok(Some(Mask { turns, left_out: Vec::new() }))
+            }
             None => {
                 let problem = "the marked template rendered another prompt";
                 Err(Error::new(Code::InternalBridgeError, problem).with("reason", "mask_mismatch"))
             }
+        }
+    }
+
+    /// What the spec says of images and videos.
+    pub(crate) fn vision(&self) -> VisionDefaults {
+        let spec = &self.spec;
+        let text = |text: &String| Some(text).filter(|text| !text.is_empty()).cloned();
+        VisionDefaults {
+            // It was read before.
+            rule: spec.vision_rule.as_ref().and_then(|rule| Rule::read("", rule).ok()).map(|(rule, _)| rule),
+            image_token: spec.image_token.clone(),
+            video_token: spec.video_token.clone(),
+            vision_start: text(&spec.vision_start),
+            vision_end: text(&spec.vision_end),
         }
     }
 

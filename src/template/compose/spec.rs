@@ -10,6 +10,7 @@ use super::processor::{Place, Processor};
 use super::reader::Reader;
 use super::slots::{Occurs, Pattern, Slots, escaped, literal};
 use crate::error::Result;
+use crate::template::vision::Rule;
 
 const SYSTEM: Slots = Slots::Of(&[("system_message", Occurs::Freely), ("tools", Occurs::Freely), ("skills", Occurs::Freely)]);
 const USER: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
@@ -178,6 +179,11 @@ impl Spec {
         let mut warnings = Vec::new();
         let stop_words = stop_words(r, &mut warnings)?;
         let skill_row = r.pattern("single_skill_template", Slots::Any)?;
+        let vision_rule = r.get("vision_rule");
+        if let Some(rule) = vision_rule {
+            let (_, unknown) = Rule::read(&r.path("vision_rule"), rule)?;
+            ignored.extend(unknown);
+        }
 
         let mut policies = Policies::default();
         policies.read(r, &mut ignored)?;
@@ -218,7 +224,7 @@ impl Spec {
             vision_end: text(r, "vision_end")?,
             image_token: r.string("image_token")?.map(str::to_owned),
             video_token: r.string("video_token")?.map(str::to_owned),
-            vision_rule: r.get("vision_rule").cloned(),
+            vision_rule: vision_rule.cloned(),
             unknown_roles: r.one_of("unknown_roles", &UNKNOWN_ROLES)?.unwrap_or(UnknownRoles::Error),
             chat_template: r.string("chat_template")?.map(str::to_owned),
         };

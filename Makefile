@@ -133,6 +133,9 @@ test-python: lib scripted-models ## the Python package
 	@"$(VENV)/bin/python" -c "import huggingface_hub" 2>/dev/null || \
 		$(STEP) "huggingface_hub" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check huggingface_hub || \
 		scripts/skip.sh "tests with huggingface_hub" "it could not be installed"
+	@"$(VENV)/bin/python" -c "import jinja2, minijinja, yaml" 2>/dev/null || \
+		$(STEP) "other Jinja engines" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check jinja2 minijinja pyyaml || \
+		scripts/skip.sh "composed templates in other engines" "they could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.

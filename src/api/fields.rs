@@ -95,16 +95,6 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses members that the ABI names and this version does not carry out, rather than ignoring a switch silently.
-    pub(crate) fn refuse_unsupported(&mut self, keys: &[&'static str]) -> Result<()> {
-        for key in keys {
-            if self.get(key).is_some() {
-                return Err(self.invalid(key, "not supported by this version of llb"));
-            }
-        }
-        Ok(())
-    }
-
     /// Whether a member was asked for.
     pub(crate) fn knows(&self, key: &str) -> bool {
         self.known.contains(&key)
@@ -168,7 +158,6 @@ mod tests {
             |f| f.one_of("s", &[("a", 1), ("b", 2)]).map(drop),
             r#"s: unknown value "x"; it is one of "a", "b""#,
         );
-        check(json!({"s": "x"}), |f| f.refuse_unsupported(&["s"]), "s: not supported by this version of llb");
     }
 
     #[test]

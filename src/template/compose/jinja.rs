@@ -126,13 +126,15 @@ impl Writer<'_> {
         let spec = self.spec;
         let picks = spec.tool_processor == Some(Processor::PickFunction);
         let tojson = tojson(style);
-        self.lines.set("state", value("namespace(strings=0, tools=[])"));
+        // A list of what the processor picks has to be built; jinja has no other way to map one.
+        let picked = picks && style.format_as_list && spec.single_tool_template.is_none();
+        self.lines.set("state", value(if picked { "namespace(strings=0, tools=[])" } else { "namespace(strings=0)" }));
         self.lines.open("for tool in tools");
         let item = if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
         self.lines.open(&format!("if {item} is string"));
         self.lines.set("state.strings", value("state.strings + 1"));
         self.lines.close("endif");
-        if picks && style.format_as_list {
+        if picked {
             self.lines.tag(&format!("set state.tools = state.tools + [{item}]"));
         }
         self.lines.close("endfor");
@@ -150,7 +152,7 @@ impl Writer<'_> {
             return;
         }
         if style.format_as_list {
-            let list = if picks { "state.tools" } else { "tools" };
+            let list = if picked { "state.tools" } else { "tools" };
             self.lines.open("if not state.strings");
             self.lines.set("tools_raw", value(&format!("{list} | {tojson}")));
             self.lines.or("else");
@@ -332,7 +334,9 @@ impl Writer<'_> {
             self.call();
             self.lines.close("endfor");
             self.lines.close("endset");
-            self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
+            if spec.tool_calls_template.pieces().len() > 1 {
+                self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
+            }
             self.lines.close("endif");
         }
         if self.marked {

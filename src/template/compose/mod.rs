@@ -8,6 +8,7 @@ mod formatter;
 mod host;
 mod jinja;
 mod mask;
+mod policy;
 mod processor;
 mod reader;
 mod registry;
@@ -143,11 +144,11 @@ impl Composed {
         }
         let spec = &self.spec;
         HostWork {
-            tools_yaml: (spec.formatter == Formatter::Yaml).then(|| ToolsYaml {
+            tools_yaml: (spec.policies.formatter == Formatter::Yaml).then(|| ToolsYaml {
                 each: spec.single_tool_template.is_some(),
-                pick_function: spec.tool_processor == Some(Processor::PickFunction),
+                pick_function: spec.policies.tool_processor == Some(Processor::PickFunction),
             }),
-            object_arguments: matches!(spec.call_processor, Some(Processor::ObjectArguments | Processor::DsmlCall)),
+            object_arguments: matches!(spec.policies.call_processor, Some(Processor::ObjectArguments | Processor::DsmlCall)),
         }
     }
 
@@ -158,14 +159,14 @@ impl Composed {
         }
         let spec = &self.spec;
         let calls = spec.assistant_template.has("tool_calls");
-        let system = spec.use_system && spec.system_template.has("system_message");
+        let system = spec.policies.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
         // Tools that are shown only beside a system message are there or not, as one looks at it.
-        if spec.system_without_message || spec.system_with_tools || !spec.shows_tools() {
+        if spec.policies.system_without_message || spec.policies.system_with_tools || !spec.shows_tools() {
             declared.push(("supports_tools", spec.shows_tools()));
         }
         // These calls show a name only where their id has one.
-        if spec.call_processor != Some(Processor::KimiCall) {
+        if spec.policies.call_processor != Some(Processor::KimiCall) {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
             // Of calls that are not shown there are no results.
@@ -183,9 +184,9 @@ impl Composed {
         let spec = &self.spec;
         if let Some(first) = messages.first().filter(|message| message["role"] == "system") {
             let parts = first["content"].as_array().map_or(0, Vec::len);
-            if !spec.use_system {
+            if !spec.policies.use_system {
                 notes.push(Warning::new("system_dropped", "messages[0]", "this template has no system turn"));
-            } else if spec.first_system_part && parts > 1 {
+            } else if spec.policies.first_system_part && parts > 1 {
                 let message = "only the first part is rendered; system_policy.parts \"all\" renders all";
                 notes.push(Warning::new("system_parts_dropped", "messages[0].content", message));
             }
@@ -263,7 +264,7 @@ impl Composed {
 fn begins_with_prompt(spec: &Spec) -> bool {
     let prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content").unwrap_or_default();
-    let added = match &spec.assistant_processor {
+    let added = match &spec.policies.assistant_processor {
         Some(Processor::NewlineIfNonempty) => "\n",
         Some(Processor::PrependIfNonempty(text) | Processor::Prepend(text)) => text,
         _ => "",

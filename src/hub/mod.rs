@@ -18,6 +18,7 @@ mod pick;
 mod piece;
 mod probe;
 mod progress;
+mod proxy;
 mod request;
 mod source;
 
@@ -88,7 +89,7 @@ struct Fetch<'a> {
     settings: &'a Settings,
     cancel: &'a Cancel,
     cache: Cache,
-    client: Client,
+    client: Client<'a>,
     /// Of the model, for people and for programs.
     page: String,
     api: String,
@@ -367,7 +368,7 @@ impl Fetch<'_> {
     fn download(&self, commit: &str, file: &Listed, identity: &Identity, before: u64, progress: &mut Progress) -> Result<Here> {
         let etag = &identity.blob;
         self.cache.prepare(etag)?;
-        let _lock = self.cache.lock(etag, self.cancel)?;
+        let lock = self.cache.lock(etag, self.cancel)?;
         let blob = self.cache.blob(etag);
         if cache::is_whole(&blob, Some(identity.size)) {
             self.cache.link(etag, commit, &file.name)?;
@@ -375,9 +376,14 @@ impl Fetch<'_> {
         }
         let (what, url) = (format!("file {:?}", file.name), self.url(commit, &file.name));
         let source = Source { client: &self.client, cancel: self.cancel, asked: self.asked(&what), url: &url };
-        let incomplete = self.cache.incomplete(etag);
+        // Without locks somebody else may write there: then the part is nobody else's, and nobody goes on with it.
+        let incomplete = if lock.is_held() { self.cache.incomplete(etag) } else { self.cache.own_incomplete(etag) };
         let part = Part { source: &source, identity, name: &file.name, incomplete: &incomplete, before };
-        let sha256 = part.complete(&blob, progress)?;
+        let made = part.complete(&blob, progress);
+        if !lock.is_held() {
+            let _ = std::fs::remove_file(&incomplete);
+        }
+        let sha256 = made?;
         let path = self.cache.link(etag, commit, &file.name)?;
         Ok(Here { path, sha256, size: identity.size, cached: false })
     }
@@ -407,6 +413,10 @@ impl Fetch<'_> {
             Err(error) if self.request.require_tools => error,
             other => return other,
         };
+        // A file that cannot be read just now, or memory that is short, says nothing about the model.
+        if !matches!(error.code(), Code::ModelInvalid | Code::ModelNotToolCapable | Code::TemplateError | Code::TemplateLimit) {
+            return Err(error);
+        }
         let fresh = plan.files.iter().zip(identities).zip(here).filter(|(_, here)| !here.cached);
         let kept: Vec<String> = fresh
             .filter_map(|((file, identity), _)| {

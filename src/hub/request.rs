@@ -4,6 +4,9 @@ use super::name;
 use crate::api::{self, Fields};
 use crate::error::Result;
 
+/// The variable of the token where the request names none.
+pub(super) const TOKEN_ENV: &str = "HF_TOKEN";
+
 /// The request, its shapes checked.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -81,7 +84,7 @@ impl Request {
             // Not quoted: somebody may have put the token itself here.
             if plain { Ok(name.to_owned()) } else { Err(fields.invalid(key, "is not the name of an environment variable")) }
         };
-        let token_env = variable("token_env", "HF_TOKEN")?;
+        let token_env = variable("token_env", TOKEN_ENV)?;
         let endpoint_env = variable("endpoint_env", "HF_ENDPOINT")?;
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let request = Request {

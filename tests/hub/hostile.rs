@@ -147,6 +147,14 @@ fn bytes() {
         }
         true
     });
+    check("nothing", Code::ModelInvalid, |request, out| {
+        match request.door {
+            Door::Api => answer(out, "200 OK", "", Repository::of([("m.gguf", vec![])]).listing().to_string().as_bytes()),
+            Door::Hint => answer(out, "404 Not Found", "", b""),
+            _ => answer(out, "416 Range Not Satisfiable", "Content-Range: bytes */0\r\n", b""),
+        }
+        true
+    });
     check("no model", Code::ModelInvalid, |request, out| {
         let page = b"<!doctype html><title>Log in</title>";
         match request.door {
@@ -208,4 +216,25 @@ fn a_file_of_the_repository_without_large_file_storage() {
     let fetched = user.fetches(&json!({}));
     assert_eq!((&fetched["sha256"], user.files()[0].as_str()), (&json!(sha256(&model)), &*format!("blobs/{etag}")));
     assert_eq!(user.fetches(&json!({}))["sha256"], fetched["sha256"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_the_cache_lead_to_nobody_elses_files() {
+    let model = model();
+    let hub = Hub::start(Repository::of([("m.gguf", model.clone())]));
+    let user = User::of(&hub);
+    let others = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&others, b"theirs").unwrap();
+    let hash = sha256(&model);
+    for planted in
+        [format!("models--o--n/blobs/{hash}.incomplete"), format!(".locks/models--o--n/{hash}.lock"), "CACHEDIR.TAG".into()]
+    {
+        let path = user.cache.path().join("hub").join(planted);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&others, path).unwrap();
+    }
+    let fetched = user.fetches(&json!({}));
+    assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), model);
+    assert_eq!(std::fs::read(&others).unwrap(), b"theirs");
 }

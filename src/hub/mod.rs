@@ -129,6 +129,7 @@ impl Fetch<'_> {
             }
             (Err(error), _) => return Err(error),
         };
+        self.check_commit(&listing)?;
         let plan = self.plan(&listing)?;
         if plan.files.iter().all(|file| self.is_here(&plan.commit, file)) {
             return self.obtain(&plan, Value::Null, None, progress);
@@ -201,6 +202,20 @@ impl Fetch<'_> {
         }
     }
 
+    /// Who names a commit gets that one, whatever the hub answers.
+    fn check_commit(&self, listing: &Listing) -> Result<()> {
+        match &self.request.revision {
+            Some(wanted) if name::is_commit(wanted) && *wanted != listing.commit => {
+                let message = format!(
+                    "{}: commit {wanted} was asked for, the hub answers with {}",
+                    self.request.id.repository, listing.commit
+                );
+                Err(Error::new(Code::HubVerify, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_access(&self, listing: &Listing) -> Result<()> {
         if self.client.token().is_some() {
             return Ok(());
@@ -232,8 +247,14 @@ impl Fetch<'_> {
         Ok((identity, info))
     }
 
-    /// The verdict of `llb_model_info`; an error where tools are required and the template cannot carry them.
+    /// The verdict of `llb_model_info`; an error where bytes of tensors are missing, or where tools are required and the template cannot carry them.
     fn judge(&self, header: &ModelHeader, when: &str) -> Result<Value> {
+        if let Some(cut) = header.findings().iter().find(|finding| finding.code == "file_truncated") {
+            let message = format!("{}: {}; {when}", self.request.id.repository, cut.message);
+            return Err(
+                Error::new(Code::ModelInvalid, message).with("next", "remove the file and fetch it again, or another one")
+            );
+        }
         let has_template = header.chat_template().or(header.tool_use_template()).is_some();
         match Verdict::of(&Verdict::sources(header, None)) {
             Ok(verdict) if self.request.require_tools && !verdict.is_tool_capable() => {
@@ -269,7 +290,7 @@ impl Fetch<'_> {
         json!({
             "type": "model_fetched", "id": self.request.id.text, "dry_run": true, "path": null, "paths": [],
             "revision": plan.commit, "sha256": files[0]["sha256"], "from_cache": false,
-            "total_bytes": files.iter().map(|file| file["size"].as_u64()).sum::<Option<u64>>(),
+            "total_bytes": files.iter().try_fold(0_u64, |total, file| total.checked_add(file["size"].as_u64()?)),
             "files": files, "hub": hint, "diagnostics": plan.diagnostics, "model_info": info,
         })
     }
@@ -283,7 +304,7 @@ impl Fetch<'_> {
         };
         let sizes: Vec<u64> = plan.files.iter().zip(&identities).map(size_of).collect();
         self.check_room(&identities)?;
-        progress.expect(sizes.iter().sum());
+        progress.expect(sizes.iter().copied().fold(0, u64::saturating_add));
         let mut here = Vec::new();
         let mut before = 0;
         for ((file, identity), size) in plan.files.iter().zip(&identities).zip(sizes) {
@@ -291,7 +312,7 @@ impl Fetch<'_> {
                 Some(identity) => self.download(&plan.commit, file, identity, before, progress)?,
                 None => self.take(&plan.commit, file)?,
             });
-            before += size;
+            before = before.saturating_add(size);
             progress.at(before);
         }
         if !self.settings.offline {
@@ -328,6 +349,10 @@ impl Fetch<'_> {
             if self.found(&plan.commit, file).is_some() {
                 identities.push(None);
                 continue;
+            }
+            if self.settings.offline {
+                let message = format!("{}: {} has just gone from the cache", self.request.id.repository, file.name);
+                return Err(Error::new(Code::Offline, message));
             }
             identities.push(Some(match probed.or_else(|| Identity::of_listed(file)) {
                 Some(known) => known,

@@ -80,7 +80,8 @@ impl Trust {
         };
         let problem = text.strip_prefix("invalid peer certificate: ")?;
         Some(match problem {
-            "UnknownIssuer" => format!(
+            // The latter of one that has the name of a trusted authority, but not its key.
+            "UnknownIssuer" | "BadSignature" => format!(
                 "its certificate is of an authority that is not in {}; where a proxy looks into connections, set SSL_CERT_FILE \
                  to a file (PEM) with the authority of that proxy",
                 self.source

@@ -89,6 +89,16 @@ fn listings() {
 }
 
 #[test]
+fn a_commit_that_is_named_is_the_one_that_is_taken() {
+    let hub = Hub::start(Repository::of([("m.gguf", model())]));
+    let user = User::of(&hub);
+    let other = "f".repeat(40);
+    assert_eq!(user.fails(&json!({ "revision": other })).code(), Code::HubVerify);
+    assert_eq!((user.files(), hub.seen().len()), (vec![], 1));
+    assert_eq!(user.fetches(&json!({ "revision": COMMIT }))["revision"], COMMIT);
+}
+
+#[test]
 fn redirects() {
     check("in a circle", Code::HubNetwork, at(Door::Resolve, |request, out| redirect(out, &request.path, "")));
     check("to a file", Code::HubNetwork, at(Door::Resolve, |_, out| redirect(out, "file:///etc/passwd", "")));

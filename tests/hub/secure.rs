@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use llb::error::{Code, Error};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::json;
 
@@ -20,8 +20,9 @@ struct Authority {
 }
 
 impl Authority {
-    fn new() -> Authority {
+    fn new(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
@@ -119,7 +120,7 @@ fn hub() -> Hub {
 
 #[test]
 fn the_authorities_of_the_environment_are_believed() {
-    let (ours, others) = (Authority::new(), Authority::new());
+    let [ours, others, false_ours] = ["ours", "others", "ours"].map(Authority::new);
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -129,7 +130,7 @@ fn the_authorities_of_the_environment_are_believed() {
     };
     // Bundles have comments and more than one certificate.
     let bundle = write("all/bundle.pem", &format!("# ours\n{}\n# others\n{}", others.pem, ours.pem));
-    let other = write("other.pem", &others.pem);
+    let untrusted = [write("other.pem", &others.pem), write("false.pem", &false_ours.pem)];
     let dirs = format!("{}:{}", folder.path().join("none").display(), folder.path().join("all").display());
     let safe = Safe::start(hub(), &ours, "localhost");
     for trusted in [
@@ -146,9 +147,11 @@ fn the_authorities_of_the_environment_are_believed() {
     safe.count.store(0, Ordering::SeqCst);
 
     let remedy = "set SSL_CERT_FILE to a file (PEM) with the authority of that proxy";
-    let error = safe.fails(Some(("SSL_CERT_FILE", &other)));
-    assert!(error.message().contains(&format!("not in SSL_CERT_FILE ({other})")), "{error}");
-    assert!(error.message().contains(remedy), "{error}");
+    for file in untrusted {
+        let error = safe.fails(Some(("SSL_CERT_FILE", &file)));
+        assert!(error.message().contains(&format!("not in SSL_CERT_FILE ({file})")), "{error}");
+        assert!(error.message().contains(remedy), "{error}");
+    }
     // The lists of the system and of Mozilla have the real authorities alone.
     assert!(safe.fails(None).message().contains(remedy));
     let error = safe.user(Some(("SSL_CERT_FILE", "/nowhere.pem"))).fails(&json!({ "endpoint_env": "SAFE" }));
@@ -162,7 +165,7 @@ fn the_authorities_of_the_environment_are_believed() {
 
 #[test]
 fn no_redirect_leaves_the_safe_connection() {
-    let authority = Authority::new();
+    let authority = Authority::new("ours");
     let folder = tempfile::tempdir().unwrap();
     let pem = folder.path().join("ca.pem");
     std::fs::write(&pem, &authority.pem).unwrap();
@@ -222,7 +225,7 @@ mod servers {
 
     #[test]
     fn they_are_trusted_as_hubs_are() {
-        let (ours, others) = (Authority::new(), Authority::new());
+        let [ours, others] = ["ours", "others"].map(Authority::new);
         let folder = tempfile::tempdir().unwrap();
         let files = [("ours.pem", &ours.pem), ("others.pem", &others.pem)].map(|(name, text)| {
             std::fs::write(folder.path().join(name), text).unwrap();

@@ -26,6 +26,8 @@ const MOST_DEPTH: usize = 16;
 const MOST_OF_REF: u64 = 1 << 10;
 /// How often a lock is asked for: who lets one go tells nobody.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often a lock's file may be gone again.
+const MOST_GONE: usize = 100;
 
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This file is a cache directory tag (https://bford.info/cachedir/), so that backups can leave the folder out.\n";
@@ -108,13 +110,19 @@ impl Cache {
     pub(super) fn lock(&self, etag: &str, cancel: &Cancel) -> Result<Lock> {
         let path = self.root.join(".locks").join(&self.folder).join(format!("{etag}.lock"));
         make_parent(&path)?;
+        let mut gone = 0;
         loop {
             cancel.check()?;
             let file = open_own(&path).map_err(|error| unwritable(&path, &error))?;
             match file.try_lock() {
-                // Somebody may have removed the file between the two calls: then it locks nothing.
                 Ok(()) if is_same(&file, &path) => return Ok(Lock(Some(file))),
-                Ok(()) => {}
+                // Somebody may have removed the file between the two calls: then it locks nothing. Where
+                // that never ends, the file system has no lasting numbers for files, and its locks cannot be told.
+                Ok(()) if gone >= MOST_GONE => return Ok(Lock(None)),
+                Ok(()) => {
+                    gone += 1;
+                    cancel.wait(LOOK)?;
+                }
                 Err(TryLockError::WouldBlock) => cancel.wait(LOOK)?,
                 // A file system without locks: what is written is checked anyway.
                 Err(TryLockError::Error(_)) => return Ok(Lock(None)),

@@ -116,15 +116,15 @@ impl Cache {
             let file = open_own(&path).map_err(|error| unwritable(&path, &error))?;
             match file.try_lock() {
                 Ok(()) if is_same(&file, &path) => return Ok(Lock(Some(file))),
-                // Somebody may have removed the file between the two calls: then it locks nothing. Where
-                // that never ends, the file system has no lasting numbers for files, and its locks cannot be told.
+                // Somebody may have removed the file between the two calls: then it locks nothing. Where that never ends, the
+                // file system has no lasting numbers for files, and whose lock it is cannot be told.
                 Ok(()) if gone >= MOST_GONE => return Ok(Lock(None)),
                 Ok(()) => {
                     gone += 1;
                     cancel.wait(LOOK)?;
                 }
                 Err(TryLockError::WouldBlock) => cancel.wait(LOOK)?,
-                // A file system without locks: what is written is checked anyway.
+                // A file system without locks.
                 Err(TryLockError::Error(_)) => return Ok(Lock(None)),
             }
         }

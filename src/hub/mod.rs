@@ -20,6 +20,7 @@ mod probe;
 mod progress;
 mod proxy;
 mod request;
+mod settle;
 mod source;
 
 use std::path::{Path, PathBuf};

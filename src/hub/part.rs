@@ -14,9 +14,9 @@ use super::hash::Hasher;
 use super::http::Get;
 use super::piece::Pool;
 use super::progress::Progress;
+use super::settle::Settler;
 use super::source::{Identity, Source, size, strong};
 use crate::error::{Code, Error, Result};
-use crate::net::wait::{self, Came};
 
 /// A file that is being made.
 pub(super) struct Part<'a> {
@@ -33,6 +33,7 @@ struct Open {
     file: File,
     at: u64,
     hasher: Hasher,
+    settler: Settler,
     /// Whether an earlier call wrote the beginning.
     inherited: bool,
     /// The etag of whoever serves the bytes, once it is known.
@@ -51,8 +52,9 @@ impl Part<'_> {
             self.fill(&mut open, progress)?;
             let inherited = open.inherited;
             match self.compare(open) {
-                Ok((sha256, file)) => {
-                    self.settle(file)?;
+                Ok((sha256, settler)) => {
+                    let settled = settler.finish(self.source.cancel)?;
+                    settled.map_err(|error| unwritable(self.incomplete, &error))?;
                     fs::rename(self.incomplete, blob).map_err(|error| unwritable(blob, &error))?;
                     return Ok(sha256);
                 }
@@ -91,7 +93,8 @@ impl Part<'_> {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Ok(Open { file, at, hasher, inherited: at > 0, validator: self.identity.validator.clone() })
+        let settler = Settler::start(file.try_clone().map_err(failed)?)?;
+        Ok(Open { file, at, hasher, settler, inherited: at > 0, validator: self.identity.validator.clone() })
     }
 
     /// Gets bytes until they are all there, over as many connections as that takes.
@@ -166,6 +169,7 @@ impl Part<'_> {
             }
             open.file.write_all(&bytes).map_err(|error| unwritable(self.incomplete, &error))?;
             open.at += bytes.len() as u64;
+            open.settler.wrote(bytes.len());
             open.hasher.add(bytes);
             progress.at(self.before + open.at);
         }
@@ -186,7 +190,7 @@ impl Part<'_> {
     }
 
     /// The bytes against what the hub said of them.
-    fn compare(&self, open: Open) -> Result<(String, File)> {
+    fn compare(&self, open: Open) -> Result<(String, Settler)> {
         let found = open.file.metadata().map_err(|error| unwritable(self.incomplete, &error))?.len();
         if found != self.identity.size {
             return Err(self.mismatch(format!("{found} bytes are on the disk, and {} were fetched", self.identity.size)));
@@ -197,23 +201,7 @@ impl Part<'_> {
                 let problem = format!("its sha256 is {sha256}, the hub says {expected}");
                 Err(self.mismatch(problem).with("expected", &**expected).with("sha256", sha256))
             }
-            _ => Ok((sha256, open.file)),
-        }
-    }
-
-    /// Waits until the bytes are on the disk, which a cancel does not wait for.
-    fn settle(&self, file: File) -> Result<()> {
-        let (outlet, settled) = wait::channel(1);
-        let thread = std::thread::Builder::new().name("llb-sync".into()).spawn(move || {
-            let _quiet = crate::panic::Quiet::enter();
-            outlet.send(file.sync_all())
-        });
-        thread.map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error))?;
-        let cancel = self.source.cancel;
-        match settled.next(None, || cancel.is_over()) {
-            Came::Next(settled) => settled.map_err(|error| unwritable(self.incomplete, &error)),
-            Came::Over => cancel.check(),
-            Came::Gone | Came::Late => Err(Error::new(Code::InternalBridgeError, "the thread that waits for the disk is gone")),
+            _ => Ok((sha256, open.settler)),
         }
     }
 

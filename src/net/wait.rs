@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 static WAITING: Mutex<Vec<Arc<Bell>>> = Mutex::new(Vec::new());
 
 /// Lets everything that waits ask again whether it is over: to be called after a flag was set. Any thread.
-pub fn wake() {
+pub(crate) fn wake() {
     lock(&WAITING).iter().for_each(|bell| bell.ring());
 }
 

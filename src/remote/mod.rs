@@ -31,8 +31,6 @@ pub use fault::Stopped;
 pub use http::Until;
 pub use specials::Specials;
 
-pub use crate::net::wait::wake;
-
 use fault::Fault;
 use http::{Http, Key, Step};
 use pool::Lease;
@@ -240,6 +238,12 @@ impl Remote {
             notes.push(note.to_owned());
         }
     }
+}
+
+/// Lets calls that wait for a server ask again whether they are over: to be called after the flag of an [`Until`] was set. Any
+/// thread.
+pub fn wake() {
+    crate::net::wait::wake();
 }
 
 /// Where a path below the version is.

@@ -1,0 +1,159 @@
+//! Reverse derivation: a foreign chat template in, building blocks out, as far as renders show them.
+//!
+//! Conversations with texts of their own are rendered; what stands between these texts in the prompts is what the blocks are
+//! made of. What was found is composed, and both templates are rendered on conversations with other values: only where these
+//! agree is a part called exact. Nothing is read in the template's source, and no family of templates is known by name.
+//!
+//! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the limits of a probe.
+
+mod calls;
+mod chat;
+mod contexts;
+mod conversation;
+mod draft;
+mod formatter;
+mod media;
+mod part;
+mod place;
+mod renderer;
+mod results;
+mod skills;
+mod system;
+mod text;
+mod tools;
+
+#[cfg(test)]
+mod conformance;
+
+use serde_json::{Map, Value, json};
+
+pub use part::{Part, Status, Verdict};
+
+use super::compose::Composed;
+use super::{Sources, Templates};
+use crate::error::Result;
+use conversation::Conversation;
+use draft::Draft;
+use renderer::{Compiled, Renderer};
+
+/// The most renders of a foreign template that one derivation takes.
+pub const MAX_RENDERS: usize = 200;
+
+/// A spec in, what renders it out; None for one that cannot be composed.
+pub(crate) type Compose<'a> = dyn Fn(&Value) -> Option<Box<dyn Renderer>> + 'a;
+
+/// What was found of a foreign template.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Derivation {
+    /// The ComponentSpec; None when not even plain chat could be found.
+    pub spec: Option<Value>,
+    /// The parts, in the order of [`Part::ALL`].
+    pub parts: Vec<Verdict>,
+    /// What the blocks do not say, in words, each once.
+    pub residual: Vec<String>,
+    /// How often the foreign template was rendered.
+    pub renders: usize,
+}
+
+impl Derivation {
+    /// `{"spec", "parts": {NAME: {"status", "failing"?, "refused"?, "reason"?}}, "residual": [TEXT]}`; `spec` may be null.
+    pub fn to_json(&self) -> Value {
+        let parts: Map<String, Value> =
+            self.parts.iter().map(|verdict| (verdict.part.name().to_owned(), verdict.to_json())).collect();
+        json!({ "spec": self.spec, "parts": parts, "residual": self.residual })
+    }
+
+    /// How far this part is known.
+    pub fn status(&self, part: Part) -> Status {
+        self.parts.iter().find(|verdict| verdict.part == part).map_or(Status::Opaque, |verdict| verdict.status)
+    }
+}
+
+/// Derives building blocks of a template, given with the texts of its BOS and EOS token.
+///
+/// `TEMPLATE_ERROR` when it does not parse. A template of which nothing can be found is no error: its parts are opaque.
+pub fn derive(sources: &Sources) -> Result<Derivation> {
+    let foreign = Compiled::new(Templates::compile(sources)?);
+    let compose = |spec: &Value| -> Option<Box<dyn Renderer>> {
+        let composed = Composed::of(spec, "components").ok()?;
+        Some(Box::new(Compiled::new(Templates::compile(&composed.sources()).ok()?)))
+    };
+    let mut derivation = derivation(&foreign, sources, &compose);
+    derivation.renders = foreign.renders();
+    Ok(derivation)
+}
+
+fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) -> Derivation {
+    let contexts = contexts::all();
+    let (draft, found) = match chat::derive(foreign) {
+        Ok(chat) => {
+            let draft = draft(foreign, chat, sources, compose);
+            let found = residuals(&draft);
+            (Some(draft), found)
+        }
+        Err(reason) => (None, vec![(Part::Chat, vec![reason])]),
+    };
+    let spec = draft.as_ref().map(Draft::spec);
+    let derived = spec.as_ref().and_then(compose);
+    let mut residual: Vec<String> = Vec::new();
+    let mut note = |words: &[String]| {
+        for words in words {
+            if !residual.contains(words) {
+                residual.push(words.clone());
+            }
+        }
+    };
+    let mut parts = Vec::new();
+    for part in Part::ALL {
+        // A part rests on those before it.
+        let known: Vec<String> =
+            found.iter().filter(|(other, _)| *other <= part).flat_map(|(_, words)| words.iter().cloned()).collect();
+        let verdict = part::judge(part, &contexts, foreign, derived.as_deref(), &known);
+        if matches!(verdict.status, Status::Partial | Status::Opaque) {
+            note(&known);
+        }
+        parts.push(verdict);
+    }
+    found.iter().for_each(|(_, words)| note(words));
+    Derivation { spec: spec.filter(|_| derived.is_some()), parts, residual, renders: 0 }
+}
+
+fn draft(foreign: &dyn Renderer, chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
+    let mut system = system::derive(foreign, &chat, &sources.bos_token);
+    let tools = tools::derive(foreign, &chat, &mut system, compose);
+    let skills = skills::derive(foreign, &chat, &mut system);
+    let calls = calls::derive(foreign, &chat, compose);
+    let results = results::derive(foreign, &chat);
+    let media = media::derive(foreign);
+    let unknown_roles = unknown_roles(foreign);
+    let eos_token = sources.eos_token.clone();
+    Draft { chat, system, tools, calls, results, skills, media, unknown_roles, eos_token }
+}
+
+/// What does not fit, by the part that it is about.
+fn residuals(draft: &Draft) -> Vec<(Part, Vec<String>)> {
+    vec![
+        (Part::Chat, draft.chat.residual.clone()),
+        (Part::System, draft.system.residual.clone()),
+        (Part::Tools, draft.tools.as_ref().map(|tools| tools.residual.clone()).unwrap_or_default()),
+        (Part::Calls, draft.calls.as_ref().map(|calls| calls.residual.clone()).unwrap_or_default()),
+        (Part::Results, draft.results.as_ref().map(|results| results.residual.clone()).unwrap_or_default()),
+    ]
+}
+
+/// What happens to a role that has no turn, when blocks can say it.
+fn unknown_roles(foreign: &dyn Renderer) -> Option<&'static str> {
+    let with = |role: &str| {
+        let message = json!({ "role": role, "content": chat::USER_2 });
+        foreign.render(&Conversation::asking(chat::USER).message(message).assistant(chat::ANSWER))
+    };
+    let late = with("system")?;
+    if with("developer").as_ref() != Some(&late) {
+        return None;
+    }
+    if with("user").as_ref() == Some(&late) {
+        return Some("as_user");
+    }
+    let without = foreign.render(&Conversation::asking(chat::USER).assistant(chat::ANSWER));
+    (without.as_ref() == Some(&late)).then_some("drop")
+}

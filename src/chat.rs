@@ -32,6 +32,7 @@ use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama;
 use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
+use crate::template::compose::{self, Composed, Warning};
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Variables, polyfill, thinking};
 use crate::validate;
 use crate::verdict::Verdict;
@@ -73,6 +74,8 @@ pub struct Chat {
     id: u64,
     source: Source,
     verdict: Arc<Verdict>,
+    /// What the template was made of, where it was.
+    composed: Option<Composed>,
     events: EventSink,
     polyfills: Polyfills,
     limits: Limits,
@@ -95,7 +98,7 @@ impl Chat {
             .map_err(|error| CreateFailure::new("invalid_options", error))
             .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
-            Ok((options, (source, verdict))) => {
+            Ok((options, Opened { source, verdict, composed })) => {
                 static CREATED: AtomicU64 = AtomicU64::new(1);
                 let id = CREATED.fetch_add(1, Ordering::Relaxed);
                 let saved = match &source {
@@ -108,6 +111,7 @@ impl Chat {
                     source,
                     saved,
                     verdict,
+                    composed,
                     events,
                     limits: Limits::with(&options.template_limits),
                     polyfills: options.polyfills,
@@ -137,7 +141,7 @@ impl Chat {
     /// Emits `infer_start` and `infer_success` or `infer_failure` while the call has its turn, so that none comes after a
     /// close has returned; a call that is cancelled before its turn emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
-        let request = api::parse(request, "request_json").and_then(|request| ChatRequest::read(&request));
+        let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let cancel = Arc::new(AtomicBool::new(false));
@@ -172,6 +176,13 @@ impl Chat {
     pub fn close_from_callback(&self) {
         self.destroyed.store(true, Ordering::Relaxed);
         self.turns.refuse();
+    }
+
+    /// A request, with the stop words of a composed template.
+    fn read(&self, request: &str) -> Result<ChatRequest> {
+        let mut request = ChatRequest::read(&api::parse(request, "request_json")?)?;
+        request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
+        Ok(request)
     }
 
     fn run(
@@ -227,6 +238,7 @@ impl Chat {
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),
             tools,
+            skills: Some(&request.skills).filter(|skills| !skills.is_empty()).map(Vec::as_slice),
             add_generation_prompt: request.add_generation_prompt,
             continue_final_message: request.continued.as_deref(),
             kwargs: Some(&thinking::variables(&request.thinking, traits, &request.template_kwargs)?),
@@ -234,8 +246,12 @@ impl Chat {
             variables: Variables::of(allowed),
             limits: self.limits,
             ..RenderInput::new(&polyfilled.messages, now)
-        })?;
+        });
+        let prompt = prompt.map_err(|error| if self.composed.is_some() { compose::with_reason(error) } else { error })?;
         let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        if let Some(composed) = &self.composed {
+            diagnostics.extend(composed.notes(&polyfilled.messages).iter().map(Warning::to_json));
+        }
         if request.thinking.enabled.is_some() && traits.details.switches.is_empty() {
             let message = "enable_thinking: this chat template has no switch for reasoning; its prompt is the same".to_owned();
             diagnostics.push(Diagnostic { code: "enable_thinking_ignored", message }.to_json());
@@ -371,20 +387,26 @@ struct Rendered {
     diagnostics: Vec<Value>,
 }
 
-type Opened = (Source, Arc<Verdict>);
+struct Opened {
+    source: Source,
+    verdict: Arc<Verdict>,
+    composed: Option<Composed>,
+}
 
 fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
     let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
     let header = match &options.model {
         Some(path) => Some(read_header(path)?),
         None if options.engine.is_none() => return Err(null_path()),
-        None if options.chat_template.is_none() => {
-            let message = "engine: give a `chat_template`, or as `model` a GGUF file whose header has it";
+        None if options.chat_template.is_none() && options.components.is_none() => {
+            let message = "engine: give a `chat_template` or `components`, or as `model` a GGUF file whose header has it";
             return Err(CreateFailure::new("invalid_options", Error::new(Code::InvalidRequest, message)));
         }
         None => None,
     };
-    let sources = sources(options, header.as_ref());
+    let components = options.components.as_ref().map(|components| Composed::of(components, "components"));
+    let composed = components.transpose().map_err(|error| CreateFailure::new("invalid_options", error))?;
+    let sources = sources(options, header.as_ref(), composed.as_ref());
     let verdict = Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
     let accepted = match options.tool_policy {
         ToolPolicy::Native => verdict.is_tool_capable(),
@@ -394,13 +416,14 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         ToolPolicy::Any => true,
     };
     if !accepted {
-        let has_template = header.as_ref().map_or(options.chat_template.is_some(), |header| {
-            header.chat_template().is_some() || header.tool_use_template().is_some()
-        });
+        let given = options.chat_template.is_some() || composed.is_some();
+        let has_template = header
+            .as_ref()
+            .map_or(given, |header| given || header.chat_template().is_some() || header.tool_use_template().is_some());
         return Err(CreateFailure::new("tools_unsupported", verdict.refusal(has_template)));
     }
     if let Some(engine) = &options.engine {
-        return Ok((remote_source(options, engine, &sources)?, verdict));
+        return Ok(Opened { source: remote_source(options, engine, &sources)?, verdict, composed });
     }
     let (Some(header), Some(path)) = (header, options.model.as_deref()) else { return Err(null_path()) };
     if header.tensor_data_end() > header.file_size() {
@@ -428,7 +451,7 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
         Code::InvalidRequest => CreateFailure::new("invalid_options", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok((Source::Native(model), verdict))
+    Ok(Opened { source: Source::Native(model), verdict, composed })
 }
 
 fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
@@ -439,7 +462,7 @@ fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
 }
 
 /// The templates of a chat. What `engine` says of BOS and EOS goes before what the file says.
-fn sources(options: &CreateOptions, header: Option<&ModelHeader>) -> Sources {
+fn sources(options: &CreateOptions, header: Option<&ModelHeader>, composed: Option<&Composed>) -> Sources {
     let mut sources = match header {
         Some(header) => Verdict::sources(header, options.chat_template.as_deref()),
         None => Sources { default: options.chat_template.clone(), ..Sources::default() },
@@ -447,6 +470,10 @@ fn sources(options: &CreateOptions, header: Option<&ModelHeader>) -> Sources {
     if let Some(engine) = &options.engine {
         engine.bos_token.iter().for_each(|token| sources.bos_token.clone_from(token));
         engine.eos_token.iter().for_each(|token| sources.eos_token.clone_from(token));
+    }
+    if let Some(composed) = composed {
+        let Sources { bos_token, eos_token, .. } = sources;
+        return Sources { bos_token, eos_token, ..composed.sources() };
     }
     sources
 }

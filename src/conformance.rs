@@ -38,7 +38,7 @@ pub(crate) fn templates(root: &Path) -> BTreeMap<String, Sources> {
     let sources = lines.map(|fields| {
         let text = fs::read_to_string(root.join("templates").join(format!("{}.jinja", fields[name])));
         let (bos_token, eos_token) = (fields[bos].to_owned(), fields[eos].to_owned());
-        (fields[name].to_owned(), Sources { default: text.ok(), tool_use: None, bos_token, eos_token })
+        (fields[name].to_owned(), Sources { default: text.ok(), bos_token, eos_token, ..Sources::default() })
     });
     sources.collect()
 }

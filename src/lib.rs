@@ -6,6 +6,7 @@
 pub mod error;
 
 pub mod api;
+pub mod compose_request;
 #[cfg(test)]
 mod conformance;
 pub mod constraint;

@@ -8,6 +8,7 @@ use crate::api::{self, Fields, Polyfills, TemplateLimits, ToolChoice};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Format, Parsed, Recogniser, RecogniserInput};
+use crate::template::compose::{self, Composed, Warning};
 use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking};
 use crate::validate;
 use crate::verdict::Verdict;
@@ -16,7 +17,7 @@ use crate::verdict::Verdict;
 pub fn info(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    let verdict = Verdict::of(&read_sources(&mut fields)?)?;
+    let verdict = Verdict::of(&Asked::read(&mut fields)?.sources)?;
     let mut reply = json!({ "type": "template_info" });
     if let Value::Object(reply) = &mut reply {
         reply.extend(verdict.to_json());
@@ -33,7 +34,7 @@ pub fn render(request: &str) -> Result<Value> {
     let mut fields = Fields::new("", &request)?;
     let polyfills = Polyfills::read(&mut fields)?.unwrap_or_default();
     let limits = Limits::with(&TemplateLimits::read(&mut fields)?);
-    let sources = read_sources(&mut fields)?;
+    let Asked { sources, composed } = Asked::read(&mut fields)?;
     let raw = fields.boolean("raw")?.unwrap_or(false);
     let polyfills = Polyfills { apply_polyfills: polyfills.apply_polyfills && !raw, ..polyfills };
     let messages = if polyfills.apply_polyfills {
@@ -61,10 +62,11 @@ pub fn render(request: &str) -> Result<Value> {
     };
     let (add_generation_prompt, continue_final_message) = api::read_ending(&mut fields)?;
     let spans = fields.boolean("spans")?.unwrap_or(false);
-    let prompt = templates.render(&RenderInput {
+    let input = RenderInput {
         messages: &polyfilled.messages,
         polyfilled: Some(&polyfilled),
         tools,
+        skills: fields.objects("skills")?.map(Vec::as_slice),
         documents: fields.objects("documents")?.map(Vec::as_slice),
         add_generation_prompt,
         continue_final_message,
@@ -74,7 +76,9 @@ pub fn render(request: &str) -> Result<Value> {
         spans,
         variables: Variables::of(&polyfills),
         limits,
-    })?;
+    };
+    let prompt =
+        templates.render(&input).map_err(|error| if composed.is_some() { compose::with_reason(error) } else { error })?;
     let mut reply = json!({ "type": "rendered", "prompt": prompt.text, "polyfills_applied": polyfilled.applied });
     if spans {
         reply["spans"] = prompt.spans_json();
@@ -83,7 +87,10 @@ pub fn render(request: &str) -> Result<Value> {
         let ranges = prompt.generation.iter().map(|range| json!({ "start": range.start, "end": range.end }));
         reply["generation_spans"] = ranges.collect();
     }
-    let diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    if let Some(composed) = &composed {
+        diagnostics.extend(composed.notes(input.messages).iter().map(Warning::to_json));
+    }
     if !diagnostics.is_empty() {
         reply["diagnostics"] = diagnostics.into();
     }
@@ -102,7 +109,7 @@ pub fn parse(request: &str) -> Result<Value> {
 fn parse_by(request: &str, read: impl FnOnce(Recogniser, &str) -> Parsed) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    let verdict = Verdict::of(&read_sources(&mut fields)?)?;
+    let verdict = Verdict::of(&Asked::read(&mut fields)?.sources)?;
     let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
     let tools = api::check_tools(&mut fields)?;
     let tool_choice = api::read_tool_choice(&mut fields, tools)?;
@@ -166,32 +173,42 @@ fn generation_prompt(verdict: &Verdict, thinks: Option<bool>) -> Result<String> 
     verdict.templates.probe(&input).map(|prompt| prompt.text)
 }
 
-/// The template a request names by `chat_template` or `gguf`.
-fn read_sources(fields: &mut Fields) -> Result<Sources> {
-    fields.refuse_unsupported(&["components"])?;
-    let gguf = fields.string("gguf")?;
-    let given = fields.get("chat_template");
-    let mut sources = match (gguf, given) {
-        (Some(_), Some(_)) => return Err(fields.invalid("gguf", "give either this or `chat_template`")),
-        (None, None) => return Err(fields.invalid("chat_template", "missing (or give `gguf`)")),
-        (Some(path), None) => Verdict::sources(&ModelHeader::read_file(Path::new(path))?, None),
-        (None, Some(Value::String(text))) => {
-            Sources { default: Some(text.clone()), tool_use: None, bos_token: String::new(), eos_token: String::new() }
+/// The template that a request is about.
+struct Asked {
+    sources: Sources,
+    /// Where it was made of `components`.
+    composed: Option<Composed>,
+}
+
+impl Asked {
+    /// By `chat_template`, `gguf` or `components`.
+    fn read(fields: &mut Fields) -> Result<Asked> {
+        let (components, gguf, given) = (fields.get("components"), fields.string("gguf")?, fields.get("chat_template"));
+        let composed = components.map(|components| Composed::of(components, "components")).transpose()?;
+        let mut sources = match (&composed, gguf, given) {
+            (None, None, None) => return Err(fields.invalid("chat_template", "missing (or give `components` or `gguf`)")),
+            (Some(composed), None, None) => composed.sources(),
+            (None, Some(path), None) => Verdict::sources(&ModelHeader::read_file(Path::new(path))?, None),
+            (None, None, Some(Value::String(text))) => Sources { default: Some(text.clone()), ..Sources::default() },
+            (None, None, Some(Value::Array(named))) => read_named(fields, named)?,
+            (None, None, Some(_)) => {
+                return Err(fields.invalid("chat_template", "expected a string or an array of {name, template}"));
+            }
+            (None, Some(_), Some(_)) => return Err(fields.invalid("gguf", "give either this or `chat_template`")),
+            (Some(_), ..) => return Err(fields.invalid("components", "give this alone, without `chat_template` and `gguf`")),
+        };
+        if let Some(token) = fields.string("bos_token")? {
+            token.clone_into(&mut sources.bos_token);
         }
-        (None, Some(Value::Array(named))) => read_named(fields, named)?,
-        (None, Some(_)) => return Err(fields.invalid("chat_template", "expected a string or an array of {name, template}")),
-    };
-    if let Some(token) = fields.string("bos_token")? {
-        token.clone_into(&mut sources.bos_token);
+        if let Some(token) = fields.string("eos_token")? {
+            token.clone_into(&mut sources.eos_token);
+        }
+        Ok(Asked { sources, composed })
     }
-    if let Some(token) = fields.string("eos_token")? {
-        token.clone_into(&mut sources.eos_token);
-    }
-    Ok(sources)
 }
 
 fn read_named(fields: &Fields, named: &[Value]) -> Result<Sources> {
-    let mut sources = Sources { default: None, tool_use: None, bos_token: String::new(), eos_token: String::new() };
+    let mut sources = Sources::default();
     for (index, entry) in named.iter().enumerate() {
         let mut entry = Fields::new(fields.path(&format!("chat_template[{index}]")), entry)?;
         let name = entry.string("name")?.ok_or_else(|| entry.invalid("name", "missing"))?;

@@ -47,6 +47,7 @@ fn key(sources: &Sources) -> Key {
         hash.update(part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
         hash.update(part.unwrap_or_default());
     }
+    hash.update(sources.host.key());
     hash.finalize().into()
 }
 
@@ -79,6 +80,7 @@ impl Verdict {
             tool_use: if chat_template.is_some() { None } else { header.tool_use_template().map(own) },
             bos_token: header.bos_token().unwrap_or_default().to_owned(),
             eos_token: header.eos_token().unwrap_or_default().to_owned(),
+            ..Sources::default()
         }
     }
 

@@ -148,6 +148,8 @@ pub struct CreateOptions {
     pub chat_template: Option<String>,
     /// Which models may be opened.
     pub tool_policy: ToolPolicy,
+    /// Building blocks of a chat template, or the name of a registered one; not beside `chat_template`.
+    pub components: Option<Value>,
     /// Which polyfills may change the messages of a request that does not say.
     pub polyfills: Polyfills,
     /// What a render of the chat template may use.
@@ -178,6 +180,7 @@ impl CreateOptions {
             speculative: Speculative::Off,
             state_file: None,
             chat_template: None,
+            components: None,
             tool_policy: ToolPolicy::Native,
             polyfills: Polyfills::default(),
             template_limits: TemplateLimits::default(),
@@ -191,8 +194,6 @@ impl CreateOptions {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
         let engine = RemoteOptions::read(fields, options)?;
-        let unsupported = ["components"];
-        fields.refuse_unsupported(&unsupported)?;
         let overflows = [ContextOverflow::Error, ContextOverflow::TruncateOldest, ContextOverflow::TruncateMiddle];
         let overflows = overflows.map(|overflow| (overflow.as_str(), overflow));
         let cache_types = [
@@ -227,6 +228,7 @@ impl CreateOptions {
             speculative: Speculative::read(fields)?,
             state_file: fields.string("state_file")?.map(str::to_owned),
             chat_template: fields.string("chat_template")?.map(str::to_owned),
+            components: fields.get("components").cloned(),
             tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
             polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
             template_limits: TemplateLimits::read(fields)?,
@@ -235,6 +237,9 @@ impl CreateOptions {
             model: base.model,
             engine,
         };
+        if read.components.is_some() && read.chat_template.is_some() {
+            return Err(fields.invalid("components", "give either this or `chat_template`"));
+        }
         match fields.ignored().first() {
             Some(key) => Err(fields.invalid(key, "unknown option")),
             None => Ok(read),
@@ -256,7 +261,7 @@ mod tests {
     fn wrong_options_are_named() {
         refused(json!({"modle": "x"}), "modle: unknown option");
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
-        refused(json!({"components": []}), "components: not supported by this version of llb");
+        refused(json!({"components": {}, "chat_template": ""}), "components: give either this or `chat_template`");
         refused(
             json!({"tool_policy": "maybe"}),
             r#"tool_policy: unknown value "maybe"; it is one of "native", "polyfill", "any""#,

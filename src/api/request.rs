@@ -48,6 +48,8 @@ pub struct ChatRequest {
     pub messages: Vec<Value>,
     /// OpenAI tool objects.
     pub tools: Vec<Value>,
+    /// Skills that the template may list: objects with `name`, `description` and what else it reads.
+    pub skills: Vec<Value>,
     /// Which of them may or must be called.
     pub tool_choice: ToolChoice,
     /// Whether one reply may hold several calls.
@@ -121,6 +123,7 @@ impl ChatRequest {
             None => false,
         };
         let read = ChatRequest {
+            skills: fields.objects("skills")?.cloned().unwrap_or_default(),
             parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
             max_tokens: max_tokens as usize,
             sampling: Sampling::read(fields)?,

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use super::{guard, string};
-use crate::error::{Code, Error};
+use crate::compose_request;
 use crate::template_request as requests;
 
 /// Says what a chat template can do: `{"type":"template_info", ...}` with the members of `llb_model_info` that concern it.
@@ -48,14 +48,17 @@ pub unsafe extern "C" fn llb_template_parse(request_json: *const c_char) -> *con
     })
 }
 
-/// Will compose a chat template from building blocks. Not in this version: answers `INVALID_REQUEST`.
+/// Composes a chat template from building blocks: `components` (an object, or the name of a registered template), or
+/// `derive_from` a Jinja template, or `list`. Answers `{"type":"template",...}` or `{"type":"templates",...}` (docs/compose.md).
 ///
-/// Free the result with `llb_string_free`.
+/// Any thread. Free the result with `llb_string_free`.
 ///
 /// # Safety
 /// `request_json` is NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_template_compose(request_json: *const c_char) -> *const c_char {
-    let _ = request_json;
-    guard::json(|| Err(Error::new(Code::InvalidRequest, "llb_template_compose: not supported by this version of llb")))
+    guard::json(|| {
+        // SAFETY: passed on to the caller.
+        compose_request::compose(unsafe { string::borrow(request_json, "request_json") }?)
+    })
 }

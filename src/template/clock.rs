@@ -20,14 +20,15 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// Reads `2026-01-31T09:30:00`; fractions of a second are dropped, a zone is refused.
+    /// Reads `2026-01-31T09:30:00`; fractions of a second are dropped. A `Z` may stand behind it, and changes nothing: these are
+    /// the date and the time that templates are told. Any other zone is refused.
     pub fn parse(text: &str) -> Result<LocalTime> {
         Self::fields(text)
             .ok_or_else(|| Error::invalid("now", format!("{text:?} is not a local date and time like 2026-01-31T09:30:00")))
     }
 
     fn fields(text: &str) -> Option<LocalTime> {
-        let (date, time) = text.split_once(['T', ' '])?;
+        let (date, time) = text.strip_suffix('Z').unwrap_or(text).split_once(['T', ' '])?;
         let mut date = date.split('-');
         let mut time = time.split(':');
         let next = |part: Option<&str>, digits: usize| -> Option<u32> {
@@ -240,7 +241,8 @@ mod tests {
 
     #[test]
     fn only_real_dates_parse() {
-        for bad in ["", "2026-01-31", "2026-02-29T00:00:00", "2026-01-31T24:00:00", "2026-01-31T09:30:00Z", "26-1-3T1:2:3"] {
+        for bad in ["", "2026-01-31", "2026-02-29T00:00:00", "2026-01-31T24:00:00", "2026-01-31T09:30:00+01:00", "26-1-3T1:2:3"]
+        {
             assert!(LocalTime::parse(bad).is_err(), "{bad}");
         }
         assert!(LocalTime::parse("2026-01-31T09:30:00.250").is_ok());

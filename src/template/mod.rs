@@ -6,6 +6,7 @@
 mod calls;
 mod caps;
 mod clock;
+pub mod compose;
 mod content;
 mod continued;
 mod details;
@@ -62,6 +63,7 @@ pub use traits::{
 use crate::api::Polyfills;
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Template, Text, Value};
+use compose::HostWork;
 use import::{Origins, Wanted};
 pub use polyfill::Polyfilled;
 use prober::{Exceeded, Prober};
@@ -95,6 +97,7 @@ pub struct Templates {
 struct Compiled {
     name: &'static str,
     source: Arc<str>,
+    host: HostWork,
     template: Arc<Template>,
     caps: OnceLock<CapsReport>,
     traits: OnceLock<Known>,
@@ -103,14 +106,14 @@ struct Compiled {
 }
 
 impl Compiled {
-    fn new(name: &'static str, source: &str) -> Result<Compiled, Failure> {
+    fn new(name: &'static str, source: &str, host: HostWork) -> Result<Compiled, Failure> {
         let template = Arc::new(env::compile(source)?);
         let (caps, traits) = (OnceLock::new(), OnceLock::new());
-        Ok(Compiled { name, source: source.into(), template, caps, traits, exceeded: Exceeded::default() })
+        Ok(Compiled { name, source: source.into(), host, template, caps, traits, exceeded: Exceeded::default() })
     }
 
     fn prober(&self) -> Prober {
-        Prober::new(&self.template, &self.source, &self.exceeded)
+        Prober::new(&self.template, &self.source, self.host, &self.exceeded)
     }
 
     fn caps(&self) -> &CapsReport {
@@ -163,6 +166,8 @@ pub struct RenderInput<'a> {
     pub polyfilled: Option<&'a Polyfilled<'a>>,
     /// Declared tools; None is not the same as an empty list: some templates print it.
     pub tools: Option<&'a [serde_json::Value]>,
+    /// Skills for composed templates, and any other that reads the variable.
+    pub skills: Option<&'a [serde_json::Value]>,
     /// Documents for retrieval templates.
     pub documents: Option<&'a [serde_json::Value]>,
     /// End with the start of an assistant turn.
@@ -233,6 +238,7 @@ impl<'a> RenderInput<'a> {
             messages,
             polyfilled: None,
             tools: None,
+            skills: None,
             documents: None,
             add_generation_prompt: false,
             continue_final_message: None,
@@ -253,7 +259,7 @@ impl Templates {
     /// template that does not parse is left out, with a finding.
     pub fn compile(sources: &Sources) -> Result<Templates> {
         let mut noticed = Vec::new();
-        let tool_use = match sources.own_tool_use().map(|text| Compiled::new(TOOL_USE, text)) {
+        let tool_use = match sources.own_tool_use().map(|text| Compiled::new(TOOL_USE, text, sources.host)) {
             Some(Ok(compiled)) => Some(compiled),
             Some(Err(failure)) => {
                 noticed.push(findings::ignored(&failure));
@@ -266,7 +272,7 @@ impl Templates {
             (None, Some(text)) if tool_use.is_some() => (TOOL_USE, text),
             (None, _) => (CHATML, source::CHATML),
         };
-        let default = Compiled::new(name, text).map_err(|failure| failure.into_error(name))?;
+        let default = Compiled::new(name, text, sources.host).map_err(|failure| failure.into_error(name))?;
         let own = tool_use.as_ref().map(|compiled| &*compiled.source).or(sources.own_default());
         Ok(Templates {
             bos_token: sources.bos_token.clone(),
@@ -326,7 +332,9 @@ impl Templates {
             None => None,
         };
         let messages = continued.as_ref().map_or(input.messages, |continued| &continued.messages);
-        let variables = self.variables(input, messages, &mut wanted)?;
+        let messages = chosen.host.messages(messages);
+        let tools_yaml = chosen.host.tools_yaml(input.tools.unwrap_or_default());
+        let variables = self.variables(input, &messages, tools_yaml.as_ref(), &mut wanted)?;
         let now = input.now;
         let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
@@ -348,6 +356,7 @@ impl Templates {
         &self,
         input: &RenderInput<'_>,
         messages: &[serde_json::Value],
+        tools_yaml: Option<&serde_json::Value>,
         wanted: &mut Wanted<'_>,
     ) -> Result<Vec<(Text, Value)>> {
         let name = |name: &str| Text::outer(name, Vec::new());
@@ -365,6 +374,13 @@ impl Templates {
             (name("bos_token"), token(&self.bos_token, input.variables.bos_token)),
             (name("eos_token"), token(&self.eos_token, input.variables.eos_token)),
         ];
+        // Undefined without: templates ask whether there are any.
+        if let Some(skills) = input.skills {
+            variables.push((name("skills"), import::list(skills, "skills", wanted)));
+        }
+        if let Some(yaml) = tools_yaml {
+            variables.push((name("tools_yaml"), import::value(yaml, "tools", wanted)));
+        }
         for (key, json) in input.kwargs.into_iter().flatten() {
             let path = format!("chat_template_kwargs.{key}");
             if RESERVED.contains(&key.as_str()) {
@@ -495,6 +511,7 @@ mod tests {
             tool_use: tool_use.map(str::to_owned),
             bos_token: "<s>".to_owned(),
             eos_token: "</s>".to_owned(),
+            ..Sources::default()
         };
         Templates::compile(&sources).unwrap()
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Map, Value, json};
 
 use super::clock::LocalTime;
+use super::compose::HostWork;
 use super::env;
 use super::failure::Failure;
 use super::import::{self, Wanted};
@@ -50,12 +51,15 @@ pub(crate) struct Outcome {
     /// The prompt.
     pub(crate) text: Result<String, Failure>,
     log: Rc<Log>,
+    /// A variable that has the tools as text.
+    tools_text: Option<&'static str>,
 }
 
 impl Outcome {
     /// Whether the template read this path, such as `messages[1].tool_calls`.
     pub(crate) fn read(&self, path: &str) -> bool {
-        self.log.has(path)
+        let as_text = || path.starts_with("tools[") && self.tools_text.is_some_and(|variable| self.log.has(variable));
+        self.log.has(path) || as_text()
     }
 
     /// Why there is no prompt.
@@ -98,6 +102,7 @@ pub(crate) fn note<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
 pub(crate) struct Prober {
     template: Arc<Template>,
     source: Arc<str>,
+    host: HostWork,
     limits: Limits,
     /// Variables bound so that the template renders at all.
     assumed: Map<String, Value>,
@@ -109,10 +114,11 @@ pub(crate) struct Prober {
 
 impl Prober {
     /// A prober of this template, whose text is `source`.
-    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>, exceeded: &Exceeded) -> Prober {
+    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>, host: HostWork, exceeded: &Exceeded) -> Prober {
         Prober {
             template: Arc::clone(template),
             source: Arc::clone(source),
+            host,
             limits: limits(),
             assumed: Map::new(),
             known: RefCell::default(),
@@ -125,7 +131,7 @@ impl Prober {
     pub(crate) fn run(&self, probe: Probe) -> Outcome {
         let log = Rc::<Log>::default();
         let text = self.guarded(probe, Some(&log));
-        Outcome { text, log }
+        Outcome { text, log, tools_text: self.host.names().first().copied() }
     }
 
     /// Renders with plain values: the prompt alone. The same probe is rendered once.
@@ -191,7 +197,10 @@ impl Prober {
     }
 
     fn context(&self, probe: Probe) -> Vec<(String, Value)> {
-        let mut members = vec![("messages".to_owned(), Value::Array(probe.messages))];
+        let messages = self.host.messages(&probe.messages).into_owned();
+        let mut members = vec![("messages".to_owned(), Value::Array(messages))];
+        let tools_yaml = self.host.tools_yaml(probe.tools.as_ref().and_then(Value::as_array).map_or(&[], Vec::as_slice));
+        members.extend(tools_yaml.map(|yaml| ("tools_yaml".to_owned(), yaml)));
         members.extend(probe.tools.map(|tools| ("tools".to_owned(), tools)));
         members.push(("documents".to_owned(), Value::Null));
         members.push(("add_generation_prompt".to_owned(), probe.add_generation_prompt.into()));
@@ -223,7 +232,7 @@ impl Prober {
 #[cfg(test)]
 pub(crate) fn of(source: &str) -> Prober {
     let template = Arc::new(env::compile(source).expect("the source of a test parses"));
-    Prober::new(&template, &source.into(), &Exceeded::default())
+    Prober::new(&template, &source.into(), HostWork::default(), &Exceeded::default())
 }
 
 #[cfg(test)]

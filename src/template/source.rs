@@ -1,5 +1,7 @@
 //! Which template text is compiled.
 
+use super::compose::HostWork;
+
 /// The built-in template for files that have none.
 pub(crate) const CHATML: &str = "{%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
@@ -19,6 +21,8 @@ pub struct Sources {
     pub bos_token: String,
     /// Text of the vocabulary's EOS token, empty when it has none.
     pub eos_token: String,
+    /// What a composed template needs done before each render.
+    pub host: HostWork,
 }
 
 impl Sources {

@@ -98,7 +98,7 @@ void invalid_utf8(void)
             reply_is_error(llb_template_info(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_template_render(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_template_parse(requests[which]), "INVALID_REQUEST", problem);
-            reply_is_error(llb_template_compose(requests[which]), "INVALID_REQUEST", "");
+            reply_is_error(llb_template_compose(requests[which]), "INVALID_REQUEST", problem);
             reply_is_error(llb_model_fetch(requests[which], NULL, NULL), "INVALID_REQUEST", problem);
         }
         llb_model_fetch_cancel(not_utf8[index]);

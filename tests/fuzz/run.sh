@@ -25,12 +25,12 @@ else
 fi
 
 [ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info \
-    output parse_request schemas arguments
+    output parse_request schemas arguments compose
 found=
 for target in "$@"; do
     case $target in
         # As bytes of a grammar, of messages, of schemas: short ones say as much.
-        template_grammar | template_messages | output | parse_request | schemas | arguments) length=4096 dict= ;;
+        template_grammar | template_messages | output | parse_request | schemas | arguments | compose) length=4096 dict= ;;
         *) length=32768 dict=-dict=$root/tests/fuzz/jinja.dict ;;
     esac
     mkdir -p "$fuzz/corpus/$target" "$fuzz/artifacts/$target"

@@ -14,13 +14,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("constraint", &["error", "api", "output"]),
     ("validate", &["error", "api", "output"]),
     ("verdict", &["error", "api", "gguf", "template", "output"]),
+    ("compose_request", &["error", "api", "template", "verdict"]),
     ("template_request", &["error", "api", "gguf", "template", "output", "validate", "verdict"]),
     ("engine", &["error", "panic", "api", "constraint"]),
     ("llama", &["error", "api", "gguf", "constraint", "engine"]),
     ("remote", &["error", "panic", "api"]),
     ("hub", &["error", "panic", "api", "gguf", "verdict"]),
     ("chat", &["error", "api", "gguf", "template", "output", "constraint", "validate", "verdict", "engine", "llama", "remote"]),
-    ("ffi", &["error", "panic", "api", "verdict", "template_request", "hub", "chat", "llama"]),
+    ("ffi", &["error", "panic", "api", "verdict", "compose_request", "template_request", "hub", "chat", "llama"]),
 ];
 
 /// Modules that only tests have: they import what they like, and other modules' tests import them.

@@ -8,6 +8,7 @@
 mod scripted;
 
 mod abi;
+mod compose;
 mod create;
 mod hostile;
 mod infer;

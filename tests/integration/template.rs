@@ -89,5 +89,6 @@ fn wrong_requests_are_named() {
     let chain = format!("{{{{ 1{} }}}}", "+1".repeat(100_000));
     refused(ffi::llb_template_info, json!({ "chat_template": chain }), "TEMPLATE_LIMIT", "operations within each other");
     refused(ffi::llb_template_parse, json!({ "chat_template": "x" }), "INVALID_REQUEST", "output: missing");
-    refused(ffi::llb_template_compose, json!({}), "INVALID_REQUEST", "not supported");
+    refused(ffi::llb_template_compose, json!({}), "INVALID_REQUEST", "components: missing");
+    refused(ffi::llb_template_compose, json!({ "components": {}, "list": true }), "INVALID_REQUEST", "components: give one");
 }

@@ -9,7 +9,7 @@ from ._errors import LlbError, ToolsUnsupported
 from ._fetch import fetch
 from ._model import abi_version, model_info, version
 from ._stream import Stream
-from ._template import template_info, template_parse, template_render
+from ._template import template_compose, template_info, template_parse, template_render
 
 __all__ = [
     "Chat",
@@ -19,6 +19,7 @@ __all__ = [
     "abi_version",
     "fetch",
     "model_info",
+    "template_compose",
     "template_info",
     "template_parse",
     "template_render",

@@ -40,6 +40,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "llb_chat_explain": (_STRING, (_CHAT, _JSON)),
     "llb_chat_cancel": (None, (_CHAT,)),
     "llb_chat_destroy": (None, (_CHAT,)),
+    "llb_template_compose": (_STRING, (_JSON,)),
     "llb_template_info": (_STRING, (_JSON,)),
     "llb_template_render": (_STRING, (_JSON,)),
     "llb_template_parse": (_STRING, (_JSON,)),

@@ -1,7 +1,8 @@
-"""Chat templates without a model: what one can do, the prompt it makes, the message in a model's text.
+"""Chat templates without a model: what one can do, the prompt it makes, the message in a model's text, and a template
+made of building blocks.
 
-Each request names its template by `chat_template` (the Jinja text, or a list of `{"name", "template"}`) or `gguf`
-(a path), and may add `bos_token` and `eos_token`. LlbError for what the library refuses:
+Each request names its template by `chat_template` (the Jinja text, or a list of `{"name", "template"}`), `components`
+(building blocks, or the name of a registered template) or `gguf` (a path), and may add `bos_token` and `eos_token`. LlbError for what the library refuses:
 `TEMPLATE_ERROR` carries the template's own message and, in `details`, kind, line and template.
 """
 
@@ -22,7 +23,7 @@ def template_info(**request: Any) -> Dict[str, Any]:
 def template_render(**request: Any) -> Dict[str, Any]:
     """The prompt a template makes of `messages` and `tools`: `{"type": "rendered", "prompt", "polyfills_applied"}`.
 
-    Also `documents`, `add_generation_prompt`, `chat_template_kwargs`, `now`, `raw`.
+    Also `skills`, `documents`, `add_generation_prompt`, `chat_template_kwargs`, `now`, `raw`, `spans`, `mask`, `vision`.
     """
     library = load()
     return library.reply(library.c.llb_template_render(encode(request)))
@@ -35,3 +36,14 @@ def template_parse(**request: Any) -> Dict[str, Any]:
     """
     library = load()
     return library.reply(library.c.llb_template_parse(encode(request)))
+
+
+def template_compose(**request: Any) -> Dict[str, Any]:
+    """A chat template from building blocks: `{"type": "template", "chat_template", "spec", "caps", "findings", ...}`.
+
+    `components` is an object or a name; `derive_from={"chat_template"}` finds the components of a Jinja template;
+    `list=True` lists what is registered. Also `strict`, `register`, `override`. LlbError with `reason` and `path` in
+    `details` for components that cannot be.
+    """
+    library = load()
+    return library.reply(library.c.llb_template_compose(encode(request)))

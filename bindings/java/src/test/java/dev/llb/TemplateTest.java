@@ -55,6 +55,15 @@ class TemplateTest {
         assertEquals("hello", Json.object(reply.get("message")).get("content"));
     }
 
+    @Test
+    void compose() {
+        TestFiles.library();
+        Map<String, Object> reply = reply(Llb.templateCompose("{\"components\":\"qwen2.5\"}"), "template");
+        assertEquals("native", reply.get("tool_support"));
+        assertEquals("<|im_start|>assistant\n", reply.get("generation_prompt"));
+        assertTrue(((String) reply.get("chat_template")).startsWith("{#-"), reply.toString());
+    }
+
     private static Map<String, Object> reply(String json, String type) {
         Map<String, Object> reply = Json.readObject(json);
         assertEquals(type, reply.get("type"), json);

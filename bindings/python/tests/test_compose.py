@@ -1,0 +1,228 @@
+"""Templates from building blocks: what they render, here and in the engines that other hosts have."""
+
+import datetime
+import json
+
+import pytest
+
+import llb
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "wetter_für",
+            "description": "Says <b>it's</b> \"so\" {content} 天气 😀",
+            "parameters": {"type": "object", "properties": {"t": {"type": "number", "default": 2.0}}, "required": []},
+        },
+    },
+    {"type": "function", "function": {"name": "add", "parameters": {"z": 1, "a": [], "m": {}}}},
+]
+CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"x": 1.5, "ü": "a\n\"b\"<'", "l": []}}}
+SKILLS = [{"name": "sum", "description": "Adds {tools}."}, {"name": "bare"}]
+TALK = [
+    {"role": "system", "content": "Be {tools} brief.\\n"},
+    {"role": "user", "content": [{"type": "text", "text": "q1 {content}"}, {"type": "text", "text": " {{x}}"}]},
+    {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "c2"}]},
+    {"role": "tool", "content": "r1", "tool_call_id": "c1"},
+    {"role": "tool", "content": "r2", "tool_call_id": "c2"},
+    {"role": "assistant", "content": "  a1\n"},
+    {"role": "user", "content": "q2"},
+]
+CONVERSATIONS = [
+    {"messages": TALK, "tools": TOOLS, "skills": SKILLS, "add_generation_prompt": True},
+    {"messages": TALK[1:], "tools": TOOLS[:1]},
+    {"messages": TALK[1:2], "skills": SKILLS, "add_generation_prompt": True},
+    {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": []}]},
+]
+SPEC = {
+    "system_template": "<s>{system_message}{tools}{skills}</s>\n",
+    "system_message": "Default.",
+    "user_template": "<u>{content}</u>\n",
+    "user_template_with_tools": "<u>{tools}|{content}</u>\n",
+    "assistant_template": "<a> {{x}}\n{content}{tool_calls}</a>\n",
+    "reasoning_template": "<think>{reasoning}</think>",
+    "observations_template": "<o>{observations}</o>\n",
+    "single_observation_template": "[{observation}]",
+    "tool_calls_template": "<cs>{tool_calls}</cs>",
+    "single_tool_call_template": "<c>{tool_call}</c>",
+    "tools_template": "T\t{tools}\n",
+    "skills_template": "S{skills}",
+    "stop_words": ["</a>"],
+}
+POLICIES = [
+    {},
+    {"global_policy": {"prefix": "<bos>"}, "assistant_policy": {"content_processor": {"kind": "strip"}}},
+    {"tool_policy": {"placement": "FIRST_USER", "formatter": {"kind": "JsonIndentedFormatter"}}},
+    {"tool_policy": {"placement": "LAST_USER", "formatter": {"kind": "JsonCompactFormatter", "sort_keys": True}}},
+    {"tool_policy": {"formatter": {"kind": "JsonFormatter", "indent": 0, "joiner": " '\\' "}}},
+    {
+        "tool_policy": {
+            "content_processor": {"kind": "pick_function"},
+            "formatter": {"kind": "JsonCompactFormatter", "ascii": True},
+            "tool_call_content_processor": {"kind": "dsml_call"},
+        }
+    },
+    {
+        "single_tool_template": "<t>{tool}</t>",
+        "tool_policy": {"formatter": {"kind": "YamlFormatter"}, "tool_call_content_processor": {"kind": "kimi_call"}},
+    },
+    {"tool_policy": {"formatter": {"kind": "YamlFormatter"}}},
+    {
+        "system_policy": {"use_system_without_system_message": False, "content_processor": {"kind": "date_header"}},
+        "assistant_policy": {"content_processor": {"kind": "prepend_if_nonempty", "text": "\r\n"}},
+        "unknown_roles": "as_user",
+    },
+]
+
+
+def specs():
+    for entry in llb.template_compose(list=True)["templates"]:
+        if entry["source"] == "generated":
+            yield entry["name"]
+    for policy in POLICIES:
+        yield {**SPEC, **policy}
+
+
+def rendered(conversation, **template):
+    return llb.template_render(
+        **template, **conversation, polyfills={"apply_polyfills": False}, now="2024-07-26T00:00:00Z"
+    )["prompt"]
+
+
+def variables(composed, conversation):
+    """What a host gives the template, `tools_yaml` by a YAML library of its own."""
+    given = {name: value for name, value in conversation.items() if name != "messages"}
+    if composed["host_vars"] and conversation.get("tools"):
+        yaml = pytest.importorskip("yaml")
+
+        def dump(tools):
+            return yaml.safe_dump(tools, allow_unicode=True, sort_keys=False, width=float("inf"))
+
+        each = "single_tool_template" in composed["spec"]
+        given["tools_yaml"] = [dump([tool]) for tool in given["tools"]] if each else dump(given["tools"])
+    return {"add_generation_prompt": False, **given}
+
+
+def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def raise_exception(message):
+    raise ValueError(message)
+
+
+def strftime_now(form):
+    return datetime.datetime(2024, 7, 26).strftime(form)
+
+
+def jinja2_engine(trim):
+    sandbox = pytest.importorskip("jinja2.sandbox")
+    engine = sandbox.ImmutableSandboxedEnvironment(trim_blocks=trim, lstrip_blocks=trim)
+    engine.filters["tojson"] = tojson
+    engine.globals.update(raise_exception=raise_exception, strftime_now=strftime_now)
+    return lambda template, values: engine.from_string(template).render(**values)
+
+
+def minijinja_engine(trim):
+    minijinja = pytest.importorskip("minijinja")
+    functions = {"raise_exception": raise_exception, "strftime_now": strftime_now}
+    engine = minijinja.Environment(filters={"tojson": tojson}, globals=functions)
+    engine.trim_blocks = engine.lstrip_blocks = trim
+    engine.auto_escape_callback = lambda name: False
+    return lambda template, values: engine.render_str(template, **values)
+
+
+@pytest.mark.parametrize("make", [jinja2_engine, minijinja_engine])
+@pytest.mark.parametrize("trim", [True, False])
+def test_other_engines_render_the_same(make, trim):
+    render, compared = make(trim), 0
+    for components in specs():
+        composed = llb.template_compose(components=components)
+        for conversation in CONVERSATIONS:
+            try:
+                ours = rendered(conversation, components=components)
+            except llb.LlbError as error:
+                assert error.details["reason"] == "no_observations_template"
+                continue
+            values = variables(composed, conversation)
+            theirs = render(composed["chat_template"], {"messages": conversation["messages"], **values})
+            assert theirs == ours, (components, conversation)
+            compared += 1
+    assert compared > 70
+
+
+def test_the_composed_template_is_what_renders():
+    for components in specs():
+        composed = llb.template_compose(components=components)
+        again = llb.template_compose(components=composed["spec"])
+        assert (again["chat_template"], again["spec"]) == (composed["chat_template"], composed["spec"])
+        conversation = CONVERSATIONS[2]
+        by_text = rendered(conversation, chat_template=composed["chat_template"])
+        assert by_text == rendered(conversation, components=components)
+
+
+def test_masks():
+    messages = [
+        {"role": "user", "content": "ü"},
+        {"role": "assistant", "content": "one </a>"},
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "two"},
+    ]
+    reply = llb.template_render(components=SPEC, messages=messages, mask="all")
+    prompt = reply["prompt"].encode()
+    texts = [prompt[span["start"] : span["end"]].decode() for span in reply["mask"]]
+    assert texts == ["one </a></a>", "two</a>"]
+    assert [span["message"] for span in reply["mask"]] == [1, 3]
+    assert len(llb.template_render(components=SPEC, messages=messages, mask="last")["mask"]) == 1
+
+
+def test_registry():
+    with pytest.raises(llb.LlbError) as unknown:
+        llb.template_compose(components="nobody's")
+    assert unknown.value.details == {"reason": "unknown_template", "path": "components"}
+    llb.template_compose(components={**SPEC, "name": "mine"}, register=True)
+    assert llb.template_compose(components="mine")["spec"]["name"] == "mine"
+    for name, more, taken in [("mine", {}, True), ("mine", {"override": True}, False), ("qwen2.5", {"override": True}, True)]:
+        try:
+            llb.template_compose(components={**SPEC, "name": name}, register=True, **more)
+            assert not taken
+        except llb.LlbError as error:
+            assert taken and error.details["reason"] == "name_taken"
+
+
+@pytest.mark.parametrize(
+    "changed, reason, path",
+    [
+        ({"user_template": None}, "missing_field", "components.user_template"),
+        ({"user_template": "{text}"}, "bad_slot", "components.user_template"),
+        ({"assistant_template": "{content}{content}"}, "bad_slot", "components.assistant_template"),
+        ({"tools_template": '{"name": {tools}}'}, "unbalanced_brace", "components.tools_template"),
+        ({"tool_policy": {"placement": "SEPARATE"}}, "bad_value", "components.tool_policy.placement"),
+        ({"tool_policy": {"formatter": {"kind": "Xml"}}}, "bad_value", "components.tool_policy.formatter.kind"),
+        ({"system_policy": {"content_processor": {"kind": "kimi_call"}}}, "bad_value", "components.system_policy.content_processor.kind"),
+        ({"observations_template": "<o></o>"}, "bad_slot", "components.observations_template"),
+        ({"assistant_end": "x"}, "bad_value", "components.assistant_end"),
+        ({"version": 2}, "bad_value", "components.version"),
+        ({"system_policy": []}, "bad_value", "components.system_policy"),
+    ],
+)
+def test_what_cannot_be(changed, reason, path):
+    with pytest.raises(llb.LlbError) as refused:
+        llb.template_compose(components={**SPEC, **changed})
+    assert refused.value.code == "INVALID_REQUEST"
+    assert refused.value.details == {"reason": reason, "path": path}
+    assert path in refused.value.message
+
+
+def test_what_is_odd_is_found_and_an_error_when_strict():
+    odd = {"user_template": "{content}", "assistant_template": "{content}", "user_tmplate": "x"}
+    composed = llb.template_compose(components=odd)
+    assert composed["ignored_keys"] == ["components.user_tmplate"]
+    codes = [finding["code"] for finding in composed["findings"]]
+    assert codes == ["tools_without_place", "skills_without_place", "calls_without_place", "observations_missing"]
+    assert composed["tool_support"] == "polyfilled"
+    for components, reason in [(odd, "unknown_field"), ({**odd, "user_tmplate": None}, "tools_without_place")]:
+        with pytest.raises(llb.LlbError) as strict:
+            llb.template_compose(components=components, strict=True)
+        assert strict.value.details["reason"] == reason

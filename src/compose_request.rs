@@ -1,0 +1,92 @@
+//! `llb_template_compose`: building blocks to a chat template.
+
+use serde_json::{Value, json};
+
+use crate::api::{self, Fields};
+use crate::error::{Code, Error, Result};
+use crate::template::compose::{self, Composed, Warning};
+use crate::verdict::Verdict;
+
+/// Composes `components`, or lists what is registered.
+pub fn compose(request: &str) -> Result<Value> {
+    let request = api::parse(request, "request_json")?;
+    let mut fields = Fields::new("", &request)?;
+    let (components, derive_from, list) = (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
+    let mut reply = match (components, derive_from, list) {
+        (Some(components), None, None | Some(false)) => {
+            let composed = Composed::of(components, "components")?;
+            if fields.boolean("strict")?.unwrap_or(false) {
+                composed.check_strictly()?;
+            }
+            let reply = describe(&composed)?;
+            let replace = fields.boolean("override")?.unwrap_or(false);
+            if fields.boolean("register")?.unwrap_or(false) {
+                composed.register(replace)?;
+            }
+            reply
+        }
+        (None, None, Some(true)) => registered()?,
+        (None, None, _) => return Err(fields.invalid("components", "missing (or give `derive_from`, or `list`: true)")),
+        _ => return Err(fields.invalid("components", "give one of `components`, `derive_from` and `list`")),
+    };
+    let mut ignored = fields.ignored();
+    ignored.extend(reply["ignored_keys"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
+    if !ignored.is_empty() {
+        reply["ignored_keys"] = json!(ignored);
+    }
+    Ok(reply)
+}
+
+/// The reply about a spec.
+fn describe(composed: &Composed) -> Result<Value> {
+    let verdict = Verdict::of(&composed.sources())?;
+    check_caps(composed, &verdict)?;
+    let shared = verdict.to_json();
+    let host_vars = composed.host_vars();
+    let mut reply = json!({
+        "type": "template",
+        "chat_template": composed.chat_template(),
+        "source": source(composed),
+        "spec": composed.spec(),
+        "caps": shared["caps"],
+        "template_caps": shared["template_caps"],
+        "tool_support": shared["tool_support"],
+        "generation_prompt": composed.generation_prompt(),
+        "stop_words": composed.stop_words(),
+        "assistant_end": composed.assistant_end(),
+        "portable": host_vars.is_empty(),
+        "host_vars": host_vars,
+        "findings": composed.warnings().iter().map(Warning::to_json).collect::<Vec<_>>(),
+    });
+    if !composed.ignored().is_empty() {
+        reply["ignored_keys"] = json!(composed.ignored());
+    }
+    Ok(reply)
+}
+
+fn source(composed: &Composed) -> &'static str {
+    if composed.is_generated() { "generated" } else { "handwritten" }
+}
+
+/// What the spec says and what the prober sees must be the same.
+fn check_caps(composed: &Composed, verdict: &Verdict) -> Result<()> {
+    let measured = verdict.templates.traits().0.caps.to_json();
+    match composed.declared().into_iter().find(|(flag, declared)| measured[flag] != *declared) {
+        None => Ok(()),
+        Some((flag, declared)) => {
+            let message = format!("the components say {flag} {declared}, the template they make does not");
+            Err(Error::new(Code::InternalBridgeError, message).with("reason", "caps_mismatch").with("flag", flag))
+        }
+    }
+}
+
+/// The reply to `list`.
+fn registered() -> Result<Value> {
+    let templates = compose::registered().into_iter().map(|(name, spec, exact)| {
+        let composed = Composed::of(&spec, "components")?;
+        let verdict = Verdict::of(&composed.sources())?;
+        let caps = verdict.templates.caps().caps.to_json();
+        Ok(json!({ "name": name, "exact": exact, "source": source(&composed), "caps": caps }))
+    });
+    Ok(json!({ "type": "templates", "templates": templates.collect::<Result<Vec<_>>>()? }))
+}

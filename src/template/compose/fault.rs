@@ -1,0 +1,94 @@
+//! What is wrong with a spec, and what is only odd.
+
+use serde_json::{Value, json};
+
+use crate::error::Error;
+
+/// Why a spec is refused: `details.reason` of the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A field that must be there is not.
+    MissingField,
+    /// A field has a value that it cannot have.
+    BadValue,
+    /// A slot is unknown, missing, or there too often.
+    BadSlot,
+    /// A brace opens or closes nothing.
+    UnbalancedBrace,
+    /// Nobody knows the field, and `strict` was asked for.
+    UnknownField,
+    /// No template of this name is registered.
+    UnknownTemplate,
+    /// A template of this name is registered.
+    NameTaken,
+    /// A warning under `strict`: its own code is the reason.
+    Warning(&'static str),
+}
+
+impl Reason {
+    /// As `details.reason` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::MissingField => "missing_field",
+            Reason::BadValue => "bad_value",
+            Reason::BadSlot => "bad_slot",
+            Reason::UnbalancedBrace => "unbalanced_brace",
+            Reason::UnknownField => "unknown_field",
+            Reason::UnknownTemplate => "unknown_template",
+            Reason::NameTaken => "name_taken",
+            Reason::Warning(code) => code,
+        }
+    }
+}
+
+/// A refused spec.
+#[derive(Debug)]
+pub struct Fault {
+    /// Why.
+    pub reason: Reason,
+    path: String,
+    problem: String,
+}
+
+impl Fault {
+    /// A fault of the field at `path`.
+    pub(crate) fn new(reason: Reason, path: &str, problem: impl Into<String>) -> Fault {
+        Fault { reason, path: path.to_owned(), problem: problem.into() }
+    }
+}
+
+impl From<Fault> for Error {
+    /// `INVALID_REQUEST` with `details` `{reason, path}`.
+    fn from(fault: Fault) -> Error {
+        let Fault { reason, path, problem } = fault;
+        Error::invalid(&path, problem).with("reason", reason.as_str()).with("path", path)
+    }
+}
+
+/// What a spec may have and probably should not: `{code, path, message}` of `findings`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// A stable name.
+    pub code: &'static str,
+    /// The field.
+    pub path: String,
+    /// For people.
+    pub message: &'static str,
+}
+
+impl Warning {
+    pub(crate) fn new(code: &'static str, path: &str, message: &'static str) -> Warning {
+        Warning { code, path: path.to_owned(), message }
+    }
+
+    /// `{code, path, message}`.
+    pub fn to_json(&self) -> Value {
+        json!({ "code": self.code, "path": self.path, "message": self.message })
+    }
+}
+
+impl From<&Warning> for Fault {
+    fn from(warning: &Warning) -> Fault {
+        Fault::new(Reason::Warning(warning.code), &warning.path, warning.message)
+    }
+}

@@ -1,0 +1,452 @@
+//! A spec as a Jinja template that transformers, vLLM and llama.cpp take as it is.
+//!
+//! Only what all of them have is used: if, for, set, block set, macros, namespaces, `~`, and a handful of filters and tests. Text is
+//! joined and never replaced, so that a message that looks like a slot stays what it is.
+
+use super::formatter::{Formatter, JsonStyle};
+use super::processor::Processor;
+use super::spec::{KeepReasoning, Placement, Spec, UnknownRoles};
+use super::text::{Joined, Lines, filled, quoted, text, value};
+
+/// The text; `marked` puts assistants' turns into `{% generation %}` blocks.
+pub(crate) fn template(spec: &Spec, marked: bool) -> String {
+    let mut lines = Lines::default();
+    let writer = Writer { spec, marked, lines: &mut lines };
+    writer.write();
+    lines.finish()
+}
+
+struct Writer<'a> {
+    spec: &'a Spec,
+    marked: bool,
+    lines: &'a mut Lines,
+}
+
+/// Where a message's content stands; decides which parts it may have.
+const SYSTEM: &str = "system";
+const USER: &str = "user";
+const ASSISTANT: &str = "assistant";
+const TOOL: &str = "tool";
+
+impl Writer<'_> {
+    fn write(mut self) {
+        self.lines.comment("Composed from components by llb; change the components, not this text.");
+        self.parts();
+        self.tools();
+        self.skills();
+        if !self.spec.prefix.is_empty() {
+            self.lines.write(text(&self.spec.prefix));
+        }
+        self.system();
+        self.indices();
+        self.turns();
+        let prompt = self.spec.generation_prompt();
+        if !prompt.is_empty() {
+            self.lines.open("if add_generation_prompt");
+            self.lines.write(text(&prompt));
+            self.lines.close("endif");
+        }
+    }
+
+    /// The macro that turns a message's content into text.
+    fn parts(&mut self) {
+        let spec = self.spec;
+        let vision = |token: &str| text(&spec.vision_start).text(token).text(&spec.vision_end);
+        self.lines.comment("The text of a message: a string, nothing, or a list of parts.");
+        self.lines.open("macro parts(content, role)");
+        self.lines.open("if content is string");
+        self.lines.write(value("content"));
+        self.lines.or("elif content");
+        self.lines.open("for part in content");
+        self.lines.open("if part.type == \"text\"");
+        self.lines.write(value("part.text"));
+        if let Some(token) = &spec.image_token {
+            self.lines.or("elif part.type in [\"image\", \"image_url\"] and role in [\"user\", \"tool\"]");
+            self.lines.write(vision(token));
+        }
+        if let Some(token) = &spec.video_token {
+            self.lines.or("elif part.type == \"video\" and role == \"user\"");
+            self.lines.write(vision(token));
+        }
+        self.lines.or("else");
+        self.lines.write(
+            text("").value(
+                "raise_exception(\"unsupported_part: a part of type \" ~ part.type ~ \" in a message of role \" ~ role)",
+            ),
+        );
+        self.lines.close("endif");
+        self.lines.close("endfor");
+        self.lines.close("endif");
+        self.lines.close("endmacro");
+    }
+
+    /// `tools_raw` and `tools_block`, where the spec has a place for them.
+    fn tools(&mut self) {
+        let spec = self.spec;
+        let in_system = spec.use_system && (spec.system_template.has("tools") || spec.default_system().has("tools"));
+        let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
+        let processed = matches!(spec.system_processor, Some(Processor::AppendIfTools(_)));
+        if !in_system && !in_user && !processed {
+            return;
+        }
+        self.lines.comment("The declared tools.");
+        self.lines.set("tools_raw", text(""));
+        self.lines.set("tools_block", text(""));
+        self.lines.open("if tools");
+        match &spec.formatter {
+            Formatter::Yaml => self.yaml_tools(),
+            Formatter::Json { style, .. } => self.json_tools(style),
+        }
+        let block = match &spec.tools_template {
+            Some(template) => filled(template, |_| value("tools_raw")),
+            None => value("tools_raw"),
+        };
+        self.lines.set("tools_block", block);
+        self.lines.close("endif");
+    }
+
+    fn yaml_tools(&mut self) {
+        self.lines.comment("YAML comes from the host: the text of the catalogue, or of each tool.");
+        self.lines.open("if tools_yaml is not defined");
+        self.lines.write(value("raise_exception(\"missing_variable: tools_yaml, the declared tools as YAML\")"));
+        self.lines.close("endif");
+        match &self.spec.single_tool_template {
+            None => self.lines.set("tools_raw", value("tools_yaml")),
+            Some(single) => {
+                self.lines.open("set tools_raw");
+                self.lines.open("for tool in tools_yaml");
+                self.lines.write(filled(single, |_| value("tool")));
+                self.lines.close("endfor");
+                self.lines.close("endset");
+            }
+        }
+    }
+
+    fn json_tools(&mut self, style: &JsonStyle) {
+        let spec = self.spec;
+        let picks = spec.tool_processor == Some(Processor::PickFunction);
+        let tojson = tojson(style);
+        self.lines.set("state", value("namespace(strings=0, tools=[])"));
+        self.lines.open("for tool in tools");
+        let item = if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
+        self.lines.open(&format!("if {item} is string"));
+        self.lines.set("state.strings", value("state.strings + 1"));
+        self.lines.close("endif");
+        if picks && style.format_as_list {
+            self.lines.tag(&format!("set state.tools = state.tools + [{item}]"));
+        }
+        self.lines.close("endfor");
+        self.lines.open("if state.strings and state.strings != tools | length");
+        self.lines.write(value("raise_exception(\"mixed_tools: tools are strings or objects, not both\")"));
+        self.lines.close("endif");
+        if let Some(single) = &spec.single_tool_template {
+            self.lines.open("set tools_raw");
+            self.lines.open("for tool in tools");
+            let list = if style.format_as_list { format!("[{item}]") } else { item.to_owned() };
+            let one = format!("({item} if state.strings else {list} | {tojson})");
+            self.lines.write(filled(single, |_| value(&one)));
+            self.lines.close("endfor");
+            self.lines.close("endset");
+            return;
+        }
+        if style.format_as_list {
+            let list = if picks { "state.tools" } else { "tools" };
+            self.lines.open("if not state.strings");
+            self.lines.set("tools_raw", value(&format!("{list} | {tojson}")));
+            self.lines.or("else");
+            self.lines.set("tools_raw", value(&format!("{list} | join({})", quoted(&style.joiner))));
+            self.lines.close("endif");
+            return;
+        }
+        self.lines.open("set tools_raw");
+        self.lines.open("for tool in tools");
+        let one = format!("({item} if state.strings else {item} | {tojson})");
+        let joiner = format!("(\"\" if loop.first else {})", quoted(&style.joiner));
+        let between = if style.joiner.is_empty() { Joined::default() } else { value(&joiner) };
+        self.lines.write(between.value(&one));
+        self.lines.close("endfor");
+        self.lines.close("endset");
+    }
+
+    /// `skills_block`, where the spec has a place for it.
+    fn skills(&mut self) {
+        let spec = self.spec;
+        if !spec.use_system || !(spec.system_template.has("skills") || spec.default_system().has("skills")) {
+            return;
+        }
+        self.lines.comment("The skills.");
+        self.lines.set("skills_block", text(""));
+        let Some(template) = &spec.skills_template else { return };
+        self.lines.open("if skills");
+        self.lines.open("set skills_rows");
+        self.lines.open("for skill in skills");
+        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.skill_joiner));
+        let row = filled(&spec.single_skill_template, |name| {
+            let member = format!("skill[{}]", quoted(name));
+            value(&format!("(\"\" if {member} is none else {member})"))
+        });
+        self.lines.write(if spec.skill_joiner.is_empty() { Joined::default() } else { value(&joiner) });
+        self.lines.write(row);
+        self.lines.close("endfor");
+        self.lines.close("endset");
+        self.lines.set("skills_block", filled(template, |_| value("skills_rows")));
+        self.lines.close("endif");
+    }
+
+    fn system(&mut self) {
+        let spec = self.spec;
+        self.lines.comment("The system turn.");
+        self.lines.set("has_system", value("(messages and messages[0].role == \"system\")"));
+        if !spec.use_system {
+            return;
+        }
+        self.lines.open("if has_system");
+        let content = if spec.first_system_part {
+            self.lines.set("content", value("messages[0].content"));
+            self.lines.open("if content and content is not string");
+            self.lines.set("content", value("content[:1]"));
+            self.lines.close("endif");
+            "content"
+        } else {
+            "messages[0].content"
+        };
+        self.lines.set("text", value(&parts(content, SYSTEM)));
+        self.system_turn(&spec.system_template.clone());
+        match (spec.system_without_message, spec.system_with_tools) {
+            (true, _) => self.lines.or("else"),
+            (false, true) => {
+                let skills = if spec.skills_template.is_some() { " or skills" } else { "" };
+                self.lines.or(&format!("elif tools{skills}"));
+            }
+            (false, false) => {
+                self.lines.close("endif");
+                return;
+            }
+        }
+        self.lines.set("text", text(&spec.system_message));
+        self.system_turn(&spec.default_system().clone());
+        self.lines.close("endif");
+    }
+
+    /// A system turn whose message is `text`.
+    fn system_turn(&mut self, template: &super::slots::Pattern) {
+        if let Some(processor) = &self.spec.system_processor {
+            let processed = processed(processor, "text");
+            self.lines.set("text", processed);
+        }
+        let turn = filled(template, |slot| match slot {
+            "tools" => value("tools_block"),
+            "skills" => value("skills_block"),
+            _ => value("text"),
+        });
+        self.lines.write(turn);
+    }
+
+    /// Which user's message gets the tools, and where the last turn begins.
+    fn indices(&mut self) {
+        let spec = self.spec;
+        let tools = spec.user_with_tools().is_some();
+        let last_turn = spec.reasoning_template.is_some() && spec.keep_reasoning == KeepReasoning::LastTurn;
+        if !tools && !last_turn {
+            return;
+        }
+        self.lines.comment("The first and the last message of a user.");
+        self.lines.set("users", value("namespace(first=-1, last=-1)"));
+        self.lines.open("for message in messages");
+        self.lines.open("if message.role == \"user\"");
+        self.lines.set("users.last", value("loop.index0"));
+        self.lines.open("if users.first == -1");
+        self.lines.set("users.first", value("loop.index0"));
+        self.lines.close("endif");
+        self.lines.close("endif");
+        self.lines.close("endfor");
+    }
+
+    fn turns(&mut self) {
+        let spec = self.spec;
+        self.lines.comment("The turns.");
+        if spec.observations_template.is_some() {
+            self.lines.set("results", value("namespace(text=\"\")"));
+        }
+        self.lines.open("for message in messages");
+        self.lines.open("if loop.first and has_system");
+        self.lines.comment("Written above.");
+        self.lines.or("elif message.role == \"user\"");
+        self.user();
+        self.lines.or("elif message.role == \"assistant\"");
+        self.assistant();
+        self.lines.or("elif message.role == \"tool\"");
+        self.results();
+        match spec.unknown_roles {
+            UnknownRoles::Drop => {}
+            UnknownRoles::Error => {
+                self.lines.or("else");
+                self.lines.write(value("raise_exception(\"unexpected_role: \" ~ message.role)"));
+            }
+            UnknownRoles::AsUser => {
+                self.lines.or("else");
+                self.lines.write(filled(&spec.user_template, |_| value(&parts("message.content", USER))));
+            }
+        }
+        self.lines.close("endif");
+        self.lines.close("endfor");
+    }
+
+    fn user(&mut self) {
+        let spec = self.spec;
+        let content = parts("message.content", USER);
+        let turn = |pattern| filled(pattern, |slot| if slot == "tools" { value("tools_raw") } else { value(&content) });
+        let Some(with_tools) = spec.user_with_tools() else {
+            self.lines.write(turn(&spec.user_template));
+            return;
+        };
+        let place = if spec.placement == Placement::FirstUser { "first" } else { "last" };
+        self.lines.open(&format!("if tools and loop.index0 == users.{place}"));
+        self.lines.write(turn(with_tools));
+        self.lines.or("else");
+        self.lines.write(turn(&spec.user_template));
+        self.lines.close("endif");
+    }
+
+    fn assistant(&mut self) {
+        let spec = self.spec;
+        self.lines.set("text", value(&parts("message.content", ASSISTANT)));
+        if let Some(template) = &spec.reasoning_template {
+            let kept = match spec.keep_reasoning {
+                KeepReasoning::All => "",
+                KeepReasoning::LastTurn => " and loop.index0 > users.last",
+            };
+            self.lines.open(&format!("if message.reasoning_content is string and message.reasoning_content{kept}"));
+            self.lines.set("text", filled(template, |_| value("message.reasoning_content")).value("text"));
+            self.lines.close("endif");
+        }
+        if let Some(processor) = &spec.assistant_processor {
+            self.lines.set("text", processed(processor, "text"));
+        }
+        let shows_calls = spec.assistant_template.has("tool_calls");
+        if shows_calls {
+            self.lines.set("calls", text(""));
+            self.lines.open("if message.tool_calls");
+            self.lines.open("set calls");
+            self.lines.open("for call in message.tool_calls");
+            self.call();
+            self.lines.close("endfor");
+            self.lines.close("endset");
+            self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
+            self.lines.close("endif");
+        }
+        if self.marked {
+            self.lines.tag("generation");
+        }
+        self.lines.write(filled(&spec.assistant_template, |slot| value(if slot == "tool_calls" { "calls" } else { "text" })));
+        if self.marked {
+            self.lines.tag("endgeneration");
+        }
+    }
+
+    /// One call, `call`.
+    fn call(&mut self) {
+        let spec = self.spec;
+        let function = "(call.function if call.type == \"function\" else call)";
+        let written = match &spec.call_processor {
+            Some(Processor::KimiCall) => {
+                self.lines.set("function", value(function));
+                value("(call.id or \"\")").text("<|tool_call_argument_begin|>").value("function.arguments | tojson")
+            }
+            Some(Processor::DsmlCall) => {
+                self.lines.set("function", value(function));
+                self.dsml();
+                value("invoke")
+            }
+            // Arguments that are JSON text were parsed by the host.
+            _ => value(&format!("{function} | tojson")),
+        };
+        self.lines.write(filled(&spec.single_tool_call_template, |_| written.clone()));
+    }
+
+    /// `invoke`, a DSML block of `function`.
+    fn dsml(&mut self) {
+        let parameter = |key: &str, string: bool, written: &str| {
+            let kind = if string { "\" string=\"true\">" } else { "\" string=\"false\">" };
+            text("\n<｜DSML｜parameter name=\"").value(key).text(kind).value(written).text("</｜DSML｜parameter>")
+        };
+        self.lines.open("set invoke");
+        self.lines.write(text("<｜DSML｜invoke name=\"").value("function.name").text("\">"));
+        self.lines.open("if function.arguments is mapping");
+        self.lines.open("for key, argument in function.arguments | items");
+        self.lines.open("if argument is string");
+        self.lines.write(parameter("key", true, "argument"));
+        self.lines.or("else");
+        self.lines.write(parameter("key", false, "argument | tojson"));
+        self.lines.close("endif");
+        self.lines.close("endfor");
+        self.lines.or("elif function.arguments is string");
+        self.lines.write(parameter("\"arguments\"", true, "function.arguments"));
+        self.lines.or("elif function.arguments is defined and function.arguments is not none");
+        self.lines.write(parameter("\"arguments\"", false, "function.arguments | tojson"));
+        self.lines.close("endif");
+        self.lines.write(text("\n</｜DSML｜invoke>"));
+        self.lines.close("endset");
+    }
+
+    fn results(&mut self) {
+        let spec = self.spec;
+        let Some(template) = &spec.observations_template else {
+            self.lines
+                .write(value("raise_exception(\"no_observations_template: this template has no place for tool results\")"));
+            return;
+        };
+        let single = filled(&spec.single_observation_template, |_| value(&parts("message.content", TOOL)));
+        let mut sum = value("results.text");
+        sum = sum.value(&single.operand());
+        self.lines.set("results.text", sum);
+        self.lines.open("if loop.last or messages[loop.index].role != \"tool\"");
+        self.lines.write(filled(template, |_| value("results.text")));
+        self.lines.set("results.text", text(""));
+        self.lines.close("endif");
+    }
+}
+
+fn parts(content: &str, role: &str) -> String {
+    format!("parts({content}, {})", quoted(role))
+}
+
+/// The filter that writes a tool as the style says; what is not named is transformers' default.
+fn tojson(style: &JsonStyle) -> String {
+    let mut options = Vec::new();
+    if style.ascii {
+        options.push("ensure_ascii=true".to_owned());
+    }
+    if let Some(indent) = style.indent {
+        options.push(format!("indent={indent}"));
+    }
+    if let Some([item, key]) = &style.separators {
+        options.push(format!("separators=[{}, {}]", quoted(item), quoted(key)));
+    }
+    if style.sort_keys {
+        options.push("sort_keys=true".to_owned());
+    }
+    if options.is_empty() { "tojson".to_owned() } else { format!("tojson({})", options.join(", ")) }
+}
+
+/// What a processor of a system or an assistant's text makes of `name`.
+fn processed(processor: &Processor, name: &str) -> Joined {
+    let text_or = |added: Joined| format!("({} if {name} else \"\")", added.expression());
+    match processor {
+        Processor::DateHeader { cutoff } => text("Cutting Knowledge Date: ")
+            .text(cutoff)
+            .text("\nToday Date: ")
+            .value("(date_string if date_string is defined else strftime_now(\"%d %b %Y\"))")
+            .text("\n\n")
+            .value(name),
+        Processor::Prepend(added) => text(added).value(name),
+        Processor::Append(added) => value(name).text(added),
+        Processor::AppendIfTools(added) => {
+            value(name).value(&format!("({} if {name} and tools_block else \"\")", quoted(added)))
+        }
+        Processor::PrependIfNonempty(added) => value(&text_or(text(added).value(name))),
+        Processor::NewlineIfNonempty => value(&text_or(text("\n").value(name))),
+        Processor::Strip => value(&format!("{name} | trim")),
+        Processor::PickFunction | Processor::ObjectArguments | Processor::KimiCall | Processor::DsmlCall => value(name),
+    }
+}

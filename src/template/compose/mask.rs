@@ -1,0 +1,42 @@
+//! Which bytes of a prompt an assistant is trained to write.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::spec::Spec;
+
+/// The trainable range of each assistant's turn, with the index of its message. `turns` are the whole turns in the prompt.
+///
+/// A range begins behind the generation prompt, or else behind the text before the content, and ends where the spec's
+/// `assistant_end` does. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
+/// next turn may be one, the range has it.
+pub(crate) fn ranges(
+    spec: &Spec,
+    prompt: &str,
+    messages: &[Value],
+    turns: &[Range<usize>],
+) -> Option<Vec<(usize, Range<usize>)>> {
+    let assistants = messages.iter().enumerate().filter(|(_, message)| message["role"] == "assistant").map(|(index, _)| index);
+    let assistants: Vec<usize> = assistants.collect();
+    if assistants.len() != turns.len() {
+        return None;
+    }
+    let generation_prompt = spec.generation_prompt();
+    let before = spec.assistant_template.text_before("content").unwrap_or_default();
+    let behind = spec.assistant_template.text_after();
+    let end = spec.assistant_end();
+    let range = |turn: &Range<usize>| {
+        let text = prompt.get(turn.clone())?;
+        let start = if text.starts_with(&generation_prompt) { generation_prompt.len() } else { before.len() };
+        let mut stop = turn.end - (behind.len() - end.len());
+        if behind.is_empty() {
+            let rest = &prompt[turn.end..];
+            let opener = spec.stop_words.iter().find(|word| rest.starts_with(word.as_str()));
+            stop += opener.map_or(0, String::len);
+        }
+        let start = (turn.start + start).min(stop);
+        Some(start..stop)
+    };
+    assistants.into_iter().zip(turns).map(|(message, turn)| Some((message, range(turn)?))).collect()
+}

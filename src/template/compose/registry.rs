@@ -1,0 +1,96 @@
+//! Specs by name: the ones that come with the library, and those that this process registered.
+
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::fault::{Fault, Reason};
+
+/// A built-in spec.
+struct BuiltIn {
+    name: &'static str,
+    spec: &'static str,
+    /// A template written by hand, for what components cannot say.
+    chat_template: Option<&'static str>,
+    /// Renders as the model's own template does wherever both give text.
+    exact: bool,
+}
+
+macro_rules! composed {
+    ($name:literal) => {
+        BuiltIn { name: $name, spec: include_str!(concat!("registry/", $name, ".json")), chat_template: None, exact: false }
+    };
+}
+
+const QWEN3: &str = include_str!("registry/qwen3.jinja");
+const QWEN3_INSTRUCT: &str = include_str!("registry/qwen3-instruct.jinja");
+
+/// Their sources, and how near each comes to the model's own template: docs/compose.md.
+static BUILT_IN: [BuiltIn; 16] = [
+    composed!("deepseek-prover"),
+    composed!("deepseek-v3.1"),
+    composed!("deepseek-v4"),
+    composed!("glm-4"),
+    composed!("glm-4.5"),
+    composed!("kimi-k2-instruct"),
+    composed!("llama-3.2"),
+    composed!("nemotron"),
+    composed!("phi-4"),
+    composed!("qwen2.5"),
+    composed!("qwen2.5-no-system-tool"),
+    composed!("qwen2.5-think"),
+    BuiltIn { chat_template: Some(QWEN3), exact: true, ..composed!("qwen3") },
+    BuiltIn { chat_template: Some(QWEN3_INSTRUCT), ..composed!("qwen3-instruct") },
+    BuiltIn { chat_template: Some(QWEN3_INSTRUCT), exact: true, ..composed!("qwen3-vl-instruct") },
+    composed!("toolgen-qwen2.5"),
+];
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) spec: Value,
+    pub(crate) exact: bool,
+}
+
+static KNOWN: LazyLock<Mutex<BTreeMap<String, Entry>>> = LazyLock::new(|| {
+    let entries = BUILT_IN.iter().map(|built_in| {
+        // A test parses every file.
+        let mut spec: Value = serde_json::from_str(built_in.spec).unwrap_or_default();
+        if let (Some(template), Value::Object(members)) = (built_in.chat_template, &mut spec) {
+            members.insert("chat_template".to_owned(), template.trim_end().into());
+        }
+        (built_in.name.to_owned(), Entry { spec, exact: built_in.exact })
+    });
+    Mutex::new(entries.collect())
+});
+
+/// The spec of this name, or `unknown_template`. Any thread.
+pub(crate) fn find(name: &str, path: &str) -> Result<Entry, Fault> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.get(name).cloned().ok_or_else(|| {
+        let names = known.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        Fault::new(Reason::UnknownTemplate, path, format!("no template {name:?} is registered; there are {names}"))
+    })
+}
+
+/// Makes a spec known by its name until the process ends. `replace` allows another spec of that name, but the library's own
+/// stay what they are. Any thread.
+pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), Fault> {
+    let taken = |problem: String| Err(Fault::new(Reason::NameTaken, "components.name", problem));
+    if BUILT_IN.iter().any(|built_in| built_in.name == name) {
+        return taken(format!("{name:?} is built in"));
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !replace && known.contains_key(name) {
+        return taken(format!("a template {name:?} is registered; `override` replaces it"));
+    }
+    known.insert(name.to_owned(), Entry { spec, exact: false });
+    Ok(())
+}
+
+/// All, by name.
+pub(crate) fn all() -> Vec<(String, Entry)> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+}

@@ -1,0 +1,476 @@
+//! A chat template's building blocks: what `components` says, read, checked, and written back in normal form.
+//!
+//! The fields are those of chat-bricks 0.1.5; docs/compose.md has them with their meaning.
+
+use serde_json::{Map, Value, json};
+
+use super::fault::{Reason, Warning};
+use super::formatter::Formatter;
+use super::processor::{Place, Processor};
+use super::reader::Reader;
+use super::slots::{Occurs, Pattern, Slots, escaped, literal};
+use crate::error::Result;
+
+const SYSTEM: Slots = Slots::Of(&[("system_message", Occurs::Freely), ("tools", Occurs::Freely), ("skills", Occurs::Freely)]);
+const USER: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
+const USER_WITH_TOOLS: Slots = Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
+const ASSISTANT: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
+const OBSERVATIONS: Slots = Slots::Of(&[("observations", Occurs::AtMostOnce), ("observation", Occurs::AtMostOnce)]);
+
+/// Where the declared tools go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Into the system turn.
+    System,
+    /// Into the first user's turn.
+    FirstUser,
+    /// Into the last user's turn.
+    LastUser,
+}
+
+const PLACEMENTS: [(&str, Placement); 3] =
+    [("SYSTEM", Placement::System), ("FIRST_USER", Placement::FirstUser), ("LAST_USER", Placement::LastUser)];
+
+/// What happens to a message whose role has no turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnknownRoles {
+    /// The render fails.
+    Error,
+    /// Nothing is written.
+    Drop,
+    /// A user's turn is written.
+    AsUser,
+}
+
+const UNKNOWN_ROLES: [(&str, UnknownRoles); 3] =
+    [("error", UnknownRoles::Error), ("drop", UnknownRoles::Drop), ("as_user", UnknownRoles::AsUser)];
+
+/// Which turns keep their reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeepReasoning {
+    /// All.
+    All,
+    /// Those behind the last user's message.
+    LastTurn,
+}
+
+const KEEP_REASONING: [(&str, KeepReasoning); 2] = [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
+
+/// Building blocks of a chat template.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of a published format")]
+pub struct Spec {
+    pub(crate) name: String,
+    pub(crate) system_template: Pattern,
+    pub(crate) default_system_template: Option<Pattern>,
+    pub(crate) system_message: String,
+    pub(crate) user_template: Pattern,
+    pub(crate) user_template_with_tools: Option<Pattern>,
+    pub(crate) assistant_template: Pattern,
+    pub(crate) assistant_end: Option<String>,
+    /// As it is written, braces doubled.
+    pub(crate) generation_prompt: Option<String>,
+    pub(crate) reasoning_template: Option<Pattern>,
+    pub(crate) observations_template: Option<Pattern>,
+    pub(crate) single_observation_template: Pattern,
+    pub(crate) tool_calls_template: Pattern,
+    pub(crate) single_tool_call_template: Pattern,
+    pub(crate) tools_template: Option<Pattern>,
+    pub(crate) single_tool_template: Option<Pattern>,
+    pub(crate) skills_template: Option<Pattern>,
+    /// The spec's, else the policy's.
+    pub(crate) single_skill_template: Pattern,
+    pub(crate) skill_joiner: String,
+    pub(crate) stop_words: Vec<String>,
+    pub(crate) prefix: String,
+    pub(crate) use_system: bool,
+    pub(crate) system_without_message: bool,
+    pub(crate) system_with_tools: bool,
+    /// Only the first part of a typed system message counts.
+    pub(crate) first_system_part: bool,
+    pub(crate) keep_reasoning: KeepReasoning,
+    pub(crate) placement: Placement,
+    pub(crate) formatter: Formatter,
+    pub(crate) system_processor: Option<Processor>,
+    pub(crate) assistant_processor: Option<Processor>,
+    pub(crate) tool_processor: Option<Processor>,
+    pub(crate) call_processor: Option<Processor>,
+    pub(crate) vision_start: String,
+    pub(crate) vision_end: String,
+    pub(crate) image_token: Option<String>,
+    pub(crate) video_token: Option<String>,
+    pub(crate) vision_rule: Option<Value>,
+    pub(crate) unknown_roles: UnknownRoles,
+    pub(crate) chat_template: Option<String>,
+}
+
+/// A spec with what was noticed while it was read.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) spec: Spec,
+    pub(crate) warnings: Vec<Warning>,
+    /// Members that nobody knows, by path.
+    pub(crate) ignored: Vec<String>,
+}
+
+/// Text that templates without a `{system_message}` of their own stand for.
+const BARE_SYSTEM: &str = "{system_message}";
+const SKILL_ROW: &str = "- {name}: {description}";
+
+fn required(reader: &Reader<'_>, key: &str, pattern: Option<Pattern>) -> Result<Pattern> {
+    Ok(pattern.ok_or_else(|| reader.fault(Reason::MissingField, key, "missing"))?)
+}
+
+fn or_bare(pattern: Option<Pattern>, source: &str, key: &str, slots: Slots) -> Result<Pattern> {
+    match pattern {
+        Some(pattern) => Ok(pattern),
+        None => Ok(Pattern::parse(source, key, slots)?),
+    }
+}
+
+const SINGLE_OBSERVATION: Slots = Slots::Of(&[("observation", Occurs::Somewhere)]);
+const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
+const TOOL_CALL: Slots = Slots::Of(&[("tool_call", Occurs::Somewhere)]);
+const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
+const TOOL: Slots = Slots::Of(&[("tool", Occurs::Somewhere)]);
+const SKILLS: Slots = Slots::Of(&[("skills", Occurs::Somewhere)]);
+const REASONING: Slots = Slots::Of(&[("reasoning", Occurs::Once)]);
+
+impl Spec {
+    /// Reads a spec; `path` is where it stands in the request.
+    ///
+    /// `INVALID_REQUEST` with `details` `{reason, path}`.
+    pub(crate) fn read(value: &Value, path: &str) -> Result<Read> {
+        let mut ignored = Vec::new();
+        let mut reader = Reader::new(path, value)?;
+        let r = &mut reader;
+        r.integer("version", 1..=1)?;
+        let text = |reader: &mut Reader<'_>, key| -> Result<String> { Ok(reader.string(key)?.unwrap_or_default().to_owned()) };
+        let name = text(r, "name")?;
+        let system_template = or_bare(r.pattern("system_template", SYSTEM)?, BARE_SYSTEM, "system_template", SYSTEM)?;
+        let user = r.pattern("user_template", USER)?;
+        let assistant = r.pattern("assistant_template", ASSISTANT)?;
+        let user_template = required(r, "user_template", user)?;
+        let assistant_template = required(r, "assistant_template", assistant)?;
+        let observations = r.pattern("observations_template", OBSERVATIONS)?;
+        // chat-bricks' older name.
+        let older = r.pattern("tool_template", OBSERVATIONS)?;
+        let observations_template = observations.or(older);
+        if let Some(pattern) = &observations_template
+            && pattern.has("observations") == pattern.has("observation")
+        {
+            let problem = "expected one slot, {observations}: without it tool results would be lost";
+            return Err(r.fault(Reason::BadSlot, "observations_template", problem).into());
+        }
+        let single_call = r.pattern("single_tool_call_template", TOOL_CALL)?;
+        let older = r.pattern("tool_call_template", TOOL_CALL)?;
+        let single_observation = r.pattern("single_observation_template", SINGLE_OBSERVATION)?;
+        let tool_calls = r.pattern("tool_calls_template", TOOL_CALLS)?;
+        let assistant_end = r.string("assistant_end")?.map(str::to_owned);
+        if let Some(end) = assistant_end.as_deref().filter(|end| !assistant_template.text_after().starts_with(end)) {
+            let problem = format!("{end:?} is not the beginning of the text behind the last slot of assistant_template");
+            return Err(r.fault(Reason::BadValue, "assistant_end", problem).into());
+        }
+        let generation_prompt = r.string("generation_prompt")?.map(str::to_owned);
+        if let Some(prompt) = &generation_prompt {
+            literal(prompt, &r.path("generation_prompt"))?;
+        }
+        let mut warnings = Vec::new();
+        let stop_words = stop_words(r, &mut warnings)?;
+        let skill_row = r.pattern("single_skill_template", Slots::Any)?;
+
+        let mut policies = Policies::default();
+        policies.read(r, &mut ignored)?;
+        let spec = Spec {
+            name,
+            system_template,
+            default_system_template: r.pattern("default_system_template", SYSTEM)?,
+            system_message: text(r, "system_message")?,
+            user_template,
+            user_template_with_tools: r.pattern("user_template_with_tools", USER_WITH_TOOLS)?,
+            assistant_template,
+            assistant_end,
+            generation_prompt,
+            reasoning_template: r.pattern("reasoning_template", REASONING)?,
+            observations_template,
+            single_observation_template: or_bare(single_observation, "{observation}", "", SINGLE_OBSERVATION)?,
+            tool_calls_template: or_bare(tool_calls, "{tool_calls}", "", TOOL_CALLS)?,
+            single_tool_call_template: or_bare(single_call.or(older), "{tool_call}", "", TOOL_CALL)?,
+            tools_template: r.pattern("tools_template", TOOLS)?,
+            single_tool_template: r.pattern("single_tool_template", TOOL)?,
+            skills_template: r.pattern("skills_template", SKILLS)?,
+            single_skill_template: or_bare(skill_row.or(policies.skill_row), SKILL_ROW, "", Slots::Any)?,
+            skill_joiner: policies.skill_joiner.unwrap_or_else(|| "\n".to_owned()),
+            stop_words,
+            prefix: policies.prefix,
+            use_system: policies.use_system.unwrap_or(true),
+            system_without_message: policies.system_without_message.unwrap_or(true),
+            system_with_tools: policies.system_with_tools.unwrap_or(true),
+            first_system_part: policies.first_system_part.unwrap_or(true),
+            keep_reasoning: policies.keep_reasoning.unwrap_or(KeepReasoning::All),
+            placement: policies.placement.unwrap_or(Placement::System),
+            formatter: policies.formatter.unwrap_or_default(),
+            system_processor: policies.system_processor,
+            assistant_processor: policies.assistant_processor,
+            tool_processor: policies.tool_processor,
+            call_processor: policies.call_processor,
+            vision_start: text(r, "vision_start")?,
+            vision_end: text(r, "vision_end")?,
+            image_token: r.string("image_token")?.map(str::to_owned),
+            video_token: r.string("video_token")?.map(str::to_owned),
+            vision_rule: r.get("vision_rule").cloned(),
+            unknown_roles: r.one_of("unknown_roles", &UNKNOWN_ROLES)?.unwrap_or(UnknownRoles::Error),
+            chat_template: r.string("chat_template")?.map(str::to_owned),
+        };
+        reader.finish(&mut ignored);
+        spec.review(path, &mut warnings);
+        Ok(Read { spec, warnings, ignored })
+    }
+
+    /// The template that the system turn of a conversation without a system message is made of.
+    pub(crate) fn default_system(&self) -> &Pattern {
+        self.default_system_template.as_ref().unwrap_or(&self.system_template)
+    }
+
+    /// The system templates that a conversation can be rendered with.
+    fn systems(&self) -> impl Iterator<Item = &Pattern> {
+        let default = self.system_without_message || self.system_with_tools;
+        let both = [Some(&self.system_template), default.then(|| self.default_system())];
+        both.into_iter().flatten().filter(|_| self.use_system)
+    }
+
+    /// The user's turn with tools, where there is one and it is used.
+    pub(crate) fn user_with_tools(&self) -> Option<&Pattern> {
+        self.user_template_with_tools.as_ref().filter(|_| self.placement != Placement::System)
+    }
+
+    /// Whether declared tools reach the prompt.
+    pub(crate) fn shows_tools(&self) -> bool {
+        // A notice without a slot tells the model of tools, not which.
+        let listed = self.tools_template.as_ref().is_none_or(|template| template.has("tools"));
+        let in_system = listed && self.systems().any(|system| system.has("tools"));
+        in_system || self.user_with_tools().is_some_and(|user| user.has("tools"))
+    }
+
+    /// The generation prompt.
+    pub(crate) fn generation_prompt(&self) -> String {
+        match &self.generation_prompt {
+            // It was read as a literal before.
+            Some(prompt) => literal(prompt, "").unwrap_or_default(),
+            None => self.assistant_template.text_before("content").unwrap_or_default(),
+        }
+    }
+
+    /// The last text of an assistant's turn that it is trained to write: up to the first stop word behind the last slot, or
+    /// else all of that text but the white space at its end.
+    pub(crate) fn assistant_end(&self) -> &str {
+        let behind = self.assistant_template.text_after();
+        if let Some(end) = &self.assistant_end {
+            return end;
+        }
+        match self.stop_words.iter().find_map(|word| Some(behind.find(word.as_str())? + word.len())) {
+            Some(end) => &behind[..end],
+            None => behind.trim_end(),
+        }
+    }
+
+    fn review(&self, path: &str, warnings: &mut Vec<Warning>) {
+        let mut warn = |code, field: &str, message| warnings.push(Warning::new(code, &format!("{path}.{field}"), message));
+        if self.chat_template.is_some() {
+            return;
+        }
+        if !self.shows_tools() {
+            warn(
+                "tools_without_place",
+                "tools_template",
+                "declared tools do not reach the prompt: no {tools} in a system template that is used, nor in a user's turn",
+            );
+        }
+        let skills_place = self.skills_template.is_some() && self.systems().any(|system| system.has("skills"));
+        if !skills_place {
+            warn("skills_without_place", "skills_template", "skills do not reach the prompt");
+        }
+        if !self.assistant_template.has("tool_calls") {
+            warn("calls_without_place", "assistant_template", "tool calls do not reach the prompt: no {tool_calls}");
+        }
+        if self.observations_template.is_none() {
+            warn("observations_missing", "observations_template", "tool results cannot be rendered");
+        }
+        if self.user_template_with_tools.is_some() && self.placement == Placement::System {
+            warn("user_variant_unused", "user_template_with_tools", "not used, since tool_policy.placement is SYSTEM");
+        }
+    }
+
+    /// The spec without its defaults; reading it gives the same spec.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut members = Map::new();
+        let mut put = |name: &str, unless: bool, value: Value| {
+            if !unless {
+                members.insert(name.to_owned(), value);
+            }
+        };
+        let pattern = |pattern: &Pattern| json!(pattern.source());
+        let optional = |text: &Option<Pattern>| json!(text.as_ref().map(Pattern::source));
+        put("name", self.name.is_empty(), json!(self.name));
+        put("system_template", self.system_template.source() == BARE_SYSTEM, pattern(&self.system_template));
+        put("default_system_template", self.default_system_template.is_none(), optional(&self.default_system_template));
+        put("system_message", self.system_message.is_empty(), json!(self.system_message));
+        put("user_template", false, pattern(&self.user_template));
+        put("user_template_with_tools", self.user_template_with_tools.is_none(), optional(&self.user_template_with_tools));
+        put("assistant_template", false, pattern(&self.assistant_template));
+        put("assistant_end", self.assistant_end.is_none(), json!(self.assistant_end));
+        let usual_prompt = self.assistant_template.text_before("content").map(|text| escaped(&text));
+        put(
+            "generation_prompt",
+            self.generation_prompt.is_none() || self.generation_prompt == usual_prompt,
+            json!(self.generation_prompt),
+        );
+        put("reasoning_template", self.reasoning_template.is_none(), optional(&self.reasoning_template));
+        put("observations_template", self.observations_template.is_none(), optional(&self.observations_template));
+        let single = &self.single_observation_template;
+        put("single_observation_template", single.source() == "{observation}", pattern(single));
+        put("tool_calls_template", self.tool_calls_template.source() == "{tool_calls}", pattern(&self.tool_calls_template));
+        let single = &self.single_tool_call_template;
+        put("single_tool_call_template", single.source() == "{tool_call}", pattern(single));
+        put("tools_template", self.tools_template.is_none(), optional(&self.tools_template));
+        put("single_tool_template", self.single_tool_template.is_none(), optional(&self.single_tool_template));
+        put("skills_template", self.skills_template.is_none(), optional(&self.skills_template));
+        put("single_skill_template", self.single_skill_template.source() == SKILL_ROW, pattern(&self.single_skill_template));
+        put("stop_words", self.stop_words.is_empty(), json!(self.stop_words));
+        let processor = |processor: &Option<Processor>| processor.as_ref().map(Processor::to_json);
+        let policies: [(&str, &[(&str, bool, Value)]); 5] = [
+            ("global_policy", &[("prefix", self.prefix.is_empty(), json!(self.prefix))]),
+            (
+                "system_policy",
+                &[
+                    ("use_system", self.use_system, json!(self.use_system)),
+                    ("use_system_without_system_message", self.system_without_message, json!(self.system_without_message)),
+                    ("use_system_with_tools_provided", self.system_with_tools, json!(self.system_with_tools)),
+                    ("parts", self.first_system_part, json!("all")),
+                    ("content_processor", self.system_processor.is_none(), json!(processor(&self.system_processor))),
+                ],
+            ),
+            (
+                "assistant_policy",
+                &[
+                    ("keep_reasoning", self.keep_reasoning == KeepReasoning::All, json!("last_turn")),
+                    ("content_processor", self.assistant_processor.is_none(), json!(processor(&self.assistant_processor))),
+                ],
+            ),
+            (
+                "tool_policy",
+                &[
+                    ("placement", self.placement == Placement::System, json!(name_of(&PLACEMENTS, self.placement))),
+                    ("formatter", self.formatter == Formatter::default(), self.formatter.to_json()),
+                    ("content_processor", self.tool_processor.is_none(), json!(processor(&self.tool_processor))),
+                    ("tool_call_content_processor", self.call_processor.is_none(), json!(processor(&self.call_processor))),
+                ],
+            ),
+            ("skill_policy", &[("joiner", self.skill_joiner == "\n", json!(self.skill_joiner))]),
+        ];
+        for (name, fields) in policies {
+            let fields: Map<String, Value> = fields
+                .iter()
+                .filter(|(_, unless, _)| !unless)
+                .map(|(name, _, value)| ((*name).to_owned(), value.clone()))
+                .collect();
+            put(name, fields.is_empty(), Value::Object(fields));
+        }
+        put("vision_start", self.vision_start.is_empty(), json!(self.vision_start));
+        put("vision_end", self.vision_end.is_empty(), json!(self.vision_end));
+        put("image_token", self.image_token.is_none(), json!(self.image_token));
+        put("video_token", self.video_token.is_none(), json!(self.video_token));
+        put("vision_rule", self.vision_rule.is_none(), json!(self.vision_rule));
+        put("unknown_roles", self.unknown_roles == UnknownRoles::Error, json!(name_of(&UNKNOWN_ROLES, self.unknown_roles)));
+        put("chat_template", self.chat_template.is_none(), json!(self.chat_template));
+        Value::Object(members)
+    }
+}
+
+fn name_of<T: PartialEq + Copy>(names: &[(&'static str, T)], value: T) -> Option<&'static str> {
+    names.iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
+}
+
+/// A string is a list of one.
+fn stop_words(reader: &mut Reader<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<String>> {
+    let path = reader.path("stop_words");
+    let words: Vec<&str> = match reader.get("stop_words") {
+        None => Vec::new(),
+        Some(Value::String(word)) => vec![word],
+        Some(Value::Array(words)) if words.iter().all(Value::is_string) => words.iter().filter_map(Value::as_str).collect(),
+        Some(_) => return Err(reader.fault(Reason::BadValue, "stop_words", "expected a string or a list of strings").into()),
+    };
+    if words.contains(&"") {
+        warnings.push(Warning::new("empty_stop_word", &path, "an empty stop word was left out"));
+    }
+    Ok(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect())
+}
+
+/// The policies, as they are read.
+#[derive(Default)]
+struct Policies {
+    prefix: String,
+    use_system: Option<bool>,
+    system_without_message: Option<bool>,
+    system_with_tools: Option<bool>,
+    first_system_part: Option<bool>,
+    keep_reasoning: Option<KeepReasoning>,
+    placement: Option<Placement>,
+    formatter: Option<Formatter>,
+    skill_row: Option<Pattern>,
+    skill_joiner: Option<String>,
+    system_processor: Option<Processor>,
+    assistant_processor: Option<Processor>,
+    tool_processor: Option<Processor>,
+    call_processor: Option<Processor>,
+}
+
+impl Policies {
+    fn read(&mut self, spec: &mut Reader<'_>, ignored: &mut Vec<String>) -> Result<()> {
+        if let Some(mut global) = spec.below("global_policy")? {
+            self.prefix = global.string("prefix")?.unwrap_or_default().to_owned();
+            global.finish(ignored);
+        }
+        if let Some(mut system) = spec.below("system_policy")? {
+            self.use_system = system.boolean("use_system")?;
+            self.system_without_message = system.boolean("use_system_without_system_message")?;
+            self.system_with_tools = system.boolean("use_system_with_tools_provided")?;
+            self.first_system_part = system.one_of("parts", &[("first", true), ("all", false)])?;
+            self.system_processor = processor(&mut system, "content_processor", Place::System, ignored)?;
+            system.finish(ignored);
+        }
+        if let Some(mut assistant) = spec.below("assistant_policy")? {
+            self.keep_reasoning = assistant.one_of("keep_reasoning", &KEEP_REASONING)?;
+            self.assistant_processor = processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
+            assistant.finish(ignored);
+        }
+        if let Some(mut tool) = spec.below("tool_policy")? {
+            self.placement = tool.one_of("placement", &PLACEMENTS)?;
+            let path = tool.path("formatter");
+            self.formatter = match tool.get("formatter") {
+                Some(value) => Some(Formatter::read(value, path, ignored)?),
+                None => None,
+            };
+            self.tool_processor = processor(&mut tool, "content_processor", Place::Tool, ignored)?;
+            self.call_processor = processor(&mut tool, "tool_call_content_processor", Place::Call, ignored)?;
+            tool.finish(ignored);
+        }
+        if let Some(mut skill) = spec.below("skill_policy")? {
+            self.skill_row = skill.pattern("single_skill_template", Slots::Any)?;
+            self.skill_joiner = skill.string("joiner")?.map(str::to_owned);
+            if skill.get("content_processor").is_some() {
+                return Err(skill.fault(Reason::BadValue, "content_processor", "reserved: only null").into());
+            }
+            skill.finish(ignored);
+        }
+        Ok(())
+    }
+}
+
+fn processor(policy: &mut Reader<'_>, key: &'static str, place: Place, ignored: &mut Vec<String>) -> Result<Option<Processor>> {
+    let path = policy.path(key);
+    match policy.get(key) {
+        Some(value) => Processor::read(value, path, place, ignored).map(Some),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,75 @@
+//! Any texts as the fields of a spec. What composes must agree with itself: the measured capabilities, the normal form, the mask.
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+use llb::{compose_request, template_request};
+use serde_json::{Map, Value, json};
+
+const TEXTS: [&str; 20] = [
+    "system_template",
+    "default_system_template",
+    "system_message",
+    "user_template",
+    "user_template_with_tools",
+    "assistant_template",
+    "assistant_end",
+    "generation_prompt",
+    "reasoning_template",
+    "observations_template",
+    "single_observation_template",
+    "tool_calls_template",
+    "single_tool_call_template",
+    "tools_template",
+    "single_tool_template",
+    "skills_template",
+    "single_skill_template",
+    "image_token",
+    "unknown_roles",
+    "stop_words",
+];
+const OBJECTS: [&str; 6] =
+    ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words"];
+
+/// Fields apart by NUL; the first byte of each says which it is.
+fn components(text: &str) -> Value {
+    let mut spec = Map::new();
+    for field in text.split('\0') {
+        let Some(which) = field.chars().next() else { continue };
+        let value = &field[which.len_utf8()..];
+        let which = which as usize;
+        let object: Option<Value> = serde_json::from_str(value).ok().filter(|_| which % 2 == 1);
+        match object {
+            Some(object) => spec.insert(OBJECTS[which / 2 % OBJECTS.len()].to_owned(), object),
+            None => spec.insert(TEXTS[which / 2 % TEXTS.len()].to_owned(), value.into()),
+        };
+    }
+    spec.entry("user_template").or_insert_with(|| "[{content}]".into());
+    spec.entry("assistant_template").or_insert_with(|| "<{content}{tool_calls}>".into());
+    spec.into()
+}
+
+fuzz_target!(|bytes: &[u8]| -> Corpus {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
+    let components = components(text);
+    let request = json!({ "components": components }).to_string();
+    let Some(reply) = llb_fuzz::request(compose_request::compose, &request) else { return Corpus::Keep };
+    let again = json!({ "components": reply["spec"] }).to_string();
+    let again = compose_request::compose(&again).expect("the normal form is a spec");
+    assert_eq!((&again["chat_template"], &again["spec"]), (&reply["chat_template"], &reply["spec"]));
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": { "x": 1 } } });
+    let messages = json!([
+        { "role": "system", "content": "s" },
+        { "role": "user", "content": "u" },
+        { "role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [call] },
+        { "role": "assistant", "content": "" },
+    ]);
+    let request = json!({
+        "components": components, "messages": messages, "mask": "all", "polyfills": { "apply_polyfills": false },
+        "tools": [{ "type": "function", "function": { "name": "f" } }], "skills": [{ "name": "k", "description": "d" }],
+    });
+    match template_request::render(&request.to_string()) {
+        Ok(rendered) => assert_eq!(rendered["mask"].as_array().map(Vec::len), Some(2), "{rendered}"),
+        Err(error) => assert!(error.code().as_str().starts_with("TEMPLATE_"), "{error}"),
+    }
+    Corpus::Keep
+});

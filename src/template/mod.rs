@@ -7,6 +7,7 @@ mod calls;
 mod caps;
 mod clock;
 pub mod compose;
+pub mod derive;
 mod content;
 mod continued;
 mod details;

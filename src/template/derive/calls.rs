@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Compose;
-use super::chat::{ANSWER, Chat, USER};
+use super::chat::{ANSWER, Chat, USER, USER_2};
 use super::conversation::{Conversation, call};
 use super::renderer::Renderer;
 use super::text::{Wrapping, escape};
@@ -30,6 +30,14 @@ pub(super) fn probes() -> Vec<Value> {
     vec![call("qcallonex", "qtoolone", &arguments("Qplaceone")), call("qcalltwox", "qtooltwo", &arguments("Qplacetwo"))]
 }
 
+/// The prompt up to the end of the last turn, as it is when a user's follows: a last turn may have marks of its own. Else as it
+/// is when nothing follows.
+pub(super) fn turn(foreign: &dyn Renderer, chat: &Chat, conversation: &Conversation) -> Option<String> {
+    let followed = foreign.render(&conversation.clone().user(USER_2));
+    let inner = followed.as_deref().and_then(|prompt| prompt.split_once(USER_2)?.0.strip_suffix(&*chat.user.before));
+    inner.map(str::to_owned).or_else(|| foreign.render(conversation))
+}
+
 /// The text of a call as a processor writes it.
 fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Option<String> {
     let mut policy = Map::new();
@@ -44,7 +52,7 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
 /// Finds them; None when they are not printed.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>) -> Option<Calls> {
     let calls = probes();
-    let render = |text: &str, calls: &[Value]| foreign.render(&Conversation::asking(USER).calling(text, calls));
+    let render = |text: &str, calls: &[Value]| turn(foreign, chat, &Conversation::asking(USER).calling(text, calls));
     let mut found = Calls::default();
     let one = render("", &calls[..1]);
     let spoken = render(ANSWER, &calls[..1]);
@@ -67,7 +75,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
         processor = parsed(foreign);
     }
     found.processor = processor;
-    let outer = Outer { foreign, chat, first: &first };
+    let outer = Outer { chat, first: &first };
     let alone = one.as_deref().and_then(|one| outer.alone(one));
     let with_text = spoken.as_deref().and_then(|spoken| outer.with_text(spoken));
     let (before, after) = match (&alone, &with_text) {
@@ -129,7 +137,6 @@ struct WithText {
 }
 
 struct Outer<'a> {
-    foreign: &'a dyn Renderer,
     chat: &'a Chat,
     first: &'a str,
 }
@@ -167,9 +174,7 @@ impl Outer<'_> {
         if let Some(after) = after.strip_suffix(end) {
             return Some(after.to_owned());
         }
-        let unended = after.strip_suffix(end.trim_end())?;
-        let _ = self.foreign;
-        Some(unended.to_owned())
+        after.strip_suffix(end.trim_end()).map(str::to_owned)
     }
 
     /// What of the text before an answer is missing when there are only calls.

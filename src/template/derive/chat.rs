@@ -8,7 +8,6 @@ use super::text::{pieces, shared_end, shared_start};
 pub(super) const USER: &str = "Quserone";
 pub(super) const USER_2: &str = "Qusertwo";
 pub(super) const ANSWER: &str = "Qanswerone";
-pub(super) const ANSWER_2: &str = "Qanswertwo";
 
 /// The text before and after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -68,7 +67,15 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         };
     }
     let before_answer = to_answer[after_user.len()..].to_owned();
-    let (after_answer, before_user) = between_turns(first, to_user, &render(exchange.clone()), &generation_prompt, &mut residual);
+    let users = render(Conversation::asking(USER).user(USER_2));
+    let users = users.as_deref().and_then(|users| pieces(users, [USER, USER_2])).map(|pieces| pieces[1].to_owned());
+    let turns = Turns {
+        first,
+        between: to_user,
+        users: users.as_deref().and_then(|between| between.strip_prefix(&*after_user)),
+        generation_prompt: &generation_prompt,
+    };
+    let (after_answer, before_user) = turns.split(render(exchange.clone()).as_deref(), &mut residual);
     let opening = match first.strip_suffix(&before_user) {
         Some(opening) => opening.to_owned(),
         None => {
@@ -96,34 +103,47 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     Ok(chat)
 }
 
-/// Splits the text between an answer and the next user's into the end of the one turn and the begin of the other.
-fn between_turns(
-    first: &str,
-    between: &str,
-    last: &Option<String>,
-    generation_prompt: &str,
-    residual: &mut Vec<String>,
-) -> (String, String) {
-    let ended = last.as_deref().and_then(|last| last.split_once(ANSWER)).map(|(_, end)| end);
-    if let Some(ended) = ended {
-        if let Some(begin) = between.strip_prefix(ended) {
-            return (ended.to_owned(), begin.to_owned());
+/// What is known of the text between an answer and the next user's.
+struct Turns<'a> {
+    /// What stands before the first user's text.
+    first: &'a str,
+    between: &'a str,
+    /// What begins a user turn behind another.
+    users: Option<&'a str>,
+    generation_prompt: &'a str,
+}
+
+impl Turns<'_> {
+    /// Splits it into the end of the one turn and the begin of the other; `last` is the prompt that ends in an answer.
+    fn split(&self, last: Option<&str>, residual: &mut Vec<String>) -> (String, String) {
+        let Turns { first, between, users, generation_prompt } = *self;
+        let owned = |end: &str, begin: &str| (end.to_owned(), begin.to_owned());
+        let ended = last.and_then(|last| last.split_once(ANSWER)).map(|(_, end)| end);
+        if let Some(ended) = ended {
+            if let Some(begin) = between.strip_prefix(ended).filter(|begin| first.ends_with(begin)) {
+                return owned(ended, begin);
+            }
+            let unasked = ended.strip_suffix(generation_prompt).filter(|_| !generation_prompt.is_empty());
+            if let Some((end, begin)) = unasked.and_then(|end| Some((end, between.strip_prefix(end)?)))
+                && first.ends_with(begin)
+            {
+                residual.push("a generation prompt follows the last answer unasked".to_owned());
+                return owned(end, begin);
+            }
         }
-        let unasked = ended.strip_suffix(generation_prompt).filter(|_| !generation_prompt.is_empty());
-        residual.push(match unasked {
-            Some(_) => "a generation prompt follows the last answer unasked".to_owned(),
-            None => "the last answer ends differently from earlier ones".to_owned(),
-        });
-        if let Some((end, begin)) = unasked.and_then(|end| Some((end, between.strip_prefix(end)?))) {
-            return (end.to_owned(), begin.to_owned());
+        if let Some((end, begin)) = users.and_then(|begin| Some((between.strip_suffix(begin)?, begin)))
+            && first.ends_with(begin)
+        {
+            residual.push("the last answer ends differently from earlier ones".to_owned());
+            return owned(end, begin);
         }
-        let end = shared_start(ended, between);
-        if first.ends_with(&between[end..]) {
-            return (between[..end].to_owned(), between[end..].to_owned());
+        if let Some((end, begin)) = ended.and_then(|end| Some((end, between.strip_prefix(end)?))) {
+            return owned(end, begin);
         }
+        residual.push("the last answer ends differently from earlier ones".to_owned());
+        let (end, begin) = between.split_at(between.len() - shared_end(first, between));
+        owned(end, begin)
     }
-    let (end, begin) = between.split_at(between.len() - shared_end(first, between));
-    (end.to_owned(), begin.to_owned())
 }
 
 /// The end of the text before an answer that is missing when the answer is empty.

@@ -87,7 +87,7 @@ fn system() -> Vec<(&'static str, Conversation)> {
     let ask = || Conversation::instructed(RULES).user(ASK);
     vec![
         ("system_prompt", ask().prompt()),
-        ("system_answer", ask().assistant(ANSWER)),
+        ("system_turns", ask().assistant(ANSWER).user(ODD)),
         ("system_turns_prompt", Conversation::instructed(ODD).user(ODD).assistant(ANSWER).user(ASK).prompt()),
         ("system_empty_prompt", Conversation::instructed("").user(ASK).prompt()),
         ("system_alone_prompt", Conversation::instructed(RULES).prompt()),
@@ -103,7 +103,7 @@ fn tools() -> Vec<(&'static str, Conversation)> {
         ("tool_prompt", Conversation::asking(ASK).tools(&two[..1]).prompt()),
         ("tools_system_prompt", Conversation::instructed(RULES).user(ASK).tools(&two).prompt()),
         ("tools_turns_prompt", turns().tools(&two).prompt()),
-        ("tools_system_turns", Conversation::instructed(RULES).user(ASK).assistant(ANSWER).user(ODD).assistant("Yes").tools(&three)),
+        ("tools_system_turns", Conversation::instructed(RULES).user(ASK).assistant(ANSWER).user(ODD).tools(&three)),
         ("tools_odd_prompt", Conversation::instructed("Sé breve").user(ODD).tools(&[odd_tool()]).prompt()),
         ("tools_small_prompt", Conversation::asking(ODD).tools(&three).prompt()),
         ("tool_bare_prompt", Conversation::asking(ASK).tools(&[bare]).prompt()),
@@ -161,10 +161,6 @@ impl Context {
                 for message in &mut conversation.messages {
                     if let Some(message) = message.as_object_mut() {
                         message.remove("tool_calls");
-                        let content = message.entry("content").or_insert_with(|| "".into());
-                        if content.is_null() {
-                            *content = "".into();
-                        }
                     }
                 }
             }

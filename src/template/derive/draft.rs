@@ -57,6 +57,21 @@ impl Members {
 }
 
 impl Draft {
+    /// The same with each reading of what renders leave open; the plainest first.
+    pub(super) fn ways(self) -> Vec<Draft> {
+        let mut ways = vec![self];
+        let other = ways[0].calls.as_ref().and_then(|calls| calls.if_nonempty.clone());
+        if other.is_some_and(|other| other != ways[0].chat.if_nonempty) {
+            // With calls and without them, an answer without text begins differently: one of the two has to do.
+            let mut way = ways[0].clone();
+            if let Some(calls) = &mut way.calls {
+                calls.if_nonempty = None;
+            }
+            ways.push(way);
+        }
+        ways
+    }
+
     /// The spec.
     pub(super) fn spec(&self) -> Value {
         let mut spec = Members::default();

@@ -84,38 +84,43 @@ pub fn derive(sources: &Sources) -> Result<Derivation> {
 }
 
 fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) -> Derivation {
-    let contexts = contexts::all();
-    let (draft, found) = match chat::derive(foreign) {
+    let (drafts, found) = match chat::derive(foreign) {
         Ok(chat) => {
             let draft = draft(foreign, chat, sources, compose);
             let found = residuals(&draft);
-            (Some(draft), found)
+            (draft.ways(), found)
         }
-        Err(reason) => (None, vec![(Part::Chat, vec![reason])]),
+        Err(reason) => (Vec::new(), vec![(Part::Chat, vec![reason])]),
     };
-    let spec = draft.as_ref().map(Draft::spec);
-    let derived = spec.as_ref().and_then(compose);
-    let mut residual: Vec<String> = Vec::new();
-    let mut note = |words: &[String]| {
-        for words in words {
-            if !residual.contains(words) {
-                residual.push(words.clone());
-            }
-        }
+    let wanted = part::wanted(contexts::all(), foreign);
+    let judged = |derived: Option<&dyn Renderer>| -> Vec<Verdict> {
+        let verdict = |part| {
+            // A part rests on those before it.
+            let below = found.iter().filter(|(other, _)| *other <= part);
+            let known: Vec<String> = below.flat_map(|(_, words)| words.iter().cloned()).collect();
+            part::judge(part, &wanted, derived, &known)
+        };
+        Part::ALL.map(verdict).into()
     };
-    let mut parts = Vec::new();
-    for part in Part::ALL {
-        // A part rests on those before it.
-        let known: Vec<String> =
-            found.iter().filter(|(other, _)| *other <= part).flat_map(|(_, words)| words.iter().cloned()).collect();
-        let verdict = part::judge(part, &contexts, foreign, derived.as_deref(), &known);
-        if matches!(verdict.status, Status::Partial | Status::Opaque) {
-            note(&known);
+    let mut best: Option<(Value, Vec<Verdict>)> = None;
+    for spec in drafts.iter().map(Draft::spec) {
+        let Some(derived) = compose(&spec) else { continue };
+        let parts = judged(Some(&*derived));
+        if best.as_ref().is_none_or(|(_, known)| part::score(known) < part::score(&parts)) {
+            best = Some((spec, parts));
         }
-        parts.push(verdict);
     }
-    found.iter().for_each(|(_, words)| note(words));
-    Derivation { spec: spec.filter(|_| derived.is_some()), parts, residual, renders: 0 }
+    let mut residual: Vec<String> = Vec::new();
+    for words in found.iter().flat_map(|(_, words)| words) {
+        if !residual.contains(words) {
+            residual.push(words.clone());
+        }
+    }
+    let (spec, parts) = match best {
+        Some((spec, parts)) => (Some(spec), parts),
+        None => (None, judged(None)),
+    };
+    Derivation { spec, parts, residual, renders: 0 }
 }
 
 fn draft(foreign: &dyn Renderer, chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {

@@ -45,7 +45,7 @@ pub enum Status {
     Partial,
     /// None is.
     Opaque,
-    /// The template makes no use of this input, or refuses it.
+    /// The template makes no use of this input, or refuses it. Conversations that fail do so for another reason.
     Ignores,
 }
 
@@ -93,43 +93,59 @@ impl Verdict {
     }
 }
 
-/// Renders the contexts of one part both ways and compares.
-pub(super) fn judge(
-    part: Part,
-    contexts: &[Context],
-    foreign: &dyn Renderer,
-    derived: Option<&dyn Renderer>,
-    residual: &[String],
-) -> Verdict {
+/// A context with what the template makes of it.
+pub(super) struct Wanted {
+    context: Context,
+    /// None when the template refuses it.
+    text: Option<String>,
+    /// The text differs from that of the conversation without what the part is about.
+    used: bool,
+}
+
+/// What a template makes of these contexts.
+pub(super) fn wanted(contexts: Vec<Context>, foreign: &dyn Renderer) -> Vec<Wanted> {
+    let render = |context: Context| {
+        let text = foreign.render(&context.conversation);
+        let used = context.part == Part::Chat || (text.is_some() && foreign.render(&context.without()) != text);
+        Wanted { context, text, used }
+    };
+    contexts.into_iter().map(render).collect()
+}
+
+/// Compares the contexts of one part with what a derived template renders.
+pub(super) fn judge(part: Part, wanted: &[Wanted], derived: Option<&dyn Renderer>, residual: &[String]) -> Verdict {
     let mut verdict = Verdict { part, status: Status::Opaque, failing: Vec::new(), refused: Vec::new(), reason: String::new() };
-    let mut equal = 0;
-    let mut used = part == Part::Chat;
-    for context in contexts.iter().filter(|context| context.part == part) {
-        let Some(wanted) = foreign.render(&context.conversation) else {
-            verdict.refused.push(context.id);
-            continue;
-        };
-        used = used || foreign.render(&context.without()).as_ref() != Some(&wanted);
-        match derived.and_then(|derived| derived.render(&context.conversation)) {
-            Some(text) if text == wanted => equal += 1,
+    let mut equal = 0usize;
+    let mut used = false;
+    for Wanted { context, text, used: differs } in wanted.iter().filter(|wanted| wanted.context.part == part) {
+        used = used || *differs;
+        match (text, derived.and_then(|derived| derived.render(&context.conversation))) {
+            (None, _) => verdict.refused.push(context.id),
+            (Some(wanted), Some(text)) if text == *wanted => equal += 1,
             _ => verdict.failing.push(context.id),
         }
     }
-    let rendered = equal + verdict.failing.len();
-    let why = || residual.join("; ");
-    (verdict.status, verdict.reason) = if rendered == 0 && part != Part::Chat {
-        (Status::Ignores, "the template refuses it".to_owned())
-    } else if !used && (verdict.failing.is_empty() || part == Part::Results) {
-        (Status::Ignores, String::new())
-    } else if rendered > 0 && verdict.failing.is_empty() {
-        (Status::Exact, String::new())
-    } else if equal > 0 {
-        (Status::Partial, why())
-    } else {
-        (Status::Opaque, why())
+    let whole = verdict.failing.is_empty();
+    verdict.status = match (used, whole, equal) {
+        (false, ..) => Status::Ignores,
+        (true, true, 1..) => Status::Exact,
+        (true, false, 1..) => Status::Partial,
+        (true, _, 0) => Status::Opaque,
     };
-    if verdict.reason.is_empty() && !verdict.failing.is_empty() {
-        verdict.reason = "these conversations are rendered differently for another reason than the ones looked for".to_owned();
+    if equal == 0 && whole && verdict.status == Status::Ignores {
+        verdict.reason = "the template refuses it".to_owned();
+    } else if !whole {
+        verdict.reason = residual.join("; ");
+        if verdict.reason.is_empty() {
+            verdict.reason = "the blocks say nothing of what these conversations have".to_owned();
+        }
     }
     verdict
+}
+
+/// How good a draft is: parts that hold as a whole, then conversations that fail.
+pub(super) fn score(verdicts: &[Verdict]) -> (usize, usize) {
+    let whole = verdicts.iter().filter(|verdict| verdict.failing.is_empty()).count();
+    let failing: usize = verdicts.iter().map(|verdict| verdict.failing.len()).sum();
+    (whole, usize::MAX - failing)
 }

@@ -90,9 +90,10 @@ pub(super) fn place(
         return Some((block(way), items(way, 0)));
     }
     // or all but text at its begin, which only follows a system text,
-    let way = ways.first().filter(|way| way.at == end)?.clone();
+    let way = ways.first()?.clone();
     let whole = block(&way);
     let most = given.items.as_ref().map_or(whole.len(), |items| items.start - way.block.start);
+    let most = if way.at == end { most } else { 0 };
     for cut in (1..=most).filter(|cut| whole.is_char_boundary(*cut)) {
         if let Some((_, turn)) = fit(system, slot, way.at, &whole[cut..], &default.text) {
             shape.insert(way.at, slot);

@@ -42,11 +42,6 @@ impl Compiled {
     pub(crate) fn renders(&self) -> usize {
         self.renders.get()
     }
-
-    /// The templates.
-    pub(crate) fn templates(&self) -> &Templates {
-        &self.templates
-    }
 }
 
 impl Renderer for Compiled {

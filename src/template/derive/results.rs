@@ -65,8 +65,8 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Option<Results> {
 /// What stands before and behind the one result.
 fn around(foreign: &dyn Renderer, chat: &Chat, start: &Conversation, single: &str) -> Option<[String; 2]> {
     let (before, after) = single.split_once(RESULT)?;
-    let until = foreign.render(start)?;
-    let own = before.strip_prefix(&*until).or_else(|| {
+    let until = [foreign.render(start), calls::turn(foreign, chat, start)];
+    let own = until.iter().flatten().find_map(|until| before.strip_prefix(&**until)).or_else(|| {
         // The turn before is not the last any more: it ends as an earlier one does.
         let (_, behind) = before.split_once(ANSWER)?;
         behind.strip_prefix(&*chat.assistant.after)

@@ -41,6 +41,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System) -
     let joiner = joiner.to_owned();
     let (block, items) = place::place(system, "skills", given.as_ref(), default.as_ref())?;
     order(foreign, system, &skills);
+    system.with_tools = system.with_tools || default.is_some_and(|default| !default.text.is_empty());
     let template = wrapper(&block, items, "skills").unwrap_or_else(|| "{skills}".to_owned());
     Some(Skills { row, joiner, template })
 }

@@ -43,6 +43,8 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
     let base = foreign.render(&two_users())?;
     let full = foreign.render(&two_users().tools(&tools)).or_else(|| foreign.render(&Conversation::asking(USER).tools(&tools)))?;
     if base == full {
+        let asked = Conversation::asking(USER);
+        system.with_tools = foreign.render(&asked) != foreign.render(&asked.clone().tools(&tools));
         return None;
     }
     let mut found = Tools::default();
@@ -61,9 +63,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
     found.picks = picks;
     let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
     let change = |conversation: Conversation| conversation.tools(&tools);
-    if let Some((placement, user)) = user_place(chat, system, &base, &full, &written) {
+    if let Some((placement, user)) = user_place(chat, &base, &full, &written) {
         found.user = Some((placement, user));
-        notice(foreign, system, &change, &mut found);
+        notice(foreign, chat, system, &change, &mut found);
         return Some(found);
     }
     let (given, default) = place::filled(foreign, chat, system, &change, &find);
@@ -85,7 +87,7 @@ pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> O
 }
 
 /// The user's turn with tools, when it is one of the users' turns that changes.
-fn user_place(chat: &Chat, system: &System, base: &str, full: &str, written: &str) -> Option<(&'static str, String)> {
+fn user_place(chat: &Chat, base: &str, full: &str, written: &str) -> Option<(&'static str, String)> {
     let (base, full) = (pieces(base, [USER, ANSWER, USER_2])?, pieces(full, [USER, ANSWER, USER_2])?);
     let template = |before: &str, after: &str| {
         let slot = |text: &str| {
@@ -102,14 +104,14 @@ fn user_place(chat: &Chat, system: &System, base: &str, full: &str, written: &st
         return None;
     }
     let after = full[1].strip_suffix(&*chat.assistant.before)?;
-    let opening = base[0].strip_suffix(&*chat.user.before)?;
-    // The system turn may have changed too: then the user's begins where it begins without tools, if it does.
-    let before = full[0].strip_prefix(opening).or_else(|| {
-        let start = full[0].rfind(shared_opener(&chat.user.before))?;
-        let _ = system;
-        full[0].get(start..)
-    })?;
-    template(before, after).map(|template| ("FIRST_USER", template))
+    let start = user_start(chat, base[0].strip_suffix(&*chat.user.before)?, full[0])?;
+    template(&full[0][start..], after).map(|template| ("FIRST_USER", template))
+}
+
+/// Where the first user turn begins in what stands before its text with tools; `opening` is what stands before that turn
+/// without them. The system turn may have changed, too: then the turn begins where its first line is.
+fn user_start(chat: &Chat, opening: &str, full: &str) -> Option<usize> {
+    if full.starts_with(opening) { Some(opening.len()) } else { full.rfind(shared_opener(&chat.user.before)) }
 }
 
 /// The begin of a turn as it is in all forms of it: its first line, or all of it.
@@ -120,24 +122,29 @@ fn shared_opener(before: &str) -> &str {
 /// A template that lists tools in a user's turn may have a word on them in the system turn.
 fn notice(
     foreign: &dyn Renderer,
+    chat: &Chat,
     system: &mut System,
     change: &dyn Fn(Conversation) -> Conversation,
     found: &mut Tools,
 ) {
-    let turn = |conversation: &Conversation| {
-        let prompt = foreign.render(conversation)?;
-        Some(place::undated(prompt.strip_prefix(&*system.prefix)?, system))
+    let Some(turn) = system.turn.clone() else { return };
+    let filled = |conversation: Conversation, opening: &str| {
+        let prompt = foreign.render(&change(conversation))?;
+        let (head, _) = prompt.split_once(USER)?;
+        let start = user_start(chat, opening, head)?;
+        let text = place::undated(head[..start].strip_prefix(&*system.prefix)?, system);
+        Some(Filled { text, items: None })
     };
-    if system.turn.is_none() {
+    let opening = foreign.render(&Conversation::instructed(SYSTEM).user(USER));
+    let opening = opening.as_deref().and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*chat.user.before));
+    let given = opening.and_then(|opening| filled(Conversation::instructed(SYSTEM).user(USER), opening));
+    let default = filled(Conversation::asking(USER), &chat.opening);
+    if given.as_ref().is_none_or(|given| given.text == turn.text) {
+        // Without a word on them there is no reason for a turn.
+        system.with_tools = default.is_none_or(|default| !default.text.is_empty());
         return;
     }
-    let alone = Conversation::instructed(SYSTEM);
-    let (Some(base), Some(full)) = (turn(&alone), turn(&change(alone))) else { return };
-    if base == full || system.turn.as_ref().is_none_or(|turn| turn.text != base) {
-        return;
-    }
-    let given = Filled { text: full, items: None };
-    match place::place(system, "tools", Some(&given), None) {
+    match place::place(system, "tools", given.as_ref(), default.as_ref()) {
         Some((block, _)) => found.template = Some(escape(&block)),
         None => found.residual.push("tools change the system turn in a way that is not an addition".to_owned()),
     }

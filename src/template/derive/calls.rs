@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Compose;
 use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::{Conversation, call};
+use super::conversation::{Conversation, call, shows_probe};
 use super::renderer::Renderer;
 use super::text::{Wrapping, escape};
 
@@ -44,8 +44,7 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
     if let Some(kind) = processor {
         policy.insert("tool_call_content_processor".to_owned(), json!({ "kind": kind }));
     }
-    let spec =
-        json!({ "user_template": "{content}", "assistant_template": "{content}{tool_calls}", "tool_policy": policy });
+    let spec = json!({ "user_template": "{content}", "assistant_template": "{content}{tool_calls}", "tool_policy": policy });
     compose(&spec)?.render(&Conversation::default().calling("", std::slice::from_ref(call)))
 }
 
@@ -60,7 +59,8 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
         found.residual.push("the template refuses tool calls".to_owned());
         return Some(found);
     }
-    let shows = |text: &Option<String>| text.as_ref().is_some_and(|text| text.contains("qtoolone") || text.contains("Qplaceone"));
+    let shows =
+        |text: &Option<String>| text.as_ref().is_some_and(|text| text.contains("qtoolone") || text.contains("Qplaceone"));
     if !shows(&one) && !shows(&spoken) {
         return None;
     }
@@ -111,6 +111,11 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
         rest.split_once(&*second).map(|(between, _)| between.to_owned())
     });
     found.wrapping = between.as_deref().and_then(|between| Wrapping::of(&before, between, &after));
+    if [&before, &after].into_iter().any(|text| shows_probe(text)) {
+        found.residual.push("parts of a call stand outside the text of the call".to_owned());
+        found.wrapping = None;
+        return Some(found);
+    }
     if found.wrapping.is_none() {
         found.residual.push("several calls are joined by text that is not the end and the begin of one".to_owned());
         found.wrapping = Some(Wrapping { each_before: before, each_after: after, ..Wrapping::default() });

@@ -55,7 +55,8 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     }
     let exchange = Conversation::asking(USER).assistant(ANSWER);
     let two = render(exchange.clone().user(USER_2)).ok_or("the template refuses an answer between two user messages")?;
-    let [_, to_answer, to_user, _] = *pieces(&two, [USER, ANSWER, USER_2]).ok_or("an earlier answer is not printed as it is")?
+    let [_, to_answer, to_user, _] =
+        *pieces(&two, [USER, ANSWER, USER_2]).ok_or("an earlier answer is not printed as it is")?
     else {
         return Err("an earlier answer is not printed as it is".to_owned());
     };

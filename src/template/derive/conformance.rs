@@ -79,7 +79,9 @@ fn composed_templates_come_back() {
             }
         }
     }
-    say(&format!("derivation: {back} of {count} composed templates come back, {rendered} of {compared} renders; not {differing:?}"));
+    say(&format!(
+        "derivation: {back} of {count} composed templates come back, {rendered} of {compared} renders; not {differing:?}"
+    ));
     assert!(back == count && count >= 54 && rendered == compared, "{differing:?}");
 }
 
@@ -105,8 +107,18 @@ const REACHED: [(Part, usize, usize); 5] =
 
 /// Conversations at the edge of what a template is made for: turns in an unusual order, empty or missing texts, empty lists.
 const EDGES: [&str; 13] = [
-    "answer_prompt", "answer_first_prompt", "two_users_prompt", "empty_answer", "system_empty_prompt", "system_alone_prompt",
-    "tools_none_prompt", "tool_bare_prompt", "call_null", "call_without_content", "calls_empty_list", "call_bare",
+    "answer_prompt",
+    "answer_first_prompt",
+    "two_users_prompt",
+    "empty_answer",
+    "system_empty_prompt",
+    "system_alone_prompt",
+    "tools_none_prompt",
+    "tool_bare_prompt",
+    "call_null",
+    "call_without_content",
+    "calls_empty_list",
+    "call_bare",
     "result_without_call",
 ];
 
@@ -140,7 +152,12 @@ fn rates_over_public_templates() {
         }
         if let Some(spec) = &derived.spec {
             let composed = Composed::of(spec, "components").unwrap();
-            assert_eq!(Composed::of(&composed.spec(), "components").unwrap().chat_template(), composed.chat_template(), "{name}");
+            assert_eq!(
+                Composed::of(&composed.spec(), "components").unwrap().chat_template(),
+                composed.chat_template(),
+                "{name}"
+            );
+            assert!(!conversation::shows_probe(&spec.to_string()), "{name}: {spec}");
             let measured = Templates::compile(&composed.sources()).unwrap().traits().0.caps.to_json();
             let other = composed.declared().into_iter().find(|(flag, declared)| measured[*flag] != *declared);
             mismatches.extend(other.map(|(flag, declared)| format!("{name}: {flag} {declared}")));
@@ -159,7 +176,9 @@ fn rates_over_public_templates() {
     for (part, exact, ignores) in REACHED {
         let count = |status: &'static str| counts.get(&(part, status)).copied().unwrap_or_default();
         let line: Vec<String> =
-            ["exact", "ignores", "ignores, other text", "partial", "opaque", "not reached", "but for edges"].map(|status| format!("{} {status}", count(status))).into();
+            ["exact", "ignores", "ignores, other text", "partial", "opaque", "not reached", "but for edges"]
+                .map(|status| format!("{} {status}", count(status)))
+                .into();
         say(&format!("derivation: {}: {}", part.name(), line.join(", ")));
         assert!(count("exact") >= exact && count("ignores") >= ignores, "{} fell behind {exact} and {ignores}", part.name());
     }

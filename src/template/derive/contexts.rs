@@ -50,7 +50,8 @@ fn paris() -> Value {
 }
 
 fn odd_call() -> Value {
-    let arguments = json!({ "q": "<a href=\"x\">it's</a>\n{content}", "city": "Zürich 天", "deep": { "b": [1.5, null, true], "a": {} } });
+    let arguments =
+        json!({ "q": "<a href=\"x\">it's</a>\n{content}", "city": "Zürich 天", "deep": { "b": [1.5, null, true], "a": {} } });
     call("call_2", "search_all", &arguments)
 }
 
@@ -73,6 +74,7 @@ fn chat() -> Vec<(&'static str, Conversation)> {
     vec![
         ("user", Conversation::asking(ASK)),
         ("user_prompt", Conversation::asking(ODD).prompt()),
+        ("user_another_day", Conversation::asking(ASK).later(100)),
         ("answer", turn()),
         ("answer_prompt", turn().prompt()),
         ("turns", turn().user(ODD).assistant(ODD)),
@@ -87,6 +89,7 @@ fn system() -> Vec<(&'static str, Conversation)> {
     let ask = || Conversation::instructed(RULES).user(ASK);
     vec![
         ("system_prompt", ask().prompt()),
+        ("system_another_day", ask().later(100)),
         ("system_turns", ask().assistant(ANSWER).user(ODD)),
         ("system_turns_prompt", Conversation::instructed(ODD).user(ODD).assistant(ANSWER).user(ASK).prompt()),
         ("system_empty_prompt", Conversation::instructed("").user(ASK).prompt()),
@@ -97,7 +100,8 @@ fn system() -> Vec<(&'static str, Conversation)> {
 fn tools() -> Vec<(&'static str, Conversation)> {
     let two = [weather(), odd_tool()];
     let three = [small_tool(), weather(), strict_tool()];
-    let bare = json!({ "name": "lookup", "description": "Look a word up", "parameters": { "type": "object", "properties": {} } });
+    let bare =
+        json!({ "name": "lookup", "description": "Look a word up", "parameters": { "type": "object", "properties": {} } });
     let turns = || Conversation::asking(ASK).assistant(ANSWER).user(ODD);
     vec![
         ("tool_prompt", Conversation::asking(ASK).tools(&two[..1]).prompt()),
@@ -145,7 +149,15 @@ fn results() -> Vec<(&'static str, Conversation)> {
         ("rounds_prompt", one().calling("", &[odd_call()]).result("call_2", "15").assistant("Done.").user("Thanks").prompt()),
         ("result_user_prompt", one().user(ODD).prompt()),
         ("result_without_call", ask().assistant(ANSWER).result("call_9", "15")),
-        ("result_system_tools_prompt", Conversation::instructed(RULES).user(ASK).calling("", &[paris()]).result("call_1", "4").tools(&[weather()]).prompt()),
+        (
+            "result_system_tools_prompt",
+            Conversation::instructed(RULES)
+                .user(ASK)
+                .calling("", &[paris()])
+                .result("call_1", "4")
+                .tools(&[weather()])
+                .prompt(),
+        ),
     ]
 }
 

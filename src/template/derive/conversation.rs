@@ -79,6 +79,14 @@ impl Conversation {
     }
 }
 
+/// What the texts and names of all probes begin with.
+const MARKS: [&str; 8] = ["Quser", "Qanswer", "Qsystem", "Qresult", "Qplace", "qtool", "qcall", "qskill"];
+
+/// Whether a text has something of a probe's in it: then it is no constant text of the template.
+pub(crate) fn shows_probe(text: &str) -> bool {
+    MARKS.iter().any(|mark| text.contains(mark))
+}
+
 /// A tool in OpenAI's form.
 pub(crate) fn tool(name: &str, description: &str, parameters: &Value) -> Value {
     json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })

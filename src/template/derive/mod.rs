@@ -6,6 +6,7 @@
 //!
 //! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the limits of a probe.
 
+mod beyond;
 mod calls;
 mod chat;
 mod contexts;
@@ -115,6 +116,9 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
         if !residual.contains(words) {
             residual.push(words.clone());
         }
+    }
+    if let Some(derived) = best.as_ref().and_then(|(spec, _)| compose(spec)) {
+        residual.extend(beyond::differences(foreign, &*derived));
     }
     let (spec, parts) = match best {
         Some((spec, parts)) => (Some(spec), parts),

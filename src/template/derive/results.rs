@@ -2,7 +2,7 @@
 
 use super::calls;
 use super::chat::{ANSWER, Chat, USER};
-use super::conversation::Conversation;
+use super::conversation::{Conversation, shows_probe};
 use super::renderer::Renderer;
 use super::text::{Wrapping, escape, pieces};
 
@@ -44,6 +44,10 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Option<Results> {
             found.residual.push("tool results do not stand behind the turn before them".to_owned());
             return Some(found);
         };
+        if [&before, &after].into_iter().any(|text| shows_probe(text)) {
+            found.residual.push("names or ids of calls stand round a tool result, which building blocks cannot say".to_owned());
+            return Some(found);
+        }
         let double = foreign.render(&first(&two).result("qcalltwox", RESULT_2));
         let double = double.as_deref().and_then(|double| pieces(double, [RESULT, RESULT_2]));
         found.wrapping = match double.as_deref() {

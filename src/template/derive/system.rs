@@ -117,7 +117,8 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
     let Some([head, between, _]) = pieces(&given, [SYSTEM, USER]).as_deref().map(|pieces| [pieces[0], pieces[1], pieces[2]])
     else {
         let lost = !given.contains(SYSTEM);
-        let words = if lost { "system messages are left out" } else { "the system text does not stand before the first user's" };
+        let words =
+            if lost { "system messages are left out" } else { "the system text does not stand before the first user's" };
         return without(vec![words.to_owned()]);
     };
     let mut residual = Vec::new();

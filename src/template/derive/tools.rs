@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Compose;
 use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::{Conversation, tool};
+use super::conversation::{Conversation, shows_probe, tool};
 use super::formatter::{self, Catalogue};
 use super::place::{self, Filled};
 use super::renderer::Renderer;
@@ -28,7 +28,11 @@ pub(super) struct Tools {
 /// The tools of the probes: keys out of order, text that is not ASCII, an empty object, lists.
 pub(super) fn probes() -> Vec<Value> {
     vec![
-        tool("qtoolone", "Ein \"erstes\" Wörkzeug", &json!({ "type": "object", "properties": { "place": { "type": "string" } } })),
+        tool(
+            "qtoolone",
+            "Ein \"erstes\" Wörkzeug",
+            &json!({ "type": "object", "properties": { "place": { "type": "string" } } }),
+        ),
         tool("qtooltwo", "数 & <b>", &json!({ "type": "object", "properties": {}, "required": ["x", "a"] })),
     ]
 }
@@ -41,7 +45,8 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
         start.user(USER).assistant(ANSWER).user(USER_2)
     };
     let base = foreign.render(&two_users())?;
-    let full = foreign.render(&two_users().tools(&tools)).or_else(|| foreign.render(&Conversation::asking(USER).tools(&tools)))?;
+    let full =
+        foreign.render(&two_users().tools(&tools)).or_else(|| foreign.render(&Conversation::asking(USER).tools(&tools)))?;
     if base == full {
         let asked = Conversation::asking(USER);
         system.with_tools = foreign.render(&asked) != foreign.render(&asked.clone().tools(&tools));
@@ -71,7 +76,13 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
     let (given, default) = place::filled(foreign, chat, system, &change, &find);
     let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
     match place::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks) {
-        Some((block, items)) => found.template = wrapper(&block, items, "tools"),
+        Some((block, items)) => {
+            found.template = wrapper(&block, items, "tools");
+            if found.template.as_deref().is_some_and(shows_probe) {
+                found.template = Some("{tools}".to_owned());
+                found.residual.push("names of tools stand round the catalogue, which building blocks cannot say".to_owned());
+            }
+        }
         None => found.residual.push("the text round the catalogue is not an addition to the prompt without tools".to_owned()),
     }
     Some(found)

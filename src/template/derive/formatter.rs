@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::{Deserializer, Map, Value, json};
 
 use super::Compose;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, shows_probe};
 
 /// A catalogue in a prompt, and what writes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +91,9 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
         let second = first_of(text, first.range.end, &[if picks { functions[1] } else { two }])?;
         (first.range.start..second.range.end, Some(&text[first.range.end..second.range.start]))
     };
+    if joiner.is_some_and(shows_probe) {
+        return None;
+    }
     let style = Style::of(&text[first.range]);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);

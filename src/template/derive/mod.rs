@@ -166,3 +166,70 @@ fn unknown_roles(foreign: &dyn Renderer) -> Option<&'static str> {
     let without = foreign.render(&Conversation::asking(chat::USER).assistant(chat::ANSWER));
     (without.as_ref() == Some(&late)).then_some("drop")
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn derived(source: &str) -> Derivation {
+        derive(&Sources { default: Some(source.to_owned()), bos_token: "<s>".to_owned(), ..Sources::default() }).unwrap()
+    }
+
+    #[track_caller]
+    fn check(source: &str, expected: [Status; 5]) -> Value {
+        let derivation = derived(source);
+        let statuses: Vec<Status> = derivation.parts.iter().map(|verdict| verdict.status).collect();
+        assert_eq!(statuses, expected, "{}", derivation.to_json());
+        derivation.to_json()
+    }
+
+    const TURNS: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}";
+    const PROMPT: &str = "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+    #[test]
+    fn one_form_for_all_roles() {
+        use Status::{Exact, Ignores};
+        let source = format!("{{{{ bos_token }}}}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
+        let json = check(&source, [Exact, Exact, Ignores, Ignores, Exact]);
+        assert_eq!(
+            json["spec"],
+            json!({
+                "system_template": "<system>{system_message}</>\n",
+                "user_template": "<user>{content}</>\n",
+                "assistant_template": "<assistant>{content}</>\n",
+                "observations_template": "{observations}",
+                "single_observation_template": "<tool>{observation}</>\n",
+                "stop_words": ["</>"],
+                "global_policy": { "prefix": "<s>" },
+                "system_policy": { "use_system_without_system_message": false, "use_system_with_tools_provided": false },
+            })
+        );
+        let residual = json["residual"].as_array().unwrap();
+        assert!(residual.contains(&json!("later system messages are treated differently")), "{residual:?}");
+    }
+
+    #[test]
+    fn what_blocks_cannot_say_is_never_exact() {
+        use Status::{Exact, Ignores, Opaque, Partial};
+        // The date is part of the text.
+        check(&format!("[{{{{ strftime_now('%Y-%m-%d') }}}}]{TURNS}{PROMPT}"), [Partial, Partial, Ignores, Ignores, Partial]);
+        // A tool by its name and description alone.
+        let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description }}){% endfor %}";
+        let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
+        let json = check(&source, [Exact, Exact, Partial, Ignores, Partial]);
+        assert!(json["parts"]["tools"]["reason"].as_str().unwrap().contains("not JSON"), "{json}");
+        // Nothing at all.
+        let json = check("always the same", [Opaque, Ignores, Ignores, Ignores, Ignores]);
+        assert_eq!(json["spec"], Value::Null);
+        assert_eq!(json["residual"], json!(["the text of a user message is not printed once"]));
+    }
+
+    #[test]
+    fn a_hostile_template_takes_few_renders() {
+        let derivation = derived("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
+        assert_eq!(derivation.spec, None);
+        assert!(derivation.renders <= MAX_RENDERS);
+    }
+}

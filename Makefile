@@ -133,6 +133,9 @@ test-python: lib scripted-models ## the Python package
 	@"$(VENV)/bin/python" -c "import huggingface_hub" 2>/dev/null || \
 		$(STEP) "huggingface_hub" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check huggingface_hub || \
 		scripts/skip.sh "tests with huggingface_hub" "it could not be installed"
+	@"$(VENV)/bin/python" -c "import jinja2, minijinja, yaml" 2>/dev/null || \
+		$(STEP) "other Jinja engines" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check jinja2 minijinja pyyaml || \
+		scripts/skip.sh "composed templates in other engines" "they could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.
@@ -144,11 +147,12 @@ test-java: lib scripted-models ## the Java module
 fuzz: ## fuzz the template and output layers: FUZZ_SECONDS for each target (needs a nightly compiler)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
-lint: ready ## formatting, clippy, and whether NOTICE names every crate
+lint: ready ## formatting, clippy, whether the fuzz targets compile and NOTICE names every crate
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --check
 	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --all-targets -- -D warnings
+	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
 	@$(STEP) "notice" scripts/notice-check.sh
 
 header: ## write include/llb.h anew from the code

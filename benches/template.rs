@@ -293,9 +293,9 @@ fn compile(bench: &mut Bench, data: &Data) {
 fn sources(template: &Template, source: &str) -> Sources {
     Sources {
         default: Some(source.to_owned()),
-        tool_use: None,
         bos_token: template.bos_token.clone(),
         eos_token: template.eos_token.clone(),
+        ..Sources::default()
     }
 }
 

@@ -406,6 +406,8 @@ fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, Create
     };
     let components = options.components.as_ref().map(|components| Composed::of(components, "components"));
     let composed = components.transpose().map_err(|error| CreateFailure::new("invalid_options", error))?;
+    let checked = options.state_file.as_deref().map_or(Ok(()), Saved::check);
+    checked.map_err(|error| CreateFailure::new("invalid_options", error))?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
     let verdict = Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
     let accepted = match options.tool_policy {

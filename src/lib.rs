@@ -14,6 +14,8 @@ pub mod gguf;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod jinja;
+#[cfg(any(feature = "hub", feature = "remote"))]
+mod net;
 pub mod output;
 #[cfg(feature = "remote")]
 pub mod remote;

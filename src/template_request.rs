@@ -9,9 +9,13 @@ use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Format, Parsed, Recogniser, RecogniserInput};
 use crate::template::compose::{self, Composed, Warning};
+use crate::template::vision::VisionDefaults;
 use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking};
 use crate::validate;
 use crate::verdict::Verdict;
+use additions::Additions;
+
+mod additions;
 
 /// `llb_template_info`.
 pub fn info(request: &str) -> Result<Value> {
@@ -53,6 +57,7 @@ pub fn render(request: &str) -> Result<Value> {
         Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
         None => LocalTime::now(),
     };
+    let additions = Additions::read(&mut fields, &composed.as_ref().map_or_else(VisionDefaults::default, Composed::vision))?;
     let verdict = Verdict::of(&sources)?;
     let templates = &verdict.templates;
     let polyfilled = if polyfills.apply_polyfills {
@@ -73,12 +78,13 @@ pub fn render(request: &str) -> Result<Value> {
         kwargs: fields.object("chat_template_kwargs")?,
         now,
         raw,
-        spans,
+        spans: spans || additions.need_spans(),
         variables: Variables::of(&polyfills),
         limits,
     };
-    let prompt =
+    let mut prompt =
         templates.render(&input).map_err(|error| if composed.is_some() { compose::with_reason(error) } else { error })?;
+    let added = additions.add(&mut prompt, composed.as_ref(), templates, &input, (messages, &polyfills), &sources.bos_token)?;
     let mut reply = json!({ "type": "rendered", "prompt": prompt.text, "polyfills_applied": polyfilled.applied });
     if spans {
         reply["spans"] = prompt.spans_json();
@@ -91,6 +97,7 @@ pub fn render(request: &str) -> Result<Value> {
     if let Some(composed) = &composed {
         diagnostics.extend(composed.notes(input.messages).iter().map(Warning::to_json));
     }
+    added.report(&mut reply, &mut diagnostics);
     if !diagnostics.is_empty() {
         reply["diagnostics"] = diagnostics.into();
     }

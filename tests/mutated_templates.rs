@@ -282,9 +282,9 @@ fn damaged_templates_are_rendered_or_refused() {
         let template = mutated(&templates[round % templates.len()], &mut random);
         let sources = Sources {
             default: Some(template.clone()),
-            tool_use: None,
             bos_token: "<s>".to_owned(),
             eos_token: "</s>".to_owned(),
+            ..Sources::default()
         };
         let Some(ready) = faults.check(Templates::compile(&sources), &template) else { continue };
         compiled += 1;

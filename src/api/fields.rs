@@ -14,6 +14,8 @@ pub(crate) struct Fields<'a> {
     path: String,
     object: &'a Map<String, Value>,
     known: Vec<&'static str>,
+    /// Paths inside members that nobody asked for.
+    inside: Vec<String>,
 }
 
 impl<'a> Fields<'a> {
@@ -21,7 +23,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<Self> {
         let path = path.into();
         match value {
-            Value::Object(object) => Ok(Fields { path, object, known: Vec::new() }),
+            Value::Object(object) => Ok(Fields { path, object, known: Vec::new(), inside: Vec::new() }),
             other => Err(Error::invalid(if path.is_empty() { "request" } else { &path }, expected("an object", other))),
         }
     }
@@ -93,24 +95,20 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses members that the ABI names and this version does not carry out, rather than ignoring a switch silently.
-    pub(crate) fn refuse_unsupported(&mut self, keys: &[&'static str]) -> Result<()> {
-        for key in keys {
-            if self.get(key).is_some() {
-                return Err(self.invalid(key, "not supported by this version of llb"));
-            }
-        }
-        Ok(())
-    }
-
     /// Whether a member was asked for.
     pub(crate) fn knows(&self, key: &str) -> bool {
         self.known.contains(&key)
     }
 
+    /// Notes members of members that nobody asked for, by path.
+    pub(crate) fn ignore(&mut self, paths: Vec<String>) {
+        self.inside.extend(paths);
+    }
+
     /// The members nobody asked for, by path.
     pub(crate) fn ignored(&self) -> Vec<String> {
-        self.object.keys().filter(|key| !self.knows(key)).map(|key| self.path(key)).collect()
+        let own = self.object.keys().filter(|key| !self.knows(key)).map(|key| self.path(key));
+        own.chain(self.inside.iter().cloned()).collect()
     }
 
     fn typed<T>(&mut self, key: &'static str, what: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
@@ -160,7 +158,6 @@ mod tests {
             |f| f.one_of("s", &[("a", 1), ("b", 2)]).map(drop),
             r#"s: unknown value "x"; it is one of "a", "b""#,
         );
-        check(json!({"s": "x"}), |f| f.refuse_unsupported(&["s"]), "s: not supported by this version of llb");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::overflow::{Fitted, Truncated};
 use super::source::{Order, Source};
 use super::{Chat, Rendered, native};
-use crate::api::{self, ChatRequest};
+use crate::api::ChatRequest;
 use crate::engine::{Token, Vocab};
 use crate::error::Result;
 use crate::llama::LoadedModel;

@@ -1,10 +1,10 @@
 //! The option `state_file`: what a chat has computed, from one chat to the next.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Diagnostic;
 
@@ -19,6 +19,17 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
+    /// Refuses a path in a folder that is not there, before anything is loaded: that would be found out when the chat ends.
+    pub(crate) fn check(path: &str) -> Result<()> {
+        let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder.filter(|folder| !folder.is_dir()) {
+            Some(folder) => {
+                Err(Error::invalid("state_file", format!("there is no folder {}; make it first", folder.display())))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Restores what is in the file, if there is one that fits.
     pub(crate) fn restore(path: &str, chat: u64, model: &LoadedModel) -> Saved {
         let path = PathBuf::from(path);

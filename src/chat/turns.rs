@@ -57,6 +57,9 @@ impl Turns {
         let state = self.lock();
         state.calls.iter().for_each(|cancel| cancel.store(true, Ordering::Relaxed));
         self.changed.notify_all();
+        // A call that waits for a server does so elsewhere.
+        #[cfg(feature = "remote")]
+        crate::remote::wake();
     }
 
     /// Refuses further calls and cancels those that are there.

@@ -20,7 +20,16 @@ impl Origin {
             _ => return None,
         };
         let host = uri.host().filter(|host| !host.is_empty())?.to_ascii_lowercase();
+        let behind = uri.authority()?.as_str().rsplit('@').next()?.get(host.len()..)?;
+        if behind.len() > 1 && uri.port_u16().is_none() {
+            // A port of more than 65535 is not the default port.
+            return None;
+        }
         Some(Origin { secure, host, port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }) })
+    }
+
+    pub(super) fn parts(&self) -> (bool, &str, u16) {
+        (self.secure, &self.host, self.port)
     }
 
     /// For messages: `host` or `host:port`, never a path, which may be signed.
@@ -64,7 +73,12 @@ mod tests {
             assert!(!same("https://hub.example", other), "{other}");
         }
         assert_eq!(Origin::of("https://hub.example@evil.example/x").map(|origin| origin.host).as_deref(), Some("evil.example"));
-        assert_eq!(Origin::of("file:///etc/passwd"), None);
+        for bad in ["file:///etc/passwd", "http://h:99999/", "http://[::1]:99999/", "http://"] {
+            assert_eq!(Origin::of(bad), None, "{bad}");
+        }
+        for (address, shown) in [("http://[::1]/", "[::1]"), ("https://[::1]:8080/x", "[::1]:8080"), ("http://h:/", "h")] {
+            assert_eq!(Origin::of(address).map(|origin| origin.shown()).as_deref(), Some(shown));
+        }
         assert_eq!(Origin::of("http://127.0.0.1:8080/x").map(|origin| origin.shown()).as_deref(), Some("127.0.0.1:8080"));
     }
 

@@ -5,19 +5,29 @@
 //! `<etag>.incomplete`: huggingface_hub puts letters of its own in between, and never takes ours for its own.
 //! Nothing but bytes, names and commits is written.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::ErrorKind;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cancel::{Cancel, LOOK};
+use super::cancel::Cancel;
+use super::environment::read_short;
 use super::name;
 use crate::error::{Code, Error, Result};
 
 /// Files of a snapshot that are looked at, and how deep.
 const MOST_FILES: usize = 100_000;
 const MOST_DEPTH: usize = 16;
+/// Bytes of a file below `refs`.
+const MOST_OF_REF: u64 = 1 << 10;
+/// How often a lock is asked for: who lets one go tells nobody.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often a lock's file may be gone again.
+const MOST_GONE: usize = 100;
 
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
     # This file is a cache directory tag (https://bford.info/cachedir/), so that backups can leave the folder out.\n";
@@ -46,6 +56,11 @@ impl Cache {
         self.repository().join("blobs").join(format!("{etag}.incomplete"))
     }
 
+    /// The same for one call alone.
+    pub(super) fn own_incomplete(&self, etag: &str) -> PathBuf {
+        beside(&self.blob(etag), "incomplete")
+    }
+
     /// Where a file of a commit is found.
     pub(super) fn pointer(&self, commit: &str, name: &str) -> PathBuf {
         self.repository().join("snapshots").join(commit).join(name)
@@ -56,7 +71,7 @@ impl Cache {
         if name::is_commit(revision) {
             return Some(revision.to_owned());
         }
-        let commit = fs::read_to_string(self.repository().join("refs").join(revision)).ok()?;
+        let commit = read_short(&self.repository().join("refs").join(revision), MOST_OF_REF)?;
         Some(commit.trim().to_owned()).filter(|commit| name::is_commit(commit))
     }
 
@@ -85,11 +100,9 @@ impl Cache {
     /// Makes the folders that a blob needs.
     pub(super) fn prepare(&self, etag: &str) -> Result<()> {
         make_parent(&self.blob(etag))?;
-        let tag = self.root.join("CACHEDIR.TAG");
-        if !tag.exists() {
-            // Only a convenience.
-            let _ = fs::write(tag, TAG);
-        }
+        // Only a convenience.
+        let tag = OpenOptions::new().write(true).create_new(true).open(self.root.join("CACHEDIR.TAG"));
+        let _ = tag.and_then(|mut tag| tag.write_all(TAG.as_bytes()));
         Ok(())
     }
 
@@ -97,15 +110,21 @@ impl Cache {
     pub(super) fn lock(&self, etag: &str, cancel: &Cancel) -> Result<Lock> {
         let path = self.root.join(".locks").join(&self.folder).join(format!("{etag}.lock"));
         make_parent(&path)?;
+        let mut gone = 0;
         loop {
             cancel.check()?;
-            let file = open_lock(&path).map_err(|error| unwritable(&path, &error))?;
+            let file = open_own(&path).map_err(|error| unwritable(&path, &error))?;
             match file.try_lock() {
-                // Somebody may have removed the file between the two calls: then it locks nothing.
                 Ok(()) if is_same(&file, &path) => return Ok(Lock(Some(file))),
-                Ok(()) => {}
+                // Somebody may have removed the file between the two calls: then it locks nothing. Where that never ends, the
+                // file system has no lasting numbers for files, and whose lock it is cannot be told.
+                Ok(()) if gone >= MOST_GONE => return Ok(Lock(None)),
+                Ok(()) => {
+                    gone += 1;
+                    cancel.wait(LOOK)?;
+                }
                 Err(TryLockError::WouldBlock) => cancel.wait(LOOK)?,
-                // A file system without locks: what is written is checked anyway.
+                // A file system without locks.
                 Err(TryLockError::Error(_)) => return Ok(Lock(None)),
             }
         }
@@ -123,7 +142,7 @@ impl Cache {
         // By a second name, so that no reader meets a moment without one.
         let new = beside(&pointer, "new");
         let _ = fs::remove_file(&new);
-        let made = symlink(&target, &new).or_else(|_| fs::hard_link(&blob, &new)).or_else(|_| fs::copy(&blob, &new).map(drop));
+        let made = symlink(&target, &new).or_else(|_| fs::hard_link(&blob, &new)).or_else(|_| copy(&blob, &new));
         made.and_then(|()| fs::rename(&new, &pointer)).map_err(|error| {
             let _ = fs::remove_file(&new);
             unwritable(&pointer, &error)
@@ -164,12 +183,14 @@ impl Cache {
 
     /// Bytes that are free where the cache is; None where the system does not say.
     pub(super) fn room(&self) -> Option<u64> {
-        // The folders may not be there yet.
-        let there = self.root.ancestors().find(|folder| folder.exists())?;
+        // The folders may not be there yet, and those that are may be links to another disk.
+        let blobs = self.repository().join("blobs");
+        let there = blobs.ancestors().find(|folder| folder.exists())?;
         #[cfg(unix)]
         {
             let stat = rustix::fs::statvfs(there).ok()?;
-            Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+            // Some file systems over the network have no size.
+            (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
         }
         #[cfg(not(unix))]
         {
@@ -181,7 +202,14 @@ impl Cache {
 
 /// Held until it is dropped; the file stays, since others may wait on it.
 #[derive(Debug)]
-pub(super) struct Lock(#[allow(dead_code, reason = "held for its lock")] Option<File>);
+pub(super) struct Lock(Option<File>);
+
+impl Lock {
+    /// False on a file system that has no locks.
+    pub(super) fn is_held(&self) -> bool {
+        self.0.is_some()
+    }
+}
 
 /// A regular file, of this size if that is known.
 pub(super) fn is_whole(path: &Path, size: Option<u64>) -> bool {
@@ -194,7 +222,25 @@ pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Error {
         let message = format!("{}: no room on the disk: {error}; what is there stays, and is gone on with", path.display());
         return Error::new(Code::OutOfMemory, message).with("resource", "disk");
     }
-    Error::invalid("cache_dir", format!("{}: {error}", path.display()))
+    let problem = format!("{}: {error}; give a folder that can be written, or set HF_HOME to one", path.display());
+    Error::invalid("cache_dir", problem)
+}
+
+/// Opens a file to read and to write, and makes it if it is not there. A link that lies in its place, which would lead to a file
+/// of somebody else, or a pipe, which would never end, is removed.
+pub(super) fn open_own(path: &Path) -> std::io::Result<File> {
+    if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        fs::remove_file(path)?;
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // As huggingface_hub's locks: users who share a cache may wait for each other.
+        options.mode(0o664).custom_flags(libc::O_NOFOLLOW);
+    }
+    options.open(path)
 }
 
 fn make_parent(path: &Path) -> Result<()> {
@@ -202,12 +248,11 @@ fn make_parent(path: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))
 }
 
-/// A name of this process beside a path.
+/// A name beside a path that nobody else has: processes in two containers may have one number.
 fn beside(path: &Path, what: &str) -> PathBuf {
-    static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let chance = RandomState::new().build_hasher().finish();
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}-{count}.{what}", std::process::id()));
+    name.push(format!(".{chance:016x}.{what}"));
     path.with_file_name(name)
 }
 
@@ -231,13 +276,10 @@ fn collect(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) {
     }
 }
 
-fn open_lock(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    // As huggingface_hub's: users who share a cache may wait for each other.
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o664);
-    options.open(path)
+/// On the disk before it gets its name.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to)?;
+    OpenOptions::new().write(true).open(to)?.sync_all()
 }
 
 #[cfg(unix)]
@@ -291,14 +333,35 @@ mod tests {
             cache.note(revision, commit);
             assert_eq!(cache.commit(revision).as_deref(), Some(commit));
         }
-        fs::write(folder.path().join("models--o--n/refs/bad"), "../../x").unwrap();
-        assert_eq!(cache.commit("bad"), None);
+        for bad in ["../../x".to_owned(), " ".repeat(2000) + commit] {
+            fs::write(folder.path().join("models--o--n/refs/bad"), bad).unwrap();
+            assert_eq!(cache.commit("bad"), None);
+        }
         let why = Error::new(Code::ModelInvalid, "no model");
         let kept = cache.quarantine(&etag, commit, "q/m.gguf", &why).unwrap();
         assert_eq!((fs::read(&kept).unwrap(), path.exists()), (b"12345".to_vec(), false));
         let note: Value = serde_json::from_slice(&fs::read(kept.with_extension("json")).unwrap()).unwrap();
         assert_eq!((&note["code"], &note["message"]), (&json!("MODEL_INVALID"), &json!("no model")));
         assert!(cache.room().is_some_and(|bytes| bytes > 0));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_lies_in_the_way_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mine, others) = (folder.path().join("x.incomplete"), folder.path().join("others"));
+        fs::write(&others, b"theirs").unwrap();
+        for target in [&*others, Path::new("/dev/zero"), Path::new("nowhere")] {
+            std::os::unix::fs::symlink(target, &mine).unwrap();
+            open_own(&mine).unwrap().write_all(b"mine").unwrap();
+            assert_eq!((fs::read(&mine).unwrap(), fs::read(&others).unwrap()), (b"mine".to_vec(), b"theirs".to_vec()));
+            fs::remove_file(&mine).unwrap();
+        }
+        fs::write(&mine, b"before").unwrap();
+        assert_eq!(open_own(&mine).unwrap().metadata().unwrap().len(), 6);
+        fs::remove_file(&mine).unwrap();
+        fs::create_dir(&mine).unwrap();
+        assert!(open_own(&mine).is_err());
     }
 
     #[test]

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Code, Error, Result};
-
-/// How often something that waits looks whether it was cancelled.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+use crate::net::wait;
 
 type Flag = Arc<AtomicBool>;
 
@@ -24,6 +22,8 @@ pub fn cancel(id: &str) {
             flags.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
         }
     }
+    drop(running);
+    wait::wake();
 }
 
 /// One fetch, entered among those that can be cancelled until it is dropped.
@@ -40,9 +40,13 @@ impl Cancel {
         Cancel { id: id.to_owned(), flag }
     }
 
+    pub(super) fn is_over(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
     /// `CANCELLED` once somebody asked for it.
     pub(super) fn check(&self) -> Result<()> {
-        match self.flag.load(Ordering::Relaxed) {
+        match self.is_over() {
             false => Ok(()),
             true => {
                 let message = format!("the fetch of {} was cancelled; the next one goes on where it ended", self.id);
@@ -53,15 +57,8 @@ impl Cancel {
 
     /// Waits for a time, or until it is cancelled.
     pub(super) fn wait(&self, time: Duration) -> Result<()> {
-        let end = Instant::now() + time;
-        loop {
-            self.check()?;
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            std::thread::sleep(left.min(LOOK));
-        }
+        wait::pause(time, || self.is_over());
+        self.check()
     }
 }
 

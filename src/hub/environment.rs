@@ -1,12 +1,15 @@
 //! What the environment says: where the hub is, who asks, where the cache is. Read here and nowhere else.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::address::Origin;
-use super::request::Request;
+use super::proxy::Proxies;
+use super::request::{Request, TOKEN_ENV};
 use crate::error::{Error, Result};
+use crate::net::trust::Trust;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long the other side may be silent.
@@ -15,56 +18,70 @@ const SILENCE: Duration = Duration::from_secs(30);
 const MOST_OF_TOKEN: u64 = 16 << 10;
 
 /// A variable's value by its name.
-type Read = dyn Fn(&str) -> Option<String> + Send + Sync;
+type Read = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
 /// Environment variables: the process's, or those of a test.
 pub struct Environment {
     read: Box<Read>,
-    /// Whether the proxies of the process's environment are used.
-    proxies: bool,
 }
 
 impl Environment {
-    /// The process's own. A variable that is not Unicode counts as absent.
+    /// The process's own. Where it has no `HOME`, that is what the system says of the user.
     pub fn process() -> Environment {
-        Environment { read: Box::new(|name| std::env::var(name).ok()), proxies: true }
+        let read = |name: &str| match (std::env::var_os(name), name) {
+            (None, "HOME") => std::env::home_dir().map(PathBuf::into_os_string),
+            (value, _) => value,
+        };
+        Environment { read: Box::new(read) }
     }
 
     /// Nothing but these.
     pub fn of(variables: &[(&str, &str)]) -> Environment {
         let own = |text: &str| text.to_owned();
         let variables: Vec<_> = variables.iter().map(|(name, value)| (own(name), own(value))).collect();
-        let read = move |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        Environment { read: Box::new(read), proxies: false }
+        let read = move |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.into());
+        Environment { read: Box::new(read) }
     }
 
-    /// Empty is absent.
-    fn get(&self, name: &str) -> Option<String> {
-        (self.read)(name).filter(|value| !value.trim().is_empty())
-    }
-
-    /// As huggingface_hub reads its switches.
-    fn is_on(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|value| matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE"))
-    }
-
-    /// A path; a leading `~` is the home folder.
-    fn path(&self, name: &str) -> Option<PathBuf> {
-        self.get(name).map(|value| self.expand(&value))
-    }
-
-    fn expand(&self, path: &str) -> PathBuf {
-        match (path.strip_prefix('~'), self.get("HOME")) {
-            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => PathBuf::from(format!("{home}{rest}")),
-            _ => PathBuf::from(path),
+    /// Empty is absent. `INVALID_REQUEST` for what is not Unicode: to pass it over would be to use another folder or hub.
+    pub(super) fn get(&self, name: &str) -> Result<Option<String>> {
+        match (self.read)(name).map(OsString::into_string) {
+            Some(Err(_)) => Err(Error::invalid(name, "the environment variable is not UTF-8")),
+            Some(Ok(value)) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+            None => Ok(None),
         }
     }
 
+    /// As huggingface_hub reads its switches.
+    fn is_on(&self, name: &str) -> Result<bool> {
+        Ok(self.get(name)?.is_some_and(|value| matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")))
+    }
+
+    /// A path; a leading `~` is the home folder.
+    fn path(&self, name: &str) -> Result<Option<PathBuf>> {
+        self.get(name)?.map(|value| self.expand(&value)).transpose()
+    }
+
+    fn expand(&self, path: &str) -> Result<PathBuf> {
+        Ok(match path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+            Some(rest) => PathBuf::from(self.get("HOME")?.map_or_else(|| path.to_owned(), |home| format!("{home}{rest}"))),
+            None => PathBuf::from(path),
+        })
+    }
+
+    /// The first of these that is set.
+    fn first(&self, names: &[(&str, &str)]) -> Result<Option<PathBuf>> {
+        for (name, below) in names {
+            if let Some(folder) = self.path(name)? {
+                return Ok(Some(if below.is_empty() { folder } else { folder.join(below) }));
+            }
+        }
+        Ok(None)
+    }
+
     /// `HF_HOME` and what stands for it.
-    fn home(&self) -> Option<PathBuf> {
-        self.path("HF_HOME")
-            .or_else(|| Some(self.path("XDG_CACHE_HOME")?.join("huggingface")))
-            .or_else(|| Some(self.path("HOME")?.join(".cache/huggingface")))
+    fn home(&self) -> Result<Option<PathBuf>> {
+        self.first(&[("HF_HOME", ""), ("XDG_CACHE_HOME", "huggingface"), ("HOME", ".cache/huggingface")])
     }
 }
 
@@ -77,39 +94,50 @@ pub(super) struct Settings {
     pub(super) cache: PathBuf,
     pub(super) offline: bool,
     pub(super) silence: Duration,
-    pub(super) proxies: bool,
+    pub(super) proxies: Proxies,
+    pub(super) trust: Trust,
 }
 
 impl Settings {
     /// # Errors
     /// `INVALID_REQUEST` that names the variable, or the member, that is wrong.
     pub(super) fn read(request: &Request, environment: &Environment) -> Result<Settings> {
-        let endpoint = environment.get(&request.endpoint_env).unwrap_or_else(|| ENDPOINT.to_owned());
+        let endpoint = environment.get(&request.endpoint_env)?.unwrap_or_else(|| ENDPOINT.to_owned());
         let endpoint = endpoint.trim().trim_end_matches('/').to_owned();
         let Some(origin) = Origin::of(&endpoint).filter(|_| !endpoint.contains(['?', '#', '@'])) else {
             let problem = format!("the environment variable {} is not the address of a hub", request.endpoint_env);
             return Err(Error::invalid("endpoint_env", problem));
         };
         let cache = match &request.cache_dir {
-            Some(folder) => Some(environment.expand(folder)),
-            None => environment
-                .path("HF_HUB_CACHE")
-                .or_else(|| environment.path("HUGGINGFACE_HUB_CACHE"))
-                .or_else(|| Some(environment.home()?.join("hub"))),
+            Some(folder) => Some(environment.expand(folder)?),
+            None => match environment.first(&[("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", "")])? {
+                None => environment.home()?.map(|home| home.join("hub")),
+                named => named,
+            },
         };
         let Some(cache) = cache else {
             return Err(Error::invalid("cache_dir", "no folder is known for the cache; give one, or set HF_HOME or HOME"));
         };
         let cache = std::path::absolute(&cache).map_err(|error| Error::invalid("cache_dir", error))?;
-        let seconds = environment.get("HF_HUB_DOWNLOAD_TIMEOUT").and_then(|seconds| seconds.trim().parse().ok());
+        if cache.to_str().is_none() {
+            // The reply could not name a file in it.
+            return Err(Error::invalid("cache_dir", format!("{}: its path is not UTF-8", cache.display())));
+        }
+        let offline = request.offline || environment.is_on("HF_HUB_OFFLINE")? || environment.is_on("TRANSFORMERS_OFFLINE")?;
+        let (proxies, trust) = match offline {
+            true => (Proxies::default(), Trust::default()),
+            false => (Proxies::read(environment)?, Trust::read(|name| (environment.read)(name))?),
+        };
+        let seconds = environment.get("HF_HUB_DOWNLOAD_TIMEOUT")?.and_then(|seconds| seconds.trim().parse().ok());
         Ok(Settings {
             endpoint,
             origin,
             token: Token::read(request, environment)?,
             cache,
-            offline: request.offline || environment.is_on("HF_HUB_OFFLINE") || environment.is_on("TRANSFORMERS_OFFLINE"),
+            offline,
             silence: seconds.filter(|seconds| (1..=3600).contains(seconds)).map_or(SILENCE, Duration::from_secs),
-            proxies: environment.proxies,
+            proxies,
+            trust,
         })
     }
 }
@@ -119,17 +147,25 @@ impl Settings {
 pub(super) struct Token(String);
 
 impl Token {
-    /// From the environment, else from the file that logging in wrote.
+    /// From the environment, else from the file that logging in wrote; `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves what the request
+    /// itself names.
     fn read(request: &Request, environment: &Environment) -> Result<Option<Token>> {
-        if let Some(token) = environment.get(&request.token_env) {
-            return Token::of(&token, || format!("the environment variable {}", request.token_env)).map(Some);
-        }
-        if environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+        let named = request.token_env != TOKEN_ENV;
+        if !named && environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
             return Ok(None);
         }
-        let file = environment.path("HF_TOKEN_PATH").or_else(|| Some(environment.home()?.join("token")));
+        if let Some(token) = environment.get(&request.token_env)? {
+            return Token::of(&token, || format!("the environment variable {}", request.token_env)).map(Some);
+        }
+        if environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
+            return Ok(None);
+        }
+        let file = match environment.path("HF_TOKEN_PATH")? {
+            None => environment.home()?.map(|home| home.join("token")),
+            named => named,
+        };
         // A file that cannot be read is no token: public models need none.
-        let text = file.as_deref().and_then(|file| read_short(file).map(|text| (file, text)));
+        let text = file.as_deref().and_then(|file| read_short(file, MOST_OF_TOKEN).map(|text| (file, text)));
         match text {
             Some((file, text)) if !text.trim().is_empty() => Token::of(&text, || file.display().to_string()).map(Some),
             _ => Ok(None),
@@ -161,9 +197,10 @@ impl fmt::Debug for Token {
     }
 }
 
-fn read_short(path: &Path) -> Option<String> {
+/// A regular file of few bytes.
+pub(super) fn read_short(path: &Path, most: u64) -> Option<String> {
     let metadata = std::fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > MOST_OF_TOKEN {
+    if !metadata.is_file() || metadata.len() > most {
         return None;
     }
     std::fs::read_to_string(path).ok()
@@ -208,15 +245,32 @@ mod tests {
         let other = folder.path().join("other");
         let other = ("HF_TOKEN_PATH", other.to_str().unwrap());
         assert_eq!(token(plain, &[("HF_HOME", home)]).as_deref(), Some("hf_file"));
-        assert_eq!(token(plain, &[("HF_HOME", home), ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")]), None);
+        let implicit = ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
+        assert_eq!(token(plain, &[("HF_HOME", home), ("HF_TOKEN", "hf_env"), implicit]), None);
         assert_eq!(token(plain, &[("HF_HOME", home), other]).as_deref(), Some("hf_other"));
         assert_eq!(token(plain, &[("HF_HOME", home), other, ("HF_TOKEN", " hf_env ")]).as_deref(), Some("hf_env"));
         let named = r#"{"id": "a/b", "token_env": "MINE"}"#;
-        let both = [("HF_HOME", home), ("HF_TOKEN", "hf_env"), ("MINE", "hf_mine")];
+        let both = [("HF_HOME", home), ("HF_TOKEN", "hf_env"), ("MINE", "hf_mine"), implicit];
         assert_eq!(token(named, &both).as_deref(), Some("hf_mine"));
         let error = settings(plain, &[("HF_HOME", home), ("HF_TOKEN", "hf\nx")]).err().unwrap();
         assert_eq!(error.message(), "token_env: the environment variable HF_TOKEN holds what no HTTP header can carry");
         assert_eq!(format!("{:?}", Token("hf_x".into())), "Token");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_not_unicode_is_not_passed_over() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = |wanted: &'static str| Environment {
+            read: Box::new(move |name: &str| match name {
+                "HOME" if wanted != "HOME" => Some("/h".into()),
+                _ => (name == wanted).then(|| OsString::from_vec(b"/data/\xFF".to_vec())),
+            }),
+        };
+        for name in ["HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "https_proxy", "HOME"] {
+            let error = Settings::read(&Request::parse(r#"{"id": "a/b"}"#).unwrap(), &odd(name)).err().unwrap();
+            assert_eq!(error.message(), format!("{name}: the environment variable is not UTF-8"));
+        }
     }
 
     #[test]
@@ -224,7 +278,7 @@ mod tests {
         let at = |endpoint: &str| settings(r#"{"id": "a/b"}"#, &[("HF_ENDPOINT", endpoint), ("HOME", "/h")]);
         assert_eq!(at("").unwrap().endpoint, ENDPOINT);
         assert_eq!(at("http://127.0.0.1:80/hub/").unwrap().endpoint, "http://127.0.0.1:80/hub");
-        for bad in ["ftp://x", "huggingface.co", "https://", "http://u:p@x", "http://x?y"] {
+        for bad in ["ftp://x", "huggingface.co", "https://", "http://u:p@x", "http://x?y", "http://x:99999"] {
             assert!(at(bad).err().unwrap().message().starts_with("endpoint_env: "), "{bad}");
         }
     }

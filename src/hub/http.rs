@@ -5,18 +5,21 @@
 //! time that the other side may be silent are bounded; packed answers are not asked for, and not taken.
 
 use std::io::Read;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use ureq::{Agent, Proxy};
+use ureq::Agent;
 
 use super::address::{self, Origin};
-use super::cancel::{Cancel, LOOK};
+use super::cancel::Cancel;
 use super::environment::{Settings, Token};
 use super::fault::{Fault, network};
 use super::name::shown;
 use super::piece::{PIECE_BYTES, Piece, Pool};
+use super::proxy::Proxies;
 use crate::error::{Code, Error, Result};
+use crate::net::later::retry_after;
+use crate::net::trust::Trust;
+use crate::net::wait::{self, Came, Inlet, Outlet};
 
 /// Redirects of one request.
 const MOST_REDIRECTS: usize = 10;
@@ -27,11 +30,12 @@ const PIECES: usize = 8;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Asks the hub, and whom it sends us to.
-pub(super) struct Client {
+pub(super) struct Client<'a> {
     origin: Origin,
     token: Option<Token>,
     silence: Duration,
-    proxy: Option<Proxy>,
+    proxies: &'a Proxies,
+    trust: &'a Trust,
 }
 
 /// What is asked for.
@@ -76,6 +80,8 @@ enum Step {
     End,
     /// The connection failed; what happened, without the address.
     Failed(String),
+    /// The other side is not who it should be: no other try will help.
+    Untrusted(String),
 }
 
 /// An answer whose head is there.
@@ -86,17 +92,18 @@ pub(super) struct Answer {
 }
 
 struct Exchange {
-    steps: Receiver<Step>,
+    steps: Inlet<Step>,
     agent: Agent,
 }
 
-impl Client {
-    pub(super) fn new(settings: &Settings) -> Client {
+impl<'a> Client<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Client<'a> {
         Client {
             origin: settings.origin.clone(),
             token: settings.token.clone(),
             silence: settings.silence,
-            proxy: settings.proxies.then(Proxy::try_from_env).flatten(),
+            proxies: &settings.proxies,
+            trust: &settings.trust,
         }
     }
 
@@ -112,10 +119,11 @@ impl Client {
             let Some(origin) = Origin::of(&url) else { return Err(network("the hub", "has no usable address").into()) };
             let at_hub = origin == self.origin;
             let host = origin.shown();
-            let exchange = self.start(&url, get, at_hub)?;
+            let exchange = self.start(&url, &origin, get, at_hub)?;
             let mut head = match exchange.next(cancel, get.until)? {
                 Some(Step::Head(head)) => *head,
                 Some(Step::Failed(problem)) => return Err(Fault::Again { error: network(&host, problem), after: None }),
+                Some(Step::Untrusted(problem)) => return Err(network(&host, problem).into()),
                 _ => return Err(Fault::Again { error: network(&host, "answers nothing"), after: None }),
             };
             if at_hub {
@@ -144,13 +152,15 @@ impl Client {
         Err(network(&self.origin.shown(), format_args!("redirects more than {MOST_REDIRECTS} times")).into())
     }
 
-    fn start(&self, url: &str, get: &Get, with_token: bool) -> Result<Exchange> {
+    fn start(&self, url: &str, origin: &Origin, get: &Get, with_token: bool) -> Result<Exchange> {
+        let (secure, host, port) = origin.parts();
         // An agent for each exchange: shutting it down ends this one and no other.
         let agent: Agent = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .proxy(self.proxy.clone())
+            .proxy(self.proxies.of(secure, host, port))
+            .tls_config(self.trust.config())
             .timeout_connect(Some(CONNECT.min(self.silence)))
             .timeout_recv_response(Some(self.silence * 2))
             .timeout_per_read(Some(self.silence))
@@ -170,12 +180,13 @@ impl Client {
         if let Some(etag) = get.if_range {
             request = request.header("If-Range", etag);
         }
-        let (sender, steps) = sync_channel(PIECES);
+        let (outlet, steps) = wait::channel(PIECES);
+        let trust = self.trust.clone();
         std::thread::Builder::new()
             .name("llb-hub".into())
             .spawn(move || {
                 let _quiet = crate::panic::Quiet::enter();
-                run(request, &sender);
+                run(request, &trust, &outlet);
             })
             .map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread for the request").caused_by(error))?;
         Ok(Exchange { steps, agent })
@@ -185,16 +196,11 @@ impl Client {
 impl Exchange {
     /// The next step; None when the connection is gone.
     fn next(&self, cancel: &Cancel, until: Option<Instant>) -> Result<Option<Step>, Fault> {
-        loop {
-            cancel.check()?;
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(Some(Step::Failed("the answer takes too long".into())));
-            }
-            match self.steps.recv_timeout(LOOK) {
-                Ok(step) => return Ok(Some(step)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
-            }
+        match self.steps.next(until, || cancel.is_over()) {
+            Came::Next(step) => Ok(Some(step)),
+            Came::Gone => Ok(None),
+            Came::Late => Ok(Some(Step::Failed("the answer takes too long".into()))),
+            Came::Over => cancel.check().map(|()| None).map_err(Fault::from),
         }
     }
 }
@@ -212,7 +218,7 @@ impl Answer {
         match self.exchange.next(cancel, self.until)? {
             Some(Step::Bytes(bytes)) => Ok(Some(bytes)),
             Some(Step::End) => Ok(None),
-            Some(Step::Failed(problem)) => Err(broken(problem)),
+            Some(Step::Failed(problem) | Step::Untrusted(problem)) => Err(broken(problem)),
             Some(Step::Head(_)) | None => Err(broken("the connection was lost".into())),
         }
     }
@@ -239,10 +245,14 @@ impl Answer {
     }
 }
 
-fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, steps: &SyncSender<Step>) {
+fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, trust: &Trust, steps: &Outlet<Step>) {
     let answer = match request.call() {
         Ok(answer) => answer,
-        Err(error) => return drop(steps.send(Step::Failed(problem(&error)))),
+        Err(error) => {
+            let step = trust.problem(&error).map_or_else(|| Step::Failed(problem(&error)), Step::Untrusted);
+            steps.send(step);
+            return;
+        }
     };
     let header =
         |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().trim().to_owned();
@@ -251,8 +261,7 @@ fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, steps: &Sync
         length: header("content-length").parse().ok(),
         content_range: content_range(&header("content-range")),
         etag: header("etag"),
-        // In whole seconds; dates are not read.
-        retry_after: header("retry-after").parse().ok().map(Duration::from_secs),
+        retry_after: retry_after(&header("retry-after"), &header("date")),
         error_code: header("x-error-code"),
         error_message: header("x-error-message"),
         linked_etag: header("x-linked-etag"),
@@ -265,7 +274,7 @@ fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, steps: &Sync
         packed: !matches!(&*header("content-encoding").to_ascii_lowercase(), "" | "identity"),
         ..Head::default()
     };
-    if steps.send(Step::Head(Box::new(head))).is_err() {
+    if !steps.send(Step::Head(Box::new(head))) {
         return;
     }
     let mut reader = answer.into_body().into_reader();
@@ -278,7 +287,7 @@ fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, steps: &Sync
             Err(error) => Step::Failed(problem(&ureq::Error::from(error))),
         };
         let last = !matches!(step, Step::Bytes(_));
-        if steps.send(step).is_err() || last {
+        if !steps.send(step) || last {
             return;
         }
     }

@@ -78,9 +78,10 @@ fn read(body: &[u8]) -> Result<Listing, String> {
             continue;
         }
         let lfs = &file["lfs"];
-        let sha256 = lfs["sha256"].as_str().or(lfs["oid"].as_str()).filter(|hash| name::is_sha256(hash));
+        let sha256 = lfs["sha256"].as_str().or(lfs["oid"].as_str()).map(str::to_ascii_lowercase);
+        let sha256 = sha256.filter(|hash| name::is_sha256(hash));
         let size = lfs["size"].as_u64().or(file["size"].as_u64());
-        listing.files.push(Listed { name: name.to_owned(), size, sha256: sha256.map(str::to_owned) });
+        listing.files.push(Listed { name: name.to_owned(), size, sha256 });
     }
     Ok(listing)
 }
@@ -137,7 +138,7 @@ mod tests {
         let sha = "0123456789abcdef0123456789abcdef01234567";
         let hash = "ab".repeat(32);
         let body = json!({ "sha": sha, "gated": "auto", "private": false, "siblings": [
-            { "rfilename": "a.gguf", "size": 5, "lfs": { "size": 7, "sha256": hash } },
+            { "rfilename": "a.gguf", "size": 5, "lfs": { "size": 7, "sha256": hash.to_uppercase() } },
             { "rfilename": "../b.gguf" },
             { "rfilename": "c.gguf", "size": 3, "lfs": { "sha256": "../../x" } },
         ] });

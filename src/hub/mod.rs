@@ -18,7 +18,9 @@ mod pick;
 mod piece;
 mod probe;
 mod progress;
+mod proxy;
 mod request;
+mod settle;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -88,7 +90,7 @@ struct Fetch<'a> {
     settings: &'a Settings,
     cancel: &'a Cancel,
     cache: Cache,
-    client: Client,
+    client: Client<'a>,
     /// Of the model, for people and for programs.
     page: String,
     api: String,
@@ -128,6 +130,7 @@ impl Fetch<'_> {
             }
             (Err(error), _) => return Err(error),
         };
+        self.check_commit(&listing)?;
         let plan = self.plan(&listing)?;
         if plan.files.iter().all(|file| self.is_here(&plan.commit, file)) {
             return self.obtain(&plan, Value::Null, None, progress);
@@ -200,6 +203,20 @@ impl Fetch<'_> {
         }
     }
 
+    /// Who names a commit gets that one, whatever the hub answers.
+    fn check_commit(&self, listing: &Listing) -> Result<()> {
+        match &self.request.revision {
+            Some(wanted) if name::is_commit(wanted) && *wanted != listing.commit => {
+                let message = format!(
+                    "{}: commit {wanted} was asked for, the hub answers with {}",
+                    self.request.id.repository, listing.commit
+                );
+                Err(Error::new(Code::HubVerify, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_access(&self, listing: &Listing) -> Result<()> {
         if self.client.token().is_some() {
             return Ok(());
@@ -231,8 +248,14 @@ impl Fetch<'_> {
         Ok((identity, info))
     }
 
-    /// The verdict of `llb_model_info`; an error where tools are required and the template cannot carry them.
+    /// The verdict of `llb_model_info`; an error where bytes of tensors are missing, or where tools are required and the template cannot carry them.
     fn judge(&self, header: &ModelHeader, when: &str) -> Result<Value> {
+        if let Some(cut) = header.findings().iter().find(|finding| finding.code == "file_truncated") {
+            let message = format!("{}: {}; {when}", self.request.id.repository, cut.message);
+            return Err(
+                Error::new(Code::ModelInvalid, message).with("next", "remove the file and fetch it again, or another one")
+            );
+        }
         let has_template = header.chat_template().or(header.tool_use_template()).is_some();
         match Verdict::of(&Verdict::sources(header, None)) {
             Ok(verdict) if self.request.require_tools && !verdict.is_tool_capable() => {
@@ -268,7 +291,7 @@ impl Fetch<'_> {
         json!({
             "type": "model_fetched", "id": self.request.id.text, "dry_run": true, "path": null, "paths": [],
             "revision": plan.commit, "sha256": files[0]["sha256"], "from_cache": false,
-            "total_bytes": files.iter().map(|file| file["size"].as_u64()).sum::<Option<u64>>(),
+            "total_bytes": files.iter().try_fold(0_u64, |total, file| total.checked_add(file["size"].as_u64()?)),
             "files": files, "hub": hint, "diagnostics": plan.diagnostics, "model_info": info,
         })
     }
@@ -282,7 +305,7 @@ impl Fetch<'_> {
         };
         let sizes: Vec<u64> = plan.files.iter().zip(&identities).map(size_of).collect();
         self.check_room(&identities)?;
-        progress.expect(sizes.iter().sum());
+        progress.expect(sizes.iter().copied().fold(0, u64::saturating_add));
         let mut here = Vec::new();
         let mut before = 0;
         for ((file, identity), size) in plan.files.iter().zip(&identities).zip(sizes) {
@@ -290,7 +313,7 @@ impl Fetch<'_> {
                 Some(identity) => self.download(&plan.commit, file, identity, before, progress)?,
                 None => self.take(&plan.commit, file)?,
             });
-            before += size;
+            before = before.saturating_add(size);
             progress.at(before);
         }
         if !self.settings.offline {
@@ -327,6 +350,10 @@ impl Fetch<'_> {
             if self.found(&plan.commit, file).is_some() {
                 identities.push(None);
                 continue;
+            }
+            if self.settings.offline {
+                let message = format!("{}: {} has just gone from the cache", self.request.id.repository, file.name);
+                return Err(Error::new(Code::Offline, message));
             }
             identities.push(Some(match probed.or_else(|| Identity::of_listed(file)) {
                 Some(known) => known,
@@ -367,7 +394,7 @@ impl Fetch<'_> {
     fn download(&self, commit: &str, file: &Listed, identity: &Identity, before: u64, progress: &mut Progress) -> Result<Here> {
         let etag = &identity.blob;
         self.cache.prepare(etag)?;
-        let _lock = self.cache.lock(etag, self.cancel)?;
+        let lock = self.cache.lock(etag, self.cancel)?;
         let blob = self.cache.blob(etag);
         if cache::is_whole(&blob, Some(identity.size)) {
             self.cache.link(etag, commit, &file.name)?;
@@ -375,9 +402,14 @@ impl Fetch<'_> {
         }
         let (what, url) = (format!("file {:?}", file.name), self.url(commit, &file.name));
         let source = Source { client: &self.client, cancel: self.cancel, asked: self.asked(&what), url: &url };
-        let incomplete = self.cache.incomplete(etag);
+        // Without locks somebody else may write there: then the part is nobody else's, and nobody goes on with it.
+        let incomplete = if lock.is_held() { self.cache.incomplete(etag) } else { self.cache.own_incomplete(etag) };
         let part = Part { source: &source, identity, name: &file.name, incomplete: &incomplete, before };
-        let sha256 = part.complete(&blob, progress)?;
+        let made = part.complete(&blob, progress);
+        if !lock.is_held() {
+            let _ = std::fs::remove_file(&incomplete);
+        }
+        let sha256 = made?;
         let path = self.cache.link(etag, commit, &file.name)?;
         Ok(Here { path, sha256, size: identity.size, cached: false })
     }
@@ -407,6 +439,10 @@ impl Fetch<'_> {
             Err(error) if self.request.require_tools => error,
             other => return other,
         };
+        // A file that cannot be read just now, or memory that is short, says nothing about the model.
+        if !matches!(error.code(), Code::ModelInvalid | Code::ModelNotToolCapable | Code::TemplateError | Code::TemplateLimit) {
+            return Err(error);
+        }
         let fresh = plan.files.iter().zip(identities).zip(here).filter(|(_, here)| !here.cached);
         let kept: Vec<String> = fresh
             .filter_map(|((file, identity), _)| {

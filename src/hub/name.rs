@@ -26,10 +26,7 @@ pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
 
 /// A branch, tag or commit: a git name, which becomes a path below `refs`.
 pub(super) fn check_revision(revision: &str) -> Result<(), &'static str> {
-    match revision.len() <= MOST_OF_SEGMENT
-        && revision.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/' | b'+'))
-        && check_file(revision).is_ok()
-    {
+    match revision.len() <= MOST_OF_SEGMENT && !revision.contains([' ', '~', '^']) && check_file(revision).is_ok() {
         true => Ok(()),
         false => Err("is not the name of a branch, a tag or a commit"),
     }
@@ -53,7 +50,20 @@ pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
     if path.split('/').any(|segment| segment.ends_with(['.', ' ']) || segment.starts_with(' ')) {
         return Err("begins or ends with a space, or ends with a dot");
     }
+    if path.split('/').any(is_device) {
+        return Err("is the name of a device on Windows");
+    }
     Ok(())
+}
+
+/// `NUL`, `aux.gguf`, `com1.x`: on Windows devices, in every folder.
+fn is_device(segment: &str) -> bool {
+    let stem = segment.split('.').next().unwrap_or(segment).trim_end().to_ascii_lowercase();
+    let numbered = |rest: &str| {
+        matches!(rest.chars().next(), Some('0'..='9' | '\u{B9}' | '\u{B2}' | '\u{B3}')) && rest.chars().count() == 1
+    };
+    matches!(&*stem, "con" | "prn" | "aux" | "nul" | "conin$" | "conout$")
+        || stem.strip_prefix("com").or(stem.strip_prefix("lpt")).is_some_and(numbered)
 }
 
 /// A commit as the hub spells it: forty hexadecimal digits.
@@ -112,13 +122,15 @@ mod tests {
         for bad in ["", "/", "a/", "/a", "a/b/c", "../x", "a/..", "a/.b", "a--b/c", "a b/c", "a/b\n", "a/b?x", "a/ü", "a\\b"] {
             assert!(check_repository(bad).is_err(), "{bad:?}");
         }
-        for good in ["main", "v1.0", "refs/pr/7", "0123456789abcdef0123456789abcdef01234567"] {
+        for good in ["main", "v1.0", "refs/pr/7", "fix/#1@x=2", "größe", "0123456789abcdef0123456789abcdef01234567"] {
             assert_eq!(check_revision(good), Ok(()), "{good}");
         }
-        for bad in ["", "../x", "/x", "a//b", "a/../b", "x y", "x\0", "x?y", "a/.."] {
+        for bad in ["", "../x", "/x", "a//b", "a/../b", "x y", "x\0", "x?y", "a/..", "main~1", "x^", "a\\b", "a:b"] {
             assert!(check_revision(bad).is_err(), "{bad:?}");
         }
-        for good in ["model.gguf", "Q4_K_M/model-00001-of-00002.gguf", "größe.gguf", "a b(1).gguf", ".gitattributes"] {
+        for good in
+            ["model.gguf", "Q4_K_M/model-00001-of-00002.gguf", "größe.gguf", "a b(1).gguf", ".gitattributes", "com10", "nul1"]
+        {
             assert_eq!(check_file(good), Ok(()), "{good}");
         }
         let bad = [
@@ -142,6 +154,10 @@ mod tests {
             "\u{202E}fugg.x",
             "a/.../b",
             "a*b",
+            "NUL",
+            "aux.gguf",
+            "a/com1.tar.gz",
+            "lpt².gguf",
         ];
         for bad in bad {
             assert!(check_file(bad).is_err(), "{bad:?}");

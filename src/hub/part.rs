@@ -1,18 +1,20 @@
 //! A blob under way: what is there of it is hashed again, the rest is fetched, the whole is compared, then it gets its name.
 //!
-//! Killed at any moment it leaves `<etag>.incomplete`, a beginning of the file, which the next one goes on with. Bytes are not
-//! forced to the disk: after a loss of power the size of a blob tells that it is not whole, and it is fetched again.
+//! Killed at any moment it leaves `<etag>.incomplete`, a beginning of the file, which the next one goes on with. The name comes
+//! when the bytes are on the disk: a loss of power leaves no blob with holes. What it may leave in a part its hash tells; a
+//! file of which the hub has no hash is therefore begun anew.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::cache::unwritable;
+use super::cache::{open_own, unwritable};
 use super::fault::{Fault, TRIES, network, pause, refused};
 use super::hash::Hasher;
 use super::http::Get;
 use super::piece::Pool;
 use super::progress::Progress;
+use super::settle::Settler;
 use super::source::{Identity, Source, size, strong};
 use crate::error::{Code, Error, Result};
 
@@ -31,6 +33,7 @@ struct Open {
     file: File,
     at: u64,
     hasher: Hasher,
+    settler: Settler,
     /// Whether an earlier call wrote the beginning.
     inherited: bool,
     /// The etag of whoever serves the bytes, once it is known.
@@ -49,7 +52,9 @@ impl Part<'_> {
             self.fill(&mut open, progress)?;
             let inherited = open.inherited;
             match self.compare(open) {
-                Ok(sha256) => {
+                Ok((sha256, settler)) => {
+                    let settled = settler.finish(self.source.cancel)?;
+                    settled.map_err(|error| unwritable(self.incomplete, &error))?;
                     fs::rename(self.incomplete, blob).map_err(|error| unwritable(blob, &error))?;
                     return Ok(sha256);
                 }
@@ -69,10 +74,9 @@ impl Part<'_> {
     /// Opens what is there, and hashes it.
     fn open(&self) -> Result<Open> {
         let failed = |error: std::io::Error| unwritable(self.incomplete, &error);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.incomplete).map_err(failed)?;
+        let mut file = open_own(self.incomplete).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
-        if length > self.identity.size {
+        if length > self.identity.size || self.identity.sha256.is_none() {
             file.set_len(0).map_err(failed)?;
         }
         let hasher = Hasher::start()?;
@@ -89,7 +93,8 @@ impl Part<'_> {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Ok(Open { file, at, hasher, inherited: at > 0, validator: self.identity.validator.clone() })
+        let settler = Settler::start(file.try_clone().map_err(failed)?)?;
+        Ok(Open { file, at, hasher, settler, inherited: at > 0, validator: self.identity.validator.clone() })
     }
 
     /// Gets bytes until they are all there, over as many connections as that takes.
@@ -124,13 +129,25 @@ impl Part<'_> {
     /// One connection.
     fn pull(&self, open: &mut Open, progress: &mut Progress) -> Result<(), Fault> {
         let Source { client, cancel, asked, url } = self.source;
+        let is_hashed = self.identity.sha256.is_some();
+        if !is_hashed && open.validator.is_none() {
+            // Nothing would tell that the rest is of another file.
+            self.restart(open)?;
+        }
         let resumes = open.at > 0;
         let range = resumes.then(|| format!("bytes={}-", open.at));
         let if_range = open.validator.as_deref().filter(|_| resumes);
         let answer = client.get(&Get { url, range, if_range, until: None }, cancel)?;
         let head = &answer.head;
+        let etag = strong(&head.etag);
+        let has_changed = !is_hashed && etag.is_some() && etag != open.validator;
         match (head.status, head.content_range) {
-            (206, Some((first, _))) if resumes && first == open.at => {}
+            (206, Some((first, _))) if resumes && first == open.at && !has_changed => {}
+            // As of a server that knows no `If-Range`.
+            (206, _) if resumes && has_changed => {
+                self.restart(open)?;
+                return Err(Fault::Again { error: network(&head.host, "has another file than before"), after: None });
+            }
             (200, _) => self.restart(open)?,
             (206, _) => return Err(network(&head.host, "answers with another range than was asked for").into()),
             // Nothing there from here on, so that what is here cannot be its beginning.
@@ -140,7 +157,7 @@ impl Part<'_> {
             }
             _ => return Err(refused(head, &answer.complaint(cancel)?, asked)),
         }
-        open.validator = strong(&head.etag);
+        open.validator = etag;
         if let Some(served) = size(head)
             && served != self.identity.size
         {
@@ -152,6 +169,7 @@ impl Part<'_> {
             }
             open.file.write_all(&bytes).map_err(|error| unwritable(self.incomplete, &error))?;
             open.at += bytes.len() as u64;
+            open.settler.wrote(bytes.len());
             open.hasher.add(bytes);
             progress.at(self.before + open.at);
         }
@@ -172,7 +190,7 @@ impl Part<'_> {
     }
 
     /// The bytes against what the hub said of them.
-    fn compare(&self, open: Open) -> Result<String> {
+    fn compare(&self, open: Open) -> Result<(String, Settler)> {
         let found = open.file.metadata().map_err(|error| unwritable(self.incomplete, &error))?.len();
         if found != self.identity.size {
             return Err(self.mismatch(format!("{found} bytes are on the disk, and {} were fetched", self.identity.size)));
@@ -183,7 +201,7 @@ impl Part<'_> {
                 let problem = format!("its sha256 is {sha256}, the hub says {expected}");
                 Err(self.mismatch(problem).with("expected", &**expected).with("sha256", sha256))
             }
-            _ => Ok(sha256),
+            _ => Ok((sha256, open.settler)),
         }
     }
 

@@ -18,6 +18,11 @@ const MOST: u64 = 256 << 20;
 /// # Errors
 /// `MODEL_INVALID` for what is no GGUF file; the hub's own.
 pub(super) fn read(source: &Source, listed: &Listed) -> Result<(Identity, ModelHeader)> {
+    if listed.size == Some(0) {
+        // It has no ranges to ask for.
+        let error = Error::new(Code::ModelInvalid, format!("{}: {} is empty", source.asked.repository, listed.name));
+        return Err(error.with("file", &*listed.name));
+    }
     let (identity, bytes) = source.read(listed, 0, FIRST)?;
     let got = bytes.len() as u64;
     let mut probe =

@@ -4,6 +4,9 @@ use super::name;
 use crate::api::{self, Fields};
 use crate::error::Result;
 
+/// The variable of the token where the request names none.
+pub(super) const TOKEN_ENV: &str = "HF_TOKEN";
+
 /// The request, its shapes checked.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -43,7 +46,12 @@ impl Request {
             return Err(fields.invalid("id", "is missing; it is a model of the hub, like \"org/name\" or \"org/name:Q8_0\""));
         };
         let (repository, short) = id.split_once(':').map_or((id, None), |(repository, quant)| (repository, Some(quant)));
-        if let Err(problem) = name::check_repository(repository) {
+        let checked = match short {
+            // An address, or a path.
+            Some(short) if short.contains('/') => Err("is not the id of a model"),
+            _ => name::check_repository(repository),
+        };
+        if let Err(problem) = checked {
             return Err(fields.invalid("id", format_args!("{id:?} {problem}; it is like \"org/name\" or \"org/name:Q8_0\"")));
         }
         let quant = fields.string("quant")?;
@@ -81,7 +89,7 @@ impl Request {
             // Not quoted: somebody may have put the token itself here.
             if plain { Ok(name.to_owned()) } else { Err(fields.invalid(key, "is not the name of an environment variable")) }
         };
-        let token_env = variable("token_env", "HF_TOKEN")?;
+        let token_env = variable("token_env", TOKEN_ENV)?;
         let endpoint_env = variable("endpoint_env", "HF_ENDPOINT")?;
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let request = Request {
@@ -129,6 +137,7 @@ mod tests {
             (r#"{"id": "../b"}"#, "id"),
             (r#"{"id": "a/b:"}"#, "id"),
             (r#"{"id": "a/b:../x"}"#, "id"),
+            (r#"{"id": "https://hub.example/a/b"}"#, "id"),
             (r#"{"id": "a/b:Q8_0", "quant": "Q4_0"}"#, "quant"),
             (r#"{"id": "a/b", "quant": "Q4 0"}"#, "quant"),
             (r#"{"id": "a/b", "revision": "../main"}"#, "revision"),

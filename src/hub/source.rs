@@ -16,7 +16,7 @@ const MOST_SKIPPED: u64 = 64 << 20;
 
 /// Where a file is, and for whom it is read.
 pub(super) struct Source<'a> {
-    pub(super) client: &'a Client,
+    pub(super) client: &'a Client<'a>,
     pub(super) cancel: &'a Cancel,
     pub(super) asked: Asked<'a>,
     /// Below the endpoint; it leads to the bytes by redirects that hold for a time.

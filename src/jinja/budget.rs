@@ -162,14 +162,14 @@ impl Budget {
 
 /// The processor time of this thread: a render on a busy machine must not fail for having waited.
 #[cfg(unix)]
-pub(super) fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()
 }
 
 /// Elsewhere the time on the wall.
 #[cfg(not(unix))]
-pub(super) fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
     START.elapsed()
 }

@@ -40,7 +40,7 @@ mod watch;
 
 use std::ops::Range;
 
-pub(crate) use budget::{Bounds, Budget};
+pub(crate) use budget::{Bounds, Budget, thread_time};
 pub(crate) use error::Error;
 pub(crate) use inspect::Inspection;
 pub(crate) use interpreter::Context;

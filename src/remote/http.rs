@@ -7,15 +7,15 @@
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use ureq::Agent;
 
 use crate::error::{Code, Error, Result};
+use crate::net::later::retry_after;
+use crate::net::trust::Trust;
+use crate::net::wait::{self, Came, Inlet, Outlet};
 
-/// How often a waiting call looks whether it was cancelled.
-const LOOK: Duration = Duration::from_millis(10);
 /// Bytes that are passed on at once, and how many such pieces may wait for their reader.
 const PIECE_BYTES: usize = 8192;
 const PIECES: usize = 32;
@@ -23,7 +23,7 @@ const PIECES: usize = 32;
 /// When a call ends although the server has not.
 #[derive(Debug, Clone, Default)]
 pub struct Until {
-    /// Set by anyone.
+    /// Set by anyone, who then calls [`wake`](super::wake).
     pub cancel: Arc<AtomicBool>,
     /// By itself.
     pub deadline: Option<Instant>,
@@ -37,17 +37,8 @@ impl Until {
 
     /// Waits for a time; false if the call ended meanwhile.
     pub(super) fn wait(&self, time: Duration) -> bool {
-        let end = Instant::now() + time;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if self.is_over() {
-                return false;
-            }
-            if left.is_zero() {
-                return true;
-            }
-            std::thread::sleep(left.min(LOOK));
-        }
+        let left = self.deadline.map_or(time, |deadline| deadline.saturating_duration_since(Instant::now()));
+        wait::pause(time.min(left), || self.is_over()) && !self.is_over()
     }
 }
 
@@ -85,6 +76,7 @@ impl std::fmt::Debug for Key {
 #[derive(Debug, Clone)]
 pub(super) struct Http {
     pub(super) key: Option<Key>,
+    pub(super) trust: Trust,
     pub(super) connect_timeout: Duration,
     pub(super) read_timeout: Duration,
 }
@@ -94,7 +86,6 @@ pub(super) struct Http {
 pub(super) struct Head {
     pub(super) status: u16,
     pub(super) content_type: String,
-    /// In whole seconds; dates are not read.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -110,7 +101,7 @@ pub(super) enum Step {
 
 /// A request under way.
 pub(super) struct Exchange {
-    steps: Receiver<Step>,
+    steps: Inlet<Step>,
     agent: Agent,
 }
 
@@ -123,6 +114,7 @@ impl Http {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .proxy(None)
+            .tls_config(self.trust.config())
             .timeout_connect(Some(self.connect_timeout))
             .timeout_per_read(Some(self.read_timeout))
             .timeout_per_write(Some(self.read_timeout))
@@ -130,13 +122,13 @@ impl Http {
             .user_agent(concat!("llb/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
-        let (sender, steps) = sync_channel(PIECES);
-        let (theirs, key) = (agent.clone(), self.key.clone());
+        let (outlet, steps) = wait::channel(PIECES);
+        let (theirs, key, trust) = (agent.clone(), self.key.clone(), self.trust.clone());
         std::thread::Builder::new()
             .name("llb-remote".into())
             .spawn(move || {
                 let _quiet = crate::panic::Quiet::enter();
-                run(&theirs, &url, body, key.as_ref(), &sender);
+                run(&theirs, &url, body, key.as_ref(), &trust, &outlet);
             })
             .map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread for the request").caused_by(error))?;
         Ok(Exchange { steps, agent })
@@ -146,15 +138,10 @@ impl Http {
 impl Exchange {
     /// The next step; None when the call is over.
     pub(super) fn next(&self, until: &Until) -> Option<Step> {
-        loop {
-            if until.is_over() {
-                return None;
-            }
-            match self.steps.recv_timeout(LOOK) {
-                Ok(step) => return Some(step),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Some(Step::Failed("the connection was lost".into())),
-            }
+        match self.steps.next(until.deadline, || until.is_over()) {
+            Came::Next(step) => Some(step),
+            Came::Gone => Some(Step::Failed("the connection was lost".into())),
+            Came::Over | Came::Late => None,
         }
     }
 
@@ -181,7 +168,7 @@ impl Drop for Exchange {
     }
 }
 
-fn run(agent: &Agent, url: &str, body: Option<String>, key: Option<&Key>, steps: &SyncSender<Step>) {
+fn run(agent: &Agent, url: &str, body: Option<String>, key: Option<&Key>, trust: &Trust, steps: &Outlet<Step>) {
     let answer = match body {
         Some(body) => {
             let request = agent.post(url).header("Content-Type", "application/json");
@@ -192,15 +179,19 @@ fn run(agent: &Agent, url: &str, body: Option<String>, key: Option<&Key>, steps:
     };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(error) => return drop(steps.send(Step::Failed(problem(&error)))),
+        Err(error) => {
+            let problem = trust.problem(&error).unwrap_or_else(|| problem(&error));
+            steps.send(Step::Failed(problem));
+            return;
+        }
     };
     let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let head = Head {
         status: answer.status().as_u16(),
         content_type: header("content-type"),
-        retry_after: header("retry-after").trim().parse().ok().map(Duration::from_secs),
+        retry_after: retry_after(&header("retry-after"), &header("date")),
     };
-    if steps.send(Step::Head(head)).is_err() {
+    if !steps.send(Step::Head(head)) {
         return;
     }
     let mut reader = answer.into_body().into_reader();
@@ -213,7 +204,7 @@ fn run(agent: &Agent, url: &str, body: Option<String>, key: Option<&Key>, steps:
             Err(error) => Step::Failed(problem(&ureq::Error::from(error))),
         };
         let last = !matches!(step, Step::Bytes(_));
-        if steps.send(step).is_err() || last {
+        if !steps.send(step) || last {
             return;
         }
     }

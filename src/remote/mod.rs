@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::api::{BaseUrl, RemoteOptions, ServerKind};
 use crate::error::{Code, Error, Result};
+use crate::net::trust::Trust;
 
 pub use body::Ask;
 pub use completion::{Completion, Next};
@@ -73,15 +74,17 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Reads the key, and asks nobody anything: servers may start later. `bos_text` is how the model's BOS is spelt.
+    /// Reads the key and the list of trusted authorities, and asks nobody anything: servers may start later. `bos_text` is how the model's BOS is spelt.
     pub fn open(options: &RemoteOptions, specials: Specials, bos_text: Option<String>) -> Result<Remote> {
         let key = options.api_key_env.as_deref().map(Key::read).transpose()?;
+        let is_safe = options.servers.iter().any(|server| server.root.starts_with("https:"));
+        let trust = if is_safe { Trust::read(|name| std::env::var_os(name))? } else { Trust::default() };
         Ok(Remote {
             servers: options.servers.clone(),
             model: options.model.clone(),
             kind: options.kind,
             bos_text: bos_text.filter(|bos| !bos.is_empty()),
-            http: Http { key, connect_timeout: options.connect_timeout, read_timeout: options.read_timeout },
+            http: Http { key, trust, connect_timeout: options.connect_timeout, read_timeout: options.read_timeout },
             specials,
             known: Mutex::default(),
             controls: Mutex::default(),
@@ -235,6 +238,12 @@ impl Remote {
             notes.push(note.to_owned());
         }
     }
+}
+
+/// Lets calls that wait for a server ask again whether they are over: to be called after the flag of an [`Until`] was set. Any
+/// thread.
+pub fn wake() {
+    crate::net::wait::wake();
 }
 
 /// Where a path below the version is.

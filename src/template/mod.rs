@@ -21,6 +21,7 @@ mod frame;
 mod generation_prompt;
 mod import;
 mod limits;
+mod mask;
 mod minja;
 pub mod polyfill;
 mod prober;
@@ -32,6 +33,7 @@ mod template_caps;
 pub mod thinking;
 mod traits;
 mod turns;
+pub mod vision;
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -56,6 +58,7 @@ pub use evidence::{Evidence, Status};
 pub use failure::Failure;
 pub use findings::{Finding, Severity};
 pub use limits::Limits;
+pub use mask::{LeftOut, Mask, MaskedTurn, Turns};
 pub use source::Sources;
 pub use traits::{
     Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,

@@ -370,6 +370,8 @@ void wrong_template_requests(void)
         {RENDER ",\"polyfills\":1", "polyfills: "},
         {RENDER ",\"raw\":1", "raw: "},
         {RENDER ",\"spans\":1", "spans: "},
+        {RENDER ",\"mask\":1", "mask: "},
+        {RENDER ",\"vision\":1", "vision: "},
     };
     for (size_t index = 0; index < COUNT(renders); index++) {
         char *json = json_format("{%s}", renders[index].json);

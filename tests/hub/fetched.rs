@@ -207,6 +207,22 @@ fn a_hub_that_is_gone_leaves_the_cache() {
 }
 
 #[test]
+fn a_file_without_its_end_is_not_taken() {
+    let whole = scripted::text();
+    let hub = Hub::start(Repository::of([("m-Q8_0.gguf", whole.clone()), ("m-F16.gguf", whole[..whole.len() - 100].to_vec())]));
+    let user = User::of(&hub);
+    // As it was uploaded: seen by its header.
+    let error = user.fails(&json!({ "id": "o/n:F16", "require_tools": false }));
+    assert_eq!((error.code(), user.files().len()), (Code::ModelInvalid, 0), "{error}");
+    // As a fault of the disk leaves it, where the hub is not there to give its size.
+    let path = user.fetches(&json!({ "id": "o/n:Q8_0" }))["path"].as_str().unwrap().to_owned();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(whole.len() as u64 - 100).unwrap();
+    assert_eq!(user.fails(&json!({ "id": "o/n:Q8_0", "offline": true })).code(), Code::ModelInvalid);
+    assert_eq!(user.fetches(&json!({ "id": "o/n:Q8_0" }))["from_cache"], false);
+    assert_eq!(std::fs::read(path).unwrap(), whole);
+}
+
+#[test]
 fn what_fails_after_the_download_is_put_aside() {
     // The second part is no GGUF file, which no look at the first one tells.
     let first = GgufWriter::new()

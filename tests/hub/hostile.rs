@@ -89,6 +89,16 @@ fn listings() {
 }
 
 #[test]
+fn a_commit_that_is_named_is_the_one_that_is_taken() {
+    let hub = Hub::start(Repository::of([("m.gguf", model())]));
+    let user = User::of(&hub);
+    let other = "f".repeat(40);
+    assert_eq!(user.fails(&json!({ "revision": other })).code(), Code::HubVerify);
+    assert_eq!((user.files(), hub.seen().len()), (vec![], 1));
+    assert_eq!(user.fetches(&json!({ "revision": COMMIT }))["revision"], COMMIT);
+}
+
+#[test]
 fn redirects() {
     check("in a circle", Code::HubNetwork, at(Door::Resolve, |request, out| redirect(out, &request.path, "")));
     check("to a file", Code::HubNetwork, at(Door::Resolve, |_, out| redirect(out, "file:///etc/passwd", "")));
@@ -144,6 +154,14 @@ fn bytes() {
             }
             Door::Resolve => answer(out, "200 OK", "X-Linked-Etag: \"../../../../../x\"\r\n", &model()),
             _ => return false,
+        }
+        true
+    });
+    check("nothing", Code::ModelInvalid, |request, out| {
+        match request.door {
+            Door::Api => answer(out, "200 OK", "", Repository::of([("m.gguf", vec![])]).listing().to_string().as_bytes()),
+            Door::Hint => answer(out, "404 Not Found", "", b""),
+            _ => answer(out, "416 Range Not Satisfiable", "Content-Range: bytes */0\r\n", b""),
         }
         true
     });
@@ -208,4 +226,25 @@ fn a_file_of_the_repository_without_large_file_storage() {
     let fetched = user.fetches(&json!({}));
     assert_eq!((&fetched["sha256"], user.files()[0].as_str()), (&json!(sha256(&model)), &*format!("blobs/{etag}")));
     assert_eq!(user.fetches(&json!({}))["sha256"], fetched["sha256"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_in_the_cache_lead_to_nobody_elses_files() {
+    let model = model();
+    let hub = Hub::start(Repository::of([("m.gguf", model.clone())]));
+    let user = User::of(&hub);
+    let others = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&others, b"theirs").unwrap();
+    let hash = sha256(&model);
+    for planted in
+        [format!("models--o--n/blobs/{hash}.incomplete"), format!(".locks/models--o--n/{hash}.lock"), "CACHEDIR.TAG".into()]
+    {
+        let path = user.cache.path().join("hub").join(planted);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&others, path).unwrap();
+    }
+    let fetched = user.fetches(&json!({}));
+    assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), model);
+    assert_eq!(std::fs::read(&others).unwrap(), b"theirs");
 }

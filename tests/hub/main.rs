@@ -7,10 +7,13 @@ mod scripted;
 
 mod cancelled;
 mod fetched;
+mod full;
 mod hostile;
 mod killed;
+mod proxied;
 mod refused;
 mod resumed;
+mod secure;
 mod server;
 
 use std::path::{Path, PathBuf};

@@ -51,6 +51,8 @@ fn faults_that_pass() {
         }
     };
     passes("asked too often", 2, busy(Door::Api, "429 Too Many Requests", "Retry-After: 0\r\n"));
+    let date = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+    passes("asked too often, until a date", 2, busy(Door::Api, "429 Too Many Requests", date));
     passes("a bad gateway", 1, busy(Door::Api, "502 Bad Gateway", ""));
     passes("a busy page", 1, busy(Door::Resolve, "503 Service Unavailable", "Retry-After: 1\r\n"));
     passes("an address that has expired", 1, busy(Door::Blob, "403 Forbidden", ""));
@@ -143,12 +145,16 @@ fn what_gains_nothing_ends() {
     let error = User::of(&hub).fails(&json!({}));
     assert_eq!((error.code(), &error.details().unwrap()["bytes"]), (Code::HubNetwork, &json!(9000)));
     // A hub that wants to be left alone for an hour is.
-    let hub = Hub::twisted(Repository::of([]), |_, out| {
-        answer(out, "429 Too Many Requests", "Retry-After: 3600\r\n", b"");
-        true
-    });
-    let error = User::of(&hub).fails(&json!({}));
-    assert_eq!((error.code(), &error.details().unwrap()["retry_after"], hub.seen().len()), (Code::HubNetwork, &json!(3600), 1));
+    let date = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 09:49:37 GMT\r\n";
+    for headers in ["Retry-After: 3600\r\n", date] {
+        let hub = Hub::twisted(Repository::of([]), |_, out| {
+            answer(out, "429 Too Many Requests", headers, b"");
+            true
+        });
+        let error = User::of(&hub).fails(&json!({}));
+        let after = &error.details().unwrap()["retry_after"];
+        assert_eq!((error.code(), after, hub.seen().len()), (Code::HubNetwork, &json!(3600), 1));
+    }
     // Nobody is there.
     let user = User::of(&hub).with("GONE", "http://127.0.0.1:9");
     assert_eq!(user.fails(&json!({ "endpoint_env": "GONE" })).code(), Code::HubNetwork);
@@ -196,4 +202,74 @@ fn a_part_of_an_earlier_call_is_checked_again() {
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
     assert_eq!(user.fetches(&json!({}))["from_cache"], false);
     assert_eq!(std::fs::read(path).unwrap(), bytes);
+}
+
+fn of_size() -> Vec<u8> {
+    let mut bytes = model_of(SIZE);
+    bytes.truncate(SIZE);
+    bytes
+}
+
+/// A file outside of large file storage: the hub has no hash of it. Serves it with this etag at first and the other one then,
+/// whatever is asked of it, and cuts the first download.
+fn unhashed(first: &'static str, then: &'static str) -> Hub {
+    let bytes = of_size();
+    let etag = "0af5".repeat(10);
+    let listed = json!({ "sha": server::COMMIT, "siblings": [{ "rfilename": "m.gguf", "size": SIZE }] }).to_string();
+    let downloads = AtomicUsize::new(0);
+    Hub::twisted(Repository::of([]), move |request, out| {
+        match request.door {
+            Door::Api => answer(out, "200 OK", "", listed.as_bytes()),
+            Door::Resolve if request.path != "/bytes" => {
+                server::redirect(out, "/bytes", &format!("X-Linked-Etag: \"{etag}\"\r\nX-Linked-Size: {SIZE}\r\n"));
+            }
+            Door::Resolve => {
+                let (from, end) = request.range().map_or((0, None), |(from, end)| (from, end));
+                let end = end.map_or(SIZE, |end| (end + 1).min(SIZE));
+                let is_first = from == 0 && end == SIZE && downloads.fetch_add(1, Ordering::SeqCst) == 0;
+                // What is served later is another file, which is as long.
+                let mut body = bytes.clone();
+                body[SIZE / 2] ^= u8::from(is_first);
+                let etag = if is_first || end < SIZE { first } else { then };
+                let status = match request.range() {
+                    Some(_) => format!("206 Partial Content\r\nContent-Range: bytes {from}-{}/{SIZE}", end - 1),
+                    None => "200 OK".to_owned(),
+                };
+                let etag = if etag.is_empty() { String::new() } else { format!("ETag: {etag}\r\n") };
+                let length = end - from;
+                let _ = write!(out, "HTTP/1.1 {status}\r\n{etag}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+                let _ = out.write_all(&body[from..if is_first { SIZE / 2 + 1 } else { end }]);
+            }
+            _ => return false,
+        }
+        true
+    })
+}
+
+#[test]
+fn what_has_no_hash_is_not_mixed() {
+    // How the server names it, and where the downloads begin.
+    let cases: [(&str, &str, &[usize]); 3] =
+        [("\"a\"", "\"b\"", &[0, SIZE / 2 + 1, 0]), ("W/\"a\"", "W/\"a\"", &[0, 0]), ("", "", &[0, 0])];
+    for (first, then, expected) in cases {
+        let hub = unhashed(first, then);
+        let user = User::of(&hub);
+        let fetched = user.fetches(&json!({}));
+        assert_eq!(fetched["sha256"], sha256(&of_size()), "{first}");
+        let begins: Vec<usize> = hub
+            .at(Door::Resolve)
+            .iter()
+            .filter(|request| request.path == "/bytes" && request.range().is_none_or(|(_, last)| last.is_none()))
+            .map(|request| request.range().map_or(0, |(first, _)| first))
+            .collect();
+        assert_eq!(begins, expected, "{first}");
+    }
+    // Nor is what an earlier call left.
+    let hub = unhashed("\"a\"", "\"a\"");
+    let user = User::of(&hub);
+    std::fs::create_dir_all(user.repository().join("blobs")).unwrap();
+    std::fs::write(user.repository().join(format!("blobs/{}.incomplete", "0af5".repeat(10))), vec![7; SIZE - 5]).unwrap();
+    user.fetch(&json!({})).0.unwrap();
+    let first = hub.at(Door::Resolve).into_iter().find(|request| request.path == "/bytes" && request.header("range").is_none());
+    assert!(first.is_some());
 }

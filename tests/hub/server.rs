@@ -118,6 +118,16 @@ impl Hub {
         format!("http://{}", self.address)
     }
 
+    /// Of the API and the pages.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Of the bytes.
+    pub fn blobs(&self) -> &str {
+        &self.blobs
+    }
+
     pub fn seen(&self) -> Vec<Request> {
         self.seen.lock().unwrap().clone()
     }

@@ -46,7 +46,7 @@ fn a_model_without_tools_calls_one() {
 
 #[test]
 fn what_the_template_writes_is_its_own_and_what_a_user_writes_is_not() {
-    let options = json!({ "model": scripted_model("text"), "components": "qwen2.5" });
+    let options = json!({ "model": scripted_model("text.gguf"), "components": "qwen2.5" });
     let chat = Chat::open_with(&options).unwrap();
     let special = |text: &str| {
         let mut tool = weather_tool();
@@ -69,13 +69,13 @@ fn what_the_template_writes_is_its_own_and_what_a_user_writes_is_not() {
 fn stop_words_end_a_reply_and_skills_are_listed() {
     let mut components = components();
     components["stop_words"] = json!([" 7"]);
-    let options = json!({ "model": scripted_model("long"), "components": components });
+    let options = json!({ "model": scripted_model("long.gguf"), "components": components });
     let chat = Chat::open_with(&options).unwrap();
     let skills = json!([{ "name": "sum", "description": "Adds." }]);
     let request = json!({ "messages": user("Hi"), "skills": skills, "stop": "zzz" });
     let explained = chat.explain(&request);
     assert_eq!(explained["prompt"], "[sys]\nSkills: - sum: Adds.[/sys]\n[user]Hi[/user]\n[bot]");
-    let plain = Chat::open_with(&json!({ "model": scripted_model("long"), "tool_policy": "any" })).unwrap();
+    let plain = Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "tool_policy": "any" })).unwrap();
     let whole = plain.infer(&json!({ "messages": user("Hi") }))["text"].as_str().unwrap().to_owned();
     let reply = chat.infer(&request);
     assert!(whole.contains(" 7"), "{whole}");
@@ -85,7 +85,8 @@ fn stop_words_end_a_reply_and_skills_are_listed() {
 #[test]
 fn components_that_cannot_be_open_nothing() {
     let open = |components: Value| {
-        let refused = Chat::open_with(&json!({ "model": scripted_model("text"), "components": components })).err().unwrap();
+        let refused =
+            Chat::open_with(&json!({ "model": scripted_model("text.gguf"), "components": components })).err().unwrap();
         (refused.events[1].clone(), refused.code().to_owned())
     };
     let invalid = ("create_failure:invalid_options".to_owned(), "INVALID_REQUEST".to_owned());

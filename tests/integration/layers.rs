@@ -18,8 +18,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("template_request", &["error", "api", "gguf", "template", "output", "validate", "verdict"]),
     ("engine", &["error", "panic", "api", "constraint"]),
     ("llama", &["error", "api", "gguf", "constraint", "engine"]),
-    ("remote", &["error", "panic", "api"]),
-    ("hub", &["error", "panic", "api", "gguf", "verdict"]),
+    ("net", &["error"]),
+    ("remote", &["error", "panic", "api", "net"]),
+    ("hub", &["error", "panic", "api", "gguf", "verdict", "net"]),
     ("chat", &["error", "api", "gguf", "template", "output", "constraint", "validate", "verdict", "engine", "llama", "remote"]),
     ("ffi", &["error", "panic", "api", "verdict", "compose_request", "template_request", "hub", "chat", "llama"]),
 ];

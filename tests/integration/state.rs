@@ -153,10 +153,16 @@ fn no_file_does_harm() {
 #[test]
 fn a_file_that_cannot_be_written_is_an_event_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("no such folder").join("state");
+    let inside = folder.path().join("inside");
+    let state = inside.join("state");
+    let options = json!({ "model": scripted_model("text.gguf"), "state_file": state });
+    let refused = Chat::open_with(&options).err().unwrap();
+    assert_eq!((refused.code(), refused.events[1].as_str()), ("INVALID_REQUEST", "create_failure:invalid_options"));
+    std::fs::create_dir(&inside).unwrap();
     let chat = open(616, &scripted_model("text.gguf"), &state, json!({}));
     let reply = chat.infer(&ask(json!({})));
     assert_eq!((&reply["text"], ignored(&reply)), (&json!(TEXT), None));
+    std::fs::remove_dir(&inside).unwrap();
     llb::ffi::llb_chat_destroy(chat.handle());
     let events = chat.events();
     let [.., error, destroy] = events.as_slice() else { panic!("{events:?}") };

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Composed, with_reason};
 use crate::conformance::{folder, say, shows};
+use crate::template::mask::Turns;
 use crate::template::{Limits, LocalTime, RenderInput, Templates};
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -94,8 +95,8 @@ fn cases_render_as_expected() {
         }
         if let (Ok(prompt), Ok((_, composed)), Some(mask)) = (&got, &composed[name], case["mask"].as_array()) {
             masks[1] += 1;
-            let ranges = composed.mask(prompt, &input).unwrap().unwrap_or_default();
-            let ranges: Vec<Value> = ranges.into_iter().map(|(_, range)| json!([range.start, range.end])).collect();
+            let found = composed.mask(Turns::All, prompt, &input, input.messages).unwrap().unwrap_or_default();
+            let ranges: Vec<Value> = found.turns.iter().map(|turn| json!([turn.range.start, turn.range.end])).collect();
             if ranges == *mask {
                 masks[0] += 1;
             } else {

@@ -4,8 +4,9 @@
 //! joined and never replaced, so that a message that looks like a slot stays what it is.
 
 use super::formatter::{Formatter, JsonStyle};
+use super::policy::{KeepReasoning, Placement};
 use super::processor::Processor;
-use super::spec::{KeepReasoning, Placement, Spec, UnknownRoles};
+use super::spec::{Spec, UnknownRoles};
 use super::text::{Joined, Lines, filled, quoted, text, value};
 
 /// The text; `marked` puts assistants' turns into `{% generation %}` blocks.
@@ -34,8 +35,8 @@ impl Writer<'_> {
         self.parts();
         self.tools();
         self.skills();
-        if !self.spec.prefix.is_empty() {
-            self.lines.write(text(&self.spec.prefix));
+        if !self.spec.policies.prefix.is_empty() {
+            self.lines.write(text(&self.spec.policies.prefix));
         }
         self.system();
         self.indices();
@@ -83,9 +84,9 @@ impl Writer<'_> {
     /// `tools_raw` and `tools_block`, where the spec has a place for them.
     fn tools(&mut self) {
         let spec = self.spec;
-        let in_system = spec.use_system && (spec.system_template.has("tools") || spec.default_system().has("tools"));
+        let in_system = spec.policies.use_system && (spec.system_template.has("tools") || spec.default_system().has("tools"));
         let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
-        let processed = matches!(spec.system_processor, Some(Processor::AppendIfTools(_)));
+        let processed = matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_)));
         if !in_system && !in_user && !processed {
             return;
         }
@@ -93,7 +94,7 @@ impl Writer<'_> {
         self.lines.set("tools_raw", text(""));
         self.lines.set("tools_block", text(""));
         self.lines.open("if tools");
-        match &spec.formatter {
+        match &spec.policies.formatter {
             Formatter::Yaml => self.yaml_tools(),
             Formatter::Json { style, .. } => self.json_tools(style),
         }
@@ -124,15 +125,17 @@ impl Writer<'_> {
 
     fn json_tools(&mut self, style: &JsonStyle) {
         let spec = self.spec;
-        let picks = spec.tool_processor == Some(Processor::PickFunction);
+        let picks = spec.policies.tool_processor == Some(Processor::PickFunction);
         let tojson = tojson(style);
-        self.lines.set("state", value("namespace(strings=0, tools=[])"));
+        // A list of what the processor picks has to be built; jinja has no other way to map one.
+        let picked = picks && style.format_as_list && spec.single_tool_template.is_none();
+        self.lines.set("state", value(if picked { "namespace(strings=0, tools=[])" } else { "namespace(strings=0)" }));
         self.lines.open("for tool in tools");
         let item = if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
         self.lines.open(&format!("if {item} is string"));
         self.lines.set("state.strings", value("state.strings + 1"));
         self.lines.close("endif");
-        if picks && style.format_as_list {
+        if picked {
             self.lines.tag(&format!("set state.tools = state.tools + [{item}]"));
         }
         self.lines.close("endfor");
@@ -150,7 +153,7 @@ impl Writer<'_> {
             return;
         }
         if style.format_as_list {
-            let list = if picks { "state.tools" } else { "tools" };
+            let list = if picked { "state.tools" } else { "tools" };
             self.lines.open("if not state.strings");
             self.lines.set("tools_raw", value(&format!("{list} | {tojson}")));
             self.lines.or("else");
@@ -171,7 +174,7 @@ impl Writer<'_> {
     /// `skills_block`, where the spec has a place for it.
     fn skills(&mut self) {
         let spec = self.spec;
-        if !spec.use_system || !(spec.system_template.has("skills") || spec.default_system().has("skills")) {
+        if !spec.policies.use_system || !(spec.system_template.has("skills") || spec.default_system().has("skills")) {
             return;
         }
         self.lines.comment("The skills.");
@@ -180,12 +183,12 @@ impl Writer<'_> {
         self.lines.open("if skills");
         self.lines.open("set skills_rows");
         self.lines.open("for skill in skills");
-        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.skill_joiner));
+        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.policies.skill_joiner));
         let row = filled(&spec.single_skill_template, |name| {
             let member = format!("skill[{}]", quoted(name));
             value(&format!("(\"\" if {member} is none else {member})"))
         });
-        self.lines.write(if spec.skill_joiner.is_empty() { Joined::default() } else { value(&joiner) });
+        self.lines.write(if spec.policies.skill_joiner.is_empty() { Joined::default() } else { value(&joiner) });
         self.lines.write(row);
         self.lines.close("endfor");
         self.lines.close("endset");
@@ -197,11 +200,11 @@ impl Writer<'_> {
         let spec = self.spec;
         self.lines.comment("The system turn.");
         self.lines.set("has_system", value("(messages and messages[0].role == \"system\")"));
-        if !spec.use_system {
+        if !spec.policies.use_system {
             return;
         }
         self.lines.open("if has_system");
-        let content = if spec.first_system_part {
+        let content = if spec.policies.first_system_part {
             self.lines.set("content", value("messages[0].content"));
             self.lines.open("if content and content is not string");
             self.lines.set("content", value("content[:1]"));
@@ -212,7 +215,7 @@ impl Writer<'_> {
         };
         self.lines.set("text", value(&parts(content, SYSTEM)));
         self.system_turn(&spec.system_template.clone());
-        match (spec.system_without_message, spec.system_with_tools) {
+        match (spec.policies.system_without_message, spec.policies.system_with_tools) {
             (true, _) => self.lines.or("else"),
             (false, true) => {
                 let skills = if spec.skills_template.is_some() { " or skills" } else { "" };
@@ -230,7 +233,7 @@ impl Writer<'_> {
 
     /// A system turn whose message is `text`.
     fn system_turn(&mut self, template: &super::slots::Pattern) {
-        if let Some(processor) = &self.spec.system_processor {
+        if let Some(processor) = &self.spec.policies.system_processor {
             let processed = processed(processor, "text");
             self.lines.set("text", processed);
         }
@@ -246,7 +249,7 @@ impl Writer<'_> {
     fn indices(&mut self) {
         let spec = self.spec;
         let tools = spec.user_with_tools().is_some();
-        let last_turn = spec.reasoning_template.is_some() && spec.keep_reasoning == KeepReasoning::LastTurn;
+        let last_turn = spec.reasoning_template.is_some() && spec.policies.keep_reasoning == KeepReasoning::LastTurn;
         if !tools && !last_turn {
             return;
         }
@@ -300,7 +303,7 @@ impl Writer<'_> {
             self.lines.write(turn(&spec.user_template));
             return;
         };
-        let place = if spec.placement == Placement::FirstUser { "first" } else { "last" };
+        let place = if spec.policies.placement == Placement::FirstUser { "first" } else { "last" };
         self.lines.open(&format!("if tools and loop.index0 == users.{place}"));
         self.lines.write(turn(with_tools));
         self.lines.or("else");
@@ -312,7 +315,7 @@ impl Writer<'_> {
         let spec = self.spec;
         self.lines.set("text", value(&parts("message.content", ASSISTANT)));
         if let Some(template) = &spec.reasoning_template {
-            let kept = match spec.keep_reasoning {
+            let kept = match spec.policies.keep_reasoning {
                 KeepReasoning::All => "",
                 KeepReasoning::LastTurn => " and loop.index0 > users.last",
             };
@@ -320,7 +323,7 @@ impl Writer<'_> {
             self.lines.set("text", filled(template, |_| value("message.reasoning_content")).value("text"));
             self.lines.close("endif");
         }
-        if let Some(processor) = &spec.assistant_processor {
+        if let Some(processor) = &spec.policies.assistant_processor {
             self.lines.set("text", processed(processor, "text"));
         }
         let shows_calls = spec.assistant_template.has("tool_calls");
@@ -332,7 +335,9 @@ impl Writer<'_> {
             self.call();
             self.lines.close("endfor");
             self.lines.close("endset");
-            self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
+            if spec.tool_calls_template.pieces().len() > 1 {
+                self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
+            }
             self.lines.close("endif");
         }
         if self.marked {
@@ -348,7 +353,7 @@ impl Writer<'_> {
     fn call(&mut self) {
         let spec = self.spec;
         let function = "(call.function if call.type == \"function\" else call)";
-        let written = match &spec.call_processor {
+        let written = match &spec.policies.call_processor {
             Some(Processor::KimiCall) => {
                 self.lines.set("function", value(function));
                 value("(call.id or \"\")").text("<|tool_call_argument_begin|>").value("function.arguments | tojson")

@@ -2,26 +2,14 @@
 
 use std::ops::Range;
 
-use serde_json::Value;
-
 use super::spec::Spec;
 
-/// The trainable range of each assistant's turn, with the index of its message. `turns` are the whole turns in the prompt.
+/// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
 ///
 /// A range begins behind the generation prompt, or else behind the text before the content, and ends where the spec's
 /// `assistant_end` does. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
 /// next turn may be one, the range has it.
-pub(crate) fn ranges(
-    spec: &Spec,
-    prompt: &str,
-    messages: &[Value],
-    turns: &[Range<usize>],
-) -> Option<Vec<(usize, Range<usize>)>> {
-    let assistants = messages.iter().enumerate().filter(|(_, message)| message["role"] == "assistant").map(|(index, _)| index);
-    let assistants: Vec<usize> = assistants.collect();
-    if assistants.len() != turns.len() {
-        return None;
-    }
+pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
     let generation_prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content").unwrap_or_default();
     let behind = spec.assistant_template.text_after();
@@ -38,5 +26,5 @@ pub(crate) fn ranges(
         let start = (turn.start + start).min(stop);
         Some(start..stop)
     };
-    assistants.into_iter().zip(turns).map(|(message, turn)| Some((message, range(turn)?))).collect()
+    turns.iter().map(range).collect()
 }

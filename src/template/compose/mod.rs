@@ -8,6 +8,7 @@ mod formatter;
 mod host;
 mod jinja;
 mod mask;
+mod policy;
 mod processor;
 mod reader;
 mod registry;
@@ -19,11 +20,12 @@ mod yaml;
 #[cfg(test)]
 mod conformance;
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::mask::{Mask, MaskedTurn, Turns};
+use super::vision::{Rule, VisionDefaults};
 use super::{Prompt, RenderInput, Sources, Templates};
 use crate::error::{Code, Error, Result};
 
@@ -142,11 +144,11 @@ impl Composed {
         }
         let spec = &self.spec;
         HostWork {
-            tools_yaml: (spec.formatter == Formatter::Yaml).then(|| ToolsYaml {
+            tools_yaml: (spec.policies.formatter == Formatter::Yaml).then(|| ToolsYaml {
                 each: spec.single_tool_template.is_some(),
-                pick_function: spec.tool_processor == Some(Processor::PickFunction),
+                pick_function: spec.policies.tool_processor == Some(Processor::PickFunction),
             }),
-            object_arguments: matches!(spec.call_processor, Some(Processor::ObjectArguments | Processor::DsmlCall)),
+            object_arguments: matches!(spec.policies.call_processor, Some(Processor::ObjectArguments | Processor::DsmlCall)),
         }
     }
 
@@ -157,14 +159,14 @@ impl Composed {
         }
         let spec = &self.spec;
         let calls = spec.assistant_template.has("tool_calls");
-        let system = spec.use_system && spec.system_template.has("system_message");
+        let system = spec.policies.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
         // Tools that are shown only beside a system message are there or not, as one looks at it.
-        if spec.system_without_message || spec.system_with_tools || !spec.shows_tools() {
+        if spec.policies.system_without_message || spec.policies.system_with_tools || !spec.shows_tools() {
             declared.push(("supports_tools", spec.shows_tools()));
         }
         // These calls show a name only where their id has one.
-        if spec.call_processor != Some(Processor::KimiCall) {
+        if spec.policies.call_processor != Some(Processor::KimiCall) {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
             // Of calls that are not shown there are no results.
@@ -182,9 +184,9 @@ impl Composed {
         let spec = &self.spec;
         if let Some(first) = messages.first().filter(|message| message["role"] == "system") {
             let parts = first["content"].as_array().map_or(0, Vec::len);
-            if !spec.use_system {
+            if !spec.policies.use_system {
                 notes.push(Warning::new("system_dropped", "messages[0]", "this template has no system turn"));
-            } else if spec.first_system_part && parts > 1 {
+            } else if spec.policies.first_system_part && parts > 1 {
                 let message = "only the first part is rendered; system_policy.parts \"all\" renders all";
                 notes.push(Warning::new("system_parts_dropped", "messages[0].content", message));
             }
@@ -200,12 +202,13 @@ impl Composed {
         notes
     }
 
-    /// Which bytes of a prompt that was rendered from this spec the assistant is trained to write, with the message's index;
-    /// None for a handwritten template.
+    /// Which bytes of a prompt, which `input` gave, the assistant is trained to write. `sent` are the messages before polyfills
+    /// made those of the input. None for a handwritten template, and where polyfills joined assistants' turns.
     ///
     /// `INTERNAL_BRIDGE_ERROR` with reason `mask_mismatch` when the marked template renders something else.
-    pub fn mask(&self, prompt: &Prompt, input: &RenderInput<'_>) -> Result<Option<Vec<(usize, Range<usize>)>>> {
-        if !self.is_generated() {
+    pub(crate) fn mask(&self, turns: Turns, prompt: &Prompt, input: &RenderInput<'_>, sent: &[Value]) -> Result<Option<Mask>> {
+        let (assistants, rendered) = (super::mask::assistants(sent), super::mask::assistants(input.messages));
+        if !self.is_generated() || assistants.len() != rendered.len() {
             return Ok(None);
         }
         let marked = match self.marked.get() {
@@ -217,13 +220,32 @@ impl Composed {
             }
         };
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
-        let ranges = mask::ranges(&self.spec, &prompt.text, input.messages, &rendered.generation);
-        match ranges.filter(|_| rendered.text == prompt.text) {
-            Some(ranges) => Ok(Some(ranges)),
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation);
+        match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
+            Some(ranges) => {
+                let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });
+                let wanted = turns.of(&assistants);
+                let turns = all.filter(|turn| wanted.contains(&turn.message)).collect();
+                Ok(Some(Mask { turns, left_out: Vec::new() }))
+            }
             None => {
                 let problem = "the marked template rendered another prompt";
                 Err(Error::new(Code::InternalBridgeError, problem).with("reason", "mask_mismatch"))
             }
+        }
+    }
+
+    /// What the spec says of images and videos.
+    pub(crate) fn vision(&self) -> VisionDefaults {
+        let spec = &self.spec;
+        let text = |text: &String| Some(text).filter(|text| !text.is_empty()).cloned();
+        VisionDefaults {
+            // It was read before.
+            rule: spec.vision_rule.as_ref().and_then(|rule| Rule::read("", rule).ok()).map(|(rule, _)| rule),
+            image_token: spec.image_token.clone(),
+            video_token: spec.video_token.clone(),
+            vision_start: text(&spec.vision_start),
+            vision_end: text(&spec.vision_end),
         }
     }
 
@@ -242,7 +264,7 @@ impl Composed {
 fn begins_with_prompt(spec: &Spec) -> bool {
     let prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content").unwrap_or_default();
-    let added = match &spec.assistant_processor {
+    let added = match &spec.policies.assistant_processor {
         Some(Processor::NewlineIfNonempty) => "\n",
         Some(Processor::PrependIfNonempty(text) | Processor::Prepend(text)) => text,
         _ => "",

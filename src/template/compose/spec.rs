@@ -5,31 +5,17 @@
 use serde_json::{Map, Value, json};
 
 use super::fault::{Reason, Warning};
-use super::formatter::Formatter;
-use super::processor::{Place, Processor};
+use super::policy::{Placement, Policies};
 use super::reader::Reader;
 use super::slots::{Occurs, Pattern, Slots, escaped, literal};
 use crate::error::Result;
+use crate::template::vision::Rule;
 
 const SYSTEM: Slots = Slots::Of(&[("system_message", Occurs::Freely), ("tools", Occurs::Freely), ("skills", Occurs::Freely)]);
 const USER: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 const USER_WITH_TOOLS: Slots = Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
 const ASSISTANT: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
 const OBSERVATIONS: Slots = Slots::Of(&[("observations", Occurs::AtMostOnce), ("observation", Occurs::AtMostOnce)]);
-
-/// Where the declared tools go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placement {
-    /// Into the system turn.
-    System,
-    /// Into the first user's turn.
-    FirstUser,
-    /// Into the last user's turn.
-    LastUser,
-}
-
-const PLACEMENTS: [(&str, Placement); 3] =
-    [("SYSTEM", Placement::System), ("FIRST_USER", Placement::FirstUser), ("LAST_USER", Placement::LastUser)];
 
 /// What happens to a message whose role has no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,20 +31,8 @@ pub(crate) enum UnknownRoles {
 const UNKNOWN_ROLES: [(&str, UnknownRoles); 3] =
     [("error", UnknownRoles::Error), ("drop", UnknownRoles::Drop), ("as_user", UnknownRoles::AsUser)];
 
-/// Which turns keep their reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeepReasoning {
-    /// All.
-    All,
-    /// Those behind the last user's message.
-    LastTurn,
-}
-
-const KEEP_REASONING: [(&str, KeepReasoning); 2] = [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
-
 /// Building blocks of a chat template.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent switches of a published format")]
 pub struct Spec {
     pub(crate) name: String,
     pub(crate) system_template: Pattern,
@@ -80,21 +54,8 @@ pub struct Spec {
     pub(crate) skills_template: Option<Pattern>,
     /// The spec's, else the policy's.
     pub(crate) single_skill_template: Pattern,
-    pub(crate) skill_joiner: String,
     pub(crate) stop_words: Vec<String>,
-    pub(crate) prefix: String,
-    pub(crate) use_system: bool,
-    pub(crate) system_without_message: bool,
-    pub(crate) system_with_tools: bool,
-    /// Only the first part of a typed system message counts.
-    pub(crate) first_system_part: bool,
-    pub(crate) keep_reasoning: KeepReasoning,
-    pub(crate) placement: Placement,
-    pub(crate) formatter: Formatter,
-    pub(crate) system_processor: Option<Processor>,
-    pub(crate) assistant_processor: Option<Processor>,
-    pub(crate) tool_processor: Option<Processor>,
-    pub(crate) call_processor: Option<Processor>,
+    pub(crate) policies: Policies,
     pub(crate) vision_start: String,
     pub(crate) vision_end: String,
     pub(crate) image_token: Option<String>,
@@ -178,9 +139,13 @@ impl Spec {
         let mut warnings = Vec::new();
         let stop_words = stop_words(r, &mut warnings)?;
         let skill_row = r.pattern("single_skill_template", Slots::Any)?;
+        let vision_rule = r.get("vision_rule");
+        if let Some(rule) = vision_rule {
+            let (_, unknown) = Rule::read(&r.path("vision_rule"), rule)?;
+            ignored.extend(unknown);
+        }
 
-        let mut policies = Policies::default();
-        policies.read(r, &mut ignored)?;
+        let policies = Policies::read(r, &mut ignored)?;
         let spec = Spec {
             name,
             system_template,
@@ -199,26 +164,14 @@ impl Spec {
             tools_template: r.pattern("tools_template", TOOLS)?,
             single_tool_template: r.pattern("single_tool_template", TOOL)?,
             skills_template: r.pattern("skills_template", SKILLS)?,
-            single_skill_template: or_bare(skill_row.or(policies.skill_row), SKILL_ROW, "", Slots::Any)?,
-            skill_joiner: policies.skill_joiner.unwrap_or_else(|| "\n".to_owned()),
+            single_skill_template: or_bare(skill_row.or(policies.skill_row.clone()), SKILL_ROW, "", Slots::Any)?,
             stop_words,
-            prefix: policies.prefix,
-            use_system: policies.use_system.unwrap_or(true),
-            system_without_message: policies.system_without_message.unwrap_or(true),
-            system_with_tools: policies.system_with_tools.unwrap_or(true),
-            first_system_part: policies.first_system_part.unwrap_or(true),
-            keep_reasoning: policies.keep_reasoning.unwrap_or(KeepReasoning::All),
-            placement: policies.placement.unwrap_or(Placement::System),
-            formatter: policies.formatter.unwrap_or_default(),
-            system_processor: policies.system_processor,
-            assistant_processor: policies.assistant_processor,
-            tool_processor: policies.tool_processor,
-            call_processor: policies.call_processor,
+            policies,
             vision_start: text(r, "vision_start")?,
             vision_end: text(r, "vision_end")?,
             image_token: r.string("image_token")?.map(str::to_owned),
             video_token: r.string("video_token")?.map(str::to_owned),
-            vision_rule: r.get("vision_rule").cloned(),
+            vision_rule: vision_rule.cloned(),
             unknown_roles: r.one_of("unknown_roles", &UNKNOWN_ROLES)?.unwrap_or(UnknownRoles::Error),
             chat_template: r.string("chat_template")?.map(str::to_owned),
         };
@@ -234,14 +187,14 @@ impl Spec {
 
     /// The system templates that a conversation can be rendered with.
     fn systems(&self) -> impl Iterator<Item = &Pattern> {
-        let default = self.system_without_message || self.system_with_tools;
+        let default = self.policies.system_without_message || self.policies.system_with_tools;
         let both = [Some(&self.system_template), default.then(|| self.default_system())];
-        both.into_iter().flatten().filter(|_| self.use_system)
+        both.into_iter().flatten().filter(|_| self.policies.use_system)
     }
 
     /// The user's turn with tools, where there is one and it is used.
     pub(crate) fn user_with_tools(&self) -> Option<&Pattern> {
-        self.user_template_with_tools.as_ref().filter(|_| self.placement != Placement::System)
+        self.user_template_with_tools.as_ref().filter(|_| self.policies.placement != Placement::System)
     }
 
     /// Whether declared tools reach the prompt.
@@ -296,7 +249,7 @@ impl Spec {
         if self.observations_template.is_none() {
             warn("observations_missing", "observations_template", "tool results cannot be rendered");
         }
-        if self.user_template_with_tools.is_some() && self.placement == Placement::System {
+        if self.user_template_with_tools.is_some() && self.policies.placement == Placement::System {
             warn("user_variant_unused", "user_template_with_tools", "not used, since tool_policy.placement is SYSTEM");
         }
     }
@@ -337,44 +290,8 @@ impl Spec {
         put("skills_template", self.skills_template.is_none(), optional(&self.skills_template));
         put("single_skill_template", self.single_skill_template.source() == SKILL_ROW, pattern(&self.single_skill_template));
         put("stop_words", self.stop_words.is_empty(), json!(self.stop_words));
-        let processor = |processor: &Option<Processor>| processor.as_ref().map(Processor::to_json);
-        let policies: [(&str, &[(&str, bool, Value)]); 5] = [
-            ("global_policy", &[("prefix", self.prefix.is_empty(), json!(self.prefix))]),
-            (
-                "system_policy",
-                &[
-                    ("use_system", self.use_system, json!(self.use_system)),
-                    ("use_system_without_system_message", self.system_without_message, json!(self.system_without_message)),
-                    ("use_system_with_tools_provided", self.system_with_tools, json!(self.system_with_tools)),
-                    ("parts", self.first_system_part, json!("all")),
-                    ("content_processor", self.system_processor.is_none(), json!(processor(&self.system_processor))),
-                ],
-            ),
-            (
-                "assistant_policy",
-                &[
-                    ("keep_reasoning", self.keep_reasoning == KeepReasoning::All, json!("last_turn")),
-                    ("content_processor", self.assistant_processor.is_none(), json!(processor(&self.assistant_processor))),
-                ],
-            ),
-            (
-                "tool_policy",
-                &[
-                    ("placement", self.placement == Placement::System, json!(name_of(&PLACEMENTS, self.placement))),
-                    ("formatter", self.formatter == Formatter::default(), self.formatter.to_json()),
-                    ("content_processor", self.tool_processor.is_none(), json!(processor(&self.tool_processor))),
-                    ("tool_call_content_processor", self.call_processor.is_none(), json!(processor(&self.call_processor))),
-                ],
-            ),
-            ("skill_policy", &[("joiner", self.skill_joiner == "\n", json!(self.skill_joiner))]),
-        ];
-        for (name, fields) in policies {
-            let fields: Map<String, Value> = fields
-                .iter()
-                .filter(|(_, unless, _)| !unless)
-                .map(|(name, _, value)| ((*name).to_owned(), value.clone()))
-                .collect();
-            put(name, fields.is_empty(), Value::Object(fields));
+        for (name, policy) in self.policies.to_json() {
+            put(&name, false, policy);
         }
         put("vision_start", self.vision_start.is_empty(), json!(self.vision_start));
         put("vision_end", self.vision_end.is_empty(), json!(self.vision_end));
@@ -404,73 +321,4 @@ fn stop_words(reader: &mut Reader<'_>, warnings: &mut Vec<Warning>) -> Result<Ve
         warnings.push(Warning::new("empty_stop_word", &path, "an empty stop word was left out"));
     }
     Ok(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect())
-}
-
-/// The policies, as they are read.
-#[derive(Default)]
-struct Policies {
-    prefix: String,
-    use_system: Option<bool>,
-    system_without_message: Option<bool>,
-    system_with_tools: Option<bool>,
-    first_system_part: Option<bool>,
-    keep_reasoning: Option<KeepReasoning>,
-    placement: Option<Placement>,
-    formatter: Option<Formatter>,
-    skill_row: Option<Pattern>,
-    skill_joiner: Option<String>,
-    system_processor: Option<Processor>,
-    assistant_processor: Option<Processor>,
-    tool_processor: Option<Processor>,
-    call_processor: Option<Processor>,
-}
-
-impl Policies {
-    fn read(&mut self, spec: &mut Reader<'_>, ignored: &mut Vec<String>) -> Result<()> {
-        if let Some(mut global) = spec.below("global_policy")? {
-            self.prefix = global.string("prefix")?.unwrap_or_default().to_owned();
-            global.finish(ignored);
-        }
-        if let Some(mut system) = spec.below("system_policy")? {
-            self.use_system = system.boolean("use_system")?;
-            self.system_without_message = system.boolean("use_system_without_system_message")?;
-            self.system_with_tools = system.boolean("use_system_with_tools_provided")?;
-            self.first_system_part = system.one_of("parts", &[("first", true), ("all", false)])?;
-            self.system_processor = processor(&mut system, "content_processor", Place::System, ignored)?;
-            system.finish(ignored);
-        }
-        if let Some(mut assistant) = spec.below("assistant_policy")? {
-            self.keep_reasoning = assistant.one_of("keep_reasoning", &KEEP_REASONING)?;
-            self.assistant_processor = processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
-            assistant.finish(ignored);
-        }
-        if let Some(mut tool) = spec.below("tool_policy")? {
-            self.placement = tool.one_of("placement", &PLACEMENTS)?;
-            let path = tool.path("formatter");
-            self.formatter = match tool.get("formatter") {
-                Some(value) => Some(Formatter::read(value, path, ignored)?),
-                None => None,
-            };
-            self.tool_processor = processor(&mut tool, "content_processor", Place::Tool, ignored)?;
-            self.call_processor = processor(&mut tool, "tool_call_content_processor", Place::Call, ignored)?;
-            tool.finish(ignored);
-        }
-        if let Some(mut skill) = spec.below("skill_policy")? {
-            self.skill_row = skill.pattern("single_skill_template", Slots::Any)?;
-            self.skill_joiner = skill.string("joiner")?.map(str::to_owned);
-            if skill.get("content_processor").is_some() {
-                return Err(skill.fault(Reason::BadValue, "content_processor", "reserved: only null").into());
-            }
-            skill.finish(ignored);
-        }
-        Ok(())
-    }
-}
-
-fn processor(policy: &mut Reader<'_>, key: &'static str, place: Place, ignored: &mut Vec<String>) -> Result<Option<Processor>> {
-    let path = policy.path(key);
-    match policy.get(key) {
-        Some(value) => Processor::read(value, path, place, ignored).map(Some),
-        None => Ok(None),
-    }
 }

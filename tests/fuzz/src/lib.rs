@@ -62,7 +62,7 @@ pub fn limits(small: bool) -> Limits {
 }
 
 pub fn sources(template: &str) -> Sources {
-    Sources { default: Some(template.to_owned()), tool_use: None, bos_token: "<s>".to_owned(), eos_token: "</s>".to_owned() }
+    Sources { default: Some(template.to_owned()), bos_token: "<s>".to_owned(), eos_token: "</s>".to_owned(), ..Sources::default() }
 }
 
 /// Compiles, and says how it went; a failure is checked.

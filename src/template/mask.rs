@@ -1,0 +1,274 @@
+//! Masks: which bytes of a prompt a model would be trained on, one range for each assistant turn.
+//!
+//! In: a template that nobody composed, a conversation, its prompt. Out: ranges, and which turns cannot be told. Where the
+//! template marks its turns by `{% generation %}` those marks are the answer; else renders are compared, as spec/compose.md §8
+//! says.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::vision::Edits;
+use super::{Prompt, RenderInput, Templates, polyfill};
+use crate::api::{Fields, Polyfills};
+use crate::error::{Code, Error, Result};
+use crate::jinja::thread_time;
+
+/// The assistant turns that a mask is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turns {
+    /// Every one.
+    All,
+    /// The last one of the conversation.
+    Last,
+}
+
+/// The trainable bytes of a prompt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mask {
+    /// In order of the messages.
+    pub turns: Vec<MaskedTurn>,
+    /// The turns that cannot be told.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// The trainable bytes of one assistant turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MaskedTurn {
+    /// Its message, as it was sent.
+    pub message: usize,
+    /// Bytes of the prompt.
+    pub range: Range<usize>,
+}
+
+/// An assistant turn whose bytes cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its message, as it was sent.
+    pub message: usize,
+    /// For people.
+    pub because: String,
+}
+
+impl Turns {
+    /// The member `mask`: "none" (the default), "all" or "last".
+    pub(crate) fn read(fields: &mut Fields) -> Result<Option<Turns>> {
+        let turns = [("none", None), ("all", Some(Turns::All)), ("last", Some(Turns::Last))];
+        Ok(fields.one_of("mask", &turns)?.flatten())
+    }
+
+    /// Of all assistant messages those that are asked for.
+    pub(super) fn of(self, assistants: &[usize]) -> &[usize] {
+        match self {
+            Turns::All => assistants,
+            Turns::Last => &assistants[assistants.len().saturating_sub(1)..],
+        }
+    }
+}
+
+impl Mask {
+    /// Moves the ranges to where the bytes stand after an expansion.
+    pub(crate) fn shift(&mut self, edits: &Edits) {
+        for turn in &mut self.turns {
+            turn.range = edits.shift(&turn.range);
+        }
+    }
+
+    /// `[{"message","start","end"}]`, end exclusive.
+    pub(crate) fn to_json(&self) -> Value {
+        let turns = self.turns.iter();
+        turns.map(|turn| json!({ "message": turn.message, "start": turn.range.start, "end": turn.range.end })).collect()
+    }
+
+    /// `{"code","path","message"}` for each turn that was left out.
+    pub(crate) fn diagnostics(&self) -> impl Iterator<Item = Value> {
+        self.left_out.iter().map(|turn| {
+            let path = format!("messages[{}]", turn.message);
+            json!({ "code": "mask_unavailable", "path": path, "message": turn.because })
+        })
+    }
+}
+
+/// Where the messages of assistants are.
+pub(super) fn assistants(messages: &[Value]) -> Vec<usize> {
+    messages.iter().enumerate().filter(|(_, message)| message["role"] == "assistant").map(|(index, _)| index).collect()
+}
+
+impl Templates {
+    /// The trainable ranges of a prompt that `input` gave. `sent` are the messages before `polyfills` made those of the input.
+    ///
+    /// Up to two renders for each turn, none where `{% generation %}` blocks tell. Each has the limits of the input, and all of
+    /// them share one `ms`: `TEMPLATE_LIMIT` where that is not enough, never a part of an answer.
+    pub(crate) fn mask(
+        &self,
+        turns: Turns,
+        input: &RenderInput<'_>,
+        sent: &[Value],
+        polyfills: &Polyfills,
+        prompt: &Prompt,
+    ) -> Result<Mask> {
+        let assistants = assistants(sent);
+        if let Some(marked) = by_blocks(&assistants, prompt) {
+            let wanted = turns.of(&assistants);
+            let turns = marked.into_iter().filter(|turn| wanted.contains(&turn.message)).collect();
+            return Ok(Mask { turns, left_out: Vec::new() });
+        }
+        let (allowed, started) = (Duration::from_millis(input.limits.ms), thread_time());
+        let traits = &self.traits().0;
+        // The prompt ends with this message, so that it need not be rendered again.
+        let ends = if input.add_generation_prompt { None } else { sent.len().checked_sub(1) };
+        by_renders(&prompt.text, turns.of(&assistants), ends, |count, add_generation_prompt| {
+            let left = allowed.saturating_sub(thread_time().saturating_sub(started)).as_millis();
+            if left == 0 {
+                return Err(too_long(input.limits.ms));
+            }
+            let polyfilled = match polyfill::apply(&sent[..count], input.tools, traits, polyfills) {
+                Ok(polyfilled) => polyfilled,
+                Err(error) => return Ok(Err(error)),
+            };
+            let input = RenderInput {
+                messages: &polyfilled.messages,
+                polyfilled: None,
+                add_generation_prompt,
+                continue_final_message: None,
+                spans: false,
+                limits: super::Limits { ms: u64::try_from(left).unwrap_or(input.limits.ms), ..input.limits },
+                ..*input
+            };
+            match self.render(&input) {
+                Ok(prompt) => Ok(Ok(prompt.text)),
+                Err(_) if thread_time().saturating_sub(started) >= allowed => Err(too_long(allowed.as_millis())),
+                Err(error) if error.code() == Code::TemplateLimit => Err(error.about("mask")),
+                Err(error) => Ok(Err(error)),
+            }
+        })
+    }
+}
+
+fn too_long(ms: impl std::fmt::Display) -> Error {
+    let message = format!(
+        "mask: rendering the conversation turn by turn takes longer than {ms} ms; \
+         raise template_limits.ms, or ask for the last turn alone"
+    );
+    Error::new(Code::TemplateLimit, message).with("kind", "limit")
+}
+
+/// The turns as the template's own blocks mark them: one block for each assistant message, with text of no other message in it.
+fn by_blocks(assistants: &[usize], prompt: &Prompt) -> Option<Vec<MaskedTurn>> {
+    if prompt.generation.is_empty() || prompt.generation.len() != assistants.len() {
+        return None;
+    }
+    let turns = assistants.iter().zip(&prompt.generation).map(|(message, range)| {
+        let member = format!("messages[{message}]");
+        let mut inside = prompt.spans.iter().filter(|span| span.start < range.end && range.start < span.end);
+        let own = inside.all(|span| span.path.starts_with(&member));
+        own.then(|| MaskedTurn { message: *message, range: range.clone() })
+    });
+    turns.collect()
+}
+
+/// The turns by comparing renders: `render(count, add_generation_prompt)` is the prompt of so many first messages, or why there
+/// is none. `ends`: the message that the whole prompt ends with.
+fn by_renders(
+    prompt: &str,
+    turns: &[usize],
+    ends: Option<usize>,
+    mut render: impl FnMut(usize, bool) -> Result<Result<String>>,
+) -> Result<Mask> {
+    let mut mask = Mask::default();
+    for &message in turns {
+        let found = match render(message, true)? {
+            // Most of what cannot be told shows here already.
+            Ok(before) if prompt.starts_with(&before) => {
+                let through = if ends == Some(message) { Ok(prompt.to_owned()) } else { render(message + 1, false)? };
+                through.map(|through| of_turn(prompt, &before, &through))
+            }
+            Ok(_) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let because = match found {
+            Ok(Some(range)) => {
+                mask.turns.push(MaskedTurn { message, range });
+                continue;
+            }
+            Ok(None) => "the prompt does not go on from the conversation up to this turn: the template renders it otherwise \
+                         when it ends there"
+                .to_owned(),
+            Err(error) => format!("the conversation up to this turn does not render: {}", error.message()),
+        };
+        mask.left_out.push(LeftOut { message, because });
+    }
+    Ok(mask)
+}
+
+/// The trainable bytes of one turn: what `through` (the prompt up to and including it) has behind `before` (the prompt up to it,
+/// with the generation prompt), without white space at the end. None unless each is the beginning of the next and of the prompt.
+pub(crate) fn of_turn(prompt: &str, before: &str, through: &str) -> Option<Range<usize>> {
+    let turn = through.strip_prefix(before).filter(|_| prompt.starts_with(through))?;
+    Some(before.len()..before.len() + turn.trim_end().len())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::template::{Limits, LocalTime, Sources};
+
+    #[test]
+    fn the_range_of_one_turn() {
+        for (prompt, before, through, range) in [
+            ("U:hi A:yo. \nU:", "U:hi A:", "U:hi A:yo. \n", Some(7..10)),
+            ("U:hi A:", "U:hi A:", "U:hi A:", Some(7..7)),
+            // The turn does not begin with the generation prompt; the prompt goes on otherwise.
+            ("U:hi A:yo", "U:hi A:<think>", "U:hi A:yo", None),
+            ("U:hi A:yo U:", "U:hi A:", "U:hi A:yo!", None),
+        ] {
+            assert_eq!(of_turn(prompt, before, through), range, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn no_more_renders_than_needed() {
+        for (turns, ends, renders) in [
+            (&[1, 3][..], None, 4),
+            // The last turn ends the prompt.
+            (&[1, 3], Some(3), 3),
+            (&[3], Some(3), 1),
+            (&[], None, 0),
+        ] {
+            let mut count = 0;
+            let mask = by_renders("UAUA", turns, ends, |messages, _| {
+                count += 1;
+                Ok(Ok("UAUA"[..messages].to_owned()))
+            });
+            let known: Vec<usize> = mask.unwrap().turns.iter().map(|turn| turn.message).collect();
+            assert_eq!((count, &known[..]), (renders, turns));
+        }
+        // A prompt that does not begin with the turn's own is not rendered a second time.
+        let mut count = 0;
+        let mask = by_renders("UA", &[1], None, |_, _| {
+            count += 1;
+            Ok(Ok("X".to_owned()))
+        });
+        assert_eq!((count, mask.unwrap().left_out.len()), (1, 1));
+    }
+
+    #[test]
+    fn all_renders_share_one_time() {
+        let sources =
+            Sources { default: Some("{% for m in messages %}{{ m.content }}{% endfor %}".to_owned()), ..Sources::default() };
+        let templates = Templates::compile(&sources).unwrap();
+        let messages = [json!({ "role": "user", "content": "a" }), json!({ "role": "assistant", "content": "b" })];
+        let input = RenderInput::new(&messages, LocalTime::parse("2026-01-31T09:30:00").unwrap());
+        let prompt = templates.render(&input).unwrap();
+        let polyfills = Polyfills { apply_polyfills: false, ..Polyfills::default() };
+        let spent = RenderInput { limits: Limits { ms: 0, ..Limits::default() }, ..input };
+        let error = templates.mask(Turns::All, &spent, &messages, &polyfills, &prompt).unwrap_err();
+        assert_eq!((error.code(), error.details().unwrap()["kind"].as_str()), (Code::TemplateLimit, Some("limit")));
+        assert!(error.message().contains("template_limits.ms"), "{error}");
+        let mask = templates.mask(Turns::All, &input, &messages, &polyfills, &prompt).unwrap();
+        assert_eq!(mask.turns, [MaskedTurn { message: 1, range: 1..2 }]);
+    }
+}

@@ -1,0 +1,49 @@
+//! A prompt while it is written, within the bytes it may have.
+
+use crate::error::{Code, Error, Result};
+
+/// A text that stays within its limit.
+#[derive(Debug)]
+pub(super) struct Page {
+    text: String,
+    limit: usize,
+}
+
+impl Page {
+    /// An empty one of at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Page {
+        Page { text: String::new(), limit }
+    }
+
+    /// Bytes written.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Adds a text. `TEMPLATE_LIMIT` where it would not fit.
+    pub(super) fn push(&mut self, text: &str) -> Result<()> {
+        self.repeat(text, 1)
+    }
+
+    /// Adds a text so many times; asks for room before anything is written.
+    pub(super) fn repeat(&mut self, text: &str, times: u64) -> Result<()> {
+        let bytes = usize::try_from(times).ok().and_then(|times| text.len().checked_mul(times));
+        if bytes.is_none_or(|bytes| bytes > self.limit - self.text.len()) {
+            let limit = self.limit;
+            let message = format!(
+                "vision: the expanded prompt has more than {limit} bytes; \
+                 send fewer or smaller images and videos, or raise template_limits.output_bytes"
+            );
+            return Err(Error::new(Code::TemplateLimit, message).with("kind", "limit").with("path", "vision"));
+        }
+        if !text.is_empty() {
+            (0..times).for_each(|_| self.text.push_str(text));
+        }
+        Ok(())
+    }
+
+    /// The text.
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+}

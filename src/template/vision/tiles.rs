@@ -1,0 +1,39 @@
+//! An image cut into tiles of one size, with a thumbnail where there are several (family `internvl` of spec/compose.md §7).
+
+use super::size::Size;
+
+/// What the tiles are counted by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Tiles {
+    /// Side of a tile, in pixels.
+    pub(crate) tile: u32,
+    /// The most tiles, without the thumbnail.
+    pub(crate) most: u32,
+    /// Tokens of a tile.
+    pub(crate) per: u32,
+}
+
+impl Tiles {
+    /// Tokens of the tiles, the thumbnail among them.
+    pub(super) fn tokens(self, size: Size) -> u64 {
+        let tiles = u64::from(self.count(size));
+        u64::from(self.per) * (tiles + u64::from(tiles > 1))
+    }
+
+    /// Tiles of the canvas whose shape is nearest to the image's, without the thumbnail.
+    fn count(self, size: Size) -> u32 {
+        let tile = f64::from(self.tile);
+        let (mut best, mut least) = (1, f64::INFINITY);
+        for count in 1..=self.most {
+            for columns in (1..=count).filter(|columns| count % columns == 0) {
+                let distance = (size.w / size.h - f64::from(columns) / f64::from(count / columns)).abs();
+                // Of equals the larger one, if the image has the pixels for half of it.
+                let large = size.h * size.w > 0.5 * tile * tile * f64::from(count);
+                if distance < least || (distance == least && large) {
+                    (best, least) = (count, distance);
+                }
+            }
+        }
+        best
+    }
+}

@@ -9,6 +9,7 @@ mod clock;
 pub mod compose;
 mod content;
 mod continued;
+pub mod derive;
 mod details;
 mod effort;
 mod env;

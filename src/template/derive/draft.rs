@@ -1,0 +1,204 @@
+//! What was found, as a ComponentSpec.
+
+use serde_json::{Map, Value, json};
+
+use super::calls::Calls;
+use super::chat::Chat;
+use super::media::Media;
+use super::results::Results;
+use super::skills::Skills;
+use super::system::{Shape, System};
+use super::text::escape;
+use super::tools::Tools;
+
+/// All that was found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Draft {
+    pub(super) chat: Chat,
+    pub(super) system: System,
+    pub(super) tools: Option<Tools>,
+    pub(super) calls: Option<Calls>,
+    pub(super) results: Option<Results>,
+    pub(super) skills: Option<Skills>,
+    pub(super) media: Media,
+    /// `unknown_roles`.
+    pub(super) unknown_roles: Option<&'static str>,
+    pub(super) eos_token: String,
+}
+
+/// Members of an object, set where they differ from the default.
+#[derive(Default)]
+struct Members(Map<String, Value>);
+
+impl Members {
+    fn text(&mut self, name: &str, text: &str, default: &str) {
+        if text != default {
+            self.0.insert(name.to_owned(), text.into());
+        }
+    }
+
+    fn flag(&mut self, name: &str, value: bool, default: bool) {
+        if value != default {
+            self.0.insert(name.to_owned(), value.into());
+        }
+    }
+
+    fn value(&mut self, name: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            self.0.insert(name.to_owned(), value);
+        }
+    }
+
+    fn below(&mut self, name: &str, members: Members) {
+        if !members.0.is_empty() {
+            self.0.insert(name.to_owned(), members.0.into());
+        }
+    }
+}
+
+impl Draft {
+    /// The same with each reading of what renders leave open; the plainest first.
+    pub(super) fn ways(self) -> Vec<Draft> {
+        let mut ways = vec![self];
+        let other = ways[0].calls.as_ref().and_then(|calls| calls.if_nonempty.clone());
+        if other.is_some_and(|other| other != ways[0].chat.if_nonempty) {
+            // With calls and without them, an answer without text begins differently: one of the two has to do.
+            let mut way = ways[0].clone();
+            if let Some(calls) = &mut way.calls {
+                calls.if_nonempty = None;
+            }
+            ways.push(way);
+        }
+        ways
+    }
+
+    /// The spec.
+    pub(super) fn spec(&self) -> Value {
+        let mut spec = Members::default();
+        self.system(&mut spec);
+        let Chat { user, assistant, generation_prompt, .. } = &self.chat;
+        spec.text("user_template", &format!("{}{{content}}{}", escape(&user.before), escape(&user.after)), "");
+        let lacking = self.if_nonempty();
+        let begin = escape(assistant.before.strip_suffix(lacking).unwrap_or(&assistant.before));
+        let calls = self.calls.as_ref().and_then(Calls::templates);
+        let slots = match (&calls, &self.calls) {
+            (Some(_), Some(Calls { before_text: true, .. })) => "{tool_calls}{content}",
+            (Some(_), _) => "{content}{tool_calls}",
+            _ => "{content}",
+        };
+        spec.text("assistant_template", &format!("{begin}{slots}{}", escape(&assistant.after)), "");
+        let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
+        spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
+        if let Some([each, all]) = calls {
+            spec.text("single_tool_call_template", &each, "{tool_call}");
+            spec.text("tool_calls_template", &all, "{tool_calls}");
+        }
+        if let Some([each, all]) = self.results.as_ref().and_then(Results::templates) {
+            spec.text("single_observation_template", &each, "{observation}");
+            spec.text("observations_template", &all, "");
+        }
+        spec.value("stop_words", self.stop_word().map(|word| json!([word])));
+        let Media { start, end, image, video } = &self.media;
+        spec.text("vision_start", start, "");
+        spec.text("vision_end", end, "");
+        spec.value("image_token", image.as_deref().map(Value::from));
+        spec.value("video_token", video.as_deref().map(Value::from));
+        spec.value("unknown_roles", self.unknown_roles.map(Value::from));
+        self.policies(&mut spec, lacking);
+        spec.0.into()
+    }
+
+    /// The end of the text before an answer that is there only before some text.
+    fn if_nonempty(&self) -> &str {
+        let calls = self.calls.as_ref().filter(|calls| calls.wrapping.is_some());
+        calls.and_then(|calls| calls.if_nonempty.as_deref()).unwrap_or(&self.chat.if_nonempty)
+    }
+
+    fn system(&self, spec: &mut Members) {
+        let System { turn, default, message, .. } = &self.system;
+        let template = match (turn, default) {
+            (Some(turn), _) => turn.template(),
+            (None, Some(default)) => default.template(),
+            (None, None) => return,
+        };
+        spec.text("system_template", &template, "{system_message}");
+        if let (Some(_), Some(default)) = (turn, default) {
+            spec.text("default_system_template", &default.template(), &template);
+        }
+        spec.text("system_message", message, "");
+        let has = |name: &str| {
+            let with = |shape: &Shape| shape.slots.iter().any(|(_, slot)| *slot == name);
+            turn.iter().chain(default).any(with)
+        };
+        if let Some(tools) = self.tools.as_ref().filter(|_| has("tools")) {
+            spec.value("tools_template", tools.template.as_deref().map(Value::from));
+        }
+        if let Some(skills) = self.skills.as_ref().filter(|_| has("skills")) {
+            spec.value("skills_template", Some(skills.template.as_str().into()));
+            spec.text("single_skill_template", &skills.row, "- {name}: {description}");
+        }
+    }
+
+    fn policies(&self, spec: &mut Members, lacking: &str) {
+        let kind = |kind: &str| Some(json!({ "kind": kind }));
+        let system = &self.system;
+        let mut policy = Members::default();
+        policy.text("prefix", &system.prefix, "");
+        spec.below("global_policy", policy);
+        let mut policy = Members::default();
+        policy.flag("use_system", system.turn.is_some() || system.default.is_some(), true);
+        policy.flag("use_system_without_system_message", system.always, true);
+        policy.flag("use_system_with_tools_provided", system.with_tools, true);
+        policy.text("parts", if system.all_parts { "all" } else { "first" }, "first");
+        policy.value(
+            "content_processor",
+            match &system.cutoff {
+                Some(cutoff) => Some(json!({ "kind": "date_header", "cutoff": cutoff })),
+                None if !system.before_tools.is_empty() => {
+                    Some(json!({ "kind": "append_if_tools", "text": system.before_tools }))
+                }
+                None if system.strips => kind("strip"),
+                None => None,
+            },
+        );
+        spec.below("system_policy", policy);
+        let mut policy = Members::default();
+        policy.value(
+            "content_processor",
+            match lacking {
+                "\n" => kind("newline_if_nonempty"),
+                "" if self.chat.strips => kind("strip"),
+                "" => None,
+                text => Some(json!({ "kind": "prepend_if_nonempty", "text": text })),
+            },
+        );
+        spec.below("assistant_policy", policy);
+        let mut policy = Members::default();
+        if let Some(tools) = &self.tools {
+            if let Some((placement, user)) = &tools.user {
+                spec.text("user_template_with_tools", user, "");
+                policy.text("placement", placement, "SYSTEM");
+            }
+            policy.value("formatter", tools.formatter.clone());
+            policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
+        }
+        let processor = self.calls.as_ref().filter(|calls| calls.wrapping.is_some()).and_then(|calls| calls.processor);
+        policy.value("tool_call_content_processor", processor.and_then(kind));
+        spec.below("tool_policy", policy);
+        let mut policy = Members::default();
+        if let Some(skills) = &self.skills {
+            policy.text("joiner", &skills.joiner, "\n");
+        }
+        spec.below("skill_policy", policy);
+    }
+
+    /// What ends a reply: the end of an answer's turn, or the begin of the next where turns have no end.
+    fn stop_word(&self) -> Option<&str> {
+        let Chat { user, assistant, .. } = &self.chat;
+        if !self.eos_token.is_empty() && assistant.after.contains(&self.eos_token) {
+            return Some(&self.eos_token);
+        }
+        let candidates = [assistant.after.trim(), &assistant.after, user.before.trim()];
+        candidates.into_iter().find(|word| !word.is_empty())
+    }
+}

@@ -1,0 +1,162 @@
+//! How a template writes declared tools: where in a prompt, and which formatter writes the same.
+
+use std::ops::Range;
+
+use serde_json::{Deserializer, Map, Value, json};
+
+use super::Compose;
+use super::conversation::{Conversation, shows_probe};
+
+/// A catalogue in a prompt, and what writes it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Catalogue {
+    /// All tools.
+    pub(super) range: Range<usize>,
+    /// `tool_policy.formatter`; None for the default.
+    pub(super) formatter: Option<Value>,
+    /// Of the tools' `function` members.
+    pub(super) picks: bool,
+}
+
+/// How many tools the probe has.
+const TOOLS: usize = 2;
+
+/// Finds the catalogue of these two tools; None when no formatter writes what stands there.
+pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
+    json_catalogue(text, tools, compose).or_else(|| {
+        [false, true].into_iter().find_map(|picks| {
+            let formatter = json!({ "kind": "YamlFormatter" });
+            let written = written(Some(&formatter), picks, tools, compose)?;
+            let start = text.find(&written)?;
+            Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks })
+        })
+    })
+}
+
+/// Whether the text names the tool in a form that is not JSON of the tool.
+pub(super) fn names(text: &str, tools: &[Value]) -> bool {
+    let name = |tool: &Value| tool["function"]["name"].as_str().is_some_and(|name| text.contains(name));
+    tools.iter().any(name)
+}
+
+/// The text that a formatter writes for these tools.
+pub(super) fn written(formatter: Option<&Value>, picks: bool, tools: &[Value], compose: &Compose<'_>) -> Option<String> {
+    let mut policy = Map::new();
+    if let Some(formatter) = formatter {
+        policy.insert("formatter".to_owned(), formatter.clone());
+    }
+    if picks {
+        policy.insert("content_processor".to_owned(), json!({ "kind": "pick_function" }));
+    }
+    let spec = json!({
+        "system_template": "{tools}",
+        "user_template": "{content}",
+        "assistant_template": "{content}",
+        "tool_policy": policy,
+    });
+    compose(&spec)?.render(&Conversation::asking("").tools(tools))
+}
+
+/// One JSON value in a text.
+struct Found {
+    range: Range<usize>,
+    value: Value,
+}
+
+/// The first value at or behind this byte that one of the wanted ones equals.
+fn first_of(text: &str, from: usize, wanted: &[&Value]) -> Option<Found> {
+    let mut at = from;
+    loop {
+        at += text.get(at..)?.find(['[', '{'])?;
+        let mut values = Deserializer::from_str(&text[at..]).into_iter::<Value>();
+        if let Some(Ok(value)) = values.next()
+            && wanted.contains(&&value)
+        {
+            return Some(Found { range: at..at + values.byte_offset(), value });
+        }
+        at += 1;
+    }
+}
+
+fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
+    let [one, two] = tools else { return None };
+    let functions = [&one["function"], &two["function"]];
+    let (list, function_list) = (json!([one, two]), json!(functions));
+    let first = first_of(text, 0, &[&list, &function_list, one, functions[0]])?;
+    let picks = first.value == function_list || first.value == *functions[0];
+    let as_list = first.value.is_array();
+    let (range, joiner) = if as_list {
+        (first.range.clone(), None)
+    } else {
+        let second = first_of(text, first.range.end, &[if picks { functions[1] } else { two }])?;
+        (first.range.start..second.range.end, Some(&text[first.range.end..second.range.start]))
+    };
+    if joiner.is_some_and(shows_probe) {
+        return None;
+    }
+    let style = Style::of(&text[first.range]);
+    [false, true].into_iter().find_map(|sort_keys| {
+        let formatter = style.formatter(joiner, sort_keys);
+        let same = written(formatter.as_ref(), picks, &tools[..TOOLS], compose)? == text[range.clone()];
+        same.then(|| Catalogue { range: range.clone(), formatter, picks })
+    })
+}
+
+/// What can be seen of how JSON was written.
+struct Style {
+    indent: Option<usize>,
+    item: String,
+    key: String,
+    ascii: bool,
+}
+
+impl Style {
+    fn of(written: &str) -> Style {
+        let (mut quoted, mut escaped) = (false, false);
+        let (mut item, mut key) = (None, None);
+        for (at, c) in written.char_indices() {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' if quoted => escaped = true,
+                '"' => quoted = !quoted,
+                ',' if !quoted && item.is_none() => item = Some(spaced(&written[at..])),
+                ':' if !quoted && key.is_none() => key = Some(spaced(&written[at..])),
+                _ => {}
+            }
+        }
+        let line = written.split_once('\n').map(|(_, line)| line);
+        let indent = line.map(|line| line.len() - line.trim_start_matches(' ').len());
+        let or = |found: Option<&str>, usual: &str| found.unwrap_or(usual).to_owned();
+        Style { indent, item: or(item, ","), key: or(key, ":"), ascii: written.contains("\\u") }
+    }
+
+    /// As `tool_policy.formatter`; None for the default.
+    fn formatter(&self, joiner: Option<&str>, sort_keys: bool) -> Option<Value> {
+        let mut members = Map::new();
+        if let Some(indent) = self.indent {
+            members.insert("indent".to_owned(), indent.into());
+        }
+        let usual = if self.indent.is_some() { "," } else { ", " };
+        if (&*self.item, &*self.key) != (usual, ": ") {
+            members.insert("separators".to_owned(), json!([self.item, self.key]));
+        }
+        if let Some(joiner) = joiner.filter(|joiner| *joiner != "\n") {
+            members.insert("joiner".to_owned(), joiner.into());
+        }
+        for (name, set) in [("format_as_list", joiner.is_none()), ("sort_keys", sort_keys), ("ascii", self.ascii)] {
+            if set {
+                members.insert(name.to_owned(), true.into());
+            }
+        }
+        if members.is_empty() {
+            return None;
+        }
+        members.insert("kind".to_owned(), "JsonFormatter".into());
+        Some(Value::Object(members))
+    }
+}
+
+/// A separator with the spaces behind it.
+fn spaced(text: &str) -> &str {
+    &text[..1 + text[1..].len() - text[1..].trim_start_matches(' ').len()]
+}

@@ -1,0 +1,45 @@
+//! Images and videos among a user's text.
+
+use serde_json::{Value, json};
+
+use super::chat::{ANSWER, USER};
+use super::conversation::Conversation;
+use super::renderer::Renderer;
+use super::text::{pieces, shared_end, shared_start};
+
+/// The placeholders of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Media {
+    pub(super) start: String,
+    pub(super) end: String,
+    pub(super) image: Option<String>,
+    pub(super) video: Option<String>,
+}
+
+/// Finds them.
+pub(super) fn derive(foreign: &dyn Renderer) -> Media {
+    let printed = |part: Value| {
+        let parts = json!([{ "type": "text", "text": USER }, part, { "type": "text", "text": ANSWER }]);
+        let text = foreign.render(&Conversation::default().message(json!({ "role": "user", "content": parts })))?;
+        let between = pieces(&text, [USER, ANSWER])?[1].to_owned();
+        // A template that prints lists as Python does prints the part, too.
+        (!between.is_empty() && !between.contains("type")).then_some(between)
+    };
+    let image = printed(json!({ "type": "image", "image": "https://example.com/a.png" }));
+    let video = printed(json!({ "type": "video", "video": "https://example.com/a.mp4" }));
+    match (image, video) {
+        (Some(image), Some(video)) if image != video => {
+            let shortest = image.len().min(video.len());
+            let start = shared_start(&image, &video);
+            let end = shared_end(&image, &video).min(shortest - start);
+            let token = |text: &str| Some(text[start..text.len() - end].to_owned());
+            Media {
+                start: image[..start].to_owned(),
+                end: image[image.len() - end..].to_owned(),
+                image: token(&image),
+                video: token(&video),
+            }
+        }
+        (image, video) => Media { image, video, ..Media::default() },
+    }
+}

@@ -1,0 +1,159 @@
+//! Where a block of tools or skills stands in the system turn, and what stands round the items in it.
+
+use std::ops::Range;
+
+use super::chat::{Chat, USER};
+use super::conversation::Conversation;
+use super::renderer::Renderer;
+use super::system::{SYSTEM, Shape, System, header};
+use super::text::insertions;
+
+/// A system turn with a block in it, and the items' bytes, when they stand in it.
+pub(super) struct Filled {
+    pub(super) text: String,
+    pub(super) items: Option<Range<usize>>,
+}
+
+/// The system turn in a prompt: what stands between the prefix and the first user's turn.
+pub(super) fn turn<'a>(prompt: &'a str, system: &System, chat: &Chat) -> Option<&'a str> {
+    let (head, _) = prompt.split_once(USER)?;
+    head.strip_suffix(&*chat.user.before)?.strip_prefix(&*system.prefix)
+}
+
+/// The same without a date header.
+pub(super) fn undated(turn: &str, system: &System) -> String {
+    system.cutoff.as_deref().map_or_else(|| turn.to_owned(), |cutoff| turn.replacen(&header(cutoff), "", 1))
+}
+
+/// The system turns that this change to a conversation makes, with and without a system message, where `find` finds the items.
+pub(super) fn filled(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    system: &System,
+    change: &dyn Fn(Conversation) -> Conversation,
+    find: &dyn Fn(&str) -> Option<Range<usize>>,
+) -> (Option<Filled>, Option<Filled>) {
+    let of = |conversation: Conversation| {
+        let prompt = foreign.render(&change(conversation))?;
+        let text = undated(turn(&prompt, system, chat)?, system);
+        let items = find(&text);
+        Some(Filled { text, items })
+    };
+    let given = system.turn.is_some().then(|| of(Conversation::instructed(SYSTEM).user(USER))).flatten();
+    (given, of(Conversation::asking(USER)))
+}
+
+/// Puts the slot into the system's turns, so that a block makes of them what was rendered. The block, with the items' bytes in
+/// it; None when no place does.
+pub(super) fn place(
+    system: &mut System,
+    slot: &'static str,
+    given: Option<&Filled>,
+    default: Option<&Filled>,
+) -> Option<(String, Option<Range<usize>>)> {
+    let Some(given) = given else { return place_in_default(system, slot, default?) };
+    let mut shape = system.turn.clone()?;
+    let start = shape.text.find(SYSTEM)?;
+    let end = start + SYSTEM.len();
+    let mut ways = insertions(&shape.text, &given.text, given.items.as_ref());
+    ways.retain(|way| way.at <= start || way.at >= end);
+    // All ways render this turn alike. Behind the system text is where people put it, and where text may come between.
+    ways.sort_by_key(|way| (way.at != end, way.at != start, way.at));
+    let block = |way: &super::text::Insertion| given.text[way.block.clone()].to_owned();
+    let items = |way: &super::text::Insertion, skip: usize| {
+        given.items.as_ref().map(|items| items.start - way.block.start - skip..items.end - way.block.start - skip)
+    };
+    let Some(default) = default else {
+        let way = ways.first()?;
+        shape.insert(way.at, slot);
+        system.turn = Some(shape);
+        return Some((block(way), items(way, 0)));
+    };
+    // The same block fits the turn without a system message,
+    let mut best: Option<(u8, usize, Option<Shape>)> = None;
+    for (index, way) in ways.iter().enumerate() {
+        if let Some((rank, turn)) = fit(system, slot, way.at, &block(way), &default.text)
+            && best.as_ref().is_none_or(|(known, ..)| rank < *known)
+        {
+            best = Some((rank, index, turn));
+        }
+    }
+    if let Some((_, index, turn)) = best {
+        let way = &ways[index];
+        shape.insert(way.at, slot);
+        system.turn = Some(shape);
+        if turn.is_some() {
+            system.default = turn;
+        } else if !system.always && default.text.is_empty() {
+            system.with_tools = false;
+        }
+        return Some((block(way), items(way, 0)));
+    }
+    // or all but text at its begin, which only follows a system text,
+    let way = ways.first()?.clone();
+    let whole = block(&way);
+    let most = given.items.as_ref().map_or(whole.len(), |items| items.start - way.block.start);
+    let most = if way.at == end { most } else { 0 };
+    for cut in (1..=most).filter(|cut| whole.is_char_boundary(*cut)) {
+        if let Some((_, turn)) = fit(system, slot, way.at, &whole[cut..], &default.text) {
+            shape.insert(way.at, slot);
+            system.turn = Some(shape);
+            system.before_tools = whole[..cut].to_owned();
+            if turn.is_some() {
+                system.default = turn;
+            }
+            return Some((whole[cut..].to_owned(), items(&way, cut)));
+        }
+    }
+    // or the turn with a system message has to do.
+    shape.insert(way.at, slot);
+    system.turn = Some(shape);
+    system.residual.push(format!("{slot} change the system turn in another way when there is no system message"));
+    Some((whole, items(&way, 0)))
+}
+
+/// Whether this block, put into the turn without a system message, makes this text of it; with the turn, if it is one of its own,
+/// and a rank: lower is plainer.
+fn fit(system: &System, slot: &'static str, at: usize, block: &str, text: &str) -> Option<(u8, Option<Shape>)> {
+    let with = |shape: &Shape, message: &str, at: usize| {
+        let mut filled = shape.filled(message);
+        filled.is_char_boundary(at).then(|| {
+            filled.insert_str(at, block);
+            filled
+        })
+    };
+    let turn = system.turn.as_ref()?;
+    if !system.always && text.is_empty() {
+        return Some((0, None));
+    }
+    if system.default.is_none() {
+        let start = turn.text.find(SYSTEM)?;
+        let same = if at > start { at + system.message.len() - SYSTEM.len() } else { at };
+        if with(turn, &system.message, same).as_deref() == Some(text) {
+            return Some((0, None));
+        }
+    }
+    let Some(own) = system.default.clone().or_else(|| system.always.then(|| turn.clone())) else {
+        // No turn is known yet: whatever stands round the block is one.
+        let place = text.find(block)?;
+        let mut shape = Shape::of(&format!("{}{}", &text[..place], &text[place + block.len()..]));
+        shape.insert(place, slot);
+        return Some((2, Some(shape)));
+    };
+    let base = own.filled(&system.message);
+    let way = insertions(&base, text, None).into_iter().find(|way| text[way.block.clone()] == *block)?;
+    let mut shape = own.clone();
+    shape.insert(own.at(way.at, &system.message)?, slot);
+    Some((1, Some(shape)))
+}
+
+/// For a template that leaves system messages out: the turn is the same with and without one.
+fn place_in_default(system: &mut System, slot: &'static str, default: &Filled) -> Option<(String, Option<Range<usize>>)> {
+    let base = system.default_turn().cloned().unwrap_or_default();
+    let way = insertions(&base.text, &default.text, default.items.as_ref()).into_iter().next()?;
+    let mut shape = base;
+    shape.insert(way.at, slot);
+    system.default = Some(shape);
+    let items = default.items.as_ref().map(|items| items.start - way.block.start..items.end - way.block.start);
+    Some((default.text[way.block].to_owned(), items))
+}

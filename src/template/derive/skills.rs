@@ -1,0 +1,63 @@
+//! The skill rows: what a row looks like, what joins and wraps them, and their place.
+
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use super::chat::{Chat, USER};
+use super::conversation::Conversation;
+use super::place;
+use super::renderer::Renderer;
+use super::system::System;
+use super::text::{escape, pieces};
+use super::tools::{probes, wrapper};
+
+const NAMES: [&str; 2] = ["qskillone", "qskilltwo"];
+const DESCRIPTIONS: [&str; 2] = ["Qabilityone", "Qabilitytwo"];
+
+/// What a template does with skills.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Skills {
+    pub(super) row: String,
+    pub(super) joiner: String,
+    pub(super) template: String,
+}
+
+fn entries() -> Vec<Value> {
+    NAMES.iter().zip(DESCRIPTIONS).map(|(name, description)| json!({ "name": name, "description": description })).collect()
+}
+
+/// Finds them; None when the template has none, or none that rows of names and descriptions write.
+pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System) -> Option<Skills> {
+    let skills = entries();
+    let change = |conversation: Conversation| conversation.skills(&skills);
+    let (given, default) = place::filled(foreign, chat, system, &change, &rows);
+    let shown = given.as_ref().or(default.as_ref()).filter(|shown| shown.items.is_some())?;
+    let text = shown.text[shown.items.clone()?].to_owned();
+    let [_, within, joiner, ..] = *pieces(&text, [NAMES[0], DESCRIPTIONS[0], NAMES[1], DESCRIPTIONS[1]])? else {
+        return None;
+    };
+    let row = format!("{{name}}{}{{description}}", escape(within));
+    let joiner = joiner.to_owned();
+    let (block, items) = place::place(system, "skills", given.as_ref(), default.as_ref())?;
+    order(foreign, system, &skills);
+    system.with_tools = system.with_tools || default.is_some_and(|default| !default.text.is_empty());
+    let template = wrapper(&block, items, "skills").unwrap_or_else(|| "{skills}".to_owned());
+    Some(Skills { row, joiner, template })
+}
+
+fn rows(text: &str) -> Option<Range<usize>> {
+    let end = text.find(DESCRIPTIONS[1])? + DESCRIPTIONS[1].len();
+    let start = text.find(NAMES[0])?;
+    (start < end).then_some(start..end)
+}
+
+/// Tools and skills may stand at the same place: a prompt with both shows which comes first.
+fn order(foreign: &dyn Renderer, system: &mut System, skills: &[Value]) {
+    let both = Conversation::asking(USER).tools(&probes()).skills(skills);
+    let Some(prompt) = foreign.render(&both) else { return };
+    let skills_first = matches!((prompt.find(NAMES[0]), prompt.find("qtoolone")), (Some(skill), Some(tool)) if skill < tool);
+    for shape in [&mut system.turn, &mut system.default].into_iter().flatten() {
+        shape.slots.sort_by_key(|(at, name)| (*at, (*name == "skills") != skills_first));
+    }
+}

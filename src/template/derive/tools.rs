@@ -1,0 +1,162 @@
+//! The tool catalogue: its formatter, its wrapper and its place.
+
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use super::Compose;
+use super::chat::{ANSWER, Chat, USER, USER_2};
+use super::conversation::{Conversation, shows_probe, tool};
+use super::formatter::{self, Catalogue};
+use super::place::{self, Filled};
+use super::renderer::Renderer;
+use super::system::{SYSTEM, System};
+use super::text::{escape, pieces};
+
+/// What a template does with declared tools.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Tools {
+    pub(super) formatter: Option<Value>,
+    pub(super) picks: bool,
+    /// `tools_template`, when there is more than the catalogue.
+    pub(super) template: Option<String>,
+    /// `user_template_with_tools`, with the placement.
+    pub(super) user: Option<(&'static str, String)>,
+    pub(super) residual: Vec<String>,
+}
+
+/// The tools of the probes: keys out of order, text that is not ASCII, an empty object, lists.
+pub(super) fn probes() -> Vec<Value> {
+    vec![
+        tool(
+            "qtoolone",
+            "Ein \"erstes\" Wörkzeug",
+            &json!({ "type": "object", "properties": { "place": { "type": "string" } } }),
+        ),
+        tool("qtooltwo", "数 & <b>", &json!({ "type": "object", "properties": {}, "required": ["x", "a"] })),
+    ]
+}
+
+/// Finds it; None when there is none.
+pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<Tools> {
+    let tools = probes();
+    let two_users = || {
+        let start = if system.turn.is_some() { Conversation::instructed(SYSTEM) } else { Conversation::default() };
+        start.user(USER).assistant(ANSWER).user(USER_2)
+    };
+    let base = foreign.render(&two_users())?;
+    let full =
+        foreign.render(&two_users().tools(&tools)).or_else(|| foreign.render(&Conversation::asking(USER).tools(&tools)))?;
+    if base == full {
+        let asked = Conversation::asking(USER);
+        system.with_tools = foreign.render(&asked) != foreign.render(&asked.clone().tools(&tools));
+        return None;
+    }
+    let mut found = Tools::default();
+    let Some(catalogue) = formatter::find(&full, &tools, compose) else {
+        let words = if formatter::names(&full, &tools) {
+            "tools are listed in a form that is not JSON of the tool or of its function"
+        } else {
+            "tools change the prompt without being listed"
+        };
+        found.residual.push(words.to_owned());
+        return Some(found);
+    };
+    let written = full[catalogue.range.clone()].to_owned();
+    let Catalogue { formatter, picks, .. } = catalogue;
+    found.formatter = formatter;
+    found.picks = picks;
+    let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
+    let change = |conversation: Conversation| conversation.tools(&tools);
+    if let Some((placement, user)) = user_place(chat, &base, &full, &written) {
+        found.user = Some((placement, user));
+        notice(foreign, chat, system, &change, &mut found);
+        return Some(found);
+    }
+    let (given, default) = place::filled(foreign, chat, system, &change, &find);
+    let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
+    match place::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks) {
+        Some((block, items)) => {
+            found.template = wrapper(&block, items, "tools");
+            if found.template.as_deref().is_some_and(shows_probe) {
+                found.template = Some("{tools}".to_owned());
+                found.residual.push("names of tools stand round the catalogue, which building blocks cannot say".to_owned());
+            }
+        }
+        None => found.residual.push("the text round the catalogue is not an addition to the prompt without tools".to_owned()),
+    }
+    Some(found)
+}
+
+/// What stands round the items of a block, with a slot for them; None when nothing does.
+pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> Option<String> {
+    let Some(items) = items else { return Some(escape(block)) };
+    if items == (0..block.len()) {
+        return None;
+    }
+    Some(format!("{}{{{slot}}}{}", escape(&block[..items.start]), escape(&block[items.end..])))
+}
+
+/// The user's turn with tools, when it is one of the users' turns that changes.
+fn user_place(chat: &Chat, base: &str, full: &str, written: &str) -> Option<(&'static str, String)> {
+    let (base, full) = (pieces(base, [USER, ANSWER, USER_2])?, pieces(full, [USER, ANSWER, USER_2])?);
+    let template = |before: &str, after: &str| {
+        let slot = |text: &str| {
+            let filled = escape(written);
+            escape(text).replacen(&filled, "{tools}", 1)
+        };
+        (before.contains(written) || after.contains(written)).then(|| format!("{}{{content}}{}", slot(before), slot(after)))
+    };
+    if base[2] != full[2] || base[3] != full[3] {
+        return template(full[2].strip_prefix(&*chat.assistant.after)?, full[3]).map(|template| ("LAST_USER", template));
+    }
+    let own = !full[0].ends_with(&chat.user.before) || base[1] != full[1];
+    if !own {
+        return None;
+    }
+    let after = full[1].strip_suffix(&*chat.assistant.before)?;
+    let start = user_start(chat, base[0].strip_suffix(&*chat.user.before)?, full[0])?;
+    template(&full[0][start..], after).map(|template| ("FIRST_USER", template))
+}
+
+/// Where the first user turn begins in what stands before its text with tools; `opening` is what stands before that turn
+/// without them. The system turn may have changed, too: then the turn begins where its first line is.
+fn user_start(chat: &Chat, opening: &str, full: &str) -> Option<usize> {
+    if full.starts_with(opening) { Some(opening.len()) } else { full.rfind(shared_opener(&chat.user.before)) }
+}
+
+/// The begin of a turn as it is in all forms of it: its first line, or all of it.
+fn shared_opener(before: &str) -> &str {
+    before.split_inclusive('\n').next().filter(|line| !line.trim().is_empty()).unwrap_or(before)
+}
+
+/// A template that lists tools in a user's turn may have a word on them in the system turn.
+fn notice(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    system: &mut System,
+    change: &dyn Fn(Conversation) -> Conversation,
+    found: &mut Tools,
+) {
+    let Some(turn) = system.turn.clone() else { return };
+    let filled = |conversation: Conversation, opening: &str| {
+        let prompt = foreign.render(&change(conversation))?;
+        let (head, _) = prompt.split_once(USER)?;
+        let start = user_start(chat, opening, head)?;
+        let text = place::undated(head[..start].strip_prefix(&*system.prefix)?, system);
+        Some(Filled { text, items: None })
+    };
+    let opening = foreign.render(&Conversation::instructed(SYSTEM).user(USER));
+    let opening = opening.as_deref().and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*chat.user.before));
+    let given = opening.and_then(|opening| filled(Conversation::instructed(SYSTEM).user(USER), opening));
+    let default = filled(Conversation::asking(USER), &chat.opening);
+    if given.as_ref().is_none_or(|given| given.text == turn.text) {
+        // Without a word on them there is no reason for a turn.
+        system.with_tools = default.is_none_or(|default| !default.text.is_empty());
+        return;
+    }
+    match place::place(system, "tools", given.as_ref(), default.as_ref()) {
+        Some((block, _)) => found.template = Some(escape(&block)),
+        None => found.residual.push("tools change the system turn in a way that is not an addition".to_owned()),
+    }
+}

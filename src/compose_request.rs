@@ -1,13 +1,15 @@
-//! `llb_template_compose`: building blocks to a chat template.
+//! `llb_template_compose`: building blocks to a chat template, and back.
 
 use serde_json::{Value, json};
 
 use crate::api::{self, Fields};
 use crate::error::{Code, Error, Result};
+use crate::template::Sources;
 use crate::template::compose::{self, Composed, Warning};
+use crate::template::derive::derive;
 use crate::verdict::Verdict;
 
-/// Composes `components`, or lists what is registered.
+/// Composes `components`, finds those of a Jinja template (`derive_from`), or lists what is registered.
 pub fn compose(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
@@ -15,24 +17,45 @@ pub fn compose(request: &str) -> Result<Value> {
     let mut reply = match (components, derive_from, list) {
         (Some(components), None, None | Some(false)) => {
             let composed = Composed::of(components, "components")?;
-            if fields.boolean("strict")?.unwrap_or(false) {
+            fields.ignore(composed.ignored().to_vec());
+            let strict = fields.boolean("strict")?.unwrap_or(false);
+            let (register, replace) =
+                (fields.boolean("register")?.unwrap_or(false), fields.boolean("override")?.unwrap_or(false));
+            if strict {
                 composed.check_strictly()?;
             }
             let reply = describe(&composed)?;
-            let replace = fields.boolean("override")?.unwrap_or(false);
-            if fields.boolean("register")?.unwrap_or(false) {
+            if register {
                 composed.register(replace)?;
             }
             reply
         }
+        (None, Some(foreign), None | Some(false)) => derived(&mut fields, foreign)?,
         (None, None, Some(true)) => registered()?,
         (None, None, _) => return Err(fields.invalid("components", "missing (or give `derive_from`, or `list`: true)")),
         _ => return Err(fields.invalid("components", "give one of `components`, `derive_from` and `list`")),
     };
-    let mut ignored = fields.ignored();
-    ignored.extend(reply["ignored_keys"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
+    let ignored = fields.ignored();
     if !ignored.is_empty() {
         reply["ignored_keys"] = json!(ignored);
+    }
+    Ok(reply)
+}
+
+/// The reply to `derive_from`.
+fn derived(fields: &mut Fields, foreign: &Value) -> Result<Value> {
+    let mut foreign = Fields::new("derive_from", foreign)?;
+    let source = foreign.string("chat_template")?.ok_or_else(|| foreign.invalid("chat_template", "missing"))?;
+    let mut token = |key| -> Result<String> { Ok(foreign.string(key)?.unwrap_or_default().to_owned()) };
+    let (bos_token, eos_token) = (token("bos_token")?, token("eos_token")?);
+    let derivation = derive(&Sources { default: Some(source.to_owned()), bos_token, eos_token, ..Sources::default() })?;
+    fields.ignore(foreign.ignored());
+    let mut reply = match &derivation.spec {
+        Some(spec) => describe(&Composed::of(spec, "components")?)?,
+        None => json!({ "type": "template", "chat_template": null }),
+    };
+    if let (Value::Object(reply), Value::Object(found)) = (&mut reply, derivation.to_json()) {
+        reply.extend(found);
     }
     Ok(reply)
 }
@@ -43,7 +66,7 @@ fn describe(composed: &Composed) -> Result<Value> {
     check_caps(composed, &verdict)?;
     let shared = verdict.to_json();
     let host_vars = composed.host_vars();
-    let mut reply = json!({
+    Ok(json!({
         "type": "template",
         "chat_template": composed.chat_template(),
         "source": source(composed),
@@ -57,11 +80,7 @@ fn describe(composed: &Composed) -> Result<Value> {
         "portable": host_vars.is_empty(),
         "host_vars": host_vars,
         "findings": composed.warnings().iter().map(Warning::to_json).collect::<Vec<_>>(),
-    });
-    if !composed.ignored().is_empty() {
-        reply["ignored_keys"] = json!(composed.ignored());
-    }
-    Ok(reply)
+    }))
 }
 
 fn source(composed: &Composed) -> &'static str {

@@ -192,6 +192,7 @@ impl Asked {
     fn read(fields: &mut Fields) -> Result<Asked> {
         let (components, gguf, given) = (fields.get("components"), fields.string("gguf")?, fields.get("chat_template"));
         let composed = components.map(|components| Composed::of(components, "components")).transpose()?;
+        composed.iter().for_each(|composed| fields.ignore(composed.ignored().to_vec()));
         let mut sources = match (&composed, gguf, given) {
             (None, None, None) => return Err(fields.invalid("chat_template", "missing (or give `components` or `gguf`)")),
             (Some(composed), None, None) => composed.sources(),

@@ -227,3 +227,22 @@ def test_what_is_odd_is_found_and_an_error_when_strict():
         with pytest.raises(llb.LlbError) as strict:
             llb.template_compose(components=components, strict=True)
         assert strict.value.details["reason"] == reason
+
+
+def test_the_blocks_of_a_template_are_found():
+    made = llb.template_compose(components=SPEC)
+    found = llb.template_compose(derive_from={"chat_template": made["chat_template"]})
+    assert {part: verdict["status"] for part, verdict in found["parts"].items()} == dict.fromkeys(
+        ["chat", "system", "tools", "calls", "results"], "exact"
+    )
+    for conversation in CONVERSATIONS:
+        by_blocks = rendered(conversation, components=found["spec"])
+        assert by_blocks == rendered(conversation, chat_template=found["chat_template"])
+        if "reasoning_content" not in json.dumps(conversation):
+            assert by_blocks == rendered(conversation, chat_template=made["chat_template"])
+    nothing = llb.template_compose(derive_from={"chat_template": "always the same"})
+    assert (nothing["spec"], nothing["chat_template"]) == (None, None)
+    assert {verdict["status"] for verdict in nothing["parts"].values()} <= {"opaque", "ignores"}
+    with pytest.raises(llb.LlbError) as broken:
+        llb.template_compose(derive_from={"chat_template": "{% if %}"})
+    assert broken.value.code == "TEMPLATE_ERROR"

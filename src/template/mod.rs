@@ -318,7 +318,9 @@ impl Templates {
         let chosen = self.for_tools(input);
         let mut origins = Origins::default();
         let mut wanted = if input.spans { Wanted::Sources(&mut origins) } else { Wanted::Values };
-        if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted) {
+        if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted)
+            && !polyfilled.is_untouched()
+        {
             note_origins(polyfilled, origins);
         }
         let continued = match input.continue_final_message {

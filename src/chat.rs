@@ -137,7 +137,7 @@ impl Chat {
     /// Emits `infer_start` and `infer_success` or `infer_failure` while the call has its turn, so that none comes after a
     /// close has returned; a call that is cancelled before its turn emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
-        let request = api::parse(request, "request_json").and_then(|request| ChatRequest::read(&request));
+        let request = api::parse(request, "request_json").and_then(ChatRequest::read);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let cancel = Arc::new(AtomicBool::new(false));

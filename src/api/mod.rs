@@ -31,7 +31,7 @@ pub use speculative::Speculative;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
 pub(crate) use continued::read_ending;
-pub(crate) use fields::Fields;
+pub(crate) use fields::{Fields, member};
 pub(crate) use message::check_messages;
 pub(crate) use tool::{check_tools, read_tool_choice};
 

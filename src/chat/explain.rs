@@ -58,7 +58,7 @@ struct Break {
 impl Chat {
     /// What a request would do, without generating a token. Waits for one decode of the engine at most.
     pub fn explain(&self, request: &str) -> Result<Value> {
-        let request = ChatRequest::read(&api::parse(request, "request_json")?)?;
+        let request = ChatRequest::read(api::parse(request, "request_json")?)?;
         let Fitted { rendered, tokens, truncated } = self.fit(&request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
         let order = Order {

@@ -253,7 +253,7 @@ impl Chat {
 
     /// A reader of the reply to this prompt.
     fn recogniser(&self, request: &ChatRequest, prompt: &Prompt) -> Recogniser {
-        let mut recogniser = Recogniser::new(RecogniserInput {
+        let input = RecogniserInput {
             format: self.verdict.format(),
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
@@ -261,7 +261,8 @@ impl Chat {
             json: request.response_format.is_some(),
             parallel: request.parallel_tool_calls,
             new_id: api::call_ids(self.verdict.format().and_then(Format::id_length)),
-        });
+        };
+        let mut recogniser = Recogniser::prepared(self.verdict.prepared(), input);
         if !self.verdict.format().is_some_and(Format::counts_ids) {
             recogniser.taken_ids(api::used_call_ids(&request.messages));
         }

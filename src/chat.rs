@@ -145,7 +145,7 @@ impl Chat {
             return request.map(|request| cancelled_before_its_turn(request.ignored_keys).to_json());
         };
         (self.events)("infer_start");
-        let reply = request.and_then(|request| self.run(&request, cancel, deadline, pieces));
+        let reply = request.and_then(|request| self.run(request, cancel, deadline, pieces));
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
         if self.destroyed.swap(false, Ordering::Relaxed) {
@@ -176,30 +176,34 @@ impl Chat {
 
     fn run(
         &self,
-        request: &ChatRequest,
+        mut request: ChatRequest,
         cancel: Arc<AtomicBool>,
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let Fitted { rendered, tokens, truncated } = self.fit(request)?;
+        let Fitted { rendered, tokens, truncated } = self.fit(&request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let mut recogniser = self.recogniser(request, &prompt);
+        let mut recogniser = self.recogniser(&request, &prompt);
         let reasoning_open = recogniser.is_reasoning();
         self.saved.iter().for_each(Saved::use_it);
-        self.last.set(request, &prompt, &tokens, truncated.as_ref());
         let verdict = &self.verdict;
-        let order = Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
+        let order =
+            Order { chat: self.id, request: &request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
         let Started { updates, held, judged, diagnostics: more } = match &self.source {
             Source::Native(model) => native::start(model, &order)?,
             #[cfg(feature = "remote")]
             Source::Remote(servers) => servers.start(&order)?,
         };
         diagnostics.extend(more);
+        // The messages go while the model computes: behind a decode they would have left the caches of the processor.
+        let (tokens, messages) = (order.tokens, std::mem::take(&mut request.messages));
+        self.last.set(messages.len(), prompt, tokens, truncated.as_ref());
+        drop(messages);
         if judged {
             let tools = request.tools.clone();
             recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
         }
-        let response = self.receive(updates, recogniser, request, held, pieces)?;
+        let response = self.receive(updates, recogniser, &request, held, pieces)?;
         if response.reasoning.is_some() {
             self.last.reasoned();
         }

@@ -198,7 +198,7 @@ impl Verdict {
     }
 
     /// `output_format`.
-    fn output_format(&self) -> Value {
+    pub fn output_format(&self) -> Value {
         let Some(format) = self.format() else {
             return json!({ "family": null, "source": null, "tool_calls": "none", "reasoning": "none" });
         };

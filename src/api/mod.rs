@@ -39,6 +39,11 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
+/// An object of these members, which are moved into it: `json!` copies every value it is given, and whatever that holds.
+pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
 /// Parses the JSON text of an argument; `name` is the argument's name in the C header.
 pub fn parse(text: &str, name: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| Error::invalid(name, format!("not valid JSON: {error}")).caused_by(error))

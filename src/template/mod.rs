@@ -59,7 +59,7 @@ pub use traits::{
     Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
 };
 
-use crate::api::Polyfills;
+use crate::api::{Polyfills, object};
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Template, Text, Value};
 use import::{Origins, Wanted};
@@ -210,13 +210,14 @@ impl Prompt {
     pub fn spans_json(&self) -> serde_json::Value {
         let mut spans = Vec::new();
         let mut at = 0;
-        let template = |start: usize, end: usize| serde_json::json!({ "start": start, "end": end, "origin": "template" });
+        let template =
+            |start: usize, end: usize| object([("start", start.into()), ("end", end.into()), ("origin", "template".into())]);
         for span in &self.spans {
             if at < span.start {
                 spans.push(template(at, span.start));
             }
-            let (start, end, path) = (span.start, span.end, &*span.path);
-            spans.push(serde_json::json!({ "start": start, "end": end, "origin": "message", "path": path }));
+            let (start, end, path) = (span.start.into(), span.end.into(), (*span.path).into());
+            spans.push(object([("start", start), ("end", end), ("origin", "message".into()), ("path", path)]));
             at = span.end;
         }
         if at < self.text.len() {

@@ -2,7 +2,8 @@
 //!
 //! - The cost of a call: the wall time of `llb_chat_infer` without what the engine says it spent from admission to the end, for a
 //!   conversation of 20 messages of which all but the last token is cached, and one token of reply. It is what reads the
-//!   request, renders, tokenises, wakes the engine and writes the reply.
+//!   request, renders, tokenises, wakes the engine and writes the reply. Beside it the processor time of the calling thread, which other
+//!   processes disturb less, the bare way to another thread and back, and the stages of that thread apart.
 //! - Memory: resident size after one chat, after eight, and over 1,000 requests behind a warm-up of 200.
 //! - The time to the first token of a second turn behind a prompt of some 1,000 tokens, against the first turn's.
 //!
@@ -14,6 +15,11 @@
 mod chat;
 #[path = "measure/mod.rs"]
 mod measure;
+#[path = "overhead/stages.rs"]
+mod stages;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use chat::Chat;
 use llb::ffi;
@@ -34,6 +40,7 @@ fn main() {
     let before = resident_mib();
     let chat = Chat::open(&options);
     calls(&chat, rounds);
+    stages::stages(&path, &request(MESSAGES), rounds);
     turns(&chat);
     memory(&chat, &options, before);
 }
@@ -41,25 +48,48 @@ fn main() {
 /// The cost of a call beside the model.
 fn calls(chat: &Chat, rounds: usize) {
     let request = request(MESSAGES);
-    let mut beside = Figures::default();
-    let mut explained = Figures::default();
+    let (mut beside, mut own) = (Figures::default(), Figures::default());
+    let (mut explained, mut explained_own) = (Figures::default(), Figures::default());
     for round in 0..=rounds {
-        let (wall, reply) = timed(|| chat.call(ffi::llb_chat_infer, &request));
+        let (took, reply) = chat.timed(ffi::llb_chat_infer, &request);
         let inside = milliseconds(&reply, "prompt_ms") + milliseconds(&reply, "predicted_ms");
-        let (alone, explanation) = timed(|| chat.call(ffi::llb_chat_explain, &request));
+        let (alone, explanation) = chat.timed(ffi::llb_chat_explain, &request);
         if round > 0 {
             let (prompt, cached) = (count(&reply["usage"], "prompt_tokens"), &reply["usage"]["prompt_tokens_details"]);
             assert_eq!(count(cached, "cached_tokens") + 1, prompt, "all but the last token is cached");
             assert_eq!(explanation["prompt_tokens"], prompt);
-            beside.push(wall.as_secs_f64() * 1e6 - inside * 1e3);
-            explained.push(alone.as_secs_f64() * 1e6);
+            beside.push(took.wall * 1e6 - inside * 1e3);
+            own.push(took.thread * 1e6);
+            explained.push(alone.wall * 1e6);
+            explained_own.push(alone.thread * 1e6);
         }
     }
     heading(&format!("a call of {MESSAGES} messages, microseconds"));
     row("infer, beside the model", &beside);
+    row("  processor time of the calling thread", &own);
     row("explain, the whole", &explained);
+    row("  processor time of the calling thread", &explained_own);
+    row("a word to a sleeping thread and back", &handover(rounds));
     let median = beside.median();
     target(&format!("at most {MOST_MICROSECONDS}: {median:.1}"), median <= MOST_MICROSECONDS);
+}
+
+/// Two threads and two channels, and nothing else: what no call can do without.
+fn handover(rounds: usize) -> Figures {
+    let (ask, asked) = channel::<()>();
+    let (answer, answered) = channel();
+    let thread = std::thread::spawn(move || asked.iter().all(|()| answer.send(()).is_ok()));
+    let mut figures = Figures::default();
+    for _ in 0..rounds {
+        // As long as a decode: both sleep, and the processor is elsewhere.
+        std::thread::sleep(Duration::from_millis(10));
+        let (wall, heard) = timed(|| ask.send(()).is_ok() && answered.recv().is_ok());
+        assert!(heard, "the thread answers");
+        figures.push(wall.as_secs_f64() * 1e6);
+    }
+    drop(ask);
+    assert!(thread.join().is_ok_and(|answered_all| answered_all), "every word was answered");
+    figures
 }
 
 /// The first token of a second turn.

@@ -149,7 +149,7 @@ impl Chat {
             return request.map(|request| cancelled_before_its_turn(request.ignored_keys).to_json());
         };
         (self.events)("infer_start");
-        let reply = request.and_then(|request| self.run(&request, cancel, deadline, pieces));
+        let reply = request.and_then(|request| self.run(request, cancel, deadline, pieces));
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
         if self.destroyed.swap(false, Ordering::Relaxed) {
@@ -180,37 +180,41 @@ impl Chat {
 
     /// A request, with the stop words of a composed template.
     fn read(&self, request: &str) -> Result<ChatRequest> {
-        let mut request = ChatRequest::read(&api::parse(request, "request_json")?)?;
+        let mut request = ChatRequest::read(api::parse(request, "request_json")?)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }
 
     fn run(
         &self,
-        request: &ChatRequest,
+        mut request: ChatRequest,
         cancel: Arc<AtomicBool>,
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let Fitted { rendered, tokens, truncated } = self.fit(request)?;
+        let Fitted { rendered, tokens, truncated } = self.fit(&request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let mut recogniser = self.recogniser(request, &prompt);
+        let mut recogniser = self.recogniser(&request, &prompt);
         let reasoning_open = recogniser.is_reasoning();
         self.saved.iter().for_each(Saved::use_it);
-        self.last.set(request, &prompt, &tokens, truncated.as_ref());
         let verdict = &self.verdict;
-        let order = Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
+        let order =
+            Order { chat: self.id, request: &request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
         let Started { updates, held, judged, diagnostics: more } = match &self.source {
             Source::Native(model) => native::start(model, &order)?,
             #[cfg(feature = "remote")]
             Source::Remote(servers) => servers.start(&order)?,
         };
         diagnostics.extend(more);
+        // The messages go while the model computes: behind a decode they would have left the caches of the processor.
+        let (tokens, messages) = (order.tokens, std::mem::take(&mut request.messages));
+        self.last.set(messages.len(), prompt, tokens, truncated.as_ref());
+        drop(messages);
         if judged {
             let tools = request.tools.clone();
             recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
         }
-        let response = self.receive(updates, recogniser, request, held, pieces)?;
+        let response = self.receive(updates, recogniser, &request, held, pieces)?;
         if response.reasoning.is_some() {
             self.last.reasoned();
         }
@@ -269,7 +273,7 @@ impl Chat {
 
     /// A reader of the reply to this prompt.
     fn recogniser(&self, request: &ChatRequest, prompt: &Prompt) -> Recogniser {
-        let mut recogniser = Recogniser::new(RecogniserInput {
+        let input = RecogniserInput {
             format: self.verdict.format(),
             tools: &request.tools,
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
@@ -277,7 +281,8 @@ impl Chat {
             json: request.response_format.is_some(),
             parallel: request.parallel_tool_calls,
             new_id: api::call_ids(self.verdict.format().and_then(Format::id_length)),
-        });
+        };
+        let mut recogniser = Recogniser::prepared(self.verdict.prepared(), input);
         if !self.verdict.format().is_some_and(Format::counts_ids) {
             recogniser.taken_ids(api::used_call_ids(&request.messages));
         }

@@ -12,7 +12,7 @@ use crate::api::Polyfills;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
 use crate::output::format::Source;
-use crate::output::{Detected, Format};
+use crate::output::{Detected, Format, Prepared};
 use crate::template::{CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
@@ -33,6 +33,8 @@ pub struct Verdict {
 /// What a model with this template writes.
 struct Output {
     detected: Detected,
+    /// For readers of its replies.
+    prepared: Prepared,
     /// Whether the template writes a turn's reasoning between the format's tags.
     shows_reasoning: bool,
 }
@@ -104,6 +106,11 @@ impl Verdict {
         self.output().detected.format.as_ref()
     }
 
+    /// The format, prepared for readers of replies.
+    pub fn prepared(&self) -> &Prepared {
+        &self.output().prepared
+    }
+
     /// Whether a template spells a tag of the format's reasoning. Many formats have tags that this very model never writes.
     pub fn mentions_reasoning(&self) -> bool {
         let tags = self.format().and_then(|format| format.reasoning.as_ref());
@@ -155,7 +162,8 @@ impl Verdict {
                 let opened = !tags.open.is_empty() && detected.generation_prompt.contains(&*tags.open);
                 opened || (after && (before || tags.open.is_empty()))
             });
-            Output { detected, shows_reasoning }
+            let prepared = detected.format.as_ref().map(Prepared::new).unwrap_or_default();
+            Output { detected, prepared, shows_reasoning }
         })
     }
 
@@ -192,7 +200,7 @@ impl Verdict {
     }
 
     /// `output_format`.
-    fn output_format(&self) -> Value {
+    pub fn output_format(&self) -> Value {
         let Some(format) = self.format() else {
             return json!({ "family": null, "source": null, "tool_calls": "none", "reasoning": "none" });
         };

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each benchmark uses a part")]
 
 use std::ffi::{CStr, CString, c_char};
+use std::time::Instant;
 
 use llb::ffi;
 use serde_json::Value;
@@ -23,17 +24,31 @@ impl Chat {
 
     /// The parsed reply, which is no error.
     pub(crate) fn call(&self, function: Function, request: &str) -> Value {
+        self.timed(function, request).1
+    }
+
+    /// As `call`, with what the function took, its reply not yet parsed.
+    pub(crate) fn timed(&self, function: Function, request: &str) -> (Took, Value) {
         let request = CString::new(request).expect("JSON has no NUL");
+        let (start, thread) = (Instant::now(), thread_seconds());
         // SAFETY: the request is NUL-terminated; a handle needs no promise.
         let reply = unsafe { function(self.0, request.as_ptr()) };
+        let took = Took { wall: start.elapsed().as_secs_f64(), thread: thread_seconds() - thread };
         // SAFETY: a reply is never NULL and NUL-terminated.
         let text = unsafe { CStr::from_ptr(reply) }.to_string_lossy().into_owned();
         // SAFETY: the reply is ours and freed once.
         unsafe { ffi::llb_string_free(reply) };
         let reply: Value = serde_json::from_str(&text).expect("a reply is JSON");
         assert_ne!(reply["type"], "error", "{text}");
-        reply
+        (took, reply)
     }
+}
+
+/// Seconds that a call took.
+pub(crate) struct Took {
+    pub(crate) wall: f64,
+    /// Processor time of the calling thread.
+    pub(crate) thread: f64,
 }
 
 impl Drop for Chat {
@@ -44,8 +59,17 @@ impl Drop for Chat {
 
 /// Processor time of all threads of this process so far, in seconds. Other processes do not change it much.
 pub(crate) fn cpu_seconds() -> f64 {
+    seconds(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Processor time of this thread so far, in seconds.
+pub(crate) fn thread_seconds() -> f64 {
+    seconds(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn seconds(clock: libc::clockid_t) -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for the call; on an error it stays as it is.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

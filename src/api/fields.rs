@@ -2,16 +2,65 @@
 //!
 //! A member that is `null` counts as absent, as OpenAI clients send it. What was never asked for ends in `ignored_keys`.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
+/// Members that are asked for in most objects, or fewer.
+const USUAL: usize = 12;
+
+/// Where an object is in what a caller sent.
+pub(crate) enum Place {
+    /// At this path; the empty one is the whole argument.
+    Path(String),
+    /// In a list of the argument. A conversation has many of them: the path is spelt where something is wrong with one.
+    Element(&'static str, usize),
+}
+
+impl Place {
+    /// The JSON path of a member of the object.
+    fn member(&self, key: &str) -> String {
+        match self {
+            Place::Path(path) if path.is_empty() => key.to_owned(),
+            Place::Path(path) => format!("{path}.{key}"),
+            Place::Element(list, index) => format!("{list}[{index}].{key}"),
+        }
+    }
+}
+
+impl From<String> for Place {
+    fn from(path: String) -> Place {
+        Place::Path(path)
+    }
+}
+
+impl From<&str> for Place {
+    fn from(path: &str) -> Place {
+        Place::Path(path.to_owned())
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Path(path) if path.is_empty() => f.write_str("request"),
+            Place::Path(path) => f.write_str(path),
+            Place::Element(list, index) => write!(f, "{list}[{index}]"),
+        }
+    }
+}
+
+/// A member of an object. Objects of a request have few: to look at each costs less than the hash of one name.
+pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    object.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
 /// One JSON object while it is read.
 pub(crate) struct Fields<'a> {
-    path: String,
+    place: Place,
     object: &'a Map<String, Value>,
     known: Vec<&'static str>,
     /// Paths inside members that nobody asked for.
@@ -19,18 +68,18 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The object at `path`; the empty path is the whole argument.
-    pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<Self> {
-        let path = path.into();
+    /// The object at a path or another place.
+    pub(crate) fn new(place: impl Into<Place>, value: &'a Value) -> Result<Self> {
+        let place = place.into();
         match value {
-            Value::Object(object) => Ok(Fields { path, object, known: Vec::new(), inside: Vec::new() }),
-            other => Err(Error::invalid(if path.is_empty() { "request" } else { &path }, expected("an object", other))),
+            Value::Object(object) => Ok(Fields { place, object, known: Vec::with_capacity(USUAL), inside: Vec::new() }),
+            other => Err(Error::invalid(place, expected("an object", other))),
         }
     }
 
     /// The JSON path of a member.
     pub(crate) fn path(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        self.place.member(key)
     }
 
     /// `INVALID_REQUEST` at a member.
@@ -41,7 +90,7 @@ impl<'a> Fields<'a> {
     /// The member as it is; `null` is absent.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Value> {
         self.known.push(key);
-        self.object.get(key).filter(|value| !value.is_null())
+        member(self.object, key).filter(|value| !value.is_null())
     }
 
     pub(crate) fn string(&mut self, key: &'static str) -> Result<Option<&'a str>> {

@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use serde_json::Value;
 
+use super::fields::member;
+
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// `call_` and 24 alphanumerics.
@@ -21,8 +23,8 @@ pub fn call_ids(length: Option<usize>) -> Box<dyn FnMut() -> String + Send> {
 
 /// The ids of the calls that messages hold.
 pub fn used_call_ids(messages: &[Value]) -> impl Iterator<Item = String> + '_ {
-    let calls = messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
-    calls.filter_map(|call| call["id"].as_str()).map(str::to_owned)
+    let calls = messages.iter().filter_map(|message| member(message.as_object()?, "tool_calls")?.as_array());
+    calls.flatten().filter_map(|call| call["id"].as_str()).map(str::to_owned)
 }
 
 /// `chatcmpl-` and 24 alphanumerics.

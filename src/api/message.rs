@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::fields::{Fields, expected};
+use super::fields::{Fields, Place, expected};
 use crate::error::{Error, Result};
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
@@ -18,13 +18,13 @@ pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]>
         return Err(fields.invalid("messages", "is empty"));
     }
     for (index, message) in messages.iter().enumerate() {
-        check_message(&fields.path(&format!("messages[{index}]")), message)?;
+        check_message(Place::Element("messages", index), message)?;
     }
     Ok(messages)
 }
 
-fn check_message(path: &str, message: &Value) -> Result<()> {
-    let mut fields = Fields::new(path, message)?;
+fn check_message(place: Place, message: &Value) -> Result<()> {
+    let mut fields = Fields::new(place, message)?;
     let role = fields.string("role")?.ok_or_else(|| fields.invalid("role", "missing"))?;
     if !ROLES.contains(&role) {
         return Err(fields.invalid("role", format!("unknown role {role:?}; it is one of {}", ROLES.join(", "))));

@@ -31,13 +31,18 @@ pub use speculative::Speculative;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
 pub(crate) use continued::read_ending;
-pub(crate) use fields::Fields;
+pub(crate) use fields::{Fields, member};
 pub(crate) use message::check_messages;
 pub(crate) use tool::{check_tools, read_tool_choice};
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+
+/// An object of these members, which are moved into it: `json!` copies every value it is given, and whatever that holds.
+pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
 
 /// Parses the JSON text of an argument; `name` is the argument's name in the C header.
 pub fn parse(text: &str, name: &str) -> Result<Value> {

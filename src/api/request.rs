@@ -95,12 +95,24 @@ pub struct ChatRequest {
 }
 
 impl ChatRequest {
-    /// Reads a request; errors name the member by JSON path.
-    pub fn read(request: &Value) -> Result<ChatRequest> {
+    /// Reads a request, which is used up: messages and tools are most of it, and are moved. Errors name the member by JSON
+    /// path.
+    pub fn read(mut request: Value) -> Result<ChatRequest> {
+        let read = ChatRequest::read_beside_lists(&request)?;
+        // Checked to be arrays where they are there.
+        let mut list = |name: &str| match request.get_mut(name).map(Value::take) {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        };
+        Ok(ChatRequest { messages: list("messages"), tools: list("tools"), ..read })
+    }
+
+    /// Reads everything and checks everything; `messages` and `tools` are left empty.
+    fn read_beside_lists(request: &Value) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
-        let messages = check_messages(fields)?.to_vec();
-        let tools = check_tools(fields)?.to_vec();
-        let tool_choice = read_tool_choice(fields, &tools)?;
+        check_messages(fields)?;
+        let tools = check_tools(fields)?;
+        let tool_choice = read_tool_choice(fields, tools)?;
         let (add_generation_prompt, continued) = read_ending(fields)?;
         let response_format = read_response_format(fields)?;
         let grammar = fields.string("grammar")?.map(str::to_owned);
@@ -145,8 +157,8 @@ impl ChatRequest {
             polyfills: Polyfills::read(fields)?,
             // OpenAI's own names that mean nothing in process: accepted, and reported as ignored below.
             ignored_keys: fields.ignored(),
-            messages,
-            tools,
+            messages: Vec::new(),
+            tools: Vec::new(),
             tool_choice,
             response_format,
             grammar,
@@ -237,7 +249,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_contract() {
-        let request = ChatRequest::read(&with(json!({}))).expect("valid");
+        let request = ChatRequest::read(with(json!({}))).expect("valid");
         assert_eq!(request.max_tokens, 256);
         assert_eq!(request.tool_choice, ToolChoice::Auto);
         let s = &request.sampling;
@@ -248,7 +260,7 @@ mod tests {
 
     #[track_caller]
     fn refused(members: Value, message: &str) {
-        let error = ChatRequest::read(&with(members)).expect_err("refused");
+        let error = ChatRequest::read(with(members)).expect_err("refused");
         assert_eq!(error.message(), message);
     }
 
@@ -281,7 +293,7 @@ mod tests {
 
     #[test]
     fn budgets_and_log_probabilities_have_their_names() {
-        let read = |members| ChatRequest::read(&with(members)).expect("valid");
+        let read = |members| ChatRequest::read(with(members)).expect("valid");
         assert_eq!(read(json!({})).reasoning_budget, None);
         assert_eq!(read(json!({"reasoning_budget": -1})).reasoning_budget, None);
         for name in ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"] {
@@ -294,7 +306,7 @@ mod tests {
 
     #[test]
     fn unknown_members_are_reported_and_negative_seeds_are_random() {
-        let request = ChatRequest::read(&with(json!({"n": 1, "seed": -1, "user": "u"}))).expect("valid");
+        let request = ChatRequest::read(with(json!({"n": 1, "seed": -1, "user": "u"}))).expect("valid");
         assert_eq!(request.ignored_keys, ["n", "user"]);
         assert_eq!(request.sampling.seed, None);
     }

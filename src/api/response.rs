@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::logprobs::{SampledToken, logprobs_json};
+use super::object;
 
 /// Why a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,19 +144,20 @@ impl ChatResponse {
         if has_calls {
             message["tool_calls"] = Value::Array(calls(&openai_call));
         }
-        let mut reply = json!({
-            "type": if has_calls { "tool_call" } else { "assistant_text" },
-            "text": self.text,
-            "reasoning_content": self.reasoning,
-            "tool_calls": calls(&|call| json!({ "id": call.id, "name": call.name, "arguments": call.arguments })),
-            "finish_reason": self.finish_reason.as_str(),
-            "message": message,
-            "usage": self.usage.to_json(),
-            "timings": self.timings.to_json(self.usage),
-            "logprobs": self.logprobs.as_deref().map(logprobs_json),
-            "polyfills_applied": self.polyfills_applied,
-            "diagnostics": self.diagnostics,
-        });
+        let own_call = |call: &Call| json!({ "id": call.id, "name": call.name, "arguments": call.arguments });
+        let mut reply = object([
+            ("type", if has_calls { "tool_call" } else { "assistant_text" }.into()),
+            ("text", self.text.as_str().into()),
+            ("reasoning_content", self.reasoning.as_deref().into()),
+            ("tool_calls", calls(&own_call).into()),
+            ("finish_reason", self.finish_reason.as_str().into()),
+            ("message", message),
+            ("usage", self.usage.to_json()),
+            ("timings", self.timings.to_json(self.usage)),
+            ("logprobs", self.logprobs.as_deref().map(logprobs_json).into()),
+            ("polyfills_applied", self.polyfills_applied.as_slice().into()),
+            ("diagnostics", self.diagnostics.as_slice().into()),
+        ]);
         if let Some(truncated) = &self.truncated {
             reply["truncated"] = truncated.clone();
         }

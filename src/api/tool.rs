@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::{Fields, expected};
+use super::fields::{Fields, Place, expected};
 use crate::error::{Error, Result};
 
 /// `tool_choice`.
@@ -40,18 +40,17 @@ pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
     let Some(tools) = fields.array("tools")? else { return Ok(&[]) };
     let mut names = Vec::with_capacity(tools.len());
     for (index, tool) in tools.iter().enumerate() {
-        let path = fields.path(&format!("tools[{index}]"));
-        let name = check_tool(&path, tool)?;
+        let name = check_tool(Place::Element("tools", index), tool)?;
         if names.contains(&name) {
-            return Err(Error::invalid(format!("{path}.function.name"), format!("{name:?} is there twice")));
+            return Err(Error::invalid(format!("tools[{index}].function.name"), format!("{name:?} is there twice")));
         }
         names.push(name);
     }
     Ok(tools)
 }
 
-fn check_tool<'a>(path: &str, tool: &'a Value) -> Result<&'a str> {
-    let mut fields = Fields::new(path, tool)?;
+fn check_tool(place: Place, tool: &Value) -> Result<&str> {
+    let mut fields = Fields::new(place, tool)?;
     fields.one_of("type", &[("function", ())])?;
     let function = fields.get("function").ok_or_else(|| fields.invalid("function", "missing"))?;
     let mut function = Fields::new(fields.path("function"), function)?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::overflow::{Fitted, Truncated};
 use super::source::{Order, Source};
 use super::{Chat, Rendered, native};
-use crate::api::ChatRequest;
+use crate::api::{ChatRequest, object};
 use crate::engine::{Token, Vocab};
 use crate::error::Result;
 use crate::llama::LoadedModel;
@@ -28,13 +28,13 @@ struct Asked {
 }
 
 impl Last {
-    /// Remembers a request that goes to the engine.
-    pub(super) fn set(&self, request: &ChatRequest, prompt: &Prompt, tokens: &[Token], dropped: Option<&Truncated>) {
+    /// Remembers a request of so many messages that has gone to the engine.
+    pub(super) fn set(&self, messages: usize, prompt: Prompt, tokens: Vec<Token>, dropped: Option<&Truncated>) {
         let asked = Asked {
-            tokens: tokens.to_vec(),
-            text: prompt.text.clone(),
-            spans: prompt.spans.clone(),
-            reply: request.messages.len(),
+            tokens,
+            text: prompt.text,
+            spans: prompt.spans,
+            reply: messages,
             reasoned: false,
             dropped: dropped.cloned(),
         };
@@ -80,25 +80,25 @@ impl Chat {
             Source::Remote(servers) => (servers.foresee(&order)?, None, None),
         };
         diagnostics.extend(foreseen.diagnostics);
-        let shared = self.verdict.to_json();
-        let mut explanation = json!({
-            "type": "explanation",
-            "prompt": prompt.text,
-            "spans": prompt.spans_json(),
-            "prompt_tokens": foreseen.prompt_tokens,
-            "cached_tokens": cached,
-            "cache_break": broken.map(|Break { at_token, because, path }| {
-                json!({ "at_token": at_token, "because": because, "path": path })
-            }),
-            "special_tokens": foreseen.special_tokens,
-            "polyfills_applied": polyfills_applied,
-            "caps_used": shared["caps"],
-            "template_caps_used": shared["template_caps"],
-            "grammar": foreseen.grammar,
-            "output_format": shared["output_format"],
-            "stop": request.stop,
-            "tokens_left": foreseen.tokens_left,
-        });
+        let templates = &self.verdict.templates;
+        let broken =
+            broken.map(|Break { at_token, because, path }| json!({ "at_token": at_token, "because": because, "path": path }));
+        let mut explanation = object([
+            ("type", "explanation".into()),
+            ("prompt", prompt.text.as_str().into()),
+            ("spans", prompt.spans_json()),
+            ("prompt_tokens", foreseen.prompt_tokens.into()),
+            ("cached_tokens", cached.into()),
+            ("cache_break", broken.into()),
+            ("special_tokens", foreseen.special_tokens.into()),
+            ("polyfills_applied", polyfills_applied.into()),
+            ("caps_used", templates.caps().caps.to_json()),
+            ("template_caps_used", templates.traits().0.caps.to_json()),
+            ("grammar", foreseen.grammar.into()),
+            ("output_format", self.verdict.output_format()),
+            ("stop", request.stop.as_slice().into()),
+            ("tokens_left", foreseen.tokens_left.into()),
+        ]);
         if let Some(truncated) = truncated {
             explanation["truncated"] = truncated.to_json();
         }

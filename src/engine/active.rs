@@ -254,7 +254,7 @@ mod tests {
     fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<Update>) {
         let (updates, received) = channel();
         let request = serde_json::json!({ "messages": [{ "role": "user", "content": "hi" }], "temperature": 0 });
-        let sampling: Sampling = ChatRequest::read(&request).expect("a request").sampling;
+        let sampling: Sampling = ChatRequest::read(request).expect("a request").sampling;
         let ending = b"</t>".iter().map(|byte| Token::from(*byte)).collect();
         let budget = budget.map(|tokens| Budget { tokens, ending });
         let job = Job {

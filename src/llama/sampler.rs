@@ -182,7 +182,7 @@ mod tests {
             "min_p": 0.0, "typical_p": 1.0 });
         let members = members.as_object().expect("an object").clone();
         request.as_object_mut().expect("an object").extend(members);
-        ChatRequest::read(&request).expect("a request").sampling
+        ChatRequest::read(request).expect("a request").sampling
     }
 
     fn sampler(members: Value, recent: &[Token]) -> LlamaSampler {

@@ -34,6 +34,6 @@ pub use detect::Detected;
 pub use families::all as families;
 pub use format::Format;
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};
-pub use recogniser::{Accepts, Recogniser, RecogniserInput};
+pub use recogniser::{Accepts, Prepared, Recogniser, RecogniserInput};
 pub use turn::Opener;
 pub use verify::{Render, Report, Row, Verdict};

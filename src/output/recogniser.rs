@@ -178,15 +178,37 @@ pub struct Recogniser {
     parsed: Parsed,
 }
 
+/// What follows from a format alone, for all replies of a model.
+#[derive(Debug, Clone, Default)]
+pub struct Prepared {
+    plan: Arc<Plan>,
+    followers: Arc<[Text]>,
+    channels: Option<Arc<Channels>>,
+}
+
+impl Prepared {
+    /// Takes a format apart.
+    pub fn new(format: &Format) -> Prepared {
+        let plan = Plan::new(format);
+        Prepared { followers: plan.followers().into(), plan: Arc::new(plan), channels: format.channels.clone().map(Arc::new) }
+    }
+}
+
 impl Recogniser {
     /// A recogniser at the start of a reply.
     pub fn new(input: RecogniserInput<'_>) -> Recogniser {
+        let prepared = input.format.map(Prepared::new).unwrap_or_default();
+        Recogniser::prepared(&prepared, input)
+    }
+
+    /// As [`new`](Self::new), with what was prepared for the input's format.
+    pub fn prepared(prepared: &Prepared, input: RecogniserInput<'_>) -> Recogniser {
         let tools = input.tools.iter().filter_map(|tool| {
             let function = tool.get("function").unwrap_or(tool);
             Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
         });
         let format = input.format;
-        let plan = format.map(Plan::new).unwrap_or_default();
+        let Prepared { plan, followers, channels } = prepared.clone();
         let told = format.and_then(|format| format.reasoning.clone());
         let close_is_end = told.as_ref().is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
@@ -196,14 +218,14 @@ impl Recogniser {
             markers.add(Marker::Fence, FENCE);
         }
         Recogniser {
-            followers: plan.followers().into(),
-            plan: Arc::new(plan),
+            followers,
+            plan,
             markers,
             reasoning,
             told: input.reasoning,
             untold,
             close_is_end,
-            channels: format.and_then(|format| format.channels.clone()).map(Arc::new),
+            channels,
             fenced_calls: format.is_some_and(|format| format.fenced_calls),
             json: input.json,
             in_fence: false,

@@ -129,7 +129,7 @@ mod tests {
     fn ask(members: Value) -> Ask {
         let mut request = json!({"messages": [{"role": "user", "content": "hi"}]});
         request.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
-        let request = ChatRequest::read(&request).expect("valid");
+        let request = ChatRequest::read(request).expect("valid");
         Ask {
             max_tokens: request.max_tokens,
             sampling: request.sampling,

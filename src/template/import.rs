@@ -1,6 +1,7 @@
 //! JSON to values of the template engine: plain, with the source of every string, or watched by a probe.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -92,11 +93,14 @@ pub(crate) fn messages(messages: &[serde_json::Value], raw: bool, wanted: &mut W
     })
 }
 
+/// Bytes of strings in a short conversation.
+const USUAL: usize = 4096;
+
 /// One tree of JSON on its way. Its strings are gathered in one buffer first, of which the values are then views: a
 /// conversation has thousands of strings, and an allocation for each would take longer than most renders.
 struct Import<'w, 'a> {
     wanted: &'w mut Wanted<'a>,
-    /// Where we are; only kept where somebody asks.
+    /// Where we are; only kept while somebody asks: sources are noted where strings are gathered, reads where values are made.
     path: String,
     gathered: String,
     marks: Vec<Mark>,
@@ -108,7 +112,7 @@ struct Import<'w, 'a> {
 impl<'w, 'a> Import<'w, 'a> {
     fn new(wanted: &'w mut Wanted<'a>) -> Import<'w, 'a> {
         let buffer = Text::outer("", Vec::new());
-        Import { wanted, path: String::new(), gathered: String::new(), marks: Vec::new(), buffer, taken: 0 }
+        Import { wanted, path: String::new(), gathered: String::with_capacity(USUAL), marks: Vec::new(), buffer, taken: 0 }
     }
 
     /// All strings are gathered.
@@ -130,7 +134,7 @@ impl<'w, 'a> Import<'w, 'a> {
                     if known_key(name).is_none() {
                         self.gathered.push_str(name);
                     }
-                    self.member(name, |import| import.collect(json));
+                    self.deeper(self.has_sources(), Step::Member(name), |import| import.collect(json));
                 }
             }
             _ => {}
@@ -139,7 +143,7 @@ impl<'w, 'a> Import<'w, 'a> {
 
     fn collect_items(&mut self, items: &[serde_json::Value]) {
         for (index, item) in items.iter().enumerate() {
-            self.element(index, |import| import.collect(item));
+            self.deeper(self.has_sources(), Step::Element(index), |import| import.collect(item));
         }
     }
 
@@ -172,7 +176,7 @@ impl<'w, 'a> Import<'w, 'a> {
     fn items(&mut self, items: &[serde_json::Value], read: impl Fn(&mut Self, &serde_json::Value) -> Value) -> Value {
         let mut values = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            values.push(self.element(index, |import| read(import, item)));
+            values.push(self.deeper(self.has_reads(), Step::Element(index), |import| read(import, item)));
         }
         Value::outer_list(values, self.watch())
     }
@@ -181,7 +185,8 @@ impl<'w, 'a> Import<'w, 'a> {
         let mut entries = Vec::with_capacity(members.len());
         for (name, json) in members {
             let key = known_key(name).unwrap_or_else(|| self.take(name));
-            entries.push((Value::Text(key), self.member(name, |import| import.value(json))));
+            let value = self.deeper(self.has_reads(), Step::Member(name), |import| import.value(json));
+            entries.push((Value::Text(key), value));
         }
         entries
     }
@@ -193,30 +198,34 @@ impl<'w, 'a> Import<'w, 'a> {
         }
     }
 
-    fn element<T>(&mut self, index: usize, run: impl FnOnce(&mut Self) -> T) -> T {
-        self.deeper(|path| path.push_str(&format!("[{index}]")), run)
+    fn has_sources(&self) -> bool {
+        matches!(self.wanted, Wanted::Sources(_))
     }
 
-    fn member<T>(&mut self, name: &str, run: impl FnOnce(&mut Self) -> T) -> T {
-        self.deeper(
-            |path| {
-                path.push('.');
-                path.push_str(name);
-            },
-            run,
-        )
+    fn has_reads(&self) -> bool {
+        matches!(self.wanted, Wanted::Reads(_))
     }
 
-    fn deeper<T>(&mut self, step: impl FnOnce(&mut String), run: impl FnOnce(&mut Self) -> T) -> T {
-        if matches!(self.wanted, Wanted::Values) {
+    /// Runs something one step below; the path knows it where it is `told`.
+    fn deeper<T>(&mut self, told: bool, step: Step<'_>, run: impl FnOnce(&mut Self) -> T) -> T {
+        if !told {
             return run(self);
         }
         let before = self.path.len();
-        step(&mut self.path);
+        let _ = match step {
+            Step::Element(index) => write!(self.path, "[{index}]"),
+            Step::Member(name) => write!(self.path, ".{name}"),
+        };
         let result = run(self);
         self.path.truncate(before);
         result
     }
+}
+
+/// From a value to one in it.
+enum Step<'n> {
+    Element(usize),
+    Member(&'n str),
 }
 
 thread_local! {

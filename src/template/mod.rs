@@ -64,7 +64,7 @@ pub use traits::{
     Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
 };
 
-use crate::api::Polyfills;
+use crate::api::{Polyfills, object};
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Template, Text, Value};
 use compose::HostWork;
@@ -219,13 +219,14 @@ impl Prompt {
     pub fn spans_json(&self) -> serde_json::Value {
         let mut spans = Vec::new();
         let mut at = 0;
-        let template = |start: usize, end: usize| serde_json::json!({ "start": start, "end": end, "origin": "template" });
+        let template =
+            |start: usize, end: usize| object([("start", start.into()), ("end", end.into()), ("origin", "template".into())]);
         for span in &self.spans {
             if at < span.start {
                 spans.push(template(at, span.start));
             }
-            let (start, end, path) = (span.start, span.end, &*span.path);
-            spans.push(serde_json::json!({ "start": start, "end": end, "origin": "message", "path": path }));
+            let (start, end, path) = (span.start.into(), span.end.into(), (*span.path).into());
+            spans.push(object([("start", start), ("end", end), ("origin", "message".into()), ("path", path)]));
             at = span.end;
         }
         if at < self.text.len() {
@@ -328,7 +329,9 @@ impl Templates {
         let chosen = self.for_tools(input);
         let mut origins = Origins::default();
         let mut wanted = if input.spans { Wanted::Sources(&mut origins) } else { Wanted::Values };
-        if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted) {
+        if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted)
+            && !polyfilled.is_untouched()
+        {
             note_origins(polyfilled, origins);
         }
         let continued = match input.continue_final_message {

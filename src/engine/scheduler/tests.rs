@@ -236,7 +236,7 @@ impl World {
             chat,
             prompt: prompt.to_vec(),
             max_tokens,
-            sampling: ChatRequest::read(&request).expect("a request").sampling,
+            sampling: ChatRequest::read(request).expect("a request").sampling,
             stop: Vec::new(),
             constraint: None,
             reasoning: None,

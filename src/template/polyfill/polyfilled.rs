@@ -47,6 +47,11 @@ impl<'a> Polyfilled<'a> {
         }
     }
 
+    /// Whether the messages are as they were sent: each string is its member's text.
+    pub fn is_untouched(&self) -> bool {
+        self.origins.is_none()
+    }
+
     /// Calls `visit(message, pointer, text, segments)` for every string of every message. `pointer` is a JSON pointer inside
     /// the message, for example `/content` or `/tool_calls/0/function/arguments/city`; bytes of `text` outside the segments
     /// were added by a polyfill and belong to no member of the request.

@@ -1,10 +1,11 @@
 //! A first look at the messages as sent: whether any step may have something to do. Costs no copy.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::conversation::Context;
 use super::{developer_role, object_arguments, parallel_calls, same_role_merge, system_position, system_role};
 use super::{tool_call_ids, tool_calls, tool_responses, tools, typed_content};
+use crate::api::member;
 use crate::template::traits::{NoContent, ReasoningFormat};
 
 /// Whether no step would change or report anything. Wrong in one direction only: true is certain.
@@ -22,13 +23,13 @@ fn plain(message: &Value, context: &Context) -> bool {
     if members.iter().any(|(name, value)| value.is_null() && name != "content") {
         return false;
     }
-    let typed = match members.get("content") {
+    let typed = match member(members, "content") {
         Some(Value::String(_)) => typed_content::wanted(context) != typed_content::Wanted::Parts,
         Some(Value::Array(_)) => typed_content::wanted(context) != typed_content::Wanted::String,
         _ => true,
     };
-    let result = members.get("role").is_some_and(|role| role == "tool");
-    let shaped = members.get("content").is_none_or(|content| match content {
+    let result = member(members, "role").is_some_and(|role| role == "tool");
+    let shaped = member(members, "content").is_none_or(|content| match content {
         Value::String(_) => true,
         Value::Array(parts) => parts.iter().all(|part| part.get("type").is_some_and(Value::is_string)),
         _ => false,
@@ -36,24 +37,24 @@ fn plain(message: &Value, context: &Context) -> bool {
     if result && !shaped {
         return false;
     }
-    let role = match members.get("role").and_then(Value::as_str) {
+    let role = match member(members, "role").and_then(Value::as_str) {
         Some("system") => !system_role::wanted(context),
         Some("developer") => !developer_role::wanted(context),
         Some("tool") => !tool_responses::wanted(context) && !tool_call_ids::wanted(context),
-        Some("assistant") => assistant(message, context),
+        Some("assistant") => assistant(members, context),
         _ => true,
     };
-    typed && role && calls(message.get("tool_calls"), context)
+    typed && role && calls(member(members, "tool_calls"), context)
 }
 
-fn assistant(message: &Value, context: &Context) -> bool {
-    let given = |name: &str| message.get(name).is_some_and(|value| !value.is_null());
+fn assistant(members: &Map<String, Value>, context: &Context) -> bool {
+    let given = |name: &str| member(members, name).is_some_and(|value| !value.is_null());
     let reasoning = ["reasoning_content", "thinking", "reasoning"].into_iter().any(given);
     let shown =
         context.caps.reasoning_format == ReasoningFormat::ReasoningContentField && !context.caps.reasoning_requires_tools;
     let with_calls = given("tool_calls") && given("content");
     let reasons = !reasoning || (given("reasoning_content") && (!context.options.reasoning || (shown && !with_calls)));
-    let says = match message.get("content") {
+    let says = match member(members, "content") {
         None => context.details.no_content == NoContent::Absent && context.details.no_content_beside_calls == NoContent::Absent,
         Some(Value::String(text)) => !text.is_empty() || !given("tool_calls"),
         Some(content) => !content.is_null(),

@@ -1,7 +1,10 @@
 //! What every step relies on: messages are objects with a role and something to say, calls are calls of functions.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
+use crate::api::member;
 use crate::error::{Error, Result};
 
 /// Members of an assistant message that carry reasoning, ours and the templates'.
@@ -10,22 +13,22 @@ const REASONING: [&str; 5] = ["reasoning_content", "thinking", "reasoning", "tho
 /// Refuses what is not a message, by JSON path.
 pub(super) fn check(messages: &[Value]) -> Result<()> {
     for (index, message) in messages.iter().enumerate() {
-        let path = format!("messages[{index}]");
+        let path = format_args!("messages[{index}]");
         let Some(members) = message.as_object() else {
             return Err(Error::invalid(path, "is not an object"));
         };
-        if !members.get("role").is_some_and(Value::is_string) {
+        if !member(members, "role").is_some_and(Value::is_string) {
             return Err(Error::invalid(format!("{path}.role"), "is not a string"));
         }
-        let says = |name: &str| members.contains_key(name);
+        let says = |name: &str| member(members, name).is_some();
         if !(says("content") || says("tool_calls") || REASONING.into_iter().any(says)) {
             return Err(Error::invalid(format!("{path}.content"), "missing, and there are no tool_calls and no reasoning"));
         }
-        match members.get("tool_calls") {
+        match member(members, "tool_calls") {
             None | Some(Value::Null) => {}
             Some(Value::Array(calls)) => {
                 for (number, call) in calls.iter().enumerate() {
-                    check_call(&format!("{path}.tool_calls[{number}]"), call)?;
+                    check_call(format_args!("{path}.tool_calls[{number}]"), call)?;
                 }
             }
             Some(_) => return Err(Error::invalid(format!("{path}.tool_calls"), "is not an array")),
@@ -34,7 +37,7 @@ pub(super) fn check(messages: &[Value]) -> Result<()> {
     Ok(())
 }
 
-fn check_call(path: &str, call: &Value) -> Result<()> {
+fn check_call(path: impl Display, call: &Value) -> Result<()> {
     if !call.is_object() {
         return Err(Error::invalid(path, "is not an object"));
     }

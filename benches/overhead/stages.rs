@@ -1,0 +1,84 @@
+//! What a call does on its own thread, stage by stage: processor time, with the caches as a decode leaves them.
+
+use std::hint::black_box;
+
+use llb::api::{self, ChatRequest, Polyfills};
+use llb::gguf::ModelHeader;
+use llb::output::{Prepared, Recogniser, RecogniserInput};
+use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
+use llb::verdict::Verdict;
+
+use crate::chat::thread_seconds;
+use crate::measure::{Figures, heading, row};
+
+/// As much memory as pushes out of the caches what a call left there; a decode reads the whole model.
+const COLD_BYTES: usize = 32 << 20;
+
+/// Reads and renders a request of this model's chats.
+pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
+    let header = ModelHeader::read_file(path.as_ref()).expect("the header of the model");
+    let verdict = Verdict::of(&Verdict::sources(&header, None)).expect("its template compiles");
+    let traits = &verdict.templates.traits().0;
+    let allowed = Polyfills::default();
+    let mut memory = vec![1u8; COLD_BYTES];
+    let mut stage = Stage { memory: &mut memory, rounds };
+    heading("its stages, microseconds of processor time");
+    let parse = || api::parse(request, "request").expect("JSON");
+    stage.run("parse", parse);
+    let read = || ChatRequest::read(parse()).expect("a request");
+    stage.run("parse and read", read);
+    let request = read();
+    let apply = || polyfill::apply(&request.messages, None, traits, &allowed).expect("messages");
+    stage.run("polyfills", apply);
+    let polyfilled = apply();
+    let kwargs = thinking::variables(&request.thinking, traits, &request.template_kwargs).expect("variables");
+    let render = || -> Prompt {
+        let input = RenderInput {
+            polyfilled: Some(&polyfilled),
+            add_generation_prompt: true,
+            kwargs: Some(&kwargs),
+            spans: true,
+            variables: Variables::of(&allowed),
+            limits: Limits::default(),
+            ..RenderInput::new(&polyfilled.messages, LocalTime::now())
+        };
+        verdict.templates.render(&input).expect("a prompt")
+    };
+    stage.run("render", render);
+    let prompt = render();
+    let prepared = verdict.format().map(Prepared::new).unwrap_or_default();
+    stage.run("recognise a token", || {
+        let input = RecogniserInput {
+            format: verdict.format(),
+            tools: &request.tools,
+            calls_allowed: false,
+            reasoning: true,
+            json: false,
+            parallel: true,
+            new_id: api::call_ids(None),
+        };
+        let mut recogniser = Recogniser::prepared(&prepared, input);
+        recogniser.prime(verdict.turn(&prompt.text), false);
+        recogniser.push("Sure");
+        recogniser.finish_early()
+    });
+}
+
+struct Stage<'m> {
+    memory: &'m mut [u8],
+    rounds: usize,
+}
+
+impl Stage<'_> {
+    fn run<T>(&mut self, name: &str, mut run: impl FnMut() -> T) {
+        let mut figures = Figures::default();
+        for _ in 0..self.rounds {
+            self.memory.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(1));
+            black_box(&mut *self.memory);
+            let start = thread_seconds();
+            drop(black_box(run()));
+            figures.push((thread_seconds() - start) * 1e6);
+        }
+        row(name, &figures);
+    }
+}

@@ -22,9 +22,9 @@ class Chat:
 
     `path` is a GGUF file. Its header must say that it carries tools and tool calls, unless `tool_policy` is `"any"`;
     that is decided before a weight is read. The `options` are the library's: `n_ctx`, `n_parallel`, `n_batch`, `n_threads`,
-    `n_gpu_layers`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`, `chat_template`, `log` and
-    whatever else its version knows; another is an error. With `engine` (replies from a server) and `chat_template` no
-    `path` is needed.
+    `n_gpu_layers`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`, `chat_template`, `components`,
+    `log` and whatever else its version knows; another is an error. With `engine` (replies from a server) and a template
+    no `path` is needed.
 
     `on_event` is called with each event, `create_start`, `load_progress:0.50`, ..., `destroy`, on another thread. What
     it raises ends the call that is under way and is raised by that call. In it only `cancel`, `version`, `abi_version`
@@ -74,7 +74,8 @@ class Chat:
         Raises what `fetch` and `Chat` raise.
         """
         # A template of the caller's, and a policy that needs none, make up for what the file lacks.
-        lenient = options.get("chat_template") is not None or options.get("tool_policy") not in (None, "native")
+        own_template = any(options.get(name) is not None for name in ("chat_template", "components"))
+        lenient = own_template or options.get("tool_policy") not in (None, "native")
         fetched = fetch(
             id,
             filename=filename,

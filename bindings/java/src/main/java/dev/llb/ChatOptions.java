@@ -61,6 +61,11 @@ public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) 
             return set("chat_template", jinja);
         }
 
+        /** Building blocks of a template instead of the file's: a map, or the name of a registered one, such as {@code qwen2.5}. */
+        public Builder components(Object blocksOrName) {
+            return set("components", blocksOrName);
+        }
+
         /** {@code native}, {@code polyfill} or {@code any}: which models may open. */
         public Builder toolPolicy(String policy) {
             return set("tool_policy", policy);

@@ -11,7 +11,7 @@ use super::spec::Spec;
 /// next turn may be one, the range has it.
 pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
     let generation_prompt = spec.generation_prompt();
-    let before = spec.assistant_template.text_before("content").unwrap_or_default();
+    let before = spec.assistant_template.text_before("content");
     let behind = spec.assistant_template.text_after();
     let end = spec.assistant_end();
     let range = |turn: &Range<usize>| {

@@ -263,7 +263,7 @@ impl Composed {
 /// Whether what an assistant's turn begins with is what a reply is asked with, wherever its content does not decide.
 fn begins_with_prompt(spec: &Spec) -> bool {
     let prompt = spec.generation_prompt();
-    let before = spec.assistant_template.text_before("content").unwrap_or_default();
+    let before = spec.assistant_template.text_before("content");
     let added = match &spec.policies.assistant_processor {
         Some(Processor::NewlineIfNonempty) => "\n",
         Some(Processor::PrependIfNonempty(text) | Processor::Prepend(text)) => text,

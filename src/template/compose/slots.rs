@@ -140,17 +140,10 @@ impl Pattern {
         self.count(name) > 0
     }
 
-    /// The text up to this slot, where no other slot comes before it.
-    pub(crate) fn text_before(&self, name: &str) -> Option<String> {
-        let mut before = String::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => before.push_str(text),
-                Piece::Slot(slot) if slot == name => return Some(before),
-                Piece::Slot(_) => return None,
-            }
-        }
-        None
+    /// The text up to this slot, other slots empty.
+    pub(crate) fn text_before(&self, name: &str) -> String {
+        let before = self.pieces.iter().take_while(|piece| !matches!(piece, Piece::Slot(slot) if slot == name));
+        before.map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "" }).collect()
     }
 
     /// The text behind the last slot; all of it where there is none.
@@ -194,6 +187,7 @@ mod tests {
         assert_eq!(pieces("{{content}}{content}"), [text("{content}"), slot("content")]);
         assert_eq!(pieces("ü{{{content}}}"), [text("ü{"), slot("content"), text("}")]);
         assert_eq!(literal("a {{b}}", "f").unwrap(), "a {b}");
+        assert_eq!(Pattern::parse("a{tools}b{content}c", "f", CONTENT).unwrap().text_before("content"), "ab");
         assert_eq!(literal(&escaped("{x}} {"), "f").unwrap(), "{x}} {");
     }
 

@@ -210,7 +210,7 @@ impl Spec {
         match &self.generation_prompt {
             // It was read as a literal before.
             Some(prompt) => literal(prompt, "").unwrap_or_default(),
-            None => self.assistant_template.text_before("content").unwrap_or_default(),
+            None => self.assistant_template.text_before("content"),
         }
     }
 
@@ -272,7 +272,7 @@ impl Spec {
         put("user_template_with_tools", self.user_template_with_tools.is_none(), optional(&self.user_template_with_tools));
         put("assistant_template", false, pattern(&self.assistant_template));
         put("assistant_end", self.assistant_end.is_none(), json!(self.assistant_end));
-        let usual_prompt = self.assistant_template.text_before("content").map(|text| escaped(&text));
+        let usual_prompt = Some(escaped(&self.assistant_template.text_before("content")));
         put(
             "generation_prompt",
             self.generation_prompt.is_none() || self.generation_prompt == usual_prompt,

@@ -37,7 +37,7 @@ fn a_model_without_tools_calls_one() {
             "tool_choice": "required", "parallel_tool_calls": false, "temperature": 0, "max_tokens": 96,
         });
         let reply = chat.infer(&request);
-        assert_eq!((&reply["finish_reason"], &reply["diagnostics"]), (&json!("tool_calls"), &Value::Null), "{reply}");
+        assert_eq!((&reply["finish_reason"], &reply["diagnostics"]), (&json!("tool_calls"), &json!([])), "{reply}");
         assert_eq!(reply["tool_calls"][0]["name"], "get_weather");
         let arguments: Value = serde_json::from_str(reply["tool_calls"][0]["arguments"].as_str().unwrap()).unwrap();
         assert!(arguments["city"].is_string(), "{reply}");

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api::{self, Fields};
 use crate::error::{Code, Error, Result};
-use crate::template::Sources;
 use crate::template::compose::{self, Composed, Warning};
 use crate::template::derive::derive;
+use crate::template::{Sources, Status};
 use crate::verdict::Verdict;
 
 /// Composes `components`, finds those of a Jinja template (`derive_from`), or lists what is registered.
@@ -87,10 +87,13 @@ fn source(composed: &Composed) -> &'static str {
     if composed.is_generated() { "generated" } else { "handwritten" }
 }
 
-/// What the spec says and what the prober sees must be the same.
+/// What the spec says and what the prober sees must be the same, where it sees anything: a template that goes over the limits of a
+/// probe is not judged.
 fn check_caps(composed: &Composed, verdict: &Verdict) -> Result<()> {
-    let measured = verdict.templates.traits().0.caps.to_json();
-    match composed.declared().into_iter().find(|(flag, declared)| measured[flag] != *declared) {
+    let (traits, grounds) = verdict.templates.traits();
+    let measured = traits.caps.to_json();
+    let is_known = |flag: &str| grounds.iter().any(|(name, evidence)| *name == flag && evidence.status != Status::Unknown);
+    match composed.declared().into_iter().find(|(flag, declared)| is_known(flag) && measured[flag] != *declared) {
         None => Ok(()),
         Some((flag, declared)) => {
             let message = format!("the components say {flag} {declared}, the template they make does not");
@@ -108,4 +111,23 @@ fn registered() -> Result<Value> {
         Ok(json!({ "name": name, "exact": exact, "source": source(&composed), "caps": caps }))
     });
     Ok(json!({ "type": "templates", "templates": templates.collect::<Result<Vec<_>>>()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A probe may write less than a request: what it cannot see is not held against the components.
+    #[test]
+    fn long_texts_are_composed() {
+        for system in ["x".repeat(300_000), "{tools}".repeat(20_000)] {
+            let components = json!({
+                "system_template": format!("{system}{{system_message}}"),
+                "user_template": "[{content}]",
+                "assistant_template": "<{content}{tool_calls}>",
+            });
+            let reply = compose(&json!({ "components": components }).to_string());
+            assert_eq!(reply.map(|reply| reply["type"].clone()).map_err(|error| error.to_string()), Ok(json!("template")));
+        }
+    }
 }

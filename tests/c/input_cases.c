@@ -56,7 +56,7 @@ void null_arguments(void)
     reply_is_error(llb_template_info(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_template_render(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_template_parse(NULL), "INVALID_REQUEST", "request_json");
-    reply_is_error(llb_template_compose(NULL), "INVALID_REQUEST", "llb_template_compose");
+    reply_is_error(llb_template_compose(NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_model_fetch(NULL, NULL, NULL), "INVALID_REQUEST", "request_json");
     reply_is_error(llb_model_fetch("{}", NULL, NULL), "INVALID_REQUEST", "id");
     reply_is_error(llb_model_fetch("{\"id\":\"../x\"}", NULL, NULL), "INVALID_REQUEST", "id");

@@ -153,9 +153,10 @@ const char *llb_template_render(const char *request_json);
 const char *llb_template_parse(const char *request_json);
 
 /**
- * Will compose a chat template from building blocks. Not in this version: answers `INVALID_REQUEST`.
+ * Composes a chat template from building blocks: `components` (an object, or the name of a registered template), or
+ * `derive_from` a Jinja template, or `list`. Answers `{"type":"template",...}` or `{"type":"templates",...}` (docs/compose.md).
  *
- * Free the result with `llb_string_free`.
+ * Any thread. Free the result with `llb_string_free`.
  *
  * `request_json` is NULL or NUL-terminated.
  */

@@ -274,17 +274,7 @@ fn a_prompt_calls_nothing() {
 
 #[test]
 fn a_header_that_names_nothing_is_text_at_once() {
-    let tools = tools();
-    let mut recogniser = Recogniser::new(RecogniserInput {
-        format: Some(&family("functionary-3.2")),
-        tools: &tools,
-        calls_allowed: true,
-        reasoning: true,
-        json: false,
-        parallel: true,
-        new_id: Box::new(String::new),
-    });
-    recogniser.prime(">>>", false);
+    let mut recogniser = recogniser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
     // Held as a header, thousands of these would be read again from every one of them on.
     let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| recogniser.push(text));
     let shown = deltas.map(|delta| match delta {
@@ -297,21 +287,12 @@ fn a_header_that_names_nothing_is_text_at_once() {
 #[test]
 fn an_id_of_an_earlier_call_is_not_used_again() {
     for (id, codes) in [("abcdefgh1", vec!["id_generated"]), ("abcdefgh2", vec![])] {
-        let tools = tools();
-        let mut recogniser = Recogniser::new(RecogniserInput {
-            format: Some(&family("mistral-id")),
-            tools: &tools,
-            calls_allowed: true,
-            reasoning: true,
-            json: false,
-            parallel: true,
-            new_id: Box::new(|| "new".into()),
-        });
+        let mut recogniser = recogniser(&family("mistral-id"), &tools(), PLAIN);
         recogniser.taken_ids(["abcdefgh1".to_owned()].into_iter());
         recogniser.push(&format!("[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{\"a\": \"b\"}}"));
         let (_, parsed) = recogniser.finish();
         let codes_seen: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
-        let expected = if codes.is_empty() { id } else { "new" };
+        let expected = if codes.is_empty() { id } else { "id1" };
         assert_eq!((&*parsed.tool_calls[0].id, codes_seen), (expected, codes));
     }
 }
@@ -319,16 +300,7 @@ fn an_id_of_an_earlier_call_is_not_used_again() {
 #[test]
 fn calls_that_no_grammar_held_are_judged() {
     let judged_as = |format: &str, text: &str| {
-        let tools = tools();
-        let mut recogniser = Recogniser::new(RecogniserInput {
-            format: Some(&family(format)),
-            tools: &tools,
-            calls_allowed: true,
-            reasoning: true,
-            json: false,
-            parallel: true,
-            new_id: Box::new(String::new),
-        });
+        let mut recogniser = recogniser(&family(format), &tools(), PLAIN);
         recogniser.judge_others(Box::new(|_, arguments| arguments.contains("good")));
         recogniser.push(text);
         let (_, parsed) = recogniser.finish();
@@ -379,17 +351,7 @@ fn what_is_certain_is_not_held() {
         ),
     ];
     for (name, setting, pushes) in cases {
-        let tools = tools();
-        let mut recogniser = Recogniser::new(RecogniserInput {
-            format: Some(&hermes()),
-            tools: &tools,
-            calls_allowed: setting.calls_allowed,
-            reasoning: true,
-            json: false,
-            parallel: setting.parallel,
-            new_id: Box::new(String::new),
-        });
-        recogniser.prime(setting.prompt, false);
+        let mut recogniser = recogniser(&hermes(), &tools(), *setting);
         for (piece, expected) in *pushes {
             let shown: String = recogniser
                 .push(piece)

@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 
-use serde_json::Map;
-
 use super::conversation::Conversation;
 use crate::template::{LocalTime, RenderInput, Templates};
 
@@ -47,14 +45,10 @@ impl Compiled {
 impl Renderer for Compiled {
     fn render(&self, conversation: &Conversation) -> Option<String> {
         self.renders.set(self.renders.get() + 1);
-        let mut kwargs = Map::new();
-        if let Some(skills) = &conversation.skills {
-            kwargs.insert("skills".to_owned(), skills.clone().into());
-        }
         let input = RenderInput {
             tools: conversation.tools.as_deref(),
             add_generation_prompt: conversation.generation_prompt,
-            kwargs: Some(&kwargs),
+            skills: conversation.skills.as_deref(),
             ..RenderInput::new(&conversation.messages, time(conversation.later))
         };
         self.templates.probe(&input).ok().map(|prompt| prompt.text)

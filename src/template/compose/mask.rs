@@ -7,14 +7,15 @@ use super::spec::Spec;
 /// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
 ///
 /// A range begins behind the generation prompt, or else behind the text before the content, and ends where the spec's
-/// `assistant_end` does. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
+/// `assistant_end` does. `last` tells that the last turn is the last message. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
 /// next turn may be one, the range has it.
-pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
+pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>], last: bool) -> Option<Vec<Range<usize>>> {
     let generation_prompt = spec.generation_prompt();
-    let before = spec.assistant_template.text_before("content");
-    let behind = spec.assistant_template.text_after();
-    let end = spec.assistant_end();
-    let range = |turn: &Range<usize>| {
+    let range = |(at, turn): (usize, &Range<usize>)| {
+        let own = spec.turns.last_answer.as_ref().filter(|_| last && at + 1 == turns.len());
+        let template = own.unwrap_or(&spec.assistant_template);
+        let before = template.text_before("content");
+        let (behind, end) = (template.text_after(), spec.end_of(template));
         let text = prompt.get(turn.clone())?;
         let start = if text.starts_with(&generation_prompt) { generation_prompt.len() } else { before.len() };
         let mut stop = turn.end - (behind.len() - end.len());
@@ -26,5 +27,5 @@ pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>]) -> Optio
         let start = (turn.start + start).min(stop);
         Some(start..stop)
     };
-    turns.iter().map(range).collect()
+    turns.iter().enumerate().map(range).collect()
 }

@@ -3,6 +3,7 @@
 //! There is no second way from a spec to a prompt, so that a template and its prompts cannot differ. The rules are in
 //! docs/compose.md.
 
+mod answers;
 mod fault;
 mod formatter;
 mod host;
@@ -15,6 +16,8 @@ mod registry;
 mod slots;
 mod spec;
 mod text;
+mod thinking;
+mod turns;
 mod yaml;
 
 #[cfg(test)]
@@ -220,7 +223,8 @@ impl Composed {
             }
         };
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
-        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation);
+        let last = input.messages.last().is_some_and(|message| message["role"] == "assistant");
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last);
         match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
             Some(ranges) => {
                 let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });

@@ -7,6 +7,7 @@ use super::formatter::Formatter;
 use super::processor::{Place, Processor};
 use super::reader::Reader;
 use super::slots::{Pattern, Slots};
+use super::thinking::Thinking;
 use crate::error::Result;
 
 /// Where the declared tools go.
@@ -23,17 +24,6 @@ pub(crate) enum Placement {
 const PLACEMENTS: [(&str, Placement); 3] =
     [("SYSTEM", Placement::System), ("FIRST_USER", Placement::FirstUser), ("LAST_USER", Placement::LastUser)];
 
-/// Which turns keep their reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeepReasoning {
-    /// All.
-    All,
-    /// Those behind the last user's message.
-    LastTurn,
-}
-
-const KEEP_REASONING: [(&str, KeepReasoning); 2] = [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
-
 /// All policies.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of a published format")]
@@ -49,7 +39,7 @@ pub(crate) struct Policies {
     /// Only the first part of a typed system message counts.
     pub(crate) first_system_part: bool,
     pub(crate) system_processor: Option<Processor>,
-    pub(crate) keep_reasoning: KeepReasoning,
+    pub(crate) thinking: Thinking,
     pub(crate) assistant_processor: Option<Processor>,
     pub(crate) placement: Placement,
     pub(crate) formatter: Formatter,
@@ -69,7 +59,7 @@ impl Default for Policies {
             system_with_tools: true,
             first_system_part: true,
             system_processor: None,
-            keep_reasoning: KeepReasoning::All,
+            thinking: Thinking::default(),
             assistant_processor: None,
             placement: Placement::System,
             formatter: Formatter::default(),
@@ -99,7 +89,7 @@ impl Policies {
             system.finish(ignored);
         }
         if let Some(mut assistant) = spec.below("assistant_policy")? {
-            set(&mut p.keep_reasoning, assistant.one_of("keep_reasoning", &KEEP_REASONING)?);
+            p.thinking = Thinking::read(&mut assistant, ignored)?;
             p.assistant_processor = processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
             assistant.finish(ignored);
         }
@@ -141,7 +131,6 @@ impl Policies {
                 "content_processor": processor(&self.system_processor),
             },
             "assistant_policy": {
-                "keep_reasoning": when(self.keep_reasoning == KeepReasoning::LastTurn, json!("last_turn")),
                 "content_processor": processor(&self.assistant_processor),
             },
             "tool_policy": {
@@ -153,6 +142,9 @@ impl Policies {
             "skill_policy": { "joiner": when(self.skill_joiner != usual.skill_joiner, json!(self.skill_joiner)) },
         });
         let Value::Object(mut policies) = all else { return Map::new() };
+        if let Some(assistant) = policies.get_mut("assistant_policy").and_then(Value::as_object_mut) {
+            assistant.extend(self.thinking.members().map(|(name, value)| (name.to_owned(), value)));
+        }
         for policy in policies.values_mut().filter_map(Value::as_object_mut) {
             policy.retain(|_, value| !value.is_null());
         }

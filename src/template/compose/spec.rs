@@ -8,6 +8,7 @@ use super::fault::{Reason, Warning};
 use super::policy::{Placement, Policies};
 use super::reader::Reader;
 use super::slots::{Occurs, Pattern, Slots, escaped, literal};
+use super::turns::Turns;
 use crate::error::Result;
 use crate::template::vision::Rule;
 
@@ -63,6 +64,7 @@ pub struct Spec {
     pub(crate) vision_rule: Option<Value>,
     pub(crate) unknown_roles: UnknownRoles,
     pub(crate) chat_template: Option<String>,
+    pub(crate) turns: Turns,
 }
 
 /// A spec with what was noticed while it was read.
@@ -174,6 +176,7 @@ impl Spec {
             vision_rule: vision_rule.cloned(),
             unknown_roles: r.one_of("unknown_roles", &UNKNOWN_ROLES)?.unwrap_or(UnknownRoles::Error),
             chat_template: r.string("chat_template")?.map(str::to_owned),
+            turns: Turns::read(r)?,
         };
         reader.finish(&mut ignored);
         spec.review(path, &mut warnings);
@@ -217,8 +220,13 @@ impl Spec {
     /// The last text of an assistant's turn that it is trained to write: up to the first stop word behind the last slot, or
     /// else all of that text but the white space at its end.
     pub(crate) fn assistant_end(&self) -> &str {
-        let behind = self.assistant_template.text_after();
-        if let Some(end) = &self.assistant_end {
+        self.end_of(&self.assistant_template)
+    }
+
+    /// The same of an assistant's turn in this form.
+    pub(crate) fn end_of<'a>(&'a self, turn: &'a Pattern) -> &'a str {
+        let behind = turn.text_after();
+        if let Some(end) = self.assistant_end.as_deref().filter(|end| behind.starts_with(end)) {
             return end;
         }
         match self.stop_words.iter().find_map(|word| Some(behind.find(word.as_str())? + word.len())) {
@@ -299,6 +307,9 @@ impl Spec {
         put("video_token", self.video_token.is_none(), json!(self.video_token));
         put("vision_rule", self.vision_rule.is_none(), json!(self.vision_rule));
         put("unknown_roles", self.unknown_roles == UnknownRoles::Error, json!(name_of(&UNKNOWN_ROLES, self.unknown_roles)));
+        for (name, value) in self.turns.members() {
+            put(name, value.is_null(), value);
+        }
         put("chat_template", self.chat_template.is_none(), json!(self.chat_template));
         Value::Object(members)
     }

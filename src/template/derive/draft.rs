@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 use super::calls::Calls;
 use super::chat::Chat;
 use super::media::Media;
+use super::reasoning::Reasoning;
 use super::results::Results;
+use super::roles::Roles;
 use super::skills::Skills;
 use super::system::{Shape, System};
 use super::text::escape;
@@ -21,8 +23,8 @@ pub(super) struct Draft {
     pub(super) results: Option<Results>,
     pub(super) skills: Option<Skills>,
     pub(super) media: Media,
-    /// `unknown_roles`.
-    pub(super) unknown_roles: Option<&'static str>,
+    pub(super) reasoning: Reasoning,
+    pub(super) roles: Roles,
     pub(super) eos_token: String,
 }
 
@@ -87,6 +89,12 @@ impl Draft {
             _ => "{content}",
         };
         spec.text("assistant_template", &format!("{begin}{slots}{}", escape(&assistant.after)), "");
+        if let Some(last) = &self.chat.last {
+            let begin = escape(last.before.strip_suffix(lacking).unwrap_or(&last.before));
+            spec.text("last_assistant_template", &format!("{begin}{slots}{}", escape(&last.after)), "");
+        }
+        spec.text("ending", &escape(&self.chat.ending), "");
+        spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
         let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
         spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
         if let Some([each, all]) = calls {
@@ -98,12 +106,15 @@ impl Draft {
             spec.text("observations_template", &all, "");
         }
         spec.value("stop_words", self.stop_word().map(|word| json!([word])));
-        let Media { start, end, image, video } = &self.media;
+        let Media { start, end, image, video, parts } = &self.media;
+        spec.value("content_parts", parts.map(Value::from));
         spec.text("vision_start", start, "");
         spec.text("vision_end", end, "");
         spec.value("image_token", image.as_deref().map(Value::from));
         spec.value("video_token", video.as_deref().map(Value::from));
-        spec.value("unknown_roles", self.unknown_roles.map(Value::from));
+        for (name, value) in self.reasoning.fields().into_iter().chain(self.roles.fields()) {
+            spec.value(name, Some(value));
+        }
         self.policies(&mut spec, lacking);
         spec.0.into()
     }
@@ -172,6 +183,9 @@ impl Draft {
                 text => Some(json!({ "kind": "prepend_if_nonempty", "text": text })),
             },
         );
+        for (name, value) in self.reasoning.policy() {
+            policy.value(name, Some(value));
+        }
         spec.below("assistant_policy", policy);
         let mut policy = Members::default();
         if let Some(tools) = &self.tools {

@@ -16,8 +16,10 @@ mod formatter;
 mod media;
 mod part;
 mod place;
+mod reasoning;
 mod renderer;
 mod results;
+mod roles;
 mod skills;
 mod system;
 mod text;
@@ -33,7 +35,6 @@ pub use part::{Part, Status, Verdict};
 use super::compose::Composed;
 use super::{Sources, Templates};
 use crate::error::Result;
-use conversation::Conversation;
 use draft::Draft;
 use renderer::{Compiled, Renderer};
 
@@ -127,16 +128,18 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
     Derivation { spec, parts, residual, renders: 0 }
 }
 
-fn draft(foreign: &dyn Renderer, chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
+fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
+    let mut reasoning = reasoning::derive(foreign, &mut chat);
     let mut system = system::derive(foreign, &chat, &sources.bos_token);
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
     let calls = calls::derive(foreign, &chat, compose);
     let results = results::derive(foreign, &chat);
     let media = media::derive(foreign);
-    let unknown_roles = unknown_roles(foreign);
+    reasoning.questions(foreign, results.as_ref());
+    let roles = roles::derive(foreign, &chat);
     let eos_token = sources.eos_token.clone();
-    Draft { chat, system, tools, calls, results, skills, media, unknown_roles, eos_token }
+    Draft { chat, system, tools, calls, results, skills, media, reasoning, roles, eos_token }
 }
 
 /// What does not fit, by the part that it is about.
@@ -148,23 +151,6 @@ fn residuals(draft: &Draft) -> Vec<(Part, Vec<String>)> {
         (Part::Calls, draft.calls.as_ref().map(|calls| calls.residual.clone()).unwrap_or_default()),
         (Part::Results, draft.results.as_ref().map(|results| results.residual.clone()).unwrap_or_default()),
     ]
-}
-
-/// What happens to a role that has no turn, when blocks can say it.
-fn unknown_roles(foreign: &dyn Renderer) -> Option<&'static str> {
-    let with = |role: &str| {
-        let message = json!({ "role": role, "content": chat::USER_2 });
-        foreign.render(&Conversation::asking(chat::USER).message(message).assistant(chat::ANSWER))
-    };
-    let late = with("system")?;
-    if with("developer").as_ref() != Some(&late) {
-        return None;
-    }
-    if with("user").as_ref() == Some(&late) {
-        return Some("as_user");
-    }
-    let without = foreign.render(&Conversation::asking(chat::USER).assistant(chat::ANSWER));
-    (without.as_ref() == Some(&late)).then_some("drop")
 }
 
 #[cfg(test)]

@@ -27,6 +27,15 @@ impl Results {
     }
 }
 
+impl Results {
+    /// What stands round each result, without white space; None where one of the two is nothing else.
+    pub(super) fn tags(&self) -> Option<[String; 2]> {
+        let Wrapping { each_before, each_after, .. } = self.wrapping.as_ref()?;
+        let tags = [each_before, each_after].map(|text| text.trim().to_owned());
+        tags.iter().all(|tag| !tag.is_empty()).then_some(tags)
+    }
+}
+
 /// Finds it; None when results are not printed.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Option<Results> {
     let with_calls = |count: usize| Conversation::asking(USER).calling("", &calls::probes()[..count]);

@@ -81,12 +81,31 @@ impl Writer<'_> {
                 writer.lines.tag("endgeneration");
             }
         };
-        let Some(last) = last else { return written(self, turn(usual)) };
-        self.lines.open("if loop.last");
-        written(self, turn(last));
-        self.lines.or("else");
-        written(self, turn(usual));
-        self.lines.close("endif");
+        let opened: Vec<String> = self.spec.turns.opener_after.iter().map(|role| quoted(role)).collect();
+        if !opened.is_empty() {
+            let before = "messages[loop.index0 - 1].role";
+            self.lines.open(&format!("if loop.first or {before} not in [{}]", opened.join(", ")));
+            written(self, turn(&usual.without_begin()));
+            self.lines.or("else");
+        }
+        match last {
+            None => written(self, turn(usual)),
+            Some(last) => {
+                self.lines.open("if loop.last");
+                written(self, turn(last));
+                self.lines.or("else");
+                written(self, turn(usual));
+                self.lines.close("endif");
+            }
+        }
+        if !opened.is_empty() {
+            self.lines.close("endif");
+        }
+    }
+
+    /// Today, for `{date}`.
+    pub(super) fn date(&self) -> String {
+        format!("strftime_now({})", quoted(&self.spec.policies.date_format))
     }
 
     /// A system message that is not the first.

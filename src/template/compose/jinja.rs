@@ -39,6 +39,10 @@ impl Writer<'_> {
         if !self.spec.policies.prefix.is_empty() {
             self.lines.write(text(&self.spec.policies.prefix));
         }
+        if let Some(template) = &self.spec.policies.prefix_template {
+            let written = filled(template, |_| value(&self.date()));
+            self.lines.write(written);
+        }
         self.system();
         self.indices();
         self.turns();
@@ -241,6 +245,7 @@ impl Writer<'_> {
         let turn = filled(template, |slot| match slot {
             "tools" => value("tools_block"),
             "skills" => value("skills_block"),
+            "date" => value(&self.date()),
             _ => value("text"),
         });
         self.lines.write(turn);

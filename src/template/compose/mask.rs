@@ -17,7 +17,13 @@ pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>], last: bo
         let before = template.text_before("content");
         let (behind, end) = (template.text_after(), spec.end_of(template));
         let text = prompt.get(turn.clone())?;
-        let start = if text.starts_with(&generation_prompt) { generation_prompt.len() } else { before.len() };
+        let start = if text.starts_with(&generation_prompt) {
+            generation_prompt.len()
+        } else if text.starts_with(&before) {
+            before.len()
+        } else {
+            0
+        };
         let mut stop = turn.end - (behind.len() - end.len());
         if behind.is_empty() {
             let rest = &prompt[turn.end..];

@@ -40,6 +40,8 @@ pub(crate) struct Turns {
     pub(crate) content_parts: ContentParts,
     /// Roles of a last message behind which there is no generation prompt.
     pub(crate) no_prompt_after: Vec<&'static str>,
+    /// Roles of the message before behind which an answer begins with the text before its slots; all, when empty.
+    pub(crate) opener_after: Vec<&'static str>,
 }
 
 impl Turns {
@@ -57,11 +59,12 @@ impl Turns {
             late_system: spec.pattern("late_system_template", LATE_SYSTEM)?,
             content_parts: spec.one_of("content_parts", &CONTENT_PARTS)?.unwrap_or(ContentParts::Error),
             no_prompt_after: roles(spec, "no_prompt_after")?,
+            opener_after: roles(spec, "opener_after")?,
         })
     }
 
     /// Name and value of what is not usual, null for the rest.
-    pub(crate) fn members(&self) -> [(&'static str, Value); 6] {
+    pub(crate) fn members(&self) -> [(&'static str, Value); 7] {
         let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
         let parts = CONTENT_PARTS.iter().find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
@@ -72,6 +75,7 @@ impl Turns {
             ("ending", json!(filled(&self.ending))),
             ("content_parts", json!(parts.map(|(name, _)| name))),
             ("no_prompt_after", json!(Some(&self.no_prompt_after).filter(|roles| !roles.is_empty()))),
+            ("opener_after", json!(Some(&self.opener_after).filter(|roles| !roles.is_empty()))),
         ]
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::calls::Calls;
 use super::chat::Chat;
+use super::dates;
 use super::media::Media;
 use super::reasoning::Reasoning;
 use super::results::Results;
@@ -25,6 +26,8 @@ pub(super) struct Draft {
     pub(super) media: Media,
     pub(super) reasoning: Reasoning,
     pub(super) roles: Roles,
+    /// The form of today's date.
+    pub(super) date: Option<&'static str>,
     pub(super) eos_token: String,
 }
 
@@ -95,6 +98,7 @@ impl Draft {
         }
         spec.text("ending", &escape(&self.chat.ending), "");
         spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
+        spec.value("opener_after", Some(json!(self.chat.opener_after)).filter(|roles| *roles != json!([])));
         let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
         spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
         if let Some([each, all]) = calls {
@@ -116,6 +120,9 @@ impl Draft {
             spec.value(name, Some(value));
         }
         self.policies(&mut spec, lacking);
+        if let Some(format) = self.date {
+            dates::put(&mut spec.0, format);
+        }
         spec.0.into()
     }
 

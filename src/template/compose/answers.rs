@@ -91,7 +91,8 @@ impl Writer<'_> {
         match last {
             None => written(self, turn(usual)),
             Some(last) => {
-                self.lines.open("if loop.last");
+                let unasked = if self.spec.turns.last_answer_with_prompt { "" } else { " and not add_generation_prompt" };
+                self.lines.open(&format!("if loop.last{unasked}"));
                 written(self, turn(last));
                 self.lines.or("else");
                 written(self, turn(usual));

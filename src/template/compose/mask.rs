@@ -7,7 +7,7 @@ use super::spec::Spec;
 /// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
 ///
 /// A range begins behind the generation prompt, or else behind the text before the content, and ends where the spec's
-/// `assistant_end` does. `last` tells that the last turn is the last message. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
+/// `assistant_end` does. `last` tells that the last turn has the form of a last answer. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
 /// next turn may be one, the range has it.
 pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>], last: bool) -> Option<Vec<Range<usize>>> {
     let generation_prompt = spec.generation_prompt();

@@ -223,7 +223,8 @@ impl Composed {
             }
         };
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
-        let last = input.messages.last().is_some_and(|message| message["role"] == "assistant");
+        let last = input.messages.last().is_some_and(|message| message["role"] == "assistant")
+            && (self.spec.turns.last_answer_with_prompt || !input.add_generation_prompt);
         let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last);
         match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
             Some(ranges) => {

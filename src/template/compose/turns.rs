@@ -31,6 +31,8 @@ const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 pub(crate) struct Turns {
     /// Of an answer that is the last message.
     pub(crate) last_answer: Option<Pattern>,
+    /// Also where a generation prompt follows.
+    pub(crate) last_answer_with_prompt: bool,
     /// Of system messages that are not the first message.
     pub(crate) late_system: Option<Pattern>,
     /// The generation prompt where `enable_thinking` is false.
@@ -56,6 +58,7 @@ impl Turns {
             no_thinking_prompt: text("no_thinking_prompt")?,
             ending: text("ending")?.unwrap_or_default(),
             last_answer: spec.pattern("last_assistant_template", ANSWER)?,
+            last_answer_with_prompt: spec.boolean("last_assistant_with_prompt")?.unwrap_or(true),
             late_system: spec.pattern("late_system_template", LATE_SYSTEM)?,
             content_parts: spec.one_of("content_parts", &CONTENT_PARTS)?.unwrap_or(ContentParts::Error),
             no_prompt_after: roles(spec, "no_prompt_after")?,
@@ -64,12 +67,13 @@ impl Turns {
     }
 
     /// Name and value of what is not usual, null for the rest.
-    pub(crate) fn members(&self) -> [(&'static str, Value); 7] {
+    pub(crate) fn members(&self) -> [(&'static str, Value); 8] {
         let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
         let parts = CONTENT_PARTS.iter().find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
         [
             ("last_assistant_template", source(&self.last_answer)),
+            ("last_assistant_with_prompt", json!((!self.last_answer_with_prompt).then_some(false))),
             ("late_system_template", source(&self.late_system)),
             ("no_thinking_prompt", json!(self.no_thinking_prompt.as_deref().map(escaped))),
             ("ending", json!(filled(&self.ending))),

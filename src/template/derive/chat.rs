@@ -30,6 +30,8 @@ pub(super) struct Chat {
     pub(super) assistant: Frame,
     /// Of an answer that is the last message, when it has another form.
     pub(super) last: Option<Frame>,
+    /// Only where no generation prompt follows.
+    pub(super) last_unasked: bool,
     /// What ends a prompt without a generation prompt.
     pub(super) ending: String,
     /// Roles of the message before behind which an answer begins as `assistant` does; all, when empty.
@@ -114,6 +116,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     let mut chat = Chat {
         opening,
         user: Frame { before: before_user, after: after_user },
+        last_unasked: false,
         last: own.filter(|own| *own != assistant),
         assistant,
         ending,
@@ -189,9 +192,9 @@ fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
     let begins = |start: Conversation, until: &str| {
         let prompt = foreign.render(&start.assistant(USER_2).user(USER))?;
         let (before, _) = prompt.split_once(USER_2)?;
-        Some((before[before.find(until)? + until.len()..].ends_with(&**begin), before.ends_with(&chat.opening)))
+        Some(before[before.find(until)? + until.len()..].ends_with(&**begin))
     };
-    if begin.is_empty() || !matches!(begins(Conversation::default(), ""), Some((false, true))) {
+    if begin.is_empty() || begins(Conversation::default(), "") != Some(false) {
         return;
     }
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
@@ -201,7 +204,7 @@ fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
         ("assistant", Conversation::asking(USER_3).assistant(ANSWER), ANSWER),
         ("tool", Conversation::asking(USER_3).calling("", &called[..1]).message(result), "Qresultone"),
     ];
-    let opened = starts.into_iter().filter(|(_, start, until)| matches!(begins(start.clone(), until), Some((true, _))));
+    let opened = starts.into_iter().filter(|(_, start, until)| begins(start.clone(), until) == Some(true));
     chat.opener_after = std::iter::once("user").chain(opened.map(|(role, ..)| role)).collect();
 }
 
@@ -212,7 +215,11 @@ fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
         let said = foreign.render(&conversation)?;
         asked.strip_prefix(said.strip_suffix(&*chat.ending)?).map(str::to_owned)
     };
-    let answered = added(Conversation::asking(USER).assistant(ANSWER));
+    let answer = Conversation::asking(USER).assistant(ANSWER);
+    let answered = added(answer.clone());
+    let usual = format!("{ANSWER}{}{}", chat.assistant.after, chat.generation_prompt);
+    let asked = foreign.render(&answer.prompt());
+    chat.last_unasked = answered.is_none() && asked.is_some_and(|asked| asked.ends_with(&usual));
     if chat.generation_prompt.is_empty() {
         // Users' turns end in what others are asked with.
         if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty()) {

@@ -96,6 +96,7 @@ impl Draft {
             let begin = escape(last.before.strip_suffix(lacking).unwrap_or(&last.before));
             spec.text("last_assistant_template", &format!("{begin}{slots}{}", escape(&last.after)), "");
         }
+        spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || self.chat.last.is_none(), true);
         spec.text("ending", &escape(&self.chat.ending), "");
         spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
         spec.value("opener_after", Some(json!(self.chat.opener_after)).filter(|roles| *roles != json!([])));

@@ -27,10 +27,9 @@ fn difference(wanted: &str, text: &str) -> String {
     format!("wants {:?}, has {:?}", cut(wanted), cut(text))
 }
 
-#[test]
-fn composed_templates_come_back() {
-    let Some(root) = folder("reverse derivation of composed templates") else { return };
-    let contexts: Vec<(String, Conversation)> = lines(&root.join("compose/contexts.jsonl"))
+/// The shared conversations, by their ids.
+fn conversations(root: &std::path::Path) -> Vec<(String, Conversation)> {
+    lines(&root.join("compose/contexts.jsonl"))
         .iter()
         .map(|context| {
             let conversation = Conversation {
@@ -43,7 +42,68 @@ fn composed_templates_come_back() {
             };
             (context["id"].as_str().unwrap().to_owned(), conversation)
         })
-        .collect();
+        .collect()
+}
+
+/// What a template renders, and what the one does that is composed of its blocks.
+struct RoundTrip {
+    derivation: Derivation,
+    compared: usize,
+    /// Where they differ, and how.
+    differ: Vec<String>,
+}
+
+fn round_trip(sources: &Sources, conversations: &[(String, Conversation)]) -> RoundTrip {
+    let derivation = derive(sources).unwrap();
+    let original = Compiled::new(Templates::compile(sources).unwrap());
+    let again = derivation.spec.as_ref().map(|spec| {
+        let composed = Composed::of(spec, "components").unwrap();
+        Compiled::new(Templates::compile(&composed.sources()).unwrap())
+    });
+    let (mut compared, mut differ) = (0, Vec::new());
+    for (id, conversation) in conversations {
+        let Some(wanted) = original.render(conversation) else { continue };
+        compared += 1;
+        match again.as_ref().and_then(|again| again.render(conversation)) {
+            Some(text) if text == wanted => {}
+            Some(text) => differ.push(format!("{id}: {}", difference(&wanted, &text))),
+            None => differ.push(format!("{id}: refused")),
+        }
+    }
+    RoundTrip { derivation, compared, differ }
+}
+
+/// All that is built in, and what is written by hand in the shared data, with each way to switch thinking.
+#[test]
+fn built_in_and_handwritten_templates_come_back() {
+    let Some(root) = folder("reverse derivation of built-in templates") else { return };
+    let conversations = conversations(&root);
+    let built_in = crate::template::compose::registered().into_iter().map(|(_, spec, _)| spec);
+    let shared = lines(&root.join("compose/templates.jsonl")).into_iter().map(|row| row["components"].clone());
+    let (mut count, mut compared, mut written) = (0, 0, 0);
+    let mut differing = Vec::new();
+    for spec in built_in.chain(shared.filter(|spec| !spec["chat_template"].is_null())) {
+        let composed = Composed::of(&spec, "components").unwrap();
+        let RoundTrip { derivation, compared: rendered, differ } = round_trip(&composed.sources(), &conversations);
+        count += 1;
+        compared += rendered;
+        written += usize::from(!composed.is_generated());
+        if !differ.is_empty() {
+            differing.push(format!("{}: {differ:#?}\n{}", spec["name"], derivation.to_json()));
+        }
+    }
+    say(&format!(
+        "derivation: {count} built-in and handwritten templates, {compared} renders; {} do not come back",
+        differing.len()
+    ));
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+    assert!(count >= 19 && written >= 6 && compared >= 1_200, "{count} {written} {compared}");
+}
+
+#[test]
+fn composed_templates_come_back() {
+    let Some(root) = folder("reverse derivation of composed templates") else { return };
+    let conversations = conversations(&root);
     let (mut count, mut back, mut rendered, mut compared) = (0, 0, 0, 0);
     let mut differing = Vec::new();
     for template in lines(&root.join("compose/templates.jsonl")) {
@@ -53,23 +113,9 @@ fn composed_templates_come_back() {
             continue;
         }
         count += 1;
-        let sources = composed.sources();
-        let derived = derive(&sources).unwrap();
-        let original = Compiled::new(Templates::compile(&sources).unwrap());
-        let again = derived.spec.as_ref().map(|spec| {
-            let composed = Composed::of(spec, "components").unwrap();
-            Compiled::new(Templates::compile(&composed.sources()).unwrap())
-        });
-        let mut differ = Vec::new();
-        for (id, conversation) in &contexts {
-            let Some(wanted) = original.render(conversation) else { continue };
-            compared += 1;
-            match again.as_ref().and_then(|again| again.render(conversation)) {
-                Some(text) if text == wanted => rendered += 1,
-                Some(text) => differ.push(format!("{id}: {}", difference(&wanted, &text))),
-                None => differ.push(format!("{id}: refused")),
-            }
-        }
+        let RoundTrip { derivation: derived, compared: all, differ } = round_trip(&composed.sources(), &conversations);
+        compared += all;
+        rendered += all - differ.len();
         if differ.is_empty() {
             back += 1;
         } else {

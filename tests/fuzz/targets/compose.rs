@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use llb::{compose_request, template_request};
 use serde_json::{Map, Value, json};
 
-const TEXTS: [&str; 20] = [
+const TEXTS: [&str; 25] = [
     "system_template",
     "default_system_template",
     "system_message",
@@ -26,9 +26,14 @@ const TEXTS: [&str; 20] = [
     "image_token",
     "unknown_roles",
     "stop_words",
+    "last_assistant_template",
+    "no_thinking_prompt",
+    "ending",
+    "late_system_template",
+    "content_parts",
 ];
-const OBJECTS: [&str; 6] =
-    ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words"];
+const OBJECTS: [&str; 8] =
+    ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words", "no_prompt_after", "opener_after"];
 
 /// Fields apart by NUL; the first byte of each says which it is.
 fn components(text: &str) -> Value {

@@ -3,6 +3,7 @@
 //! There is no second way from a spec to a prompt, so that a template and its prompts cannot differ. The rules are in
 //! docs/compose.md.
 
+mod calls;
 mod fault;
 mod formatter;
 mod host;
@@ -165,8 +166,12 @@ impl Composed {
         if spec.policies.system_without_message || spec.policies.system_with_tools || !spec.shows_tools() {
             declared.push(("supports_tools", spec.shows_tools()));
         }
-        // These calls show a name only where their id has one.
-        if spec.policies.call_processor != Some(Processor::KimiCall) {
+        // Calls of which only the arguments or their values are shown, and an id, which may have the name or not.
+        let call = &spec.single_tool_call_template;
+        let templates = [&spec.argument_template, &spec.text_argument_template];
+        let keyed = call.has("tool_call") || templates.into_iter().flatten().all(|template| template.has("key"));
+        let named = call.has("name") || (call.has("tool_call") && spec.policies.call_processor != Some(Processor::KimiCall));
+        if named && keyed {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
             // Of calls that are not shown there are no results.

@@ -140,6 +140,11 @@ impl Pattern {
         self.count(name) > 0
     }
 
+    /// Whether the one slot stands before the other.
+    pub(crate) fn comes_before(&self, name: &str, other: &str) -> bool {
+        self.slots().find(|slot| [name, other].contains(slot)) == Some(name)
+    }
+
     /// The text up to this slot, other slots empty.
     pub(crate) fn text_before(&self, name: &str) -> String {
         let before = self.pieces.iter().take_while(|piece| !matches!(piece, Piece::Slot(slot) if slot == name));

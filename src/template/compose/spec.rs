@@ -49,6 +49,10 @@ pub struct Spec {
     pub(crate) single_observation_template: Pattern,
     pub(crate) tool_calls_template: Pattern,
     pub(crate) single_tool_call_template: Pattern,
+    /// None: arguments are JSON.
+    pub(crate) argument_template: Option<Pattern>,
+    /// Of those that are strings, where it differs.
+    pub(crate) text_argument_template: Option<Pattern>,
     pub(crate) tools_template: Option<Pattern>,
     pub(crate) single_tool_template: Option<Pattern>,
     pub(crate) skills_template: Option<Pattern>,
@@ -89,9 +93,16 @@ fn or_bare(pattern: Option<Pattern>, source: &str, key: &str, slots: Slots) -> R
     }
 }
 
-const SINGLE_OBSERVATION: Slots = Slots::Of(&[("observation", Occurs::Somewhere)]);
+const SINGLE_OBSERVATION: Slots =
+    Slots::Of(&[("observation", Occurs::Somewhere), ("name", Occurs::Freely), ("tool_call_id", Occurs::Freely)]);
 const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
-const TOOL_CALL: Slots = Slots::Of(&[("tool_call", Occurs::Somewhere)]);
+const TOOL_CALL: Slots = Slots::Of(&[
+    ("tool_call", Occurs::Freely),
+    ("name", Occurs::Freely),
+    ("arguments", Occurs::Freely),
+    ("id", Occurs::Freely),
+]);
+const ARGUMENT: Slots = Slots::Of(&[("key", Occurs::Freely), ("value", Occurs::Somewhere)]);
 const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
 const TOOL: Slots = Slots::Of(&[("tool", Occurs::Somewhere)]);
 const SKILLS: Slots = Slots::Of(&[("skills", Occurs::Somewhere)]);
@@ -125,6 +136,16 @@ impl Spec {
         }
         let single_call = r.pattern("single_tool_call_template", TOOL_CALL)?;
         let older = r.pattern("tool_call_template", TOOL_CALL)?;
+        let single_call = single_call.or(older);
+        if let Some(pattern) = single_call.as_ref().filter(|call| !call.has("tool_call") && !call.has("arguments")) {
+            let problem = format!("{:?} has no slot {{tool_call}} or {{arguments}}: calls would be lost", pattern.source());
+            return Err(r.fault(Reason::BadSlot, "single_tool_call_template", problem).into());
+        }
+        let argument_template = r.pattern("argument_template", ARGUMENT)?;
+        let text_argument_template = r.pattern("text_argument_template", ARGUMENT)?;
+        if text_argument_template.is_some() && argument_template.is_none() {
+            return Err(r.fault(Reason::MissingField, "argument_template", "missing: text_argument_template needs it").into());
+        }
         let single_observation = r.pattern("single_observation_template", SINGLE_OBSERVATION)?;
         let tool_calls = r.pattern("tool_calls_template", TOOL_CALLS)?;
         let assistant_end = r.string("assistant_end")?.map(str::to_owned);
@@ -160,7 +181,9 @@ impl Spec {
             observations_template,
             single_observation_template: or_bare(single_observation, "{observation}", "", SINGLE_OBSERVATION)?,
             tool_calls_template: or_bare(tool_calls, "{tool_calls}", "", TOOL_CALLS)?,
-            single_tool_call_template: or_bare(single_call.or(older), "{tool_call}", "", TOOL_CALL)?,
+            single_tool_call_template: or_bare(single_call, "{tool_call}", "", TOOL_CALL)?,
+            argument_template,
+            text_argument_template,
             tools_template: r.pattern("tools_template", TOOLS)?,
             single_tool_template: r.pattern("single_tool_template", TOOL)?,
             skills_template: r.pattern("skills_template", SKILLS)?,
@@ -285,6 +308,8 @@ impl Spec {
         put("tool_calls_template", self.tool_calls_template.source() == "{tool_calls}", pattern(&self.tool_calls_template));
         let single = &self.single_tool_call_template;
         put("single_tool_call_template", single.source() == "{tool_call}", pattern(single));
+        put("argument_template", self.argument_template.is_none(), optional(&self.argument_template));
+        put("text_argument_template", self.text_argument_template.is_none(), optional(&self.text_argument_template));
         put("tools_template", self.tools_template.is_none(), optional(&self.tools_template));
         put("single_tool_template", self.single_tool_template.is_none(), optional(&self.single_tool_template));
         put("skills_template", self.skills_template.is_none(), optional(&self.skills_template));

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::arguments::Arguments;
 use super::calls::Calls;
 use super::chat::Chat;
 use super::media::Media;
@@ -19,6 +20,8 @@ pub(super) struct Draft {
     pub(super) tools: Option<Tools>,
     pub(super) calls: Option<Calls>,
     pub(super) results: Option<Results>,
+    /// `assistant_policy.null_content`.
+    pub(super) null_content: &'static str,
     pub(super) skills: Option<Skills>,
     pub(super) media: Media,
     /// `unknown_roles`.
@@ -172,6 +175,7 @@ impl Draft {
                 text => Some(json!({ "kind": "prepend_if_nonempty", "text": text })),
             },
         );
+        policy.text("null_content", self.null_content, "");
         spec.below("assistant_policy", policy);
         let mut policy = Members::default();
         if let Some(tools) = &self.tools {
@@ -182,8 +186,20 @@ impl Draft {
             policy.value("formatter", tools.formatter.clone());
             policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
         }
-        let processor = self.calls.as_ref().filter(|calls| calls.wrapping.is_some()).and_then(|calls| calls.processor);
-        policy.value("tool_call_content_processor", processor.and_then(kind));
+        if let Some((calls, form)) = self.calls.as_ref().and_then(|calls| Some((calls, calls.form.as_ref()?))) {
+            policy.value("tool_call_content_processor", form.processor.and_then(kind));
+            policy.text("call_joiner", calls.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner), "");
+            policy.text("call_separator", &calls.separator, "");
+            policy.text("text_arguments", if form.as_is { "as_is" } else { "json" }, "json");
+            if let Some([members, policies]) = form.arguments.as_ref().map(Arguments::members) {
+                spec.0.extend(members);
+                policy.0.extend(policies);
+            }
+        }
+        if let Some(results) = &self.results {
+            policy.text("observation_joiner", results.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner), "");
+            policy.value("observation_content_processor", results.processor.and_then(kind));
+        }
         spec.below("tool_policy", policy);
         let mut policy = Members::default();
         if let Some(skills) = &self.skills {

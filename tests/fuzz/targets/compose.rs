@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use llb::{compose_request, template_request};
 use serde_json::{Map, Value, json};
 
-const TEXTS: [&str; 20] = [
+const TEXTS: [&str; 22] = [
     "system_template",
     "default_system_template",
     "system_message",
@@ -19,6 +19,8 @@ const TEXTS: [&str; 20] = [
     "single_observation_template",
     "tool_calls_template",
     "single_tool_call_template",
+    "argument_template",
+    "text_argument_template",
     "tools_template",
     "single_tool_template",
     "skills_template",

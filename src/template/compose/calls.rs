@@ -35,6 +35,12 @@ pub(crate) struct CallPolicy {
     /// Between consecutive results.
     pub(crate) result_joiner: String,
     pub(crate) result_processor: Option<Processor>,
+    /// Behind consecutive results, unless a user's turn follows.
+    pub(crate) results_end: String,
+    /// Results are left out where they have no template.
+    pub(crate) drops_results: bool,
+    /// An answer behind results goes on with the turn before them.
+    pub(crate) continues: bool,
 }
 
 impl Default for CallPolicy {
@@ -47,6 +53,9 @@ impl Default for CallPolicy {
             text_as_is: false,
             result_joiner: String::new(),
             result_processor: None,
+            results_end: String::new(),
+            drops_results: false,
+            continues: false,
         }
     }
 }
@@ -65,6 +74,9 @@ impl CallPolicy {
             text_as_is: tool.one_of("text_arguments", &[("json", false), ("as_is", true)])?.unwrap_or(false),
             result_joiner: text(tool, "observation_joiner")?,
             result_processor: processor.map(|value| Processor::read(value, path, Place::Result, ignored)).transpose()?,
+            results_end: text(tool, "observations_end")?,
+            drops_results: tool.one_of("without_observations_template", &[("error", false), ("drop", true)])?.unwrap_or(false),
+            continues: tool.boolean("answer_continues")?.unwrap_or(false),
         })
     }
 
@@ -81,6 +93,9 @@ impl CallPolicy {
         put("text_arguments", self.text_as_is.then(|| json!("as_is")));
         put("observation_joiner", text(&self.result_joiner));
         put("observation_content_processor", self.result_processor.as_ref().map(Processor::to_json));
+        put("observations_end", text(&self.results_end));
+        put("without_observations_template", self.drops_results.then(|| json!("drop")));
+        put("answer_continues", self.continues.then(|| json!(true)));
         members
     }
 }

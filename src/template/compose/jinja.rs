@@ -6,10 +6,11 @@
 mod calls;
 
 use super::formatter::{Formatter, JsonStyle};
-use super::policy::{KeepReasoning, Placement};
+use super::policy::Placement;
 use super::processor::Processor;
 use super::spec::{Spec, UnknownRoles};
 use super::text::{Joined, Lines, filled, quoted, text, value};
+use super::turns::ContentParts;
 
 /// The text; `marked` puts assistants' turns into `{% generation %}` blocks.
 pub(crate) fn template(spec: &Spec, marked: bool) -> String {
@@ -19,16 +20,16 @@ pub(crate) fn template(spec: &Spec, marked: bool) -> String {
     lines.finish()
 }
 
-struct Writer<'a> {
-    spec: &'a Spec,
-    marked: bool,
-    lines: &'a mut Lines,
+pub(super) struct Writer<'a> {
+    pub(super) spec: &'a Spec,
+    pub(super) marked: bool,
+    pub(super) lines: &'a mut Lines,
 }
 
 /// Where a message's content stands; decides which parts it may have.
-const SYSTEM: &str = "system";
+pub(super) const SYSTEM: &str = "system";
 const USER: &str = "user";
-const ASSISTANT: &str = "assistant";
+pub(super) const ASSISTANT: &str = "assistant";
 const TOOL: &str = "tool";
 
 impl Writer<'_> {
@@ -43,12 +44,7 @@ impl Writer<'_> {
         self.system();
         self.indices();
         self.turns();
-        let prompt = self.spec.generation_prompt();
-        if !prompt.is_empty() {
-            self.lines.open("if add_generation_prompt");
-            self.lines.write(text(&prompt));
-            self.lines.close("endif");
-        }
+        self.prompt();
     }
 
     /// The macro that turns a message's content into text.
@@ -59,6 +55,11 @@ impl Writer<'_> {
         self.lines.open("macro parts(content, role)");
         self.lines.open("if content is string");
         self.lines.write(value("content"));
+        if spec.turns.content_parts == ContentParts::Drop {
+            self.lines.close("endif");
+            self.lines.close("endmacro");
+            return;
+        }
         self.lines.or("elif content");
         self.lines.open("for part in content");
         self.lines.open("if part.type == \"text\"");
@@ -71,12 +72,12 @@ impl Writer<'_> {
             self.lines.or("elif part.type == \"video\" and role == \"user\"");
             self.lines.write(vision(token));
         }
-        self.lines.or("else");
-        self.lines.write(
-            text("").value(
+        if spec.turns.content_parts == ContentParts::Error {
+            self.lines.or("else");
+            self.lines.write(value(
                 "raise_exception(\"unsupported_part: a part of type \" ~ part.type ~ \" in a message of role \" ~ role)",
-            ),
-        );
+            ));
+        }
         self.lines.close("endif");
         self.lines.close("endfor");
         self.lines.close("endif");
@@ -251,8 +252,8 @@ impl Writer<'_> {
     fn indices(&mut self) {
         let spec = self.spec;
         let tools = spec.user_with_tools().is_some();
-        let last_turn = spec.reasoning_template.is_some() && spec.policies.keep_reasoning == KeepReasoning::LastTurn;
-        if !tools && !last_turn {
+        self.questions();
+        if !tools && (!self.asks() || spec.policies.thinking.no_question.is_some()) {
             return;
         }
         self.lines.comment("The first and the last message of a user.");
@@ -282,6 +283,7 @@ impl Writer<'_> {
         self.assistant();
         self.lines.or("elif message.role == \"tool\"");
         self.results();
+        self.late_system();
         match spec.unknown_roles {
             UnknownRoles::Drop => {}
             UnknownRoles::Error => {
@@ -315,34 +317,18 @@ impl Writer<'_> {
 
     fn assistant(&mut self) {
         let spec = self.spec;
-        self.lines.set("text", value(&parts("message.content", ASSISTANT)));
-        self.null_content();
-        if let Some(template) = &spec.reasoning_template {
-            let kept = match spec.policies.keep_reasoning {
-                KeepReasoning::All => "",
-                KeepReasoning::LastTurn => " and loop.index0 > users.last",
-            };
-            self.lines.open(&format!("if message.reasoning_content is string and message.reasoning_content{kept}"));
-            self.lines.set("text", filled(template, |_| value("message.reasoning_content")).value("text"));
-            self.lines.close("endif");
-        }
+        self.answer();
         if let Some(processor) = &spec.policies.assistant_processor {
             self.lines.set("text", processed(processor, "text"));
         }
-        if spec.assistant_template.has("tool_calls") {
+        if spec.shows_calls() {
             self.calls();
         }
-        if self.marked {
-            self.lines.tag("generation");
-        }
-        self.lines.write(filled(&spec.assistant_template, |slot| value(if slot == "tool_calls" { "calls" } else { "text" })));
-        if self.marked {
-            self.lines.tag("endgeneration");
-        }
+        self.answer_turn();
     }
 }
 
-fn parts(content: &str, role: &str) -> String {
+pub(super) fn parts(content: &str, role: &str) -> String {
     format!("parts({content}, {})", quoted(role))
 }
 

@@ -3,6 +3,7 @@
 //! There is no second way from a spec to a prompt, so that a template and its prompts cannot differ. The rules are in
 //! docs/compose.md.
 
+mod answers;
 mod calls;
 mod fault;
 mod formatter;
@@ -16,6 +17,8 @@ mod registry;
 mod slots;
 mod spec;
 mod text;
+mod thinking;
+mod turns;
 mod yaml;
 
 #[cfg(test)]
@@ -159,7 +162,7 @@ impl Composed {
             return Vec::new();
         }
         let spec = &self.spec;
-        let calls = spec.assistant_template.has("tool_calls");
+        let calls = spec.shows_calls();
         let system = spec.policies.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
         // Tools that are shown only beside a system message are there or not, as one looks at it.
@@ -225,7 +228,8 @@ impl Composed {
             }
         };
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
-        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation);
+        let last = input.messages.last().is_some_and(|message| message["role"] == "assistant");
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::answers(input.messages));
         match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
             Some(ranges) => {
                 let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });

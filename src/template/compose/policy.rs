@@ -8,6 +8,7 @@ use super::formatter::Formatter;
 use super::processor::{Place, Processor};
 use super::reader::Reader;
 use super::slots::{Pattern, Slots};
+use super::thinking::Thinking;
 use crate::error::Result;
 
 /// Where the declared tools go.
@@ -24,17 +25,6 @@ pub(crate) enum Placement {
 const PLACEMENTS: [(&str, Placement); 3] =
     [("SYSTEM", Placement::System), ("FIRST_USER", Placement::FirstUser), ("LAST_USER", Placement::LastUser)];
 
-/// Which turns keep their reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeepReasoning {
-    /// All.
-    All,
-    /// Those behind the last user's message.
-    LastTurn,
-}
-
-const KEEP_REASONING: [(&str, KeepReasoning); 2] = [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
-
 /// All policies.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches of a published format")]
@@ -50,7 +40,7 @@ pub(crate) struct Policies {
     /// Only the first part of a typed system message counts.
     pub(crate) first_system_part: bool,
     pub(crate) system_processor: Option<Processor>,
-    pub(crate) keep_reasoning: KeepReasoning,
+    pub(crate) thinking: Thinking,
     pub(crate) assistant_processor: Option<Processor>,
     /// Stands for the content of an answer that is null.
     pub(crate) null_content: String,
@@ -73,7 +63,7 @@ impl Default for Policies {
             system_with_tools: true,
             first_system_part: true,
             system_processor: None,
-            keep_reasoning: KeepReasoning::All,
+            thinking: Thinking::default(),
             assistant_processor: None,
             null_content: String::new(),
             placement: Placement::System,
@@ -105,7 +95,7 @@ impl Policies {
             system.finish(ignored);
         }
         if let Some(mut assistant) = spec.below("assistant_policy")? {
-            set(&mut p.keep_reasoning, assistant.one_of("keep_reasoning", &KEEP_REASONING)?);
+            p.thinking = Thinking::read(&mut assistant, ignored)?;
             p.assistant_processor = processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
             set(&mut p.null_content, assistant.string("null_content")?.map(str::to_owned));
             assistant.finish(ignored);
@@ -149,7 +139,6 @@ impl Policies {
                 "content_processor": processor(&self.system_processor),
             },
             "assistant_policy": {
-                "keep_reasoning": when(self.keep_reasoning == KeepReasoning::LastTurn, json!("last_turn")),
                 "content_processor": processor(&self.assistant_processor),
                 "null_content": when(!self.null_content.is_empty(), json!(self.null_content)),
             },
@@ -164,6 +153,9 @@ impl Policies {
         let Value::Object(mut policies) = all else { return Map::new() };
         if let Some(tool) = policies.get_mut("tool_policy").and_then(Value::as_object_mut) {
             tool.extend(self.calls.to_json());
+        }
+        if let Some(assistant) = policies.get_mut("assistant_policy").and_then(Value::as_object_mut) {
+            assistant.extend(self.thinking.members().map(|(name, value)| (name.to_owned(), value)));
         }
         for policy in policies.values_mut().filter_map(Value::as_object_mut) {
             policy.retain(|_, value| !value.is_null());

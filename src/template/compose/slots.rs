@@ -151,6 +151,14 @@ impl Pattern {
         before.map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "" }).collect()
     }
 
+    /// The text up to the first slot.
+    pub(crate) fn head(&self) -> &str {
+        match self.pieces.first() {
+            Some(Piece::Text(text)) => text,
+            _ => "",
+        }
+    }
+
     /// The text behind the last slot; all of it where there is none.
     pub(crate) fn text_after(&self) -> &str {
         match self.pieces.last() {

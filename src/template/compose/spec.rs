@@ -8,6 +8,7 @@ use super::fault::{Reason, Warning};
 use super::policy::{Placement, Policies};
 use super::reader::Reader;
 use super::slots::{Occurs, Pattern, Slots, escaped, literal};
+use super::turns::Turns;
 use crate::error::Result;
 use crate::template::vision::Rule;
 
@@ -41,6 +42,8 @@ pub struct Spec {
     pub(crate) user_template: Pattern,
     pub(crate) user_template_with_tools: Option<Pattern>,
     pub(crate) assistant_template: Pattern,
+    /// Of an answer with calls, where it differs.
+    pub(crate) calls_turn: Option<Pattern>,
     pub(crate) assistant_end: Option<String>,
     /// As it is written, braces doubled.
     pub(crate) generation_prompt: Option<String>,
@@ -67,6 +70,7 @@ pub struct Spec {
     pub(crate) vision_rule: Option<Value>,
     pub(crate) unknown_roles: UnknownRoles,
     pub(crate) chat_template: Option<String>,
+    pub(crate) turns: Turns,
 }
 
 /// A spec with what was noticed while it was read.
@@ -102,6 +106,7 @@ const TOOL_CALL: Slots = Slots::Of(&[
     ("arguments", Occurs::Freely),
     ("id", Occurs::Freely),
 ]);
+const CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_calls", Occurs::Once)]);
 const ARGUMENT: Slots = Slots::Of(&[("key", Occurs::Freely), ("value", Occurs::Somewhere)]);
 const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
 const TOOL: Slots = Slots::Of(&[("tool", Occurs::Somewhere)]);
@@ -175,6 +180,7 @@ impl Spec {
             user_template,
             user_template_with_tools: r.pattern("user_template_with_tools", USER_WITH_TOOLS)?,
             assistant_template,
+            calls_turn: r.pattern("assistant_template_with_calls", CALLS_TURN)?,
             assistant_end,
             generation_prompt,
             reasoning_template: r.pattern("reasoning_template", REASONING)?,
@@ -197,6 +203,7 @@ impl Spec {
             vision_rule: vision_rule.cloned(),
             unknown_roles: r.one_of("unknown_roles", &UNKNOWN_ROLES)?.unwrap_or(UnknownRoles::Error),
             chat_template: r.string("chat_template")?.map(str::to_owned),
+            turns: Turns::read(r)?,
         };
         reader.finish(&mut ignored);
         spec.review(path, &mut warnings);
@@ -220,6 +227,11 @@ impl Spec {
         self.user_template_with_tools.as_ref().filter(|_| self.policies.placement != Placement::System)
     }
 
+    /// Whether calls reach the prompt.
+    pub(crate) fn shows_calls(&self) -> bool {
+        self.assistant_template.has("tool_calls") || self.calls_turn.is_some()
+    }
+
     /// Whether declared tools reach the prompt.
     pub(crate) fn shows_tools(&self) -> bool {
         // A notice without a slot tells the model of tools, not which.
@@ -240,8 +252,13 @@ impl Spec {
     /// The last text of an assistant's turn that it is trained to write: up to the first stop word behind the last slot, or
     /// else all of that text but the white space at its end.
     pub(crate) fn assistant_end(&self) -> &str {
-        let behind = self.assistant_template.text_after();
-        if let Some(end) = &self.assistant_end {
+        self.end_of(&self.assistant_template)
+    }
+
+    /// The same of an assistant's turn in this form.
+    pub(crate) fn end_of<'a>(&'a self, turn: &'a Pattern) -> &'a str {
+        let behind = turn.text_after();
+        if let Some(end) = self.assistant_end.as_deref().filter(|end| behind.starts_with(end)) {
             return end;
         }
         match self.stop_words.iter().find_map(|word| Some(behind.find(word.as_str())? + word.len())) {
@@ -266,7 +283,7 @@ impl Spec {
         if !skills_place {
             warn("skills_without_place", "skills_template", "skills do not reach the prompt");
         }
-        if !self.assistant_template.has("tool_calls") {
+        if !self.shows_calls() {
             warn("calls_without_place", "assistant_template", "tool calls do not reach the prompt: no {tool_calls}");
         }
         if self.observations_template.is_none() {
@@ -294,6 +311,7 @@ impl Spec {
         put("user_template", false, pattern(&self.user_template));
         put("user_template_with_tools", self.user_template_with_tools.is_none(), optional(&self.user_template_with_tools));
         put("assistant_template", false, pattern(&self.assistant_template));
+        put("assistant_template_with_calls", self.calls_turn.is_none(), optional(&self.calls_turn));
         put("assistant_end", self.assistant_end.is_none(), json!(self.assistant_end));
         let usual_prompt = Some(escaped(&self.assistant_template.text_before("content")));
         put(
@@ -324,6 +342,9 @@ impl Spec {
         put("video_token", self.video_token.is_none(), json!(self.video_token));
         put("vision_rule", self.vision_rule.is_none(), json!(self.vision_rule));
         put("unknown_roles", self.unknown_roles == UnknownRoles::Error, json!(name_of(&UNKNOWN_ROLES, self.unknown_roles)));
+        for (name, value) in self.turns.members() {
+            put(name, value.is_null(), value);
+        }
         put("chat_template", self.chat_template.is_none(), json!(self.chat_template));
         Value::Object(members)
     }

@@ -22,6 +22,8 @@ pub(super) struct Calls {
     pub(super) if_nonempty: Option<String>,
     /// Between a text and the calls.
     pub(super) separator: String,
+    /// `assistant_template_with_calls`, where their turn is another.
+    pub(super) turn: Option<String>,
     /// Arguments are refused unless they are a text.
     pub(super) as_text: bool,
     pub(super) residual: Vec<String>,
@@ -86,7 +88,14 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
     let outer = Outer { chat, first: &form.texts[0] };
     let alone = one.as_deref().and_then(|one| outer.alone(one));
     let with_text = spoken.as_deref().and_then(|spoken| outer.with_text(spoken));
+    let own = one.as_deref().zip(spoken.as_deref()).and_then(|(one, spoken)| outer.own_turn(one, spoken));
+    let fits = alone.is_some() && with_text.is_some();
     let (before, after) = match (&alone, &with_text) {
+        _ if !fits && own.is_some() => {
+            let OwnTurn { template, before, after } = own.unwrap_or_default();
+            found.turn = Some(template);
+            (before, after)
+        }
         (Some((before, _)), Some(text)) => {
             found.before_text = text.calls_first;
             found.if_nonempty = outer.lacking(before, text);
@@ -156,6 +165,14 @@ struct WithText {
     calls_first: bool,
 }
 
+/// The turn of an answer with calls, where it is not that of a plain answer with the calls put in.
+#[derive(Default)]
+struct OwnTurn {
+    template: String,
+    before: String,
+    after: String,
+}
+
 struct Outer<'a> {
     chat: &'a Chat,
     first: &'a str,
@@ -204,6 +221,36 @@ impl Outer<'_> {
             return None;
         }
         self.chat.assistant.before.strip_prefix(begin).map(str::to_owned)
+    }
+
+    /// A turn of its own, from prompts without and with a text: calls may drop it, or end the turn in another way.
+    fn own_turn(&self, one: &str, spoken: &str) -> Option<OwnTurn> {
+        let around = |prompt: &str| -> Option<[String; 2]> {
+            let (before, after) = prompt.split_once(self.first)?;
+            let before = before.split_once(USER)?.1.strip_prefix(&*self.chat.user.after)?;
+            Some([before.to_owned(), after.to_owned()])
+        };
+        let ([before, after], [with_before, with_after]) = (around(one)?, around(spoken)?);
+        let Chat { assistant, .. } = self.chat;
+        let own = before.strip_prefix(&*assistant.before);
+        let head = if own.is_some() { &*assistant.before } else { "" };
+        let made = |head: &str, slots: &str, tail: &str, before: &str, after: &str| OwnTurn {
+            template: format!("{}{slots}{}", escape(head), escape(tail)),
+            before: before.to_owned(),
+            after: after.to_owned(),
+        };
+        if let Some((head, between)) = with_before.split_once(ANSWER) {
+            let same = with_after == after && before == format!("{head}{between}");
+            return same.then(|| made(head, "{content}{tool_calls}", "", between, &after));
+        }
+        let before_calls = own.unwrap_or(&before);
+        if let Some((behind, tail)) = with_after.split_once(ANSWER) {
+            let same = with_before == before && after == format!("{behind}{tail}");
+            return same.then(|| made(head, "{tool_calls}{content}", tail, before_calls, behind));
+        }
+        let tail = if after.ends_with(&*assistant.after) { &*assistant.after } else { "" };
+        let same = with_before == before && with_after == after;
+        same.then(|| made(head, "{tool_calls}", tail, before_calls, &after[..after.len() - tail.len()]))
     }
 
     /// What stands between a text and the calls, when an answer without text has all else.

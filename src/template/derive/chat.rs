@@ -1,5 +1,7 @@
 //! Plain chat: what stands round a user's text and an answer, before the first turn, and at the end of a prompt.
 
+use serde_json::json;
+
 use super::conversation::Conversation;
 use super::renderer::Renderer;
 use super::text::{pieces, shared_end, shared_start};
@@ -23,6 +25,12 @@ pub(super) struct Chat {
     pub(super) opening: String,
     pub(super) user: Frame,
     pub(super) assistant: Frame,
+    /// Of an answer that is the last message, when it has another form.
+    pub(super) last: Option<Frame>,
+    /// What ends a prompt without a generation prompt.
+    pub(super) ending: String,
+    /// Roles of a last message behind which there is no generation prompt.
+    pub(super) no_prompt_after: Vec<&'static str>,
     pub(super) generation_prompt: String,
     /// The end of `assistant.before` that an empty answer lacks.
     pub(super) if_nonempty: String,
@@ -41,19 +49,26 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         return Err("the text of a user message is not printed once".to_owned());
     };
     let asked = render(Conversation::asking(USER).prompt()).ok_or("the template refuses a generation prompt")?;
+    let users = render(Conversation::asking(USER).user(USER_2));
+    let users = users.as_deref().and_then(|users| pieces(users, [USER, USER_2])).map(|pieces| pieces[1].to_owned());
+    let exchange = Conversation::asking(USER).assistant(ANSWER);
+    let last = render(exchange.clone());
+    let ends = Ends { first, tail, asked: asked.split_once(USER).map_or("", |(_, asked)| asked), last: last.as_deref() };
     let mut after_user = tail.to_owned();
     let mut generation_prompt = String::new();
-    if let Some(added) = asked.strip_prefix(&one) {
+    let mut ending = String::new();
+    if let Some(cut) = ends.cut(users.as_deref()) {
+        after_user.truncate(cut);
+        ends.asked[cut..].clone_into(&mut generation_prompt);
+        tail[cut..].clone_into(&mut ending);
+    } else if let Some(added) = asked.strip_prefix(&one) {
         added.clone_into(&mut generation_prompt);
     } else {
         residual.push("the generation prompt is not an addition at the end".to_owned());
-        if let Some([_, asked_tail]) = pieces(&asked, [USER]).as_deref() {
-            let shared = shared_start(tail, asked_tail);
-            after_user.truncate(shared);
-            asked_tail[shared..].clone_into(&mut generation_prompt);
-        }
+        let shared = shared_start(tail, ends.asked);
+        after_user.truncate(shared);
+        ends.asked[shared..].clone_into(&mut generation_prompt);
     }
-    let exchange = Conversation::asking(USER).assistant(ANSWER);
     let two = render(exchange.clone().user(USER_2)).ok_or("the template refuses an answer between two user messages")?;
     let [_, to_answer, to_user, _] =
         *pieces(&two, [USER, ANSWER, USER_2]).ok_or("an earlier answer is not printed as it is")?
@@ -68,15 +83,15 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         };
     }
     let before_answer = to_answer[after_user.len()..].to_owned();
-    let users = render(Conversation::asking(USER).user(USER_2));
-    let users = users.as_deref().and_then(|users| pieces(users, [USER, USER_2])).map(|pieces| pieces[1].to_owned());
+    // What ends a prompt is no part of its last turn.
+    let last = last.and_then(|last| last.strip_suffix(&*ending).map(str::to_owned));
     let turns = Turns {
         first,
         between: to_user,
         users: users.as_deref().and_then(|between| between.strip_prefix(&*after_user)),
         generation_prompt: &generation_prompt,
     };
-    let (after_answer, before_user) = turns.split(render(exchange.clone()).as_deref(), &mut residual);
+    let (after_answer, before_user) = turns.split(last.as_deref(), &mut residual);
     let opening = match first.strip_suffix(&before_user) {
         Some(opening) => opening.to_owned(),
         None => {
@@ -84,21 +99,27 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
             first[..first.len() - shared_end(first, &before_user)].to_owned()
         }
     };
-    if let Some([_, last_answer, _]) = render(exchange).as_deref().and_then(|last| pieces(last, [USER, ANSWER])).as_deref()
-        && *last_answer != to_answer
-    {
+    let assistant = Frame { before: before_answer, after: after_answer };
+    let own = last.as_deref().and_then(|last| pieces(last, [USER, ANSWER])).and_then(|pieces| {
+        Some(Frame { before: pieces[1].strip_prefix(&*after_user)?.to_owned(), after: pieces[2].to_owned() })
+    });
+    if own.is_none() && last.is_some() {
         residual.push("the last answer is printed differently from earlier ones".to_owned());
     }
     let mut chat = Chat {
         opening,
         user: Frame { before: before_user, after: after_user },
-        assistant: Frame { before: before_answer, after: after_answer },
+        last: own.filter(|own| *own != assistant),
+        assistant,
+        ending,
+        no_prompt_after: Vec::new(),
         generation_prompt,
         if_nonempty: String::new(),
         strips: false,
         residual,
     };
     chat.if_nonempty = if_nonempty(foreign, &chat).unwrap_or_default();
+    prompts(foreign, &mut chat);
     let spaced = render(Conversation::asking(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2));
     chat.strips = spaced.is_some_and(|spaced| spaced == two);
     Ok(chat)
@@ -135,7 +156,6 @@ impl Turns<'_> {
         if let Some((end, begin)) = users.and_then(|begin| Some((between.strip_suffix(begin)?, begin)))
             && first.ends_with(begin)
         {
-            residual.push("the last answer ends differently from earlier ones".to_owned());
             return owned(end, begin);
         }
         if let Some((end, begin)) = ended.and_then(|end| Some((end, between.strip_prefix(end)?))) {
@@ -151,6 +171,68 @@ impl Turns<'_> {
 fn if_nonempty(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
     let empty = foreign.render(&Conversation::asking(USER).assistant(""))?;
     let (_, rest) = empty.split_once(USER)?;
-    let begin = rest.strip_prefix(&*chat.user.after)?.strip_suffix(&*chat.assistant.after)?;
-    chat.assistant.before.strip_prefix(begin).map(str::to_owned)
+    let last = chat.last.as_ref().unwrap_or(&chat.assistant);
+    let begin = rest.strip_prefix(&*chat.user.after)?.strip_suffix(&*format!("{}{}", last.after, chat.ending))?;
+    last.before.strip_prefix(begin).filter(|lacking| chat.assistant.before.ends_with(lacking)).map(str::to_owned)
+}
+
+/// Which last messages have no generation prompt behind them, and the prompt where only some have one.
+fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
+    let added = |conversation: Conversation| {
+        let asked = foreign.render(&conversation.clone().prompt())?;
+        let said = foreign.render(&conversation)?;
+        asked.strip_prefix(said.strip_suffix(&*chat.ending)?).map(str::to_owned)
+    };
+    let answered = added(Conversation::asking(USER).assistant(ANSWER));
+    if chat.generation_prompt.is_empty() {
+        // Users' turns end in what others are asked with.
+        if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty()) {
+            chat.generation_prompt = prompt;
+            chat.no_prompt_after.push("user");
+        }
+        return;
+    }
+    let called = Conversation::asking(USER).assistant(ANSWER);
+    let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
+    let without = [
+        ("system", added(Conversation::instructed("Qsystemone"))),
+        ("assistant", answered),
+        ("tool", added(called.message(result))),
+    ];
+    let without = without.into_iter().filter(|(_, prompt)| prompt.as_deref() == Some(""));
+    chat.no_prompt_after = without.map(|(role, _)| role).collect();
+}
+
+/// Prompts that end in a user's turn, and one that ends in an answer.
+struct Ends<'a> {
+    /// Before the user's text.
+    first: &'a str,
+    /// Behind it.
+    tail: &'a str,
+    /// Behind it with a generation prompt.
+    asked: &'a str,
+    last: Option<&'a str>,
+}
+
+impl Ends<'_> {
+    /// Where in `tail` the user's turn ends, when something follows it that no turn has. `between` stands between two users'
+    /// texts. None when all of it is the turn's.
+    fn cut(&self, between: Option<&str>) -> Option<usize> {
+        let Ends { first, tail, asked, last } = *self;
+        let between = between?;
+        let is_turn = between.strip_prefix(tail).is_some_and(|begin| first.ends_with(begin));
+        if is_turn && asked.starts_with(tail) || asked != tail && asked.starts_with(tail) {
+            return None;
+        }
+        let shared = shared_start(tail, between).min(shared_start(tail, asked));
+        let cuts = (0..=shared).filter(|at| between.is_char_boundary(*at) && first.ends_with(&between[*at..]));
+        // Of cuts that render the same, the last one at which a mark of its own begins.
+        let cut = cuts.max_by_key(|at| {
+            let begin = between[*at..].chars().next().filter(|begin| "<[({#|".contains(*begin));
+            let begins = begin.is_some_and(|begin| !between[..*at].ends_with(begin));
+            (begins, if begins { *at } else { between.len() - *at })
+        })?;
+        // The same follows an answer.
+        last?.ends_with(&tail[cut..]).then_some(cut)
+    }
 }

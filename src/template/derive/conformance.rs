@@ -32,7 +32,6 @@ fn composed_templates_come_back() {
     let Some(root) = folder("reverse derivation of composed templates") else { return };
     let contexts: Vec<(String, Conversation)> = lines(&root.join("compose/contexts.jsonl"))
         .iter()
-        .filter(|context| context["kwargs"].is_null())
         .map(|context| {
             let conversation = Conversation {
                 messages: list(context, "messages").unwrap(),
@@ -40,6 +39,7 @@ fn composed_templates_come_back() {
                 skills: list(context, "skills"),
                 generation_prompt: context["gen"] == true,
                 later: 0,
+                thinking: context["kwargs"]["enable_thinking"].as_bool(),
             };
             (context["id"].as_str().unwrap().to_owned(), conversation)
         })

@@ -15,6 +15,8 @@ pub(crate) struct Conversation {
     pub(crate) generation_prompt: bool,
     /// How many days after the day of all other renders.
     pub(crate) later: i64,
+    /// `enable_thinking`; None leaves it out.
+    pub(crate) thinking: Option<bool>,
 }
 
 impl Conversation {
@@ -72,6 +74,12 @@ impl Conversation {
         self
     }
 
+    /// The same with `enable_thinking`.
+    pub(crate) fn thinking(mut self, thinking: bool) -> Conversation {
+        self.thinking = Some(thinking);
+        self
+    }
+
     /// The same, so many days later.
     pub(crate) fn later(mut self, days: i64) -> Conversation {
         self.later = days;
@@ -80,7 +88,8 @@ impl Conversation {
 }
 
 /// What the texts and names of all probes begin with.
-const MARKS: [&str; 9] = ["Quser", "Qanswer", "Qsystem", "Qresult", "Qplace", "qtool", "qcall", "qkey", "qskill"];
+const MARKS: [&str; 11] =
+    ["Quser", "Qanswer", "Qreason", "Qlate", "Qsystem", "Qresult", "Qplace", "qtool", "qcall", "qkey", "qskill"];
 
 /// Whether a text has something of a probe's in it: then it is no constant text of the template.
 pub(crate) fn shows_probe(text: &str) -> bool {

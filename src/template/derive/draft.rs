@@ -6,7 +6,9 @@ use super::arguments::Arguments;
 use super::calls::Calls;
 use super::chat::Chat;
 use super::media::Media;
+use super::reasoning::Reasoning;
 use super::results::Results;
+use super::roles::Roles;
 use super::skills::Skills;
 use super::system::{Shape, System};
 use super::text::escape;
@@ -24,8 +26,8 @@ pub(super) struct Draft {
     pub(super) null_content: &'static str,
     pub(super) skills: Option<Skills>,
     pub(super) media: Media,
-    /// `unknown_roles`.
-    pub(super) unknown_roles: Option<&'static str>,
+    pub(super) reasoning: Reasoning,
+    pub(super) roles: Roles,
     pub(super) eos_token: String,
 }
 
@@ -84,12 +86,21 @@ impl Draft {
         let lacking = self.if_nonempty();
         let begin = escape(assistant.before.strip_suffix(lacking).unwrap_or(&assistant.before));
         let calls = self.calls.as_ref().and_then(Calls::templates);
+        let own_turn = self.calls.as_ref().and_then(|calls| calls.turn.as_deref()).filter(|_| calls.is_some());
+        spec.text("assistant_template_with_calls", own_turn.unwrap_or_default(), "");
         let slots = match (&calls, &self.calls) {
+            (Some(_), _) if own_turn.is_some() => "{content}",
             (Some(_), Some(Calls { before_text: true, .. })) => "{tool_calls}{content}",
             (Some(_), _) => "{content}{tool_calls}",
             _ => "{content}",
         };
         spec.text("assistant_template", &format!("{begin}{slots}{}", escape(&assistant.after)), "");
+        if let Some(last) = &self.chat.last {
+            let begin = escape(last.before.strip_suffix(lacking).unwrap_or(&last.before));
+            spec.text("last_assistant_template", &format!("{begin}{slots}{}", escape(&last.after)), "");
+        }
+        spec.text("ending", &escape(&self.chat.ending), "");
+        spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
         let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
         spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
         if let Some([each, all]) = calls {
@@ -101,12 +112,15 @@ impl Draft {
             spec.text("observations_template", &all, "");
         }
         spec.value("stop_words", self.stop_word().map(|word| json!([word])));
-        let Media { start, end, image, video } = &self.media;
+        let Media { start, end, image, video, parts } = &self.media;
+        spec.value("content_parts", parts.map(Value::from));
         spec.text("vision_start", start, "");
         spec.text("vision_end", end, "");
         spec.value("image_token", image.as_deref().map(Value::from));
         spec.value("video_token", video.as_deref().map(Value::from));
-        spec.value("unknown_roles", self.unknown_roles.map(Value::from));
+        for (name, value) in self.reasoning.fields().into_iter().chain(self.roles.fields()) {
+            spec.value(name, Some(value));
+        }
         self.policies(&mut spec, lacking);
         spec.0.into()
     }
@@ -176,6 +190,9 @@ impl Draft {
             },
         );
         policy.text("null_content", self.null_content, "");
+        for (name, value) in self.reasoning.policy() {
+            policy.value(name, Some(value));
+        }
         spec.below("assistant_policy", policy);
         let mut policy = Members::default();
         if let Some(tools) = &self.tools {
@@ -199,6 +216,9 @@ impl Draft {
         if let Some(results) = &self.results {
             policy.text("observation_joiner", results.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner), "");
             policy.value("observation_content_processor", results.processor.and_then(kind));
+            policy.text("observations_end", &results.end, "");
+            policy.text("without_observations_template", if results.dropped { "drop" } else { "error" }, "error");
+            policy.flag("answer_continues", results.continued, false);
         }
         spec.below("tool_policy", policy);
         let mut policy = Members::default();

@@ -14,6 +14,8 @@ pub(super) struct Media {
     pub(super) end: String,
     pub(super) image: Option<String>,
     pub(super) video: Option<String>,
+    /// `content_parts`.
+    pub(super) parts: Option<&'static str>,
 }
 
 /// Finds them.
@@ -25,6 +27,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Media {
         // A template that prints lists as Python does prints the part, too.
         (!between.is_empty() && !between.contains("type")).then_some(between)
     };
+    let parts = parts(foreign);
     let image = printed(json!({ "type": "image", "image": "https://example.com/a.png" }));
     let video = printed(json!({ "type": "video", "video": "https://example.com/a.mp4" }));
     match (image, video) {
@@ -38,8 +41,21 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Media {
                 end: image[image.len() - end..].to_owned(),
                 image: token(&image),
                 video: token(&video),
+                parts,
             }
         }
-        (image, video) => Media { image, video, ..Media::default() },
+        (image, video) => Media { image, video, parts, ..Media::default() },
     }
+}
+
+/// What happens to content that is a list of parts, where it is neither printed nor refused.
+fn parts(foreign: &dyn Renderer) -> Option<&'static str> {
+    let said = |parts: Value| foreign.render(&Conversation::default().message(json!({ "role": "user", "content": parts })));
+    let text = json!({ "type": "text", "text": USER });
+    let one = said(json!([text]))?;
+    if Some(&one) == said(json!("")).as_ref() {
+        return Some("drop");
+    }
+    let other = said(json!([text, { "type": "audio", "audio": "https://example.com/a.wav" }]))?;
+    (one.contains(USER) && other == one).then_some("drop_unknown")
 }

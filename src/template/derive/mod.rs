@@ -18,8 +18,10 @@ mod formatter;
 mod media;
 mod part;
 mod place;
+mod reasoning;
 mod renderer;
 mod results;
+mod roles;
 mod skills;
 mod system;
 mod text;
@@ -35,7 +37,6 @@ pub use part::{Part, Status, Verdict};
 use super::compose::Composed;
 use super::{Sources, Templates};
 use crate::error::Result;
-use conversation::Conversation;
 use draft::Draft;
 use renderer::{Compiled, Renderer};
 
@@ -129,7 +130,8 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
     Derivation { spec, parts, residual, renders: 0 }
 }
 
-fn draft(foreign: &dyn Renderer, chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
+fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
+    let mut reasoning = reasoning::derive(foreign, &mut chat);
     let mut system = system::derive(foreign, &chat, &sources.bos_token);
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
@@ -137,9 +139,10 @@ fn draft(foreign: &dyn Renderer, chat: chat::Chat, sources: &Sources, compose: &
     let results = results::derive(foreign, &chat, calls.as_ref().is_some_and(|calls| calls.as_text));
     let null_content = calls::null_content(foreign);
     let media = media::derive(foreign);
-    let unknown_roles = unknown_roles(foreign);
+    reasoning.questions(foreign, results.as_ref());
+    let roles = roles::derive(foreign, &chat);
     let eos_token = sources.eos_token.clone();
-    Draft { chat, system, tools, calls, results, null_content, skills, media, unknown_roles, eos_token }
+    Draft { chat, system, tools, calls, results, null_content, skills, media, reasoning, roles, eos_token }
 }
 
 /// What does not fit, by the part that it is about.
@@ -151,23 +154,6 @@ fn residuals(draft: &Draft) -> Vec<(Part, Vec<String>)> {
         (Part::Calls, draft.calls.as_ref().map(|calls| calls.residual.clone()).unwrap_or_default()),
         (Part::Results, draft.results.as_ref().map(|results| results.residual.clone()).unwrap_or_default()),
     ]
-}
-
-/// What happens to a role that has no turn, when blocks can say it.
-fn unknown_roles(foreign: &dyn Renderer) -> Option<&'static str> {
-    let with = |role: &str| {
-        let message = json!({ "role": role, "content": chat::USER_2 });
-        foreign.render(&Conversation::asking(chat::USER).message(message).assistant(chat::ANSWER))
-    };
-    let late = with("system")?;
-    if with("developer").as_ref() != Some(&late) {
-        return None;
-    }
-    if with("user").as_ref() == Some(&late) {
-        return Some("as_user");
-    }
-    let without = foreign.render(&Conversation::asking(chat::USER).assistant(chat::ANSWER));
-    (without.as_ref() == Some(&late)).then_some("drop")
 }
 
 #[cfg(test)]

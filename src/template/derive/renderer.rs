@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use serde_json::Map;
+
 use super::conversation::Conversation;
 use crate::template::{LocalTime, RenderInput, Templates};
 
@@ -45,7 +47,9 @@ impl Compiled {
 impl Renderer for Compiled {
     fn render(&self, conversation: &Conversation) -> Option<String> {
         self.renders.set(self.renders.get() + 1);
+        let kwargs = conversation.thinking.map(|thinking| Map::from_iter([("enable_thinking".to_owned(), thinking.into())]));
         let input = RenderInput {
+            kwargs: kwargs.as_ref(),
             tools: conversation.tools.as_deref(),
             add_generation_prompt: conversation.generation_prompt,
             skills: conversation.skills.as_deref(),

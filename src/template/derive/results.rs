@@ -1,7 +1,7 @@
 //! Tool results: what stands round one and round a block of them.
 
 use super::calls;
-use super::chat::{ANSWER, Chat, USER};
+use super::chat::{ANSWER, Chat, USER, USER_2};
 use super::conversation::{Conversation, shows_probe};
 use super::renderer::Renderer;
 use super::text::{Wrapping, escape, pieces};
@@ -22,6 +22,12 @@ pub(super) struct Results {
     template: String,
     /// `tool_policy.observation_content_processor`.
     pub(super) processor: Option<&'static str>,
+    /// `tool_policy.observations_end`.
+    pub(super) end: String,
+    /// Results are left out.
+    pub(super) dropped: bool,
+    /// An answer behind them goes on with the turn before.
+    pub(super) continued: bool,
     pub(super) residual: Vec<String>,
 }
 
@@ -33,6 +39,15 @@ impl Results {
             format!("{}{}{}", escape(each_before), self.template, escape(each_after)),
             format!("{}{{observations}}{}", escape(before), escape(after)),
         ])
+    }
+}
+
+impl Results {
+    /// What stands round each result, without white space; None where one of the two is nothing else.
+    pub(super) fn tags(&self) -> Option<[String; 2]> {
+        let Wrapping { each_before, each_after, .. } = self.wrapping.as_ref()?;
+        let tags = [each_before, each_after].map(|text| text.trim().to_owned());
+        tags.iter().all(|tag| !tag.is_empty()).then_some(tags)
     }
 }
 
@@ -56,7 +71,21 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
             found.residual.push("tool results do not stand behind the turn before them".to_owned());
             return Some(found);
         };
-        let Item { template, before, text, after } = Item::of(&before, &mark(RESULT), &after);
+        let after = after.strip_suffix(&*chat.ending).unwrap_or(&after);
+        let Item { template, before, text, mut after } = Item::of(&before, &mark(RESULT), after);
+        let until = |conversation: Conversation, mark: &str| {
+            let prompt = foreign.render(&conversation)?;
+            Some(prompt.split_once(&text)?.1.split_once(mark)?.0.to_owned())
+        };
+        let to_answer = until(first(&one).assistant(ANSWER).user(USER_2), ANSWER);
+        found.continued = to_answer.as_ref() == Some(&after) && !chat.assistant.before.is_empty();
+        let to_user = until(first(&one).user(USER_2), USER_2);
+        let at_user = to_user.as_deref().and_then(|text| text.strip_suffix(&*chat.user.before));
+        if let Some(end) = at_user.and_then(|at_user| after.strip_prefix(at_user)).filter(|end| !end.is_empty()) {
+            end.clone_into(&mut found.end);
+            after.truncate(after.len() - found.end.len());
+        }
+        let whole = format!("{after}{}{}", found.end, chat.ending);
         found.template = template;
         if [&before, &after].into_iter().any(|text| shows_probe(text)) {
             found.residual.push("what stands round a tool result is not known".to_owned());
@@ -66,12 +95,17 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
         let second = text.replace(NAMES[0], NAMES[1]).replace(IDS[0], IDS[1]).replace(RESULT, RESULT_2);
         let double = double.as_deref().and_then(|double| pieces(double, [&*text, &*second]));
         found.wrapping = Some(match double.as_deref() {
-            Some([_, between, end]) if *end == after && !shows_probe(between) => Wrapping::joined(&before, between, &after),
+            Some([_, between, end]) if *end == whole && !shows_probe(between) => Wrapping::joined(&before, between, &after),
             _ => {
                 found.residual.push("several tool results are not printed as one is".to_owned());
                 Wrapping::single(&before, &after)
             }
         });
+        return Some(found);
+    }
+    let asked = Conversation::asking(USER).assistant(ANSWER);
+    if !refused && foreign.render(&asked) == foreign.render(&asked.clone().result("qcallonex", RESULT)) {
+        found.dropped = true;
         return Some(found);
     }
     refused.then(|| {

@@ -17,20 +17,24 @@ fn between(joiner: &str, first: &str) -> Joined {
 
 impl Writer<'_> {
     /// What stands for a content that is null.
-    pub(super) fn null_content(&mut self) {
+    pub(in super::super) fn null_content(&mut self) {
         let written = &self.spec.policies.null_content;
         if !written.is_empty() {
             self.lines.open("if message.content is none");
             self.lines.set("text", text(written));
             self.lines.close("endif");
         }
+    }
+
+    /// `spoken`, the answer's text without reasoning, where it decides what is before calls.
+    pub(in super::super) fn spoken(&mut self) {
         if !self.spec.policies.calls.separator.is_empty() {
             self.lines.set("spoken", value("text | trim"));
         }
     }
 
     /// `calls`, the text of all calls of the message.
-    pub(super) fn calls(&mut self) {
+    pub(in super::super) fn calls(&mut self) {
         let spec = self.spec;
         self.lines.set("calls", text(""));
         self.lines.open("if message.tool_calls");
@@ -158,9 +162,12 @@ impl Writer<'_> {
     }
 
     /// One result, `message`; the block is written behind the last.
-    pub(super) fn results(&mut self) {
+    pub(in super::super) fn results(&mut self) {
         let spec = self.spec;
         let Some(template) = &spec.observations_template else {
+            if spec.policies.calls.drops_results {
+                return;
+            }
             self.lines
                 .write(value("raise_exception(\"no_observations_template: this template has no place for tool results\")"));
             return;
@@ -186,6 +193,11 @@ impl Writer<'_> {
         self.lines.open("if loop.last or messages[loop.index].role != \"tool\"");
         self.lines.write(filled(template, |_| value("results.text")));
         self.lines.set("results.text", text(""));
+        if !policy.results_end.is_empty() {
+            self.lines.open("if loop.last or messages[loop.index].role != \"user\"");
+            self.lines.write(text(&policy.results_end));
+            self.lines.close("endif");
+        }
         self.lines.close("endif");
     }
 

@@ -1,0 +1,161 @@
+//! Assistants' turns in Jinja, with their reasoning, and the end of a prompt.
+
+use super::jinja::{ASSISTANT, Writer, parts};
+use super::slots::Pattern;
+use super::text::{Joined, filled, filled_from, quoted, text, value};
+use super::thinking::{EmptyReasoning, KeepReasoning};
+
+/// What is cut from reasoning that stands in an answer's text, at both ends, and from the text behind it, in front.
+const NEWLINE: &str = "\\n";
+
+impl Writer<'_> {
+    /// `text`, the answer's, with its reasoning in front where it is shown.
+    pub(super) fn answer(&mut self) {
+        let policy = &self.spec.policies.thinking;
+        self.lines.set("text", value(&parts("message.content", ASSISTANT)));
+        self.null_content();
+        let template = self.spec.reasoning_template.as_ref();
+        if template.is_none() && policy.inline.is_none() {
+            self.spoken();
+            return;
+        }
+        self.lines.set("thoughts", value("(message.reasoning_content if message.reasoning_content is string else \"\")"));
+        if let Some(bounds) = &policy.inline {
+            let (start, end) = (quoted(&bounds.start), quoted(&bounds.end));
+            self.lines.open(&format!("if message.reasoning_content is not string and {end} in text"));
+            let thoughts = format!("text.split({end})[0].rstrip(\"{NEWLINE}\").split({start})[-1].lstrip(\"{NEWLINE}\")");
+            self.lines.set("thoughts", value(&thoughts));
+            self.lines.set("text", value(&format!("text.split({end})[-1].lstrip(\"{NEWLINE}\")")));
+            self.lines.close("endif");
+        }
+        self.spoken();
+        let Some(template) = template else { return };
+        let behind = format!("loop.index0 > {}", self.question());
+        let kept = match policy.keep {
+            KeepReasoning::All => "thoughts".to_owned(),
+            KeepReasoning::LastTurn => format!("thoughts and {behind}"),
+        };
+        let shown = match policy.empty {
+            EmptyReasoning::None => kept,
+            EmptyReasoning::Last => format!("({kept}) or loop.last"),
+            EmptyReasoning::LastTurn => format!("({kept}) or {behind}"),
+        };
+        self.lines.open(&format!("if {shown}"));
+        self.lines.set("text", filled(template, |_| value("thoughts")).value("text"));
+        self.lines.close("endif");
+    }
+
+    /// The index of the last message that asks something.
+    fn question(&self) -> &'static str {
+        if self.spec.policies.thinking.no_question.is_some() { "question.last" } else { "users.last" }
+    }
+
+    /// Whether answers are told apart by the last question.
+    pub(super) fn asks(&self) -> bool {
+        let policy = &self.spec.policies.thinking;
+        let apart = policy.keep == KeepReasoning::LastTurn || policy.empty == EmptyReasoning::LastTurn;
+        self.spec.reasoning_template.is_some() && apart
+    }
+
+    /// The last question, where some users' messages are none.
+    pub(super) fn questions(&mut self) {
+        let Some(bounds) = self.spec.policies.thinking.no_question.as_ref().filter(|_| self.asks()) else { return };
+        self.lines.comment("The last message of a user that is no tool result in disguise.");
+        self.lines.set("question", value("namespace(last=-1)"));
+        self.lines.open("for message in messages");
+        let begins = format!("message.content[:{}] == {}", bounds.start.chars().count(), quoted(&bounds.start));
+        let ends = format!("message.content[-{}:] == {}", bounds.end.chars().count(), quoted(&bounds.end));
+        self.lines.open(&format!("if message.role == \"user\" and message.content is string and not ({begins} and {ends})"));
+        self.lines.set("question.last", value("loop.index0"));
+        self.lines.close("endif");
+        self.lines.close("endfor");
+    }
+
+    /// The turn of an answer whose text and calls are known.
+    pub(super) fn answer_turn(&mut self) {
+        let spec = self.spec;
+        if spec.policies.calls.continues {
+            let continues = "(not loop.first and messages[loop.index0 - 1].role == \"tool\")";
+            self.lines.set("continues", value(continues));
+        }
+        let last = spec.turns.last_answer.as_ref().map(|last| ("loop.last", last));
+        let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
+        let mut forms = with_calls.into_iter().chain(last).peekable();
+        let apart = forms.peek().is_some();
+        for (at, (condition, pattern)) in forms.enumerate() {
+            let tag = if at == 0 { format!("if {condition}") } else { format!("elif {condition}") };
+            if at == 0 {
+                self.lines.open(&tag)
+            } else {
+                self.lines.or(&tag)
+            }
+            self.answer_as(pattern);
+        }
+        if apart {
+            self.lines.or("else");
+        }
+        self.answer_as(&spec.assistant_template);
+        if apart {
+            self.lines.close("endif");
+        }
+    }
+
+    fn answer_as(&mut self, pattern: &Pattern) {
+        let turn = if self.spec.policies.calls.continues && !pattern.head().is_empty() {
+            let head = format!("(\"\" if continues else {})", quoted(pattern.head()));
+            value(&head).append(self.filled_answer(pattern, 1))
+        } else {
+            self.filled_answer(pattern, 0)
+        };
+        if self.marked {
+            self.lines.tag("generation");
+        }
+        self.lines.write(turn);
+        if self.marked {
+            self.lines.tag("endgeneration");
+        }
+    }
+
+    fn filled_answer(&self, pattern: &Pattern, skip: usize) -> Joined {
+        filled_from(pattern, skip, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }))
+    }
+
+    /// A system message that is not the first.
+    pub(super) fn late_system(&mut self) {
+        if let Some(pattern) = &self.spec.turns.late_system {
+            self.lines.or("elif message.role == \"system\"");
+            self.lines.write(filled(pattern, |_| value(&parts("message.content", super::jinja::SYSTEM))));
+        }
+    }
+
+    /// The generation prompt, or what stands in its place.
+    pub(super) fn prompt(&mut self) {
+        let turns = &self.spec.turns;
+        let prompt = self.spec.generation_prompt();
+        let other = turns.no_thinking_prompt.as_deref().filter(|other| *other != prompt);
+        if prompt.is_empty() && other.is_none() && turns.ending.is_empty() {
+            return;
+        }
+        let except = if turns.no_prompt_after.is_empty() {
+            String::new()
+        } else {
+            let roles: Vec<String> = turns.no_prompt_after.iter().map(|role| quoted(role)).collect();
+            format!(" and not (messages and messages[-1].role in [{}])", roles.join(", "))
+        };
+        self.lines.open(&format!("if add_generation_prompt{except}"));
+        if let Some(other) = other {
+            self.lines.open("if enable_thinking is defined and enable_thinking is false");
+            self.lines.write(text(other));
+            self.lines.or("else");
+        }
+        self.lines.write(text(&prompt));
+        if other.is_some() {
+            self.lines.close("endif");
+        }
+        if !turns.ending.is_empty() {
+            self.lines.or("elif not add_generation_prompt");
+            self.lines.write(text(&turns.ending));
+        }
+        self.lines.close("endif");
+    }
+}

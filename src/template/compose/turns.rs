@@ -1,0 +1,87 @@
+//! What a spec says of turns beyond their usual templates: a last answer, a late system message, the end of a prompt, content
+//! that is not text. All of it is ours; a spec that says nothing of it is rendered as chat-bricks' are.
+
+use serde_json::{Value, json};
+
+use super::fault::Reason;
+use super::reader::Reader;
+use super::slots::{Occurs, Pattern, Slots, escaped, literal};
+use crate::error::Result;
+
+/// What happens to content that is a list of parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContentParts {
+    /// Parts without a form are refused.
+    Error,
+    /// Parts without a form are left out.
+    DropUnknown,
+    /// Content that is no string is left out.
+    Drop,
+}
+
+const CONTENT_PARTS: [(&str, ContentParts); 3] =
+    [("error", ContentParts::Error), ("drop_unknown", ContentParts::DropUnknown), ("drop", ContentParts::Drop)];
+
+const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
+const ANSWER: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
+const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
+
+/// The fields.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Turns {
+    /// Of an answer that is the last message.
+    pub(crate) last_answer: Option<Pattern>,
+    /// Of system messages that are not the first message.
+    pub(crate) late_system: Option<Pattern>,
+    /// The generation prompt where `enable_thinking` is false.
+    pub(crate) no_thinking_prompt: Option<String>,
+    /// The end of a prompt without a generation prompt.
+    pub(crate) ending: String,
+    pub(crate) content_parts: ContentParts,
+    /// Roles of a last message behind which there is no generation prompt.
+    pub(crate) no_prompt_after: Vec<&'static str>,
+}
+
+impl Turns {
+    /// Reads its members of a spec.
+    pub(crate) fn read(spec: &mut Reader<'_>) -> Result<Turns> {
+        let mut text = |key: &'static str| -> Result<Option<String>> {
+            let path = spec.path(key);
+            let given = spec.string(key)?;
+            Ok(given.map(|text| literal(text, &path)).transpose()?)
+        };
+        Ok(Turns {
+            no_thinking_prompt: text("no_thinking_prompt")?,
+            ending: text("ending")?.unwrap_or_default(),
+            last_answer: spec.pattern("last_assistant_template", ANSWER)?,
+            late_system: spec.pattern("late_system_template", LATE_SYSTEM)?,
+            content_parts: spec.one_of("content_parts", &CONTENT_PARTS)?.unwrap_or(ContentParts::Error),
+            no_prompt_after: roles(spec, "no_prompt_after")?,
+        })
+    }
+
+    /// Name and value of what is not usual, null for the rest.
+    pub(crate) fn members(&self) -> [(&'static str, Value); 6] {
+        let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
+        let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
+        let parts = CONTENT_PARTS.iter().find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
+        [
+            ("last_assistant_template", source(&self.last_answer)),
+            ("late_system_template", source(&self.late_system)),
+            ("no_thinking_prompt", json!(self.no_thinking_prompt.as_deref().map(escaped))),
+            ("ending", json!(filled(&self.ending))),
+            ("content_parts", json!(parts.map(|(name, _)| name))),
+            ("no_prompt_after", json!(Some(&self.no_prompt_after).filter(|roles| !roles.is_empty()))),
+        ]
+    }
+}
+
+/// A list of roles, in the order of [`ROLES`].
+fn roles(spec: &mut Reader<'_>, key: &'static str) -> Result<Vec<&'static str>> {
+    let given = spec.array(key)?.map_or(&[][..], Vec::as_slice);
+    if let Some(unknown) = given.iter().find(|role| !ROLES.iter().any(|known| *role == known)) {
+        let problem = format!("unknown role {unknown}; it is one of {}", ROLES.join(", "));
+        return Err(spec.fault(Reason::BadValue, key, problem).into());
+    }
+    Ok(ROLES.into_iter().filter(|known| given.iter().any(|role| role == known)).collect())
+}

@@ -1,0 +1,134 @@
+//! Reasoning: the text round it, the answers that show it, and the generation prompt of a model that is not to think.
+
+use serde_json::{Value, json};
+
+use super::chat::{ANSWER, Chat, USER, USER_2};
+use super::conversation::{Conversation, shows_probe};
+use super::renderer::Renderer;
+use super::results::Results;
+use super::text::{escape, pieces};
+
+const REASON: &str = "Qreasonone";
+
+/// The usual tags of reasoning in an answer's text, where the template shows none of its own.
+const TAGS: [&str; 2] = ["<think>", "</think>"];
+
+/// What a template does with reasoning.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Reasoning {
+    /// Before and behind the reasoning, in front of the answer's text.
+    around: Option<[String; 2]>,
+    /// Only answers behind the last question show it.
+    last_turn: bool,
+    /// `empty_reasoning`.
+    empty: Option<&'static str>,
+    /// The tags of reasoning in an answer's text.
+    inline: Option<[String; 2]>,
+    /// What a user's message that asks nothing begins and ends with.
+    no_question: Option<[String; 2]>,
+    /// The generation prompt where `enable_thinking` is false, unless it is the usual one.
+    no_thinking_prompt: Option<String>,
+}
+
+fn answer(text: &str, reasoning: Option<&str>) -> Value {
+    let mut message = json!({ "role": "assistant", "content": text });
+    if let Some(reasoning) = reasoning {
+        message["reasoning_content"] = reasoning.into();
+    }
+    message
+}
+
+/// Finds it. `chat` loses what is no form of its last answer, but reasoning without text.
+pub(super) fn derive(foreign: &dyn Renderer, chat: &mut Chat) -> Reasoning {
+    let asked = || Conversation::asking(USER);
+    let mut found = Reasoning { no_thinking_prompt: no_thinking_prompt(foreign, chat), ..Reasoning::default() };
+    let last = foreign.render(&asked().message(answer(ANSWER, Some(REASON))));
+    let shown = last.as_deref().and_then(|last| pieces(last, [USER, REASON, ANSWER]));
+    if let Some([_, to_reason, to_answer, _]) = shown.as_deref()
+        && let Some(before) = to_reason.strip_prefix(&*format!("{}{}", chat.user.after, chat.assistant.before))
+        && !shows_probe(before)
+    {
+        let inner = foreign.render(&asked().message(answer(ANSWER, Some(REASON))).user(USER_2));
+        found.last_turn = inner.is_some_and(|inner| !inner.contains(REASON));
+        found.empty = empty(foreign, chat, &format!("{before}{to_answer}"));
+        found.around = Some([before.to_owned(), (*to_answer).to_owned()]);
+    }
+    found.inline = inline(foreign, found.around.as_ref(), last.as_deref());
+    found
+}
+
+/// Which answers without reasoning have `block`, the text round reasoning, all the same.
+fn empty(foreign: &dyn Renderer, chat: &mut Chat, block: &str) -> Option<&'static str> {
+    let last = chat.last.as_mut()?;
+    if block.is_empty() || last.before != format!("{}{block}", chat.assistant.before) {
+        return None;
+    }
+    last.before.clone_from(&chat.assistant.before);
+    if *last == chat.assistant {
+        chat.last = None;
+    }
+    let two = foreign.render(&Conversation::asking(USER).assistant(ANSWER).assistant(USER_2));
+    let first = two.as_deref().and_then(|two| two.split_once(USER)?.1.split_once(ANSWER)).map(|(first, _)| first);
+    let every = first == Some(&*format!("{}{}{block}", chat.user.after, chat.assistant.before));
+    Some(if every { "last_turn" } else { "last" })
+}
+
+/// The tags that are read as reasoning in an answer's text; `last` is the prompt with that reasoning in a field of its own.
+fn inline(foreign: &dyn Renderer, around: Option<&[String; 2]>, last: Option<&str>) -> Option<[String; 2]> {
+    let own = around.map(|texts| texts.each_ref().map(|text| text.trim().to_owned()));
+    let own = own.filter(|tags| tags.iter().all(|tag| !tag.is_empty()));
+    let usual = TAGS.map(str::to_owned);
+    let mut candidates: Vec<[String; 2]> = own.into_iter().collect();
+    if !candidates.contains(&usual) {
+        candidates.push(usual);
+    }
+    let with = |[start, end]: &[String; 2]| {
+        let text = format!("{start}\n{REASON}\n{end}\n\n{ANSWER}");
+        foreign.render(&Conversation::asking(USER).assistant(&text))
+    };
+    candidates.into_iter().find(|tags| with(tags).is_some_and(|text| Some(&*text) == last))
+}
+
+/// The generation prompt where `enable_thinking` is false, when it is another one.
+fn no_thinking_prompt(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
+    let asked = Conversation::asking(USER).prompt();
+    let usual = foreign.render(&asked)?;
+    let text = usual.strip_suffix(&*chat.generation_prompt)?;
+    let other = foreign.render(&asked.thinking(false))?;
+    let other = other.strip_prefix(text)?;
+    (other != chat.generation_prompt).then(|| other.to_owned())
+}
+
+impl Reasoning {
+    /// Finds out whether a user's message that looks like a tool result asks nothing.
+    pub(super) fn questions(&mut self, foreign: &dyn Renderer, results: Option<&Results>) {
+        let Some([before, after]) = results.and_then(Results::tags).filter(|_| self.last_turn) else { return };
+        let said = format!("{before}\nQresultone\n{after}");
+        let asked = Conversation::asking(USER).message(answer(ANSWER, Some(REASON)));
+        let kept = foreign.render(&asked.user(&said).message(answer(USER_2, Some("Qreasontwo"))));
+        if kept.is_some_and(|text| text.contains(REASON)) {
+            self.no_question = Some([before, after]);
+        }
+    }
+
+    /// Fields of a spec.
+    pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
+        let template =
+            self.around.as_ref().map(|[before, behind]| format!("{}{{reasoning}}{}", escape(before), escape(behind)));
+        let prompt = self.no_thinking_prompt.as_deref().map(escape);
+        let fields = [("reasoning_template", template), ("no_thinking_prompt", prompt)];
+        fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()
+    }
+
+    /// Members of `assistant_policy`.
+    pub(super) fn policy(&self) -> Vec<(&'static str, Value)> {
+        let bounds = |tags: &Option<[String; 2]>| tags.as_ref().map(|[start, end]| json!({ "start": start, "end": end }));
+        let members = [
+            ("keep_reasoning", self.last_turn.then(|| "last_turn".into())),
+            ("empty_reasoning", self.empty.map(Value::from)),
+            ("inline_reasoning", bounds(&self.inline)),
+            ("no_question", bounds(&self.no_question)),
+        ];
+        members.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}

@@ -1,0 +1,61 @@
+//! Late system messages, and roles that have no turn of their own.
+
+use serde_json::{Value, json};
+
+use super::chat::{ANSWER, Chat, USER, USER_2};
+use super::conversation::Conversation;
+use super::renderer::Renderer;
+use super::text::{escape, pieces};
+
+const LATE: &str = "Qlateone";
+
+/// What a template does with them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Roles {
+    /// `unknown_roles`.
+    unknown: Option<&'static str>,
+    /// Before and behind a late system message.
+    late: Option<[String; 2]>,
+}
+
+/// Finds it.
+pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Roles {
+    let with = |role: &str| {
+        let message = json!({ "role": role, "content": LATE });
+        foreign.render(&Conversation::asking(USER).message(message).assistant(ANSWER))
+    };
+    let system = with("system");
+    let unknown = with("developer");
+    let mut found = Roles::default();
+    if unknown.is_some() {
+        let without = foreign.render(&Conversation::asking(USER).assistant(ANSWER));
+        found.unknown = if unknown == without { Some("drop") } else { None };
+        if found.unknown.is_none() && unknown == with("user") {
+            found.unknown = Some("as_user");
+        }
+    }
+    let known = found.unknown.is_some() && system == unknown;
+    if system.is_none() || known {
+        return found;
+    }
+    let late = json!({ "role": "system", "content": LATE });
+    let late = foreign.render(&Conversation::asking(USER).message(late).user(USER_2));
+    let late = late.as_deref().and_then(|late| pieces(late, [USER, LATE, USER_2]));
+    if let Some([_, before, behind, _]) = late.as_deref()
+        && let (Some(before), Some(behind)) = (before.strip_prefix(&*chat.user.after), behind.strip_suffix(&*chat.user.before))
+    {
+        found.late = Some([before.to_owned(), behind.to_owned()]);
+    } else if unknown.is_none() && system == foreign.render(&Conversation::asking(USER).assistant(ANSWER)) {
+        found.unknown = Some("drop");
+    }
+    found
+}
+
+impl Roles {
+    /// Fields of a spec.
+    pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
+        let late = self.late.as_ref().map(|[before, behind]| format!("{}{{content}}{}", escape(before), escape(behind)));
+        let late = late.map(|late| ("late_system_template", late.into()));
+        late.into_iter().chain(self.unknown.map(|unknown| ("unknown_roles", unknown.into()))).collect()
+    }
+}

@@ -2,8 +2,9 @@
 
 use super::jinja::{ASSISTANT, Writer, parts};
 use super::slots::Pattern;
-use super::text::{Joined, filled, filled_from, quoted, text, value};
+use super::text::{filled, quoted, text, value};
 use super::thinking::{EmptyReasoning, KeepReasoning};
+use super::turns::START;
 
 /// What is cut from reasoning that stands in an answer's text, at both ends, and from the text behind it, in front.
 const NEWLINE: &str = "\\n";
@@ -73,40 +74,46 @@ impl Writer<'_> {
 
     /// The turn of an answer whose text and calls are known.
     pub(super) fn answer_turn(&mut self) {
-        let spec = self.spec;
-        if spec.policies.calls.continues {
-            let continues = "(not loop.first and messages[loop.index0 - 1].role == \"tool\")";
-            self.lines.set("continues", value(continues));
-        }
-        let last = spec.turns.last_answer.as_ref().map(|last| ("loop.last", last));
-        let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
-        let mut forms = with_calls.into_iter().chain(last).peekable();
-        let apart = forms.peek().is_some();
-        for (at, (condition, pattern)) in forms.enumerate() {
-            let tag = if at == 0 { format!("if {condition}") } else { format!("elif {condition}") };
-            if at == 0 {
-                self.lines.open(&tag)
-            } else {
-                self.lines.or(&tag)
-            }
-            self.answer_as(pattern);
-        }
-        if apart {
+        let after = &self.spec.turns.opener_after;
+        let opened: Vec<String> = after.iter().filter(|role| **role != START).map(|role| quoted(role)).collect();
+        if !after.is_empty() {
+            let first = if after.contains(&START) { "not loop.first and" } else { "loop.first or" };
+            let before = "messages[loop.index0 - 1].role";
+            self.lines.open(&format!("if {first} {before} not in [{}]", opened.join(", ")));
+            self.answer_forms(false);
             self.lines.or("else");
         }
-        self.answer_as(&spec.assistant_template);
-        if apart {
+        self.answer_forms(true);
+        if !after.is_empty() {
             self.lines.close("endif");
         }
     }
 
-    fn answer_as(&mut self, pattern: &Pattern) {
-        let turn = if self.spec.policies.calls.continues && !pattern.head().is_empty() {
-            let head = format!("(\"\" if continues else {})", quoted(pattern.head()));
-            value(&head).append(self.filled_answer(pattern, 1))
-        } else {
-            self.filled_answer(pattern, 0)
-        };
+    /// The forms that a turn may have, with the text before the first slot or without it.
+    fn answer_forms(&mut self, begins: bool) {
+        let spec = self.spec;
+        let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
+        let last = spec.turns.last_answer.as_ref().map(|last| ("loop.last", last));
+        let forms: Vec<_> = with_calls.into_iter().chain(last).collect();
+        for (at, (condition, pattern)) in forms.iter().enumerate() {
+            match at {
+                0 => self.lines.open(&format!("if {condition}")),
+                _ => self.lines.or(&format!("elif {condition}")),
+            }
+            self.answer_form(pattern, begins);
+        }
+        if !forms.is_empty() {
+            self.lines.or("else");
+        }
+        self.answer_form(&spec.assistant_template, begins);
+        if !forms.is_empty() {
+            self.lines.close("endif");
+        }
+    }
+
+    fn answer_form(&mut self, pattern: &Pattern, begins: bool) {
+        let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
+        let turn = filled(&pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
         if self.marked {
             self.lines.tag("generation");
         }
@@ -116,8 +123,9 @@ impl Writer<'_> {
         }
     }
 
-    fn filled_answer(&self, pattern: &Pattern, skip: usize) -> Joined {
-        filled_from(pattern, skip, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }))
+    /// Today, for `{date}`.
+    pub(super) fn date(&self) -> String {
+        format!("strftime_now({})", quoted(&self.spec.policies.date_format))
     }
 
     /// A system message that is not the first.

@@ -39,8 +39,6 @@ pub(crate) struct CallPolicy {
     pub(crate) results_end: String,
     /// Results are left out where they have no template.
     pub(crate) drops_results: bool,
-    /// An answer behind results goes on with the turn before them.
-    pub(crate) continues: bool,
 }
 
 impl Default for CallPolicy {
@@ -55,7 +53,6 @@ impl Default for CallPolicy {
             result_processor: None,
             results_end: String::new(),
             drops_results: false,
-            continues: false,
         }
     }
 }
@@ -76,7 +73,6 @@ impl CallPolicy {
             result_processor: processor.map(|value| Processor::read(value, path, Place::Result, ignored)).transpose()?,
             results_end: text(tool, "observations_end")?,
             drops_results: tool.one_of("without_observations_template", &[("error", false), ("drop", true)])?.unwrap_or(false),
-            continues: tool.boolean("answer_continues")?.unwrap_or(false),
         })
     }
 
@@ -95,7 +91,6 @@ impl CallPolicy {
         put("observation_content_processor", self.result_processor.as_ref().map(Processor::to_json));
         put("observations_end", text(&self.results_end));
         put("without_observations_template", self.drops_results.then(|| json!("drop")));
-        put("answer_continues", self.continues.then(|| json!(true)));
         members
     }
 }

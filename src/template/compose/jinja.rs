@@ -41,6 +41,10 @@ impl Writer<'_> {
         if !self.spec.policies.prefix.is_empty() {
             self.lines.write(text(&self.spec.policies.prefix));
         }
+        if let Some(template) = &self.spec.policies.prefix_template {
+            let written = filled(template, |_| value(&self.date()));
+            self.lines.write(written);
+        }
         self.system();
         self.indices();
         self.turns();
@@ -243,6 +247,7 @@ impl Writer<'_> {
         let turn = filled(template, |slot| match slot {
             "tools" => value("tools_block"),
             "skills" => value("skills_block"),
+            "date" => value(&self.date()),
             _ => value("text"),
         });
         self.lines.write(turn);
@@ -318,7 +323,9 @@ impl Writer<'_> {
     fn assistant(&mut self) {
         let spec = self.spec;
         self.answer();
-        if let Some(processor) = &spec.policies.assistant_processor {
+        // White space was cut before reasoning was put in front.
+        if let Some(processor) = spec.policies.assistant_processor.as_ref().filter(|processor| **processor != Processor::Strip)
+        {
             self.lines.set("text", processed(processor, "text"));
         }
         if spec.shows_calls() {

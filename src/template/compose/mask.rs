@@ -6,24 +6,10 @@ use serde_json::Value;
 
 use super::spec::Spec;
 
-/// What decides the form of an answer's turn.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Answer {
-    /// It has calls.
-    calls: bool,
-    /// It follows a tool result.
-    continues: bool,
-}
-
-/// The answers among these messages.
-pub(crate) fn answers(messages: &[Value]) -> Vec<Answer> {
-    let role = |at: usize| messages.get(at).map(|message| &message["role"]);
-    let answers = messages.iter().enumerate().filter(|(_, message)| message["role"] == "assistant");
-    let answer = |(at, message): (usize, &Value)| Answer {
-        calls: message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty()),
-        continues: at.checked_sub(1).and_then(role).is_some_and(|role| role == "tool"),
-    };
-    answers.map(answer).collect()
+/// Whether the answers among these messages have calls.
+pub(crate) fn calling(messages: &[Value]) -> Vec<bool> {
+    let answers = messages.iter().filter(|message| message["role"] == "assistant");
+    answers.map(|message| message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty())).collect()
 }
 
 /// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
@@ -36,24 +22,23 @@ pub(crate) fn ranges(
     prompt: &str,
     turns: &[Range<usize>],
     last: bool,
-    answers: &[Answer],
+    calling: &[bool],
 ) -> Option<Vec<Range<usize>>> {
     let generation_prompt = spec.generation_prompt();
     let range = |(at, turn): (usize, &Range<usize>)| {
         let own = spec.turns.last_answer.as_ref().filter(|_| last && at + 1 == turns.len());
-        let answer = answers.get(at).copied().unwrap_or_default();
-        let with_calls = spec.calls_turn.as_ref().filter(|_| answer.calls);
+        let with_calls = spec.calls_turn.as_ref().filter(|_| calling.get(at) == Some(&true));
         let template = with_calls.or(own).unwrap_or(&spec.assistant_template);
-        let continues = answer.continues && spec.policies.calls.continues;
-        let before = match template {
-            _ if continues => String::new(),
-            own if !own.has("content") => own.head().to_owned(),
-            usual => usual.text_before("content"),
-        };
+        let before = if template.has("content") { template.text_before("content") } else { template.head().to_owned() };
         let (behind, end) = (template.text_after(), spec.end_of(template));
         let text = prompt.get(turn.clone())?;
-        let asked = !continues && text.starts_with(&generation_prompt);
-        let start = if asked { generation_prompt.len() } else { before.len() };
+        let start = if text.starts_with(&generation_prompt) {
+            generation_prompt.len()
+        } else if text.starts_with(&before) {
+            before.len()
+        } else {
+            0
+        };
         let mut stop = turn.end - (behind.len() - end.len());
         if behind.is_empty() {
             let rest = &prompt[turn.end..];

@@ -229,7 +229,7 @@ impl Composed {
         };
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
         let last = input.messages.last().is_some_and(|message| message["role"] == "assistant");
-        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::answers(input.messages));
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::calling(input.messages));
         match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
             Some(ranges) => {
                 let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });

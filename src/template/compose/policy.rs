@@ -7,7 +7,7 @@ use super::fault::Reason;
 use super::formatter::Formatter;
 use super::processor::{Place, Processor};
 use super::reader::Reader;
-use super::slots::{Pattern, Slots};
+use super::slots::{Occurs, Pattern, Slots};
 use super::thinking::Thinking;
 use crate::error::Result;
 
@@ -31,6 +31,10 @@ const PLACEMENTS: [(&str, Placement); 3] =
 pub(crate) struct Policies {
     /// Before everything.
     pub(crate) prefix: String,
+    /// Behind it, with the date.
+    pub(crate) prefix_template: Option<Pattern>,
+    /// Of `{date}`, as strftime has it.
+    pub(crate) date_format: String,
     /// There is a system turn.
     pub(crate) use_system: bool,
     /// Also without a system message.
@@ -58,6 +62,8 @@ impl Default for Policies {
     fn default() -> Policies {
         Policies {
             prefix: String::new(),
+            prefix_template: None,
+            date_format: "%d %b %Y".to_owned(),
             use_system: true,
             system_without_message: true,
             system_with_tools: true,
@@ -84,6 +90,8 @@ impl Policies {
         let p = &mut policies;
         if let Some(mut global) = spec.below("global_policy")? {
             set(&mut p.prefix, global.string("prefix")?.map(str::to_owned));
+            p.prefix_template = global.pattern("prefix_template", Slots::Of(&[("date", Occurs::Freely)]))?;
+            set(&mut p.date_format, global.string("date_format")?.map(str::to_owned));
             global.finish(ignored);
         }
         if let Some(mut system) = spec.below("system_policy")? {
@@ -130,7 +138,11 @@ impl Policies {
             names.iter().find(|(_, known)| *known == self.placement).map(|(name, _)| *name)
         };
         let all = json!({
-            "global_policy": { "prefix": when(!self.prefix.is_empty(), json!(self.prefix)) },
+            "global_policy": {
+                "prefix": when(!self.prefix.is_empty(), json!(self.prefix)),
+                "prefix_template": self.prefix_template.as_ref().map(Pattern::source),
+                "date_format": when(self.date_format != usual.date_format, json!(self.date_format)),
+            },
             "system_policy": {
                 "use_system": when(!self.use_system, json!(false)),
                 "use_system_without_system_message": when(!self.system_without_message, json!(false)),

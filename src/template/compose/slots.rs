@@ -159,6 +159,15 @@ impl Pattern {
         }
     }
 
+    /// The same without the text before the first slot.
+    pub(crate) fn without_begin(&self) -> Pattern {
+        let mut pattern = self.clone();
+        if let Some(Piece::Text(_)) = pattern.pieces.first() {
+            pattern.pieces.remove(0);
+        }
+        pattern
+    }
+
     /// The text behind the last slot; all of it where there is none.
     pub(crate) fn text_after(&self) -> &str {
         match self.pieces.last() {

@@ -73,12 +73,7 @@ impl Joined {
 
 /// A pattern whose slots are filled by expressions.
 pub(crate) fn filled(pattern: &Pattern, value: impl Fn(&str) -> Joined) -> Joined {
-    filled_from(pattern, 0, value)
-}
-
-/// The same without this many pieces at the begin.
-pub(crate) fn filled_from(pattern: &Pattern, skip: usize, value: impl Fn(&str) -> Joined) -> Joined {
-    pattern.pieces().iter().skip(skip).fold(Joined::default(), |joined, piece| match piece {
+    pattern.pieces().iter().fold(Joined::default(), |joined, piece| match piece {
         Piece::Text(text) => joined.text(text),
         Piece::Slot(name) => joined.append(value(name)),
     })

@@ -22,6 +22,8 @@ pub(crate) enum ContentParts {
 const CONTENT_PARTS: [(&str, ContentParts); 3] =
     [("error", ContentParts::Error), ("drop_unknown", ContentParts::DropUnknown), ("drop", ContentParts::Drop)];
 
+/// Stands for a message before the first, of which there is none.
+pub(crate) const START: &str = "start";
 const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 const ANSWER: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
 const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
@@ -40,6 +42,8 @@ pub(crate) struct Turns {
     pub(crate) content_parts: ContentParts,
     /// Roles of a last message behind which there is no generation prompt.
     pub(crate) no_prompt_after: Vec<&'static str>,
+    /// Roles of the message before behind which an answer begins with the text before its slots; all, when empty.
+    pub(crate) opener_after: Vec<&'static str>,
 }
 
 impl Turns {
@@ -56,12 +60,13 @@ impl Turns {
             last_answer: spec.pattern("last_assistant_template", ANSWER)?,
             late_system: spec.pattern("late_system_template", LATE_SYSTEM)?,
             content_parts: spec.one_of("content_parts", &CONTENT_PARTS)?.unwrap_or(ContentParts::Error),
-            no_prompt_after: roles(spec, "no_prompt_after")?,
+            no_prompt_after: roles(spec, "no_prompt_after", &ROLES)?,
+            opener_after: roles(spec, "opener_after", &[&[START][..], &ROLES].concat())?,
         })
     }
 
     /// Name and value of what is not usual, null for the rest.
-    pub(crate) fn members(&self) -> [(&'static str, Value); 6] {
+    pub(crate) fn members(&self) -> [(&'static str, Value); 7] {
         let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
         let parts = CONTENT_PARTS.iter().find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
@@ -72,16 +77,17 @@ impl Turns {
             ("ending", json!(filled(&self.ending))),
             ("content_parts", json!(parts.map(|(name, _)| name))),
             ("no_prompt_after", json!(Some(&self.no_prompt_after).filter(|roles| !roles.is_empty()))),
+            ("opener_after", json!(Some(&self.opener_after).filter(|roles| !roles.is_empty()))),
         ]
     }
 }
 
-/// A list of roles, in the order of [`ROLES`].
-fn roles(spec: &mut Reader<'_>, key: &'static str) -> Result<Vec<&'static str>> {
+/// A list of these roles, in their order.
+fn roles(spec: &mut Reader<'_>, key: &'static str, known: &[&'static str]) -> Result<Vec<&'static str>> {
     let given = spec.array(key)?.map_or(&[][..], Vec::as_slice);
-    if let Some(unknown) = given.iter().find(|role| !ROLES.iter().any(|known| *role == known)) {
-        let problem = format!("unknown role {unknown}; it is one of {}", ROLES.join(", "));
+    if let Some(unknown) = given.iter().find(|role| !known.iter().any(|known| *role == known)) {
+        let problem = format!("unknown role {unknown}; it is one of {}", known.join(", "));
         return Err(spec.fault(Reason::BadValue, key, problem).into());
     }
-    Ok(ROLES.into_iter().filter(|known| given.iter().any(|role| role == known)).collect())
+    Ok(known.iter().copied().filter(|known| given.iter().any(|role| role == known)).collect())
 }

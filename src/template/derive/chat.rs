@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::calls;
 use super::conversation::Conversation;
 use super::renderer::Renderer;
 use super::text::{pieces, shared_end, shared_start};
@@ -9,6 +10,8 @@ use super::text::{pieces, shared_end, shared_start};
 /// Texts of the probes. Each stands in a prompt once, and nothing a template does to texts changes them.
 pub(super) const USER: &str = "Quserone";
 pub(super) const USER_2: &str = "Qusertwo";
+/// Before [`USER`] where that stands behind what is looked for.
+const USER_3: &str = "Quserthree";
 pub(super) const ANSWER: &str = "Qanswerone";
 
 /// The text before and after another.
@@ -29,6 +32,8 @@ pub(super) struct Chat {
     pub(super) last: Option<Frame>,
     /// What ends a prompt without a generation prompt.
     pub(super) ending: String,
+    /// Roles of the message before behind which an answer begins as `assistant` does; all, when empty.
+    pub(super) opener_after: Vec<&'static str>,
     /// Roles of a last message behind which there is no generation prompt.
     pub(super) no_prompt_after: Vec<&'static str>,
     pub(super) generation_prompt: String,
@@ -113,6 +118,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         assistant,
         ending,
         no_prompt_after: Vec::new(),
+        opener_after: Vec::new(),
         generation_prompt,
         if_nonempty: String::new(),
         strips: false,
@@ -120,6 +126,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     };
     chat.if_nonempty = if_nonempty(foreign, &chat).unwrap_or_default();
     prompts(foreign, &mut chat);
+    openers(foreign, &mut chat);
     let spaced = render(Conversation::asking(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2));
     chat.strips = spaced.is_some_and(|spaced| spaced == two);
     Ok(chat)
@@ -174,6 +181,28 @@ fn if_nonempty(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
     let last = chat.last.as_ref().unwrap_or(&chat.assistant);
     let begin = rest.strip_prefix(&*chat.user.after)?.strip_suffix(&*format!("{}{}", last.after, chat.ending))?;
     last.before.strip_prefix(begin).filter(|lacking| chat.assistant.before.ends_with(lacking)).map(str::to_owned)
+}
+
+/// Behind which messages an answer begins as it does behind a user's, when it does not behind all.
+fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
+    let begin = &chat.assistant.before;
+    let begins = |start: Conversation, until: &str| {
+        let prompt = foreign.render(&start.assistant(USER_2).user(USER))?;
+        let (before, _) = prompt.split_once(USER_2)?;
+        Some((before[before.find(until)? + until.len()..].ends_with(&**begin), before.ends_with(&chat.opening)))
+    };
+    if begin.is_empty() || !matches!(begins(Conversation::default(), ""), Some((false, true))) {
+        return;
+    }
+    let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
+    let called = calls::probes(false);
+    let starts = [
+        ("system", Conversation::instructed("Qsystemone"), "Qsystemone"),
+        ("assistant", Conversation::asking(USER_3).assistant(ANSWER), ANSWER),
+        ("tool", Conversation::asking(USER_3).calling("", &called[..1]).message(result), "Qresultone"),
+    ];
+    let opened = starts.into_iter().filter(|(_, start, until)| matches!(begins(start.clone(), until), Some((true, _))));
+    chat.opener_after = std::iter::once("user").chain(opened.map(|(role, ..)| role)).collect();
 }
 
 /// Which last messages have no generation prompt behind them, and the prompt where only some have one.

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::arguments::Arguments;
 use super::calls::Calls;
 use super::chat::Chat;
+use super::dates;
 use super::media::Media;
 use super::reasoning::Reasoning;
 use super::results::Results;
@@ -28,6 +29,8 @@ pub(super) struct Draft {
     pub(super) media: Media,
     pub(super) reasoning: Reasoning,
     pub(super) roles: Roles,
+    /// The form of today's date.
+    pub(super) date: Option<&'static str>,
     pub(super) eos_token: String,
 }
 
@@ -101,6 +104,9 @@ impl Draft {
         }
         spec.text("ending", &escape(&self.chat.ending), "");
         spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
+        let continued = self.results.as_ref().is_some_and(|results| results.continued) && self.chat.opener_after.is_empty();
+        let after = if continued { json!(["start", "system", "user", "assistant"]) } else { json!(self.chat.opener_after) };
+        spec.value("opener_after", Some(after).filter(|roles| *roles != json!([])));
         let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
         spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
         if let Some([each, all]) = calls {
@@ -122,6 +128,9 @@ impl Draft {
             spec.value(name, Some(value));
         }
         self.policies(&mut spec, lacking);
+        if let Some(format) = self.date {
+            dates::put(&mut spec.0, format);
+        }
         spec.0.into()
     }
 
@@ -218,7 +227,6 @@ impl Draft {
             policy.value("observation_content_processor", results.processor.and_then(kind));
             policy.text("observations_end", &results.end, "");
             policy.text("without_observations_template", if results.dropped { "drop" } else { "error" }, "error");
-            policy.flag("answer_continues", results.continued, false);
         }
         spec.below("tool_policy", policy);
         let mut policy = Members::default();

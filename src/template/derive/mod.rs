@@ -13,6 +13,7 @@ mod calls;
 mod chat;
 mod contexts;
 mod conversation;
+mod dates;
 mod draft;
 mod formatter;
 mod media;
@@ -141,8 +142,12 @@ fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compos
     let media = media::derive(foreign);
     reasoning.questions(foreign, results.as_ref());
     let roles = roles::derive(foreign, &chat);
+    let date = dates::derive(foreign).unwrap_or_else(|words| {
+        system.residual.push(words);
+        None
+    });
     let eos_token = sources.eos_token.clone();
-    Draft { chat, system, tools, calls, results, null_content, skills, media, reasoning, roles, eos_token }
+    Draft { chat, system, tools, calls, results, null_content, skills, media, reasoning, roles, date, eos_token }
 }
 
 /// What does not fit, by the part that it is about.
@@ -191,19 +196,20 @@ mod tests {
                 "observations_template": "{observations}",
                 "single_observation_template": "<tool>{observation}</>\n",
                 "stop_words": ["</>"],
+                "late_system_template": "<system>{content}</>\n",
                 "global_policy": { "prefix": "<s>" },
                 "system_policy": { "use_system_without_system_message": false, "use_system_with_tools_provided": false },
             })
         );
         let residual = json["residual"].as_array().unwrap();
-        assert!(residual.contains(&json!("later system messages are treated differently")), "{residual:?}");
+        assert!(residual.contains(&json!("developer messages are treated differently")), "{residual:?}");
     }
 
     #[test]
     fn what_blocks_cannot_say_is_never_exact() {
         use Status::{Exact, Ignores, Opaque, Partial};
-        // The date is part of the text.
-        check(&format!("[{{{{ strftime_now('%Y-%m-%d') }}}}]{TURNS}{PROMPT}"), [Partial, Partial, Ignores, Ignores, Partial]);
+        // The date is part of the text, in a form that is not looked for.
+        check(&format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"), [Partial, Partial, Ignores, Ignores, Partial]);
         // A tool by its name and description alone.
         let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description }}){% endfor %}";
         let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");

@@ -22,6 +22,11 @@ pub(crate) fn date(later: i64) -> String {
     time(later).strftime("%d %b %Y")
 }
 
+/// The same in this form.
+pub(crate) fn day(later: i64, format: &str) -> String {
+    time(later).strftime(format)
+}
+
 fn time(later: i64) -> LocalTime {
     LocalTime::from_unix_local(TIME + later * DAY, 0)
 }

@@ -127,15 +127,14 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
         between
     });
     let (head, cutoff) = match dated(head, 0) {
-        Some((head, cutoff)) => (head, Some(cutoff.to_owned())),
-        None => (head, None),
-    };
-    if cutoff.is_none() {
-        let tomorrow = foreign.render(&Conversation::instructed(SYSTEM).user(USER).later(40));
-        if tomorrow.is_some_and(|tomorrow| tomorrow != given) {
-            residual.push("the date is printed in a form of its own".to_owned());
+        // Some print the same day always.
+        Some((head, cutoff))
+            if foreign.render(&Conversation::instructed(SYSTEM).user(USER).later(40)).as_ref() != Some(&given) =>
+        {
+            (head, Some(cutoff.to_owned()))
         }
-    }
+        _ => (head, None),
+    };
     let header = cutoff.as_deref().map(header).unwrap_or_default();
     let mut system = System { cutoff, residual, ..base };
     default_turn(&mut system, &chat.opening, (head, end), &header, bos_token);

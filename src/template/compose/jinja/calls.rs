@@ -26,8 +26,12 @@ impl Writer<'_> {
         }
     }
 
-    /// `spoken`, the answer's text without reasoning, where it decides what is before calls.
+    /// White space at the ends of the answer's text, and `spoken`, the text where it decides what is before calls: both without
+    /// reasoning.
     pub(in super::super) fn spoken(&mut self) {
+        if self.spec.policies.assistant_processor == Some(Processor::Strip) {
+            self.lines.set("text", value("text | trim"));
+        }
         if !self.spec.policies.calls.separator.is_empty() {
             self.lines.set("spoken", value("text | trim"));
         }

@@ -2,8 +2,9 @@
 
 use super::jinja::{ASSISTANT, Writer, parts};
 use super::slots::Pattern;
-use super::text::{Joined, filled, quoted, text, value};
+use super::text::{filled, quoted, text, value};
 use super::thinking::{EmptyReasoning, KeepReasoning};
+use super::turns::START;
 
 /// What is cut from reasoning that stands in an answer's text, at both ends, and from the text behind it, in front.
 const NEWLINE: &str = "\\n";
@@ -13,8 +14,10 @@ impl Writer<'_> {
     pub(super) fn answer(&mut self) {
         let policy = &self.spec.policies.thinking;
         self.lines.set("text", value(&parts("message.content", ASSISTANT)));
+        self.null_content();
         let template = self.spec.reasoning_template.as_ref();
         if template.is_none() && policy.inline.is_none() {
+            self.spoken();
             return;
         }
         self.lines.set("thoughts", value("(message.reasoning_content if message.reasoning_content is string else \"\")"));
@@ -26,6 +29,7 @@ impl Writer<'_> {
             self.lines.set("text", value(&format!("text.split({end})[-1].lstrip(\"{NEWLINE}\")")));
             self.lines.close("endif");
         }
+        self.spoken();
         let Some(template) = template else { return };
         let behind = format!("loop.index0 > {}", self.question());
         let kept = match policy.keep {
@@ -70,37 +74,53 @@ impl Writer<'_> {
 
     /// The turn of an answer whose text and calls are known.
     pub(super) fn answer_turn(&mut self) {
-        let turn = |pattern: &Pattern| filled(pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
-        let (usual, last) = (&self.spec.assistant_template, self.spec.turns.last_answer.as_ref());
-        let written = |writer: &mut Self, joined: Joined| {
-            if writer.marked {
-                writer.lines.tag("generation");
-            }
-            writer.lines.write(joined);
-            if writer.marked {
-                writer.lines.tag("endgeneration");
-            }
-        };
-        let opened: Vec<String> = self.spec.turns.opener_after.iter().map(|role| quoted(role)).collect();
-        if !opened.is_empty() {
+        let after = &self.spec.turns.opener_after;
+        let opened: Vec<String> = after.iter().filter(|role| **role != START).map(|role| quoted(role)).collect();
+        if !after.is_empty() {
+            let first = if after.contains(&START) { "not loop.first and" } else { "loop.first or" };
             let before = "messages[loop.index0 - 1].role";
-            self.lines.open(&format!("if loop.first or {before} not in [{}]", opened.join(", ")));
-            written(self, turn(&usual.without_begin()));
+            self.lines.open(&format!("if {first} {before} not in [{}]", opened.join(", ")));
+            self.answer_forms(false);
             self.lines.or("else");
         }
-        match last {
-            None => written(self, turn(usual)),
-            Some(last) => {
-                let unasked = if self.spec.turns.last_answer_with_prompt { "" } else { " and not add_generation_prompt" };
-                self.lines.open(&format!("if loop.last{unasked}"));
-                written(self, turn(last));
-                self.lines.or("else");
-                written(self, turn(usual));
-                self.lines.close("endif");
-            }
-        }
-        if !opened.is_empty() {
+        self.answer_forms(true);
+        if !after.is_empty() {
             self.lines.close("endif");
+        }
+    }
+
+    /// The forms that a turn may have, with the text before the first slot or without it.
+    fn answer_forms(&mut self, begins: bool) {
+        let spec = self.spec;
+        let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
+        let is_last = if spec.turns.last_answer_with_prompt { "loop.last" } else { "loop.last and not add_generation_prompt" };
+        let last = spec.turns.last_answer.as_ref().map(|last| (is_last, last));
+        let forms: Vec<_> = with_calls.into_iter().chain(last).collect();
+        for (at, (condition, pattern)) in forms.iter().enumerate() {
+            match at {
+                0 => self.lines.open(&format!("if {condition}")),
+                _ => self.lines.or(&format!("elif {condition}")),
+            }
+            self.answer_form(pattern, begins);
+        }
+        if !forms.is_empty() {
+            self.lines.or("else");
+        }
+        self.answer_form(&spec.assistant_template, begins);
+        if !forms.is_empty() {
+            self.lines.close("endif");
+        }
+    }
+
+    fn answer_form(&mut self, pattern: &Pattern, begins: bool) {
+        let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
+        let turn = filled(&pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
+        if self.marked {
+            self.lines.tag("generation");
+        }
+        self.lines.write(turn);
+        if self.marked {
+            self.lines.tag("endgeneration");
         }
     }
 

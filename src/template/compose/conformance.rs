@@ -130,7 +130,7 @@ fn specs_agree_with_what_they_make() {
         for (flag, declared) in composed.declared() {
             compare(flag, measured[flag] == true, declared);
         }
-        if composed.is_generated() && composed.spec.assistant_template.has("tool_calls") {
+        if composed.is_generated() && composed.spec.shows_calls() {
             compare("caps.supports_tools", templates.caps().caps.supports_tools, composed.spec.shows_tools());
         }
     }

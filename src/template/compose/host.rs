@@ -80,7 +80,7 @@ impl HostWork {
 }
 
 fn holder(call: &Value) -> &'static str {
-    if call["type"] == "function" { "/function/arguments" } else { "/arguments" }
+    if call["type"] == "function" || call.get("arguments").is_none() { "/function/arguments" } else { "/arguments" }
 }
 
 fn arguments(call: &Value) -> Option<&Value> {

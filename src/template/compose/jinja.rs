@@ -3,6 +3,8 @@
 //! Only what all of them have is used: if, for, set, block set, macros, namespaces, `~`, and a handful of filters and tests. Text is
 //! joined and never replaced, so that a message that looks like a slot stays what it is.
 
+mod calls;
+
 use super::formatter::{Formatter, JsonStyle};
 use super::policy::Placement;
 use super::processor::Processor;
@@ -321,86 +323,15 @@ impl Writer<'_> {
     fn assistant(&mut self) {
         let spec = self.spec;
         self.answer();
-        if let Some(processor) = &spec.policies.assistant_processor {
+        // White space was cut before reasoning was put in front.
+        if let Some(processor) = spec.policies.assistant_processor.as_ref().filter(|processor| **processor != Processor::Strip)
+        {
             self.lines.set("text", processed(processor, "text"));
         }
-        let shows_calls = spec.assistant_template.has("tool_calls");
-        if shows_calls {
-            self.lines.set("calls", text(""));
-            self.lines.open("if message.tool_calls");
-            self.lines.open("set calls");
-            self.lines.open("for call in message.tool_calls");
-            self.call();
-            self.lines.close("endfor");
-            self.lines.close("endset");
-            if spec.tool_calls_template.pieces().len() > 1 {
-                self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
-            }
-            self.lines.close("endif");
+        if spec.shows_calls() {
+            self.calls();
         }
         self.answer_turn();
-    }
-
-    /// One call, `call`.
-    fn call(&mut self) {
-        let spec = self.spec;
-        let function = "(call.function if call.type == \"function\" else call)";
-        let written = match &spec.policies.call_processor {
-            Some(Processor::KimiCall) => {
-                self.lines.set("function", value(function));
-                value("(call.id or \"\")").text("<|tool_call_argument_begin|>").value("function.arguments | tojson")
-            }
-            Some(Processor::DsmlCall) => {
-                self.lines.set("function", value(function));
-                self.dsml();
-                value("invoke")
-            }
-            // Arguments that are JSON text were parsed by the host.
-            _ => value(&format!("{function} | tojson")),
-        };
-        self.lines.write(filled(&spec.single_tool_call_template, |_| written.clone()));
-    }
-
-    /// `invoke`, a DSML block of `function`.
-    fn dsml(&mut self) {
-        let parameter = |key: &str, string: bool, written: &str| {
-            let kind = if string { "\" string=\"true\">" } else { "\" string=\"false\">" };
-            text("\n<｜DSML｜parameter name=\"").value(key).text(kind).value(written).text("</｜DSML｜parameter>")
-        };
-        self.lines.open("set invoke");
-        self.lines.write(text("<｜DSML｜invoke name=\"").value("function.name").text("\">"));
-        self.lines.open("if function.arguments is mapping");
-        self.lines.open("for key, argument in function.arguments | items");
-        self.lines.open("if argument is string");
-        self.lines.write(parameter("key", true, "argument"));
-        self.lines.or("else");
-        self.lines.write(parameter("key", false, "argument | tojson"));
-        self.lines.close("endif");
-        self.lines.close("endfor");
-        self.lines.or("elif function.arguments is string");
-        self.lines.write(parameter("\"arguments\"", true, "function.arguments"));
-        self.lines.or("elif function.arguments is defined and function.arguments is not none");
-        self.lines.write(parameter("\"arguments\"", false, "function.arguments | tojson"));
-        self.lines.close("endif");
-        self.lines.write(text("\n</｜DSML｜invoke>"));
-        self.lines.close("endset");
-    }
-
-    fn results(&mut self) {
-        let spec = self.spec;
-        let Some(template) = &spec.observations_template else {
-            self.lines
-                .write(value("raise_exception(\"no_observations_template: this template has no place for tool results\")"));
-            return;
-        };
-        let single = filled(&spec.single_observation_template, |_| value(&parts("message.content", TOOL)));
-        let mut sum = value("results.text");
-        sum = sum.value(&single.operand());
-        self.lines.set("results.text", sum);
-        self.lines.open("if loop.last or messages[loop.index].role != \"tool\"");
-        self.lines.write(filled(template, |_| value("results.text")));
-        self.lines.set("results.text", text(""));
-        self.lines.close("endif");
     }
 }
 
@@ -444,6 +375,7 @@ fn processed(processor: &Processor, name: &str) -> Joined {
         Processor::PrependIfNonempty(added) => value(&text_or(text(added).value(name))),
         Processor::NewlineIfNonempty => value(&text_or(text("\n").value(name))),
         Processor::Strip => value(&format!("{name} | trim")),
+        Processor::Json => value(&format!("{name} | tojson")),
         Processor::PickFunction | Processor::ObjectArguments | Processor::KimiCall | Processor::DsmlCall => value(name),
     }
 }

@@ -2,19 +2,34 @@
 
 use std::ops::Range;
 
+use serde_json::Value;
+
 use super::spec::Spec;
+
+/// Whether the answers among these messages have calls.
+pub(crate) fn calling(messages: &[Value]) -> Vec<bool> {
+    let answers = messages.iter().filter(|message| message["role"] == "assistant");
+    answers.map(|message| message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty())).collect()
+}
 
 /// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
 ///
 /// A range begins behind the generation prompt, or else behind the text before the content, and ends where the spec's
 /// `assistant_end` does. `last` tells that the last turn has the form of a last answer. Where nothing stands behind the content and the prompt goes on with a stop word, as the opener of the
 /// next turn may be one, the range has it.
-pub(crate) fn ranges(spec: &Spec, prompt: &str, turns: &[Range<usize>], last: bool) -> Option<Vec<Range<usize>>> {
+pub(crate) fn ranges(
+    spec: &Spec,
+    prompt: &str,
+    turns: &[Range<usize>],
+    last: bool,
+    calling: &[bool],
+) -> Option<Vec<Range<usize>>> {
     let generation_prompt = spec.generation_prompt();
     let range = |(at, turn): (usize, &Range<usize>)| {
         let own = spec.turns.last_answer.as_ref().filter(|_| last && at + 1 == turns.len());
-        let template = own.unwrap_or(&spec.assistant_template);
-        let before = template.text_before("content");
+        let with_calls = spec.calls_turn.as_ref().filter(|_| calling.get(at) == Some(&true));
+        let template = with_calls.or(own).unwrap_or(&spec.assistant_template);
+        let before = if template.has("content") { template.text_before("content") } else { template.head().to_owned() };
         let (behind, end) = (template.text_after(), spec.end_of(template));
         let text = prompt.get(turn.clone())?;
         let start = if text.starts_with(&generation_prompt) {

@@ -4,6 +4,7 @@
 //! docs/compose.md.
 
 mod answers;
+mod calls;
 mod fault;
 mod formatter;
 mod host;
@@ -161,15 +162,19 @@ impl Composed {
             return Vec::new();
         }
         let spec = &self.spec;
-        let calls = spec.assistant_template.has("tool_calls");
+        let calls = spec.shows_calls();
         let system = spec.policies.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
         // Tools that are shown only beside a system message are there or not, as one looks at it.
         if spec.policies.system_without_message || spec.policies.system_with_tools || !spec.shows_tools() {
             declared.push(("supports_tools", spec.shows_tools()));
         }
-        // These calls show a name only where their id has one.
-        if spec.policies.call_processor != Some(Processor::KimiCall) {
+        // Calls of which only the arguments or their values are shown, and an id, which may have the name or not.
+        let call = &spec.single_tool_call_template;
+        let templates = [&spec.argument_template, &spec.text_argument_template];
+        let keyed = call.has("tool_call") || templates.into_iter().flatten().all(|template| template.has("key"));
+        let named = call.has("name") || (call.has("tool_call") && spec.policies.call_processor != Some(Processor::KimiCall));
+        if named && keyed {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
             // Of calls that are not shown there are no results.
@@ -225,7 +230,7 @@ impl Composed {
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
         let last = input.messages.last().is_some_and(|message| message["role"] == "assistant")
             && (self.spec.turns.last_answer_with_prompt || !input.add_generation_prompt);
-        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last);
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::calling(input.messages));
         match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
             Some(ranges) => {
                 let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });

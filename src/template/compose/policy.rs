@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::calls::CallPolicy;
 use super::fault::Reason;
 use super::formatter::Formatter;
 use super::processor::{Place, Processor};
@@ -45,10 +46,13 @@ pub(crate) struct Policies {
     pub(crate) system_processor: Option<Processor>,
     pub(crate) thinking: Thinking,
     pub(crate) assistant_processor: Option<Processor>,
+    /// Stands for the content of an answer that is null.
+    pub(crate) null_content: String,
     pub(crate) placement: Placement,
     pub(crate) formatter: Formatter,
     pub(crate) tool_processor: Option<Processor>,
     pub(crate) call_processor: Option<Processor>,
+    pub(crate) calls: CallPolicy,
     /// Of skills, where the spec has none of its own.
     pub(crate) skill_row: Option<Pattern>,
     pub(crate) skill_joiner: String,
@@ -67,10 +71,12 @@ impl Default for Policies {
             system_processor: None,
             thinking: Thinking::default(),
             assistant_processor: None,
+            null_content: String::new(),
             placement: Placement::System,
             formatter: Formatter::default(),
             tool_processor: None,
             call_processor: None,
+            calls: CallPolicy::default(),
             skill_row: None,
             skill_joiner: "\n".to_owned(),
         }
@@ -99,6 +105,7 @@ impl Policies {
         if let Some(mut assistant) = spec.below("assistant_policy")? {
             p.thinking = Thinking::read(&mut assistant, ignored)?;
             p.assistant_processor = processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
+            set(&mut p.null_content, assistant.string("null_content")?.map(str::to_owned));
             assistant.finish(ignored);
         }
         if let Some(mut tool) = spec.below("tool_policy")? {
@@ -108,6 +115,7 @@ impl Policies {
             set(&mut p.formatter, formatter.transpose()?);
             p.tool_processor = processor(&mut tool, "content_processor", Place::Tool, ignored)?;
             p.call_processor = processor(&mut tool, "tool_call_content_processor", Place::Call, ignored)?;
+            p.calls = CallPolicy::read(&mut tool, ignored)?;
             tool.finish(ignored);
         }
         if let Some(mut skill) = spec.below("skill_policy")? {
@@ -144,6 +152,7 @@ impl Policies {
             },
             "assistant_policy": {
                 "content_processor": processor(&self.assistant_processor),
+                "null_content": when(!self.null_content.is_empty(), json!(self.null_content)),
             },
             "tool_policy": {
                 "placement": when(self.placement != usual.placement, json!(name(&PLACEMENTS))),
@@ -154,6 +163,9 @@ impl Policies {
             "skill_policy": { "joiner": when(self.skill_joiner != usual.skill_joiner, json!(self.skill_joiner)) },
         });
         let Value::Object(mut policies) = all else { return Map::new() };
+        if let Some(tool) = policies.get_mut("tool_policy").and_then(Value::as_object_mut) {
+            tool.extend(self.calls.to_json());
+        }
         if let Some(assistant) = policies.get_mut("assistant_policy").and_then(Value::as_object_mut) {
             assistant.extend(self.thinking.members().map(|(name, value)| (name.to_owned(), value)));
         }

@@ -17,6 +17,8 @@ pub(crate) enum Place {
     Tool,
     /// One tool call.
     Call,
+    /// One tool result.
+    Result,
 }
 
 /// A content processor.
@@ -47,23 +49,26 @@ pub(crate) enum Processor {
     KimiCall,
     /// A DSML invoke block.
     DsmlCall,
+    /// The text as a JSON string.
+    Json,
 }
 
 const CUTOFF: &str = "December 2023";
 
 /// Kind, the name of the same in chat-bricks, and where it may stand.
-const KINDS: [(&str, &str, &[Place]); 11] = [
+const KINDS: [(&str, &str, &[Place]); 12] = [
     ("date_header", "Llama32DateProcessor", &[Place::System]),
     ("prepend", "", &[Place::System, Place::Assistant]),
     ("append", "", &[Place::System, Place::Assistant]),
     ("append_if_tools", "", &[Place::System]),
     ("prepend_if_nonempty", "", &[Place::Assistant]),
     ("newline_if_nonempty", "Qwen25AssistantContentProcessor", &[Place::Assistant]),
-    ("strip", "", &[Place::System, Place::Assistant]),
+    ("strip", "", &[Place::System, Place::Assistant, Place::Result]),
     ("pick_function", "ToolMainContentProcessor", &[Place::Tool]),
     ("object_arguments", "", &[Place::Call]),
     ("kimi_call", "KimiK2ToolCallContentProcessor", &[Place::Call]),
     ("dsml_call", "DeepSeekV4ToolCallContentProcessor", &[Place::Call]),
+    ("json", "", &[Place::Result]),
 ];
 
 impl Processor {
@@ -93,6 +98,7 @@ impl Processor {
             "pick_function" => Processor::PickFunction,
             "object_arguments" => Processor::ObjectArguments,
             "kimi_call" => Processor::KimiCall,
+            "json" => Processor::Json,
             _ => Processor::DsmlCall,
         };
         reader.finish(ignored);
@@ -122,6 +128,7 @@ impl Processor {
             Processor::ObjectArguments => plain("object_arguments"),
             Processor::KimiCall => plain("kimi_call"),
             Processor::DsmlCall => plain("dsml_call"),
+            Processor::Json => plain("json"),
         }
     }
 }

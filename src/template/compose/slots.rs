@@ -140,10 +140,23 @@ impl Pattern {
         self.count(name) > 0
     }
 
+    /// Whether the one slot stands before the other.
+    pub(crate) fn comes_before(&self, name: &str, other: &str) -> bool {
+        self.slots().find(|slot| [name, other].contains(slot)) == Some(name)
+    }
+
     /// The text up to this slot, other slots empty.
     pub(crate) fn text_before(&self, name: &str) -> String {
         let before = self.pieces.iter().take_while(|piece| !matches!(piece, Piece::Slot(slot) if slot == name));
         before.map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "" }).collect()
+    }
+
+    /// The text up to the first slot.
+    pub(crate) fn head(&self) -> &str {
+        match self.pieces.first() {
+            Some(Piece::Text(text)) => text,
+            _ => "",
+        }
     }
 
     /// The same without the text before the first slot.

@@ -47,6 +47,8 @@ pub struct Spec {
     pub(crate) user_template: Pattern,
     pub(crate) user_template_with_tools: Option<Pattern>,
     pub(crate) assistant_template: Pattern,
+    /// Of an answer with calls, where it differs.
+    pub(crate) calls_turn: Option<Pattern>,
     pub(crate) assistant_end: Option<String>,
     /// As it is written, braces doubled.
     pub(crate) generation_prompt: Option<String>,
@@ -55,6 +57,10 @@ pub struct Spec {
     pub(crate) single_observation_template: Pattern,
     pub(crate) tool_calls_template: Pattern,
     pub(crate) single_tool_call_template: Pattern,
+    /// None: arguments are JSON.
+    pub(crate) argument_template: Option<Pattern>,
+    /// Of those that are strings, where it differs.
+    pub(crate) text_argument_template: Option<Pattern>,
     pub(crate) tools_template: Option<Pattern>,
     pub(crate) single_tool_template: Option<Pattern>,
     pub(crate) skills_template: Option<Pattern>,
@@ -96,9 +102,17 @@ fn or_bare(pattern: Option<Pattern>, source: &str, key: &str, slots: Slots) -> R
     }
 }
 
-const SINGLE_OBSERVATION: Slots = Slots::Of(&[("observation", Occurs::Somewhere)]);
+const SINGLE_OBSERVATION: Slots =
+    Slots::Of(&[("observation", Occurs::Somewhere), ("name", Occurs::Freely), ("tool_call_id", Occurs::Freely)]);
 const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
-const TOOL_CALL: Slots = Slots::Of(&[("tool_call", Occurs::Somewhere)]);
+const TOOL_CALL: Slots = Slots::Of(&[
+    ("tool_call", Occurs::Freely),
+    ("name", Occurs::Freely),
+    ("arguments", Occurs::Freely),
+    ("id", Occurs::Freely),
+]);
+const CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_calls", Occurs::Once)]);
+const ARGUMENT: Slots = Slots::Of(&[("key", Occurs::Freely), ("value", Occurs::Somewhere)]);
 const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
 const TOOL: Slots = Slots::Of(&[("tool", Occurs::Somewhere)]);
 const SKILLS: Slots = Slots::Of(&[("skills", Occurs::Somewhere)]);
@@ -132,6 +146,16 @@ impl Spec {
         }
         let single_call = r.pattern("single_tool_call_template", TOOL_CALL)?;
         let older = r.pattern("tool_call_template", TOOL_CALL)?;
+        let single_call = single_call.or(older);
+        if let Some(pattern) = single_call.as_ref().filter(|call| !call.has("tool_call") && !call.has("arguments")) {
+            let problem = format!("{:?} has no slot {{tool_call}} or {{arguments}}: calls would be lost", pattern.source());
+            return Err(r.fault(Reason::BadSlot, "single_tool_call_template", problem).into());
+        }
+        let argument_template = r.pattern("argument_template", ARGUMENT)?;
+        let text_argument_template = r.pattern("text_argument_template", ARGUMENT)?;
+        if text_argument_template.is_some() && argument_template.is_none() {
+            return Err(r.fault(Reason::MissingField, "argument_template", "missing: text_argument_template needs it").into());
+        }
         let single_observation = r.pattern("single_observation_template", SINGLE_OBSERVATION)?;
         let tool_calls = r.pattern("tool_calls_template", TOOL_CALLS)?;
         let assistant_end = r.string("assistant_end")?.map(str::to_owned);
@@ -161,13 +185,16 @@ impl Spec {
             user_template,
             user_template_with_tools: r.pattern("user_template_with_tools", USER_WITH_TOOLS)?,
             assistant_template,
+            calls_turn: r.pattern("assistant_template_with_calls", CALLS_TURN)?,
             assistant_end,
             generation_prompt,
             reasoning_template: r.pattern("reasoning_template", REASONING)?,
             observations_template,
             single_observation_template: or_bare(single_observation, "{observation}", "", SINGLE_OBSERVATION)?,
             tool_calls_template: or_bare(tool_calls, "{tool_calls}", "", TOOL_CALLS)?,
-            single_tool_call_template: or_bare(single_call.or(older), "{tool_call}", "", TOOL_CALL)?,
+            single_tool_call_template: or_bare(single_call, "{tool_call}", "", TOOL_CALL)?,
+            argument_template,
+            text_argument_template,
             tools_template: r.pattern("tools_template", TOOLS)?,
             single_tool_template: r.pattern("single_tool_template", TOOL)?,
             skills_template: r.pattern("skills_template", SKILLS)?,
@@ -203,6 +230,11 @@ impl Spec {
     /// The user's turn with tools, where there is one and it is used.
     pub(crate) fn user_with_tools(&self) -> Option<&Pattern> {
         self.user_template_with_tools.as_ref().filter(|_| self.policies.placement != Placement::System)
+    }
+
+    /// Whether calls reach the prompt.
+    pub(crate) fn shows_calls(&self) -> bool {
+        self.assistant_template.has("tool_calls") || self.calls_turn.is_some()
     }
 
     /// Whether declared tools reach the prompt.
@@ -256,7 +288,7 @@ impl Spec {
         if !skills_place {
             warn("skills_without_place", "skills_template", "skills do not reach the prompt");
         }
-        if !self.assistant_template.has("tool_calls") {
+        if !self.shows_calls() {
             warn("calls_without_place", "assistant_template", "tool calls do not reach the prompt: no {tool_calls}");
         }
         if self.observations_template.is_none() {
@@ -284,6 +316,7 @@ impl Spec {
         put("user_template", false, pattern(&self.user_template));
         put("user_template_with_tools", self.user_template_with_tools.is_none(), optional(&self.user_template_with_tools));
         put("assistant_template", false, pattern(&self.assistant_template));
+        put("assistant_template_with_calls", self.calls_turn.is_none(), optional(&self.calls_turn));
         put("assistant_end", self.assistant_end.is_none(), json!(self.assistant_end));
         let usual_prompt = Some(escaped(&self.assistant_template.text_before("content")));
         put(
@@ -298,6 +331,8 @@ impl Spec {
         put("tool_calls_template", self.tool_calls_template.source() == "{tool_calls}", pattern(&self.tool_calls_template));
         let single = &self.single_tool_call_template;
         put("single_tool_call_template", single.source() == "{tool_call}", pattern(single));
+        put("argument_template", self.argument_template.is_none(), optional(&self.argument_template));
+        put("text_argument_template", self.text_argument_template.is_none(), optional(&self.text_argument_template));
         put("tools_template", self.tools_template.is_none(), optional(&self.tools_template));
         put("single_tool_template", self.single_tool_template.is_none(), optional(&self.single_tool_template));
         put("skills_template", self.skills_template.is_none(), optional(&self.skills_template));

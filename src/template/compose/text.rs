@@ -42,6 +42,14 @@ impl Joined {
         self
     }
 
+    /// All of another behind this.
+    pub(crate) fn append(mut self, other: Joined) -> Joined {
+        for part in other.parts {
+            self = self.value(&part);
+        }
+        self.text(&other.text)
+    }
+
     fn end_text(&mut self) {
         if !self.text.is_empty() {
             self.parts.push(quoted(&self.text));
@@ -67,14 +75,7 @@ impl Joined {
 pub(crate) fn filled(pattern: &Pattern, value: impl Fn(&str) -> Joined) -> Joined {
     pattern.pieces().iter().fold(Joined::default(), |joined, piece| match piece {
         Piece::Text(text) => joined.text(text),
-        Piece::Slot(name) => {
-            let mut joined = joined;
-            let inner = value(name);
-            for part in inner.parts {
-                joined = joined.value(&part);
-            }
-            joined.text(&inner.text)
-        }
+        Piece::Slot(name) => joined.append(value(name)),
     })
 }
 

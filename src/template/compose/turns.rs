@@ -22,6 +22,8 @@ pub(crate) enum ContentParts {
 const CONTENT_PARTS: [(&str, ContentParts); 3] =
     [("error", ContentParts::Error), ("drop_unknown", ContentParts::DropUnknown), ("drop", ContentParts::Drop)];
 
+/// Stands for a message before the first, of which there is none.
+pub(crate) const START: &str = "start";
 const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 const ANSWER: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
 const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
@@ -61,8 +63,8 @@ impl Turns {
             last_answer_with_prompt: spec.boolean("last_assistant_with_prompt")?.unwrap_or(true),
             late_system: spec.pattern("late_system_template", LATE_SYSTEM)?,
             content_parts: spec.one_of("content_parts", &CONTENT_PARTS)?.unwrap_or(ContentParts::Error),
-            no_prompt_after: roles(spec, "no_prompt_after")?,
-            opener_after: roles(spec, "opener_after")?,
+            no_prompt_after: roles(spec, "no_prompt_after", &ROLES)?,
+            opener_after: roles(spec, "opener_after", &[&[START][..], &ROLES].concat())?,
         })
     }
 
@@ -84,12 +86,12 @@ impl Turns {
     }
 }
 
-/// A list of roles, in the order of [`ROLES`].
-fn roles(spec: &mut Reader<'_>, key: &'static str) -> Result<Vec<&'static str>> {
+/// A list of these roles, in their order.
+fn roles(spec: &mut Reader<'_>, key: &'static str, known: &[&'static str]) -> Result<Vec<&'static str>> {
     let given = spec.array(key)?.map_or(&[][..], Vec::as_slice);
-    if let Some(unknown) = given.iter().find(|role| !ROLES.iter().any(|known| *role == known)) {
-        let problem = format!("unknown role {unknown}; it is one of {}", ROLES.join(", "));
+    if let Some(unknown) = given.iter().find(|role| !known.iter().any(|known| *role == known)) {
+        let problem = format!("unknown role {unknown}; it is one of {}", known.join(", "));
         return Err(spec.fault(Reason::BadValue, key, problem).into());
     }
-    Ok(ROLES.into_iter().filter(|known| given.iter().any(|role| role == known)).collect())
+    Ok(known.iter().copied().filter(|known| given.iter().any(|role| role == known)).collect())
 }

@@ -1,8 +1,9 @@
-//! Tool calls of an answer: the text of one, and what stands round one and round all.
+//! Tool calls of an answer: what stands round one and round all, and before the answer's text or behind it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Compose;
+use super::call_form::{self, CallForm};
 use super::chat::{ANSWER, Chat, USER, USER_2};
 use super::conversation::{Conversation, call, shows_probe};
 use super::renderer::Renderer;
@@ -11,22 +12,29 @@ use super::text::{Wrapping, escape};
 /// What a template does with the calls of an answer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Calls {
-    /// `tool_policy.tool_call_content_processor`.
-    pub(super) processor: Option<&'static str>,
-    /// Round the calls and round each; None when they are not printed in a way that is known.
+    /// One call; None when calls are not printed in a way that is known.
+    pub(super) form: Option<CallForm>,
+    /// Round the calls and round each; None as well.
     pub(super) wrapping: Option<Wrapping>,
     /// The calls stand before the answer's text.
     pub(super) before_text: bool,
     /// The end of `assistant.before` that an answer without text lacks.
     pub(super) if_nonempty: Option<String>,
+    /// Between a text and the calls.
+    pub(super) separator: String,
+    /// `assistant_template_with_calls`, where their turn is another.
+    pub(super) turn: Option<String>,
+    /// Arguments are refused unless they are a text.
+    pub(super) as_text: bool,
     pub(super) residual: Vec<String>,
 }
 
-const PROCESSORS: [&str; 3] = ["object_arguments", "kimi_call", "dsml_call"];
-
-/// The calls of the probes.
-pub(super) fn probes() -> Vec<Value> {
-    let arguments = |city: &str| json!({ "zone": city, "deep": { "b": [1, true, null], "a": "ü \"q\"" } });
+/// The calls of the probes, their arguments as an object or as text.
+pub(super) fn probes(as_text: bool) -> Vec<Value> {
+    let arguments = |city: &str| {
+        let arguments = json!({ "zone": city, "deep": { "b": [1, true, null], "a": "ü \"q\"" } });
+        if as_text { Value::String(arguments.to_string()) } else { arguments }
+    };
     vec![call("qcallonex", "qtoolone", &arguments("Qplaceone")), call("qcalltwox", "qtooltwo", &arguments("Qplacetwo"))]
 }
 
@@ -38,23 +46,29 @@ pub(super) fn turn(foreign: &dyn Renderer, chat: &Chat, conversation: &Conversat
     inner.map(str::to_owned).or_else(|| foreign.render(conversation))
 }
 
-/// The text of a call as a processor writes it.
-fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Option<String> {
-    let mut policy = Map::new();
-    if let Some(kind) = processor {
-        policy.insert("tool_call_content_processor".to_owned(), json!({ "kind": kind }));
-    }
-    let spec = json!({ "user_template": "{content}", "assistant_template": "{content}{tool_calls}", "tool_policy": policy });
-    compose(&spec)?.render(&Conversation::default().calling("", std::slice::from_ref(call)))
+/// What stands for the content of an answer that is null: a template may print it as Python does.
+pub(super) fn null_content(foreign: &dyn Renderer) -> &'static str {
+    let saying = |content: Value| {
+        let message = json!({ "role": "assistant", "content": content, "tool_calls": probes(false)[..1] });
+        foreign.render(&Conversation::asking(USER).message(message))
+    };
+    let null = saying(Value::Null);
+    if null.is_some() && null == saying("None".into()) && null != saying("".into()) { "None" } else { "" }
 }
 
 /// Finds them; None when they are not printed.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>) -> Option<Calls> {
-    let calls = probes();
+    let mut calls = probes(false);
     let render = |text: &str, calls: &[Value]| turn(foreign, chat, &Conversation::asking(USER).calling(text, calls));
     let mut found = Calls::default();
-    let one = render("", &calls[..1]);
-    let spoken = render(ANSWER, &calls[..1]);
+    let mut one = render("", &calls[..1]);
+    let mut spoken = render(ANSWER, &calls[..1]);
+    if one.is_none() && spoken.is_none() {
+        calls = probes(true);
+        found.as_text = true;
+        one = render("", &calls[..1]);
+        spoken = render(ANSWER, &calls[..1]);
+    }
     if one.is_none() && spoken.is_none() {
         found.residual.push("the template refuses tool calls".to_owned());
         return Some(found);
@@ -64,31 +78,46 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
     if !shows(&one) && !shows(&spoken) {
         return None;
     }
-    let kinds = std::iter::once(None).chain(PROCESSORS.map(Some));
-    let texts = kinds.filter_map(|kind| Some((kind, written(kind, &calls[0], compose)?, written(kind, &calls[1], compose)?)));
     let sample = one.as_ref().or(spoken.as_ref())?;
-    let Some((mut processor, first, second)) = texts.into_iter().find(|(_, first, _)| sample.contains(first)) else {
-        found.residual.push("a call is not printed as JSON of it or of its function, nor in another known form".to_owned());
+    let spoken_only = one.is_none();
+    let turn_of = |arguments: &Value| render(if spoken_only { ANSWER } else { "" }, &[call_form::calling(arguments)]);
+    let Some(form) = call_form::find(sample, &calls, &turn_of, compose) else {
+        found.residual.push("a call is not printed as JSON or as texts round its name, its id and its arguments".to_owned());
         return Some(found);
     };
-    if processor.is_none() {
-        processor = parsed(foreign);
-    }
-    found.processor = processor;
-    let outer = Outer { chat, first: &first };
+    let outer = Outer { chat, first: &form.texts[0] };
     let alone = one.as_deref().and_then(|one| outer.alone(one));
     let with_text = spoken.as_deref().and_then(|spoken| outer.with_text(spoken));
+    let own = one.as_deref().zip(spoken.as_deref()).and_then(|(one, spoken)| outer.own_turn(one, spoken));
+    let fits = alone.is_some() && with_text.is_some();
     let (before, after) = match (&alone, &with_text) {
+        _ if !fits && own.is_some() => {
+            let OwnTurn { template, before, after } = own.unwrap_or_default();
+            found.turn = Some(template);
+            (before, after)
+        }
         (Some((before, _)), Some(text)) => {
             found.before_text = text.calls_first;
             found.if_nonempty = outer.lacking(before, text);
-            if found.if_nonempty.is_none() {
-                found.residual.push("the text before calls depends on the answer's text".to_owned());
-            }
             let (own, after) = outer.strip(&alone)?;
-            match &found.if_nonempty {
-                Some(_) if !text.calls_first => (text.before.clone(), text.after.clone()),
-                _ => (own, after),
+            let separator = outer.separator(&alone, text);
+            match (&found.if_nonempty, separator) {
+                // An empty answer without calls begins as one with calls does.
+                (Some(lacking), _) if !text.calls_first && *lacking == chat.if_nonempty => {
+                    (text.before.clone(), text.after.clone())
+                }
+                (_, Some(separator)) => {
+                    found.if_nonempty = None;
+                    found.separator = separator;
+                    (own, after)
+                }
+                (Some(_), None) if !text.calls_first => (text.before.clone(), text.after.clone()),
+                (lacking, None) => {
+                    if lacking.is_none() {
+                        found.residual.push("the text before calls depends on the answer's text".to_owned());
+                    }
+                    (own, after)
+                }
             }
         }
         (Some(_), None) => {
@@ -105,31 +134,26 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
             return Some(found);
         }
     };
-    let two = render("", &calls).or_else(|| render(ANSWER, &calls));
-    let between = two.as_deref().and_then(|two| {
-        let (_, rest) = two.split_once(&*first)?;
-        rest.split_once(&*second).map(|(between, _)| between.to_owned())
-    });
-    found.wrapping = between.as_deref().and_then(|between| Wrapping::of(&before, between, &after));
     if [&before, &after].into_iter().any(|text| shows_probe(text)) {
         found.residual.push("parts of a call stand outside the text of the call".to_owned());
-        found.wrapping = None;
         return Some(found);
     }
-    if found.wrapping.is_none() {
-        found.residual.push("several calls are joined by text that is not the end and the begin of one".to_owned());
-        found.wrapping = Some(Wrapping { each_before: before, each_after: after, ..Wrapping::default() });
-    }
+    let two = render("", &calls).or_else(|| render(ANSWER, &calls));
+    let between = two.as_deref().map(|two| {
+        let (_, rest) = two.split_once(&*form.texts[0])?;
+        rest.split_once(&*form.texts[1]).map(|(between, _)| between.to_owned())
+    });
+    found.wrapping = Some(match between.flatten() {
+        Some(between) if !shows_probe(&between) => Wrapping::joined(&before, &between, &after),
+        _ => {
+            if two.is_some() {
+                found.residual.push("several calls are not printed as one is".to_owned());
+            }
+            Wrapping::single(&before, &after)
+        }
+    });
+    found.form = Some(form);
     Some(found)
-}
-
-/// Whether arguments that are JSON text are printed as an object would be.
-fn parsed(foreign: &dyn Renderer) -> Option<&'static str> {
-    let object = json!({ "zone": "Qplaceone", "n": 1 });
-    let calls = |arguments: &Value| Conversation::asking(USER).calling("", &[call("qcallonex", "qtoolone", arguments)]);
-    let text = Value::String("{\"zone\": \"Qplaceone\", \"n\": 1}".to_owned());
-    let same = foreign.render(&calls(&object))? == foreign.render(&calls(&text))?;
-    same.then_some(PROCESSORS[0])
 }
 
 /// What stands round the call in a turn with text.
@@ -139,6 +163,14 @@ struct WithText {
     /// Behind the call, without the end of the turn.
     after: String,
     calls_first: bool,
+}
+
+/// The turn of an answer with calls, where it is not that of a plain answer with the calls put in.
+#[derive(Default)]
+struct OwnTurn {
+    template: String,
+    before: String,
+    after: String,
 }
 
 struct Outer<'a> {
@@ -191,6 +223,48 @@ impl Outer<'_> {
         self.chat.assistant.before.strip_prefix(begin).map(str::to_owned)
     }
 
+    /// A turn of its own, from prompts without and with a text: calls may drop it, or end the turn in another way.
+    fn own_turn(&self, one: &str, spoken: &str) -> Option<OwnTurn> {
+        let around = |prompt: &str| -> Option<[String; 2]> {
+            let (before, after) = prompt.split_once(self.first)?;
+            let before = before.split_once(USER)?.1.strip_prefix(&*self.chat.user.after)?;
+            Some([before.to_owned(), after.to_owned()])
+        };
+        let ([before, after], [with_before, with_after]) = (around(one)?, around(spoken)?);
+        let Chat { assistant, .. } = self.chat;
+        let own = before.strip_prefix(&*assistant.before);
+        let head = if own.is_some() { &*assistant.before } else { "" };
+        let made = |head: &str, slots: &str, tail: &str, before: &str, after: &str| OwnTurn {
+            template: format!("{}{slots}{}", escape(head), escape(tail)),
+            before: before.to_owned(),
+            after: after.to_owned(),
+        };
+        if let Some((head, between)) = with_before.split_once(ANSWER) {
+            let same = with_after == after && before == format!("{head}{between}");
+            return same.then(|| made(head, "{content}{tool_calls}", "", between, &after));
+        }
+        let before_calls = own.unwrap_or(&before);
+        if let Some((behind, tail)) = with_after.split_once(ANSWER) {
+            let same = with_before == before && after == format!("{behind}{tail}");
+            return same.then(|| made(head, "{tool_calls}{content}", tail, before_calls, behind));
+        }
+        let tail = if after.ends_with(&*assistant.after) { &*assistant.after } else { "" };
+        let same = with_before == before && with_after == after;
+        same.then(|| made(head, "{tool_calls}", tail, before_calls, &after[..after.len() - tail.len()]))
+    }
+
+    /// What stands between a text and the calls, when an answer without text has all else.
+    fn separator(&self, alone: &Option<(String, String)>, text: &WithText) -> Option<String> {
+        let (before, after) = alone.as_ref()?;
+        let own = before.strip_prefix(&*self.chat.assistant.before)?;
+        let separator = if text.calls_first {
+            text.after.strip_prefix(&**after).filter(|_| text.before == own)?
+        } else {
+            text.before.strip_suffix(own).filter(|_| text.after == *after)?
+        };
+        Some(separator.to_owned())
+    }
+
     /// The texts round the call without those of a plain answer's turn.
     fn strip(&self, alone: &Option<(String, String)>) -> Option<(String, String)> {
         let (before, after) = alone.as_ref()?;
@@ -202,9 +276,10 @@ impl Outer<'_> {
 impl Calls {
     /// `single_tool_call_template` and `tool_calls_template`, where there is more than the call.
     pub(super) fn templates(&self) -> Option<[String; 2]> {
-        let Wrapping { before, each_before, each_after, after } = self.wrapping.as_ref()?;
+        let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
+        let call = &self.form.as_ref()?.template;
         Some([
-            format!("{}{{tool_call}}{}", escape(each_before), escape(each_after)),
+            format!("{}{call}{}", escape(each_before), escape(each_after)),
             format!("{}{{tool_calls}}{}", escape(before), escape(after)),
         ])
     }

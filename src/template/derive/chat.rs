@@ -198,7 +198,7 @@ fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
         return;
     }
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
-    let called = calls::probes();
+    let called = calls::probes(false);
     let starts = [
         ("system", Conversation::instructed("Qsystemone"), "Qsystemone"),
         ("assistant", Conversation::asking(USER_3).assistant(ANSWER), ANSWER),

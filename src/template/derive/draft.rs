@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::arguments::Arguments;
 use super::calls::Calls;
 use super::chat::Chat;
 use super::dates;
@@ -22,6 +23,8 @@ pub(super) struct Draft {
     pub(super) tools: Option<Tools>,
     pub(super) calls: Option<Calls>,
     pub(super) results: Option<Results>,
+    /// `assistant_policy.null_content`.
+    pub(super) null_content: &'static str,
     pub(super) skills: Option<Skills>,
     pub(super) media: Media,
     pub(super) reasoning: Reasoning,
@@ -86,7 +89,10 @@ impl Draft {
         let lacking = self.if_nonempty();
         let begin = escape(assistant.before.strip_suffix(lacking).unwrap_or(&assistant.before));
         let calls = self.calls.as_ref().and_then(Calls::templates);
+        let own_turn = self.calls.as_ref().and_then(|calls| calls.turn.as_deref()).filter(|_| calls.is_some());
+        spec.text("assistant_template_with_calls", own_turn.unwrap_or_default(), "");
         let slots = match (&calls, &self.calls) {
+            (Some(_), _) if own_turn.is_some() => "{content}",
             (Some(_), Some(Calls { before_text: true, .. })) => "{tool_calls}{content}",
             (Some(_), _) => "{content}{tool_calls}",
             _ => "{content}",
@@ -99,7 +105,9 @@ impl Draft {
         spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || self.chat.last.is_none(), true);
         spec.text("ending", &escape(&self.chat.ending), "");
         spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
-        spec.value("opener_after", Some(json!(self.chat.opener_after)).filter(|roles| *roles != json!([])));
+        let continued = self.results.as_ref().is_some_and(|results| results.continued) && self.chat.opener_after.is_empty();
+        let after = if continued { json!(["start", "system", "user", "assistant"]) } else { json!(self.chat.opener_after) };
+        spec.value("opener_after", Some(after).filter(|roles| *roles != json!([])));
         let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
         spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
         if let Some([each, all]) = calls {
@@ -191,6 +199,7 @@ impl Draft {
                 text => Some(json!({ "kind": "prepend_if_nonempty", "text": text })),
             },
         );
+        policy.text("null_content", self.null_content, "");
         for (name, value) in self.reasoning.policy() {
             policy.value(name, Some(value));
         }
@@ -204,8 +213,22 @@ impl Draft {
             policy.value("formatter", tools.formatter.clone());
             policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
         }
-        let processor = self.calls.as_ref().filter(|calls| calls.wrapping.is_some()).and_then(|calls| calls.processor);
-        policy.value("tool_call_content_processor", processor.and_then(kind));
+        if let Some((calls, form)) = self.calls.as_ref().and_then(|calls| Some((calls, calls.form.as_ref()?))) {
+            policy.value("tool_call_content_processor", form.processor.and_then(kind));
+            policy.text("call_joiner", calls.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner), "");
+            policy.text("call_separator", &calls.separator, "");
+            policy.text("text_arguments", if form.as_is { "as_is" } else { "json" }, "json");
+            if let Some([members, policies]) = form.arguments.as_ref().map(Arguments::members) {
+                spec.0.extend(members);
+                policy.0.extend(policies);
+            }
+        }
+        if let Some(results) = &self.results {
+            policy.text("observation_joiner", results.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner), "");
+            policy.value("observation_content_processor", results.processor.and_then(kind));
+            policy.text("observations_end", &results.end, "");
+            policy.text("without_observations_template", if results.dropped { "drop" } else { "error" }, "error");
+        }
         spec.below("tool_policy", policy);
         let mut policy = Members::default();
         if let Some(skills) = &self.skills {

@@ -6,7 +6,9 @@
 //!
 //! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the limits of a probe.
 
+mod arguments;
 mod beyond;
+mod call_form;
 mod calls;
 mod chat;
 mod contexts;
@@ -135,7 +137,8 @@ fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compos
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
     let calls = calls::derive(foreign, &chat, compose);
-    let results = results::derive(foreign, &chat);
+    let results = results::derive(foreign, &chat, calls.as_ref().is_some_and(|calls| calls.as_text));
+    let null_content = calls::null_content(foreign);
     let media = media::derive(foreign);
     reasoning.questions(foreign, results.as_ref());
     let roles = roles::derive(foreign, &chat);
@@ -144,7 +147,7 @@ fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compos
         None
     });
     let eos_token = sources.eos_token.clone();
-    Draft { chat, system, tools, calls, results, skills, media, reasoning, roles, date, eos_token }
+    Draft { chat, system, tools, calls, results, null_content, skills, media, reasoning, roles, date, eos_token }
 }
 
 /// What does not fit, by the part that it is about.

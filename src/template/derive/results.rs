@@ -1,27 +1,42 @@
 //! Tool results: what stands round one and round a block of them.
 
 use super::calls;
-use super::chat::{ANSWER, Chat, USER};
+use super::chat::{ANSWER, Chat, USER, USER_2};
 use super::conversation::{Conversation, shows_probe};
 use super::renderer::Renderer;
 use super::text::{Wrapping, escape, pieces};
 
 const RESULT: &str = "Qresultone";
 const RESULT_2: &str = "Qresulttwo";
+const QUOTED: &str = "Qresult \"q\"";
+const QUOTED_AS_JSON: &str = "\"Qresult \\\"q\\\"\"";
+/// Of the probes' calls.
+const NAMES: [&str; 2] = ["qtoolone", "qtooltwo"];
+const IDS: [&str; 2] = ["qcallonex", "qcalltwox"];
 
 /// What a template does with tool results.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Results {
     pub(super) wrapping: Option<Wrapping>,
+    /// One result with slots, without what stands round it.
+    template: String,
+    /// `tool_policy.observation_content_processor`.
+    pub(super) processor: Option<&'static str>,
+    /// `tool_policy.observations_end`.
+    pub(super) end: String,
+    /// Results are left out.
+    pub(super) dropped: bool,
+    /// An answer behind them goes on with the turn before.
+    pub(super) continued: bool,
     pub(super) residual: Vec<String>,
 }
 
 impl Results {
     /// `single_observation_template` and `observations_template`.
     pub(super) fn templates(&self) -> Option<[String; 2]> {
-        let Wrapping { before, each_before, each_after, after } = self.wrapping.as_ref()?;
+        let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
         Some([
-            format!("{}{{observation}}{}", escape(each_before), escape(each_after)),
+            format!("{}{}{}", escape(each_before), self.template, escape(each_after)),
             format!("{}{{observations}}{}", escape(before), escape(after)),
         ])
     }
@@ -37,8 +52,8 @@ impl Results {
 }
 
 /// Finds it; None when results are not printed.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Option<Results> {
-    let with_calls = |count: usize| Conversation::asking(USER).calling("", &calls::probes()[..count]);
+pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Option<Results> {
+    let with_calls = |count: usize| Conversation::asking(USER).calling("", &calls::probes(as_text)[..count]);
     let spoken = Conversation::asking(USER).assistant(ANSWER);
     let mut found = Results::default();
     let mut refused = true;
@@ -49,24 +64,48 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Option<Results> {
         if !single.contains(RESULT) {
             continue;
         }
-        let Some([before, after]) = around(foreign, chat, &one, &single) else {
+        let quoted = foreign.render(&one.clone().result("qcallonex", QUOTED)).is_some_and(|text| text.contains(QUOTED_AS_JSON));
+        found.processor = quoted.then_some("json");
+        let mark = |result: &str| if quoted { format!("\"{result}\"") } else { result.to_owned() };
+        let Some([before, after]) = around(foreign, chat, &one, &single, &mark(RESULT)) else {
             found.residual.push("tool results do not stand behind the turn before them".to_owned());
             return Some(found);
         };
+        let after = after.strip_suffix(&*chat.ending).unwrap_or(&after);
+        let Item { template, before, text, mut after } = Item::of(&before, &mark(RESULT), after);
+        let until = |conversation: Conversation, mark: &str| {
+            let prompt = foreign.render(&conversation)?;
+            Some(prompt.split_once(&text)?.1.split_once(mark)?.0.to_owned())
+        };
+        let to_answer = until(first(&one).assistant(ANSWER).user(USER_2), ANSWER);
+        found.continued = to_answer.as_ref() == Some(&after) && !chat.assistant.before.is_empty();
+        let to_user = until(first(&one).user(USER_2), USER_2);
+        let at_user = to_user.as_deref().and_then(|text| text.strip_suffix(&*chat.user.before));
+        if let Some(end) = at_user.and_then(|at_user| after.strip_prefix(at_user)).filter(|end| !end.is_empty()) {
+            end.clone_into(&mut found.end);
+            after.truncate(after.len() - found.end.len());
+        }
+        let whole = format!("{after}{}{}", found.end, chat.ending);
+        found.template = template;
         if [&before, &after].into_iter().any(|text| shows_probe(text)) {
-            found.residual.push("names or ids of calls stand round a tool result, which building blocks cannot say".to_owned());
+            found.residual.push("what stands round a tool result is not known".to_owned());
             return Some(found);
         }
         let double = foreign.render(&first(&two).result("qcalltwox", RESULT_2));
-        let double = double.as_deref().and_then(|double| pieces(double, [RESULT, RESULT_2]));
-        found.wrapping = match double.as_deref() {
-            Some([_, between, end]) if *end == after => Wrapping::of(&before, between, &after),
-            _ => None,
-        };
-        if found.wrapping.is_none() {
-            found.residual.push("several tool results are not joined by the end and the begin of one".to_owned());
-            found.wrapping = Some(Wrapping { each_before: before, each_after: after, ..Wrapping::default() });
-        }
+        let second = text.replace(NAMES[0], NAMES[1]).replace(IDS[0], IDS[1]).replace(RESULT, RESULT_2);
+        let double = double.as_deref().and_then(|double| pieces(double, [&*text, &*second]));
+        found.wrapping = Some(match double.as_deref() {
+            Some([_, between, end]) if *end == whole && !shows_probe(between) => Wrapping::joined(&before, between, &after),
+            _ => {
+                found.residual.push("several tool results are not printed as one is".to_owned());
+                Wrapping::single(&before, &after)
+            }
+        });
+        return Some(found);
+    }
+    let asked = Conversation::asking(USER).assistant(ANSWER);
+    if !refused && foreign.render(&asked) == foreign.render(&asked.clone().result("qcallonex", RESULT)) {
+        found.dropped = true;
         return Some(found);
     }
     refused.then(|| {
@@ -75,9 +114,34 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Option<Results> {
     })
 }
 
+/// One result from the first of its parts to the last.
+struct Item {
+    template: String,
+    before: String,
+    text: String,
+    after: String,
+}
+
+impl Item {
+    /// Of what stands before a result, of it, and of what stands behind it: the name and the id of its call are parts, too.
+    fn of(before: &str, result: &str, after: &str) -> Item {
+        let parts = [(NAMES[0], "{name}"), (IDS[0], "{tool_call_id}")];
+        let start = parts.iter().filter_map(|(text, _)| before.find(text)).min().unwrap_or(before.len());
+        let end = parts.iter().filter_map(|(text, _)| Some(after.rfind(text)? + text.len())).max().unwrap_or(0);
+        let (head, tail) = (&before[start..], &after[..end]);
+        let with_slots = |text: &str| parts.iter().fold(escape(text), |text, (part, slot)| text.replace(part, slot));
+        Item {
+            template: format!("{}{{observation}}{}", with_slots(head), with_slots(tail)),
+            before: before[..start].to_owned(),
+            text: format!("{head}{result}{tail}"),
+            after: after[end..].to_owned(),
+        }
+    }
+}
+
 /// What stands before and behind the one result.
-fn around(foreign: &dyn Renderer, chat: &Chat, start: &Conversation, single: &str) -> Option<[String; 2]> {
-    let (before, after) = single.split_once(RESULT)?;
+fn around(foreign: &dyn Renderer, chat: &Chat, start: &Conversation, single: &str, result: &str) -> Option<[String; 2]> {
+    let (before, after) = single.split_once(result)?;
     let until = [foreign.render(start), calls::turn(foreign, chat, start)];
     let own = until.iter().flatten().find_map(|until| before.strip_prefix(&**until)).or_else(|| {
         // The turn before is not the last any more: it ends as an earlier one does.

@@ -53,7 +53,7 @@ pub(crate) fn insertions(base: &str, full: &str, inside: Option<&Range<usize>>) 
     found
 }
 
-/// What stands round each of several items and round all of them, all joined by nothing.
+/// What stands round each of several items, between them, and round all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Wrapping {
     /// Before all.
@@ -64,6 +64,8 @@ pub(crate) struct Wrapping {
     pub(crate) each_after: String,
     /// After all.
     pub(crate) after: String,
+    /// Between two.
+    pub(crate) joiner: String,
 }
 
 impl Wrapping {
@@ -80,7 +82,28 @@ impl Wrapping {
             each_before: each_before.to_owned(),
             each_after: each_after.to_owned(),
             after: last[each_after.len()..].to_owned(),
+            joiner: String::new(),
         })
+    }
+
+    /// The same, with a joiner where none fits without.
+    pub(crate) fn joined(first: &str, between: &str, last: &str) -> Wrapping {
+        Wrapping::of(first, between, last).unwrap_or_else(|| {
+            let (rest, each_before) = between.split_at(between.len() - shared_end(first, between));
+            let (each_after, joiner) = rest.split_at(shared_start(rest, last));
+            Wrapping {
+                before: first[..first.len() - each_before.len()].to_owned(),
+                each_before: each_before.to_owned(),
+                each_after: each_after.to_owned(),
+                after: last[each_after.len()..].to_owned(),
+                joiner: joiner.to_owned(),
+            }
+        })
+    }
+
+    /// Of one item: nothing is known of several.
+    pub(crate) fn single(before: &str, after: &str) -> Wrapping {
+        Wrapping { each_before: before.to_owned(), each_after: after.to_owned(), ..Wrapping::default() }
     }
 }
 
@@ -118,8 +141,11 @@ mod tests {
     #[test]
     fn wrappers_of_items() {
         let wrapping = Wrapping::of("A\n<c>\n", "\n</c>\n<c>\n", "\n</c>E").expect("one wrapper fits");
-        let Wrapping { before, each_before, each_after, after } = wrapping;
+        let Wrapping { before, each_before, each_after, after, .. } = wrapping;
         assert_eq!((&*before, &*each_before, &*each_after, &*after), ("A", "\n<c>\n", "\n</c>", "E"));
         assert_eq!(Wrapping::of("[", ", ", "]"), None);
+        let list = Wrapping::joined("C[{\"", "}, {\"", "}]");
+        let Wrapping { before, each_before, each_after, after, joiner } = list;
+        assert_eq!((&*before, &*each_before, &*joiner, &*each_after, &*after), ("C[", "{\"", ", ", "}", "]"));
     }
 }

@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use llb::{compose_request, template_request};
 use serde_json::{Map, Value, json};
 
-const TEXTS: [&str; 25] = [
+const TEXTS: [&str; 28] = [
     "system_template",
     "default_system_template",
     "system_message",
@@ -19,6 +19,9 @@ const TEXTS: [&str; 25] = [
     "single_observation_template",
     "tool_calls_template",
     "single_tool_call_template",
+    "assistant_template_with_calls",
+    "argument_template",
+    "text_argument_template",
     "tools_template",
     "single_tool_template",
     "skills_template",

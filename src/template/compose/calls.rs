@@ -1,0 +1,96 @@
+//! What a spec says of calls and their results beyond its templates: how arguments are written, and what joins them.
+
+use serde_json::{Map, Value, json};
+
+use super::processor::{Place, Processor};
+use super::reader::Reader;
+use crate::error::Result;
+
+/// How the value of one argument is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArgumentValues {
+    /// Strings as they are, all else as JSON.
+    Text,
+    /// All as JSON.
+    Json,
+    /// Strings as they are, lists and objects as JSON, `True`, `False` and `None`.
+    Python,
+}
+
+const VALUES: [(&str, ArgumentValues); 3] =
+    [("text", ArgumentValues::Text), ("json", ArgumentValues::Json), ("python", ArgumentValues::Python)];
+
+/// The members of `tool_policy` that calls and results have.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CallPolicy {
+    /// Between calls.
+    pub(crate) joiner: String,
+    /// Between an answer's text and its calls, where it has both.
+    pub(crate) separator: String,
+    /// Between arguments.
+    pub(crate) argument_joiner: String,
+    pub(crate) argument_values: ArgumentValues,
+    /// Arguments that are a text are written as it is, not as a JSON string.
+    pub(crate) text_as_is: bool,
+    /// Between consecutive results.
+    pub(crate) result_joiner: String,
+    pub(crate) result_processor: Option<Processor>,
+    /// Behind consecutive results, unless a user's turn follows.
+    pub(crate) results_end: String,
+    /// Results are left out where they have no template.
+    pub(crate) drops_results: bool,
+}
+
+impl Default for CallPolicy {
+    fn default() -> CallPolicy {
+        CallPolicy {
+            joiner: String::new(),
+            separator: String::new(),
+            argument_joiner: String::new(),
+            argument_values: ArgumentValues::Text,
+            text_as_is: false,
+            result_joiner: String::new(),
+            result_processor: None,
+            results_end: String::new(),
+            drops_results: false,
+        }
+    }
+}
+
+impl CallPolicy {
+    /// Reads the members of `tool_policy`.
+    pub(crate) fn read(tool: &mut Reader<'_>, ignored: &mut Vec<String>) -> Result<CallPolicy> {
+        let text = |tool: &mut Reader<'_>, key| -> Result<String> { Ok(tool.string(key)?.unwrap_or_default().to_owned()) };
+        let path = tool.path("observation_content_processor");
+        let processor = tool.get("observation_content_processor");
+        Ok(CallPolicy {
+            joiner: text(tool, "call_joiner")?,
+            separator: text(tool, "call_separator")?,
+            argument_joiner: text(tool, "argument_joiner")?,
+            argument_values: tool.one_of("argument_values", &VALUES)?.unwrap_or(ArgumentValues::Text),
+            text_as_is: tool.one_of("text_arguments", &[("json", false), ("as_is", true)])?.unwrap_or(false),
+            result_joiner: text(tool, "observation_joiner")?,
+            result_processor: processor.map(|value| Processor::read(value, path, Place::Result, ignored)).transpose()?,
+            results_end: text(tool, "observations_end")?,
+            drops_results: tool.one_of("without_observations_template", &[("error", false), ("drop", true)])?.unwrap_or(false),
+        })
+    }
+
+    /// The members that are not the usual ones.
+    pub(crate) fn to_json(&self) -> Map<String, Value> {
+        let mut members = Map::new();
+        let mut put = |name: &str, value: Option<Value>| members.extend(value.map(|value| (name.to_owned(), value)));
+        let text = |text: &String| (!text.is_empty()).then(|| json!(text));
+        let values = VALUES.iter().find(|(_, known)| *known == self.argument_values).map(|(name, _)| *name);
+        put("call_joiner", text(&self.joiner));
+        put("call_separator", text(&self.separator));
+        put("argument_joiner", text(&self.argument_joiner));
+        put("argument_values", values.filter(|_| self.argument_values != ArgumentValues::Text).map(Value::from));
+        put("text_arguments", self.text_as_is.then(|| json!("as_is")));
+        put("observation_joiner", text(&self.result_joiner));
+        put("observation_content_processor", self.result_processor.as_ref().map(Processor::to_json));
+        put("observations_end", text(&self.results_end));
+        put("without_observations_template", self.drops_results.then(|| json!("drop")));
+        members
+    }
+}

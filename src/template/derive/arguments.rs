@@ -1,0 +1,146 @@
+//! How a template writes the arguments of a call one by one: what stands round a key and its value, and what joins them.
+
+use serde_json::{Map, Value, json};
+
+use super::Compose;
+use super::chat::USER;
+use super::conversation::{Conversation, call};
+use super::text::{escape, pieces, shared_end, shared_start};
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Arguments {
+    /// `argument_template`.
+    pub(super) template: String,
+    /// `text_argument_template`, where it differs.
+    pub(super) of_text: Option<String>,
+    /// `tool_policy.argument_joiner`.
+    pub(super) joiner: String,
+    /// `tool_policy.argument_values`, where they are not the usual ones.
+    pub(super) values: Option<&'static str>,
+}
+
+const KEYS: [&str; 2] = ["qkeyone", "qkeytwo"];
+const TEXTS: [&str; 2] = ["Qplace\"three", "Qplace\"four"];
+const NUMBERS: [u32; 2] = [41_771, 52_882];
+
+/// The text of a turn whose call has these arguments.
+pub(super) type Turn<'a> = dyn Fn(&Value) -> Option<String> + 'a;
+
+/// What stands round two arguments of one type.
+struct Around {
+    /// From the user's text to the first key.
+    before: String,
+    within: String,
+    /// From the first value to the second key.
+    between: String,
+    /// Behind the second value.
+    after: String,
+}
+
+impl Around {
+    fn of(turn: &Turn<'_>, values: [Value; 2], written: [&str; 2]) -> Option<Around> {
+        let [first, second] = values;
+        let text = turn(&json!({ KEYS[0]: first, KEYS[1]: second }))?;
+        let (_, text) = text.split_once(USER)?;
+        let pieces = pieces(text, [KEYS[0], written[0], KEYS[1], written[1]])?;
+        let owned = |at: usize| pieces[at].to_owned();
+        (pieces[1] == pieces[3]).then(|| Around { before: owned(0), within: owned(1), between: owned(2), after: owned(4) })
+    }
+
+    /// The argument's own begin and end, and the joiner, when this much stands before and behind all of them.
+    fn cut(&self, before: usize, after: usize) -> Option<(&str, &str, &str)> {
+        let begin = self.before.get(before..)?;
+        let end = self.after.get(..self.after.len().checked_sub(after)?)?;
+        let joiner = self.between.strip_suffix(begin)?.strip_prefix(end)?;
+        Some((begin, joiner, end))
+    }
+
+    fn template(&self, begin: &str, end: &str) -> String {
+        format!("{}{{key}}{}{{value}}{}", escape(begin), escape(&self.within), escape(end))
+    }
+}
+
+/// Finds it; None when arguments are not written one by one.
+pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
+    let quoted = TEXTS.map(|text| Value::from(text).to_string());
+    let raw = Around::of(turn, TEXTS.map(Value::from), TEXTS);
+    let json = raw.is_none();
+    let texts = raw.or_else(|| Around::of(turn, TEXTS.map(Value::from), [&quoted[0], &quoted[1]]))?;
+    let digits = NUMBERS.map(|number| number.to_string());
+    let others = Around::of(turn, NUMBERS.map(Value::from), [&digits[0], &digits[1]])?;
+    let none = turn(&json!({})).and_then(|text| Some(text.split_once(USER)?.1.to_owned()));
+    let mut cuts = none.as_deref().map_or_else(Vec::new, |none| cuts(&texts, &others, none));
+    if cuts.is_empty() {
+        // Without arguments it is another text: then what both ends share is the arguments' own.
+        let shared = |around: &Around| around.before.len() - shared_end(&around.before, &around.between);
+        let before = shared(&texts).max(shared(&others));
+        let rest = |around: &Around| {
+            let end = around.between.len() - (around.before.len() - before);
+            around.after.len() - shared_start(&around.between[..end], &around.after)
+        };
+        cuts.push((before, rest(&texts).max(rest(&others))));
+    }
+    let (begin, joiner, end) = cuts.iter().find_map(|(before, after)| texts.cut(*before, *after))?;
+    let (before, after) = *cuts.iter().find(|(before, after)| texts.cut(*before, *after).is_some())?;
+    let of_text = texts.template(begin, end);
+    let joiner = joiner.to_owned();
+    let (begin, _, end) = others.cut(before, after).filter(|(_, other, _)| **other == joiner)?;
+    let template = others.template(begin, end);
+    let python = || {
+        let text = turn(&json!({ KEYS[0]: true }))?;
+        Some(text.contains(&format!("{}{}True", KEYS[0], others.within)))
+    };
+    let values = if json {
+        Some("json")
+    } else if python() == Some(true) {
+        Some("python")
+    } else {
+        None
+    };
+    let of_text = Some(of_text).filter(|of_text| *of_text != template);
+    Some(Arguments { template, of_text, joiner, values })
+}
+
+/// How much stands before and behind all arguments, when this is the text without any; the plainest way first.
+fn cuts(texts: &Around, others: &Around, none: &str) -> Vec<(usize, usize)> {
+    let most = shared_start(none, &texts.before).min(shared_start(none, &others.before));
+    let fits = |before: &usize| {
+        let joiner = |around: &Around| around.cut(*before, none.len() - before).map(|(_, joiner, _)| joiner.to_owned());
+        let rest = none.get(*before..).is_some_and(|rest| texts.after.ends_with(rest) && others.after.ends_with(rest));
+        rest && joiner(texts).is_some() && joiner(texts) == joiner(others)
+    };
+    let mut cuts: Vec<usize> = (0..=most).rev().filter(fits).collect();
+    // All of them render the same; people expect an argument to begin with its bracket.
+    cuts.sort_by_key(|before| !texts.before[*before..].starts_with(['<', '[', '{', '(']));
+    cuts.into_iter().map(|before| (before, none.len() - before)).collect()
+}
+
+impl Arguments {
+    /// As members of a spec, and of its `tool_policy`.
+    pub(super) fn members(&self) -> [Map<String, Value>; 2] {
+        let [mut spec, mut policy] = [Map::new(), Map::new()];
+        spec.insert("argument_template".to_owned(), self.template.as_str().into());
+        spec.extend(self.of_text.iter().map(|text| ("text_argument_template".to_owned(), text.as_str().into())));
+        if !self.joiner.is_empty() {
+            policy.insert("argument_joiner".to_owned(), self.joiner.as_str().into());
+        }
+        policy.extend(self.values.map(|values| ("argument_values".to_owned(), values.into())));
+        [spec, policy]
+    }
+}
+
+/// The text of these arguments, one by one or as JSON; those that are a text stay as they are.
+pub(super) fn written(found: Option<&Arguments>, arguments: &Value, compose: &Compose<'_>) -> Option<String> {
+    let [mut spec, mut policy] = found.map(Arguments::members).unwrap_or_default();
+    policy.insert("text_arguments".to_owned(), "as_is".into());
+    let rest = json!({
+        "user_template": "{content}",
+        "assistant_template": "{content}{tool_calls}",
+        "single_tool_call_template": "{arguments}",
+        "tool_policy": policy,
+    });
+    spec.extend(rest.as_object().cloned().unwrap_or_default());
+    let calls = [call("qcallonex", "qtoolone", arguments)];
+    compose(&spec.into())?.render(&Conversation::default().calling("", &calls))
+}

@@ -1,0 +1,126 @@
+//! How one call is written: as JSON of it or of its function, or as texts round its name, its id and its arguments.
+
+use serde_json::{Map, Value, json};
+
+use super::Compose;
+use super::arguments::{self, Arguments, Turn};
+use super::chat::USER;
+use super::conversation::{Conversation, call};
+use super::text::escape;
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct CallForm {
+    /// `tool_policy.tool_call_content_processor`.
+    pub(super) processor: Option<&'static str>,
+    /// The call with slots, without what stands round it.
+    pub(super) template: String,
+    /// Where they are written one by one.
+    pub(super) arguments: Option<Arguments>,
+    /// `tool_policy.text_arguments` is `as_is`.
+    pub(super) as_is: bool,
+    /// The probes' calls as they stand in prompts.
+    pub(super) texts: Vec<String>,
+}
+
+const PARSED: &str = "object_arguments";
+const PROCESSORS: [&str; 3] = [PARSED, "kimi_call", "dsml_call"];
+
+/// Finds the form of these calls, of which `sample` shows the first.
+pub(super) fn find(sample: &str, calls: &[Value], turn: &Turn<'_>, compose: &Compose<'_>) -> Option<CallForm> {
+    let texts = Texts::of(turn);
+    let kinds = std::iter::once(None).chain(PROCESSORS.map(Some));
+    let whole = kinds.into_iter().find_map(|kind| {
+        let texts: Vec<String> = calls.iter().filter_map(|call| written(kind, call, compose)).collect();
+        (texts.len() == calls.len() && sample.contains(&texts[0])).then_some((kind, texts))
+    });
+    if let Some((kind, written)) = whole
+        && (texts != Texts::AsIs || kind == Some("dsml_call"))
+    {
+        let processor = kind.or(if texts == Texts::Parsed { Some(PARSED) } else { None });
+        return Some(CallForm { processor, template: "{tool_call}".to_owned(), arguments: None, as_is: false, texts: written });
+    }
+    let json = slotted(sample, calls, None, compose);
+    let (arguments, (template, written)) = match json {
+        Some(found) => (None, found),
+        None => {
+            let arguments = arguments::find(turn)?;
+            let found = slotted(sample, calls, Some(&arguments), compose)?;
+            (Some(arguments), found)
+        }
+    };
+    // Arguments that are refused as a text may as well be parsed, where they are needed one by one.
+    let parsed = texts == Texts::Parsed || (texts == Texts::Refused && arguments.is_some());
+    let processor = parsed.then_some(PARSED);
+    Some(CallForm { processor, template, as_is: texts == Texts::AsIs, arguments, texts: written })
+}
+
+/// What a template does with arguments that are JSON text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Texts {
+    AsIs,
+    Parsed,
+    Quoted,
+    Refused,
+}
+
+impl Texts {
+    fn of(turn: &Turn<'_>) -> Texts {
+        let odd = "{\"zone\":  \"Qplaceone\",\"n\":1}";
+        let Some(text) = turn(&odd.into()) else { return Texts::Refused };
+        if text.contains(odd) {
+            return Texts::AsIs;
+        }
+        let object = turn(&json!({ "zone": "Qplaceone", "n": 1 }));
+        // A template may parse no text but print what an object has in it.
+        if object.is_some() && object == Some(text) { Texts::Parsed } else { Texts::Quoted }
+    }
+}
+
+/// The text of a call as a processor writes it.
+fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Option<String> {
+    let mut policy = Map::new();
+    if let Some(kind) = processor {
+        policy.insert("tool_call_content_processor".to_owned(), json!({ "kind": kind }));
+    }
+    let spec = json!({ "user_template": "{content}", "assistant_template": "{content}{tool_calls}", "tool_policy": policy });
+    compose(&spec)?.render(&Conversation::default().calling("", std::slice::from_ref(call)))
+}
+
+/// The first call from its first part to its last, with slots, and all calls as they stand in prompts.
+fn slotted(sample: &str, calls: &[Value], found: Option<&Arguments>, compose: &Compose<'_>) -> Option<(String, Vec<String>)> {
+    let (_, region) = sample.split_once(USER)?;
+    let parts = |call: &Value| -> Option<[String; 3]> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let arguments = arguments::written(found, &call["function"]["arguments"], compose)?;
+        Some([text(&call["function"]["name"])?, text(&call["id"])?, arguments])
+    };
+    let first = parts(calls.first()?)?;
+    let names = ["{name}", "{id}", "{arguments}"];
+    if !region.contains(&*first[2]) {
+        return None;
+    }
+    // Where the parts stand, in order.
+    let mut places: Vec<(usize, usize)> = first
+        .iter()
+        .enumerate()
+        .flat_map(|(part, text)| region.match_indices(&**text).map(move |(at, _)| (at, part)))
+        .collect();
+    places.sort_unstable();
+    let (mut pieces, mut end) = (Vec::new(), None);
+    for (at, part) in places {
+        pieces.push((region.get(end.unwrap_or(at)..at)?, part));
+        end = Some(at + first[part].len());
+    }
+    let template = pieces.iter().map(|(text, part)| format!("{}{}", escape(text), names[*part])).collect();
+    let texts = calls.iter().map(|call| {
+        let parts = parts(call)?;
+        Some(pieces.iter().map(|(text, part)| format!("{text}{}", parts[*part])).collect())
+    });
+    Some((template, texts.collect::<Option<_>>()?))
+}
+
+/// A call of a probe with other arguments.
+pub(super) fn calling(arguments: &Value) -> Value {
+    call("qcallonex", "qtoolone", arguments)
+}

@@ -230,7 +230,10 @@ impl Composed {
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
         let last = input.messages.last().is_some_and(|message| message["role"] == "assistant")
             && (self.spec.turns.last_answer_with_prompt || !input.add_generation_prompt);
-        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::calling(input.messages));
+        let thinks = input.kwargs.is_none_or(|kwargs| kwargs.get("enable_thinking") != Some(&Value::Bool(false)));
+        let asked = self.spec.turns.no_thinking_prompt.clone().filter(|_| !thinks);
+        let asked = asked.unwrap_or_else(|| self.spec.generation_prompt());
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::calling(input.messages), &asked);
         match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
             Some(ranges) => {
                 let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });

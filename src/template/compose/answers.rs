@@ -2,7 +2,8 @@
 
 use super::jinja::{ASSISTANT, Writer, parts};
 use super::slots::Pattern;
-use super::text::{filled, quoted, text, value};
+use super::spec::Spec;
+use super::text::{Joined, filled, quoted, text, value};
 use super::thinking::{EmptyReasoning, KeepReasoning};
 use super::turns::START;
 
@@ -114,7 +115,7 @@ impl Writer<'_> {
 
     fn answer_form(&mut self, pattern: &Pattern, begins: bool) {
         let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
-        let turn = filled(&pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
+        let turn = begun(self.spec, &pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
         if self.marked {
             self.lines.tag("generation");
         }
@@ -167,4 +168,19 @@ impl Writer<'_> {
         }
         self.lines.close("endif");
     }
+}
+
+/// A turn; the first of a conversation has not all of its begin.
+pub(super) fn begun(spec: &Spec, pattern: &Pattern, fill: impl Fn(&str) -> Joined) -> Joined {
+    let (without, policies) = (&spec.turns.first_turn_without, &spec.policies);
+    let rest = Some(without).filter(|without| !without.is_empty()).and_then(|without| pattern.without_text(without));
+    // Where there is a system turn always, no other turn is the first.
+    let Some(rest) = rest.filter(|_| !(policies.use_system && policies.system_without_message)) else {
+        return filled(pattern, fill);
+    };
+    let skills = if spec.skills_template.is_some() { " and not skills" } else { "" };
+    let alone =
+        if policies.use_system && policies.system_with_tools { format!(" and not tools{skills}") } else { String::new() };
+    let begin = format!("(\"\" if loop.first{alone} else {})", quoted(without));
+    value(&begin).append(filled(&rest, fill))
 }

@@ -5,6 +5,7 @@
 
 mod calls;
 
+use super::answers::begun;
 use super::formatter::{Formatter, JsonStyle};
 use super::policy::Placement;
 use super::processor::Processor;
@@ -307,7 +308,7 @@ impl Writer<'_> {
     fn user(&mut self) {
         let spec = self.spec;
         let content = parts("message.content", USER);
-        let turn = |pattern| filled(pattern, |slot| if slot == "tools" { value("tools_raw") } else { value(&content) });
+        let turn = |pattern| begun(spec, pattern, |slot| if slot == "tools" { value("tools_raw") } else { value(&content) });
         let Some(with_tools) = spec.user_with_tools() else {
             self.lines.write(turn(&spec.user_template));
             return;

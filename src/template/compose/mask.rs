@@ -33,8 +33,11 @@ pub(crate) fn ranges(
         let before = if template.has("content") { template.text_before("content") } else { template.head().to_owned() };
         let (behind, end) = (template.text_after(), spec.end_of(template));
         let text = prompt.get(turn.clone())?;
-        let start = if text.starts_with(generation_prompt) {
-            generation_prompt.len()
+        let without = Some(&*spec.turns.first_turn_without).filter(|without| !without.is_empty() && !text.starts_with(without));
+        let short = |begin: &str| without.and_then(|without| begin.strip_prefix(without)).unwrap_or(begin).to_owned();
+        let (before, prompted) = (short(&before), short(generation_prompt));
+        let start = if text.starts_with(&prompted) {
+            prompted.len()
         } else if text.starts_with(&before) {
             before.len()
         } else {
@@ -132,6 +135,13 @@ mod tests {
             "<u>1</><a>a</>\n<t>5</>b</>\n<u>2</><eof>",
             &["a</>", "b</>"],
         );
+        // The first turn begins without what stands between turns.
+        let between = json!({
+            "user_template": "|<u>{content}", "assistant_template": "|<a>{content}", "generation_prompt": "|<a>",
+            "first_turn_without": "|", "last_assistant_template": null, "reasoning_template": null, "ending": null,
+            "opener_after": null, "stop_words": ["|"], "system_policy": { "use_system_without_system_message": false },
+        });
+        check(&between, &json!([answer("a"), user("1"), answer("b")]), None, "<a>a|<u>1|<a>b", &["a|", "b"]);
         // A last answer without an end of its own.
         check(
             &json!({ "last_assistant_template": "<a>{content}", "reasoning_template": null, "ending": null }),

@@ -32,6 +32,8 @@ pub(super) struct Chat {
     pub(super) last: Option<Frame>,
     /// Only where no generation prompt follows.
     pub(super) last_unasked: bool,
+    /// The begin of turns that the first one lacks.
+    pub(super) first_without: String,
     /// What ends a prompt without a generation prompt.
     pub(super) ending: String,
     /// Roles of the message before behind which an answer begins as `assistant` does; all, when empty.
@@ -99,11 +101,18 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         generation_prompt: &generation_prompt,
     };
     let (after_answer, before_user) = turns.split(last.as_deref(), &mut residual);
+    let mut first_without = String::new();
     let opening = match first.strip_suffix(&before_user) {
         Some(opening) => opening.to_owned(),
         None => {
-            residual.push("the first user turn begins differently from later ones".to_owned());
-            first[..first.len() - shared_end(first, &before_user)].to_owned()
+            let shared = shared_end(first, &before_user);
+            let lacking = &before_user[..before_user.len() - shared];
+            if before_answer.starts_with(lacking) {
+                lacking.clone_into(&mut first_without);
+            } else {
+                residual.push("the first user turn begins differently from later ones".to_owned());
+            }
+            first[..first.len() - shared].to_owned()
         }
     };
     let assistant = Frame { before: before_answer, after: after_answer };
@@ -120,6 +129,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         last: own.filter(|own| *own != assistant),
         assistant,
         ending,
+        first_without,
         no_prompt_after: Vec::new(),
         opener_after: Vec::new(),
         generation_prompt,

@@ -103,6 +103,7 @@ impl Draft {
             spec.text("last_assistant_template", &format!("{begin}{slots}{}", escape(&last.after)), "");
         }
         spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || self.chat.last.is_none(), true);
+        spec.text("first_turn_without", &escape(&self.chat.first_without), "");
         spec.text("ending", &escape(&self.chat.ending), "");
         spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
         let continued = self.results.as_ref().is_some_and(|results| results.continued) && self.chat.opener_after.is_empty();

@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use llb::{compose_request, template_request};
 use serde_json::{Map, Value, json};
 
-const TEXTS: [&str; 28] = [
+const TEXTS: [&str; 29] = [
     "system_template",
     "default_system_template",
     "system_message",
@@ -34,6 +34,7 @@ const TEXTS: [&str; 28] = [
     "ending",
     "late_system_template",
     "content_parts",
+    "first_turn_without",
 ];
 const OBJECTS: [&str; 8] =
     ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words", "no_prompt_after", "opener_after"];

@@ -142,8 +142,13 @@ impl Writer<'_> {
     pub(super) fn prompt(&mut self) {
         let turns = &self.spec.turns;
         let prompt = self.spec.generation_prompt();
-        let other = turns.no_thinking_prompt.as_deref().filter(|other| *other != prompt);
-        if prompt.is_empty() && other.is_none() && turns.ending.is_empty() {
+        let differs = |other: &&str| *other != prompt;
+        let others = [
+            ("messages and messages[-1].role == \"assistant\"", turns.prompt_after_answer.as_deref().filter(differs)),
+            ("enable_thinking is defined and enable_thinking is false", turns.no_thinking_prompt.as_deref().filter(differs)),
+        ];
+        let others: Vec<_> = others.into_iter().filter_map(|(condition, other)| Some((condition, other?))).collect();
+        if prompt.is_empty() && others.is_empty() && turns.ending.is_empty() {
             return;
         }
         let except = if turns.no_prompt_after.is_empty() {
@@ -153,13 +158,18 @@ impl Writer<'_> {
             format!(" and not (messages and messages[-1].role in [{}])", roles.join(", "))
         };
         self.lines.open(&format!("if add_generation_prompt{except}"));
-        if let Some(other) = other {
-            self.lines.open("if enable_thinking is defined and enable_thinking is false");
+        for (at, (condition, other)) in others.iter().enumerate() {
+            match at {
+                0 => self.lines.open(&format!("if {condition}")),
+                _ => self.lines.or(&format!("elif {condition}")),
+            }
             self.lines.write(text(other));
+        }
+        if !others.is_empty() {
             self.lines.or("else");
         }
         self.lines.write(text(&prompt));
-        if other.is_some() {
+        if !others.is_empty() {
             self.lines.close("endif");
         }
         if !turns.ending.is_empty() {

@@ -39,6 +39,8 @@ pub(crate) struct Turns {
     pub(crate) late_system: Option<Pattern>,
     /// The generation prompt where `enable_thinking` is false.
     pub(crate) no_thinking_prompt: Option<String>,
+    /// The generation prompt behind an answer.
+    pub(crate) prompt_after_answer: Option<String>,
     /// The begin of turns' templates that the first turn of a conversation is written without.
     pub(crate) first_turn_without: String,
     /// The end of a prompt without a generation prompt.
@@ -60,6 +62,7 @@ impl Turns {
         };
         Ok(Turns {
             no_thinking_prompt: text("no_thinking_prompt")?,
+            prompt_after_answer: text("prompt_after_answer")?,
             ending: text("ending")?.unwrap_or_default(),
             first_turn_without: text("first_turn_without")?.unwrap_or_default(),
             last_answer: spec.pattern("last_assistant_template", ANSWER)?,
@@ -72,7 +75,7 @@ impl Turns {
     }
 
     /// Name and value of what is not usual, null for the rest.
-    pub(crate) fn members(&self) -> [(&'static str, Value); 9] {
+    pub(crate) fn members(&self) -> [(&'static str, Value); 10] {
         let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
         let parts = CONTENT_PARTS.iter().find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
@@ -81,6 +84,7 @@ impl Turns {
             ("last_assistant_with_prompt", json!((!self.last_answer_with_prompt).then_some(false))),
             ("late_system_template", source(&self.late_system)),
             ("no_thinking_prompt", json!(self.no_thinking_prompt.as_deref().map(escaped))),
+            ("prompt_after_answer", json!(self.prompt_after_answer.as_deref().map(escaped))),
             ("ending", json!(filled(&self.ending))),
             ("first_turn_without", json!(filled(&self.first_turn_without))),
             ("content_parts", json!(parts.map(|(name, _)| name))),

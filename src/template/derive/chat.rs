@@ -38,6 +38,8 @@ pub(super) struct Chat {
     pub(super) ending: String,
     /// Roles of the message before behind which an answer begins as `assistant` does; all, when empty.
     pub(super) opener_after: Vec<&'static str>,
+    /// The generation prompt behind an answer, when it is another one.
+    pub(super) prompt_after_answer: Option<String>,
     /// Roles of a last message behind which there is no generation prompt.
     pub(super) no_prompt_after: Vec<&'static str>,
     pub(super) generation_prompt: String,
@@ -130,6 +132,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         assistant,
         ending,
         first_without,
+        prompt_after_answer: None,
         no_prompt_after: Vec::new(),
         opener_after: Vec::new(),
         generation_prompt,
@@ -200,9 +203,11 @@ fn if_nonempty(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
 fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
     let begin = &chat.assistant.before;
     let begins = |start: Conversation, until: &str| {
+        // The first turn of all has less of its begin.
+        let begin = if until.is_empty() { begin.strip_prefix(&*chat.first_without).unwrap_or(begin) } else { begin };
         let prompt = foreign.render(&start.assistant(USER_2).user(USER))?;
         let (before, _) = prompt.split_once(USER_2)?;
-        Some(before[before.find(until)? + until.len()..].ends_with(&**begin))
+        Some(before[before.find(until)? + until.len()..].ends_with(begin))
     };
     if begin.is_empty() || begins(Conversation::default(), "") != Some(false) {
         return;
@@ -238,6 +243,7 @@ fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
         }
         return;
     }
+    chat.prompt_after_answer = answered.clone().filter(|prompt| !prompt.is_empty() && *prompt != chat.generation_prompt);
     let called = Conversation::asking(USER).assistant(ANSWER);
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
     let without = [

@@ -103,6 +103,7 @@ impl Draft {
             spec.text("last_assistant_template", &format!("{begin}{slots}{}", escape(&last.after)), "");
         }
         spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || self.chat.last.is_none(), true);
+        spec.value("prompt_after_answer", self.chat.prompt_after_answer.as_deref().map(|prompt| escape(prompt).into()));
         spec.text("first_turn_without", &escape(&self.chat.first_without), "");
         spec.text("ending", &escape(&self.chat.ending), "");
         spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));

@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use llb::{compose_request, template_request};
 use serde_json::{Map, Value, json};
 
-const TEXTS: [&str; 29] = [
+const TEXTS: [&str; 30] = [
     "system_template",
     "default_system_template",
     "system_message",
@@ -35,6 +35,7 @@ const TEXTS: [&str; 29] = [
     "late_system_template",
     "content_parts",
     "first_turn_without",
+    "prompt_after_answer",
 ];
 const OBJECTS: [&str; 8] =
     ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words", "no_prompt_after", "opener_after"];

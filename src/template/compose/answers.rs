@@ -94,9 +94,11 @@ impl Writer<'_> {
     fn answer_forms(&mut self, begins: bool) {
         let spec = self.spec;
         let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
+        let empty = "message.tool_calls is defined and message.tool_calls is not none and not message.tool_calls";
+        let empty_calls = spec.empty_calls_turn.as_ref().map(|turn| (empty, turn));
         let is_last = if spec.turns.last_answer_with_prompt { "loop.last" } else { "loop.last and not add_generation_prompt" };
         let last = spec.turns.last_answer.as_ref().map(|last| (is_last, last));
-        let forms: Vec<_> = with_calls.into_iter().chain(last).collect();
+        let forms: Vec<_> = with_calls.into_iter().chain(empty_calls).chain(last).collect();
         for (at, (condition, pattern)) in forms.iter().enumerate() {
             match at {
                 0 => self.lines.open(&format!("if {condition}")),

@@ -15,10 +15,17 @@ pub(crate) enum ArgumentValues {
     Json,
     /// Strings as they are, lists and objects as JSON, `True`, `False` and `None`.
     Python,
+    /// Strings in quotes of their own, at every depth; keys bare and in alphabetical order; no spaces.
+    Bare,
 }
 
-const VALUES: [(&str, ArgumentValues); 3] =
-    [("text", ArgumentValues::Text), ("json", ArgumentValues::Json), ("python", ArgumentValues::Python)];
+const VALUES: [(&str, ArgumentValues); 4] = [
+    ("text", ArgumentValues::Text),
+    ("json", ArgumentValues::Json),
+    ("python", ArgumentValues::Python),
+    ("bare", ArgumentValues::Bare),
+];
+const NULL: &str = "null";
 
 /// The members of `tool_policy` that calls and results have.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +37,10 @@ pub(crate) struct CallPolicy {
     /// Between arguments.
     pub(crate) argument_joiner: String,
     pub(crate) argument_values: ArgumentValues,
+    /// Round the strings of bare values.
+    pub(crate) argument_quote: String,
+    /// Null among them.
+    pub(crate) argument_null: String,
     /// Arguments that are a text are written as it is, not as a JSON string.
     pub(crate) text_as_is: bool,
     /// Between consecutive results.
@@ -48,6 +59,8 @@ impl Default for CallPolicy {
             separator: String::new(),
             argument_joiner: String::new(),
             argument_values: ArgumentValues::Text,
+            argument_quote: String::new(),
+            argument_null: NULL.to_owned(),
             text_as_is: false,
             result_joiner: String::new(),
             result_processor: None,
@@ -68,6 +81,8 @@ impl CallPolicy {
             separator: text(tool, "call_separator")?,
             argument_joiner: text(tool, "argument_joiner")?,
             argument_values: tool.one_of("argument_values", &VALUES)?.unwrap_or(ArgumentValues::Text),
+            argument_quote: text(tool, "argument_quote")?,
+            argument_null: tool.string("argument_null")?.unwrap_or(NULL).to_owned(),
             text_as_is: tool.one_of("text_arguments", &[("json", false), ("as_is", true)])?.unwrap_or(false),
             result_joiner: text(tool, "observation_joiner")?,
             result_processor: processor.map(|value| Processor::read(value, path, Place::Result, ignored)).transpose()?,
@@ -86,6 +101,8 @@ impl CallPolicy {
         put("call_separator", text(&self.separator));
         put("argument_joiner", text(&self.argument_joiner));
         put("argument_values", values.filter(|_| self.argument_values != ArgumentValues::Text).map(Value::from));
+        put("argument_quote", text(&self.argument_quote));
+        put("argument_null", (self.argument_null != NULL).then(|| json!(self.argument_null)));
         put("text_arguments", self.text_as_is.then(|| json!("as_is")));
         put("observation_joiner", text(&self.result_joiner));
         put("observation_content_processor", self.result_processor.as_ref().map(Processor::to_json));

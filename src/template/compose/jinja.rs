@@ -37,6 +37,7 @@ impl Writer<'_> {
     fn write(mut self) {
         self.lines.comment("Composed from components by llb; change the components, not this text.");
         self.parts();
+        self.bare();
         self.tools();
         self.skills();
         if !self.spec.policies.prefix.is_empty() {

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::spec::Spec;
 
-/// Whether the answers among these messages have calls.
-pub(crate) fn calling(messages: &[Value]) -> Vec<bool> {
+/// How many calls each of the answers among these messages has; None without a list of them.
+pub(crate) fn calling(messages: &[Value]) -> Vec<Option<usize>> {
     let answers = messages.iter().filter(|message| message["role"] == "assistant");
-    answers.map(|message| message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty())).collect()
+    answers.map(|message| message["tool_calls"].as_array().map(Vec::len)).collect()
 }
 
 /// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
@@ -23,12 +23,16 @@ pub(crate) fn ranges(
     prompt: &str,
     turns: &[Range<usize>],
     last: bool,
-    calling: &[bool],
+    calling: &[Option<usize>],
     generation_prompt: &str,
 ) -> Option<Vec<Range<usize>>> {
     let range = |(at, turn): (usize, &Range<usize>)| {
         let own = spec.turns.last_answer.as_ref().filter(|_| last && at + 1 == turns.len());
-        let with_calls = spec.calls_turn.as_ref().filter(|_| calling.get(at) == Some(&true));
+        let with_calls = match calling.get(at) {
+            Some(Some(0)) => spec.empty_calls_turn.as_ref(),
+            Some(Some(_)) => spec.calls_turn.as_ref(),
+            _ => None,
+        };
         let template = with_calls.or(own).unwrap_or(&spec.assistant_template);
         let before = if template.has("content") { template.text_before("content") } else { template.head().to_owned() };
         let (behind, end) = (template.text_after(), spec.end_of(template));

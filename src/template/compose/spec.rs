@@ -49,6 +49,8 @@ pub struct Spec {
     pub(crate) assistant_template: Pattern,
     /// Of an answer with calls, where it differs.
     pub(crate) calls_turn: Option<Pattern>,
+    /// Of an answer whose list of calls is empty, where it is not that of one without a list.
+    pub(crate) empty_calls_turn: Option<Pattern>,
     pub(crate) assistant_end: Option<String>,
     /// As it is written, braces doubled.
     pub(crate) generation_prompt: Option<String>,
@@ -112,6 +114,7 @@ const TOOL_CALL: Slots = Slots::Of(&[
     ("id", Occurs::Freely),
 ]);
 const CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_calls", Occurs::Once)]);
+const EMPTY_CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce)]);
 const ARGUMENT: Slots = Slots::Of(&[("key", Occurs::Freely), ("value", Occurs::Somewhere)]);
 const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
 const TOOL: Slots = Slots::Of(&[("tool", Occurs::Somewhere)]);
@@ -186,6 +189,7 @@ impl Spec {
             user_template_with_tools: r.pattern("user_template_with_tools", USER_WITH_TOOLS)?,
             assistant_template,
             calls_turn: r.pattern("assistant_template_with_calls", CALLS_TURN)?,
+            empty_calls_turn: r.pattern("assistant_template_with_empty_calls", EMPTY_CALLS_TURN)?,
             assistant_end,
             generation_prompt,
             reasoning_template: r.pattern("reasoning_template", REASONING)?,
@@ -317,6 +321,8 @@ impl Spec {
         put("user_template_with_tools", self.user_template_with_tools.is_none(), optional(&self.user_template_with_tools));
         put("assistant_template", false, pattern(&self.assistant_template));
         put("assistant_template_with_calls", self.calls_turn.is_none(), optional(&self.calls_turn));
+        let empty = &self.empty_calls_turn;
+        put("assistant_template_with_empty_calls", empty.is_none(), optional(empty));
         put("assistant_end", self.assistant_end.is_none(), json!(self.assistant_end));
         let usual_prompt = Some(escaped(&self.assistant_template.text_before("content")));
         put(

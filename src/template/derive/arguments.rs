@@ -18,6 +18,8 @@ pub(super) struct Arguments {
     pub(super) joiner: String,
     /// `tool_policy.argument_values`, where they are not the usual ones.
     pub(super) values: Option<&'static str>,
+    /// Of bare values: the quote of strings, and null.
+    pub(super) bare: Option<(String, &'static str)>,
 }
 
 const KEYS: [&str; 2] = ["qkeyone", "qkeytwo"];
@@ -98,8 +100,21 @@ pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
     } else {
         None
     };
+    if let Some((quote, null)) = bare(turn, &texts, &others) {
+        let bare = Some((quote, null));
+        return Some(Arguments { template, of_text: None, joiner, values: Some("bare"), bare });
+    }
     let of_text = Some(of_text).filter(|of_text| *of_text != template);
-    Some(Arguments { template, of_text, joiner, values })
+    Some(Arguments { template, of_text, joiner, values, bare: None })
+}
+
+/// The quote of strings and the spelling of null, where values are bare at every depth.
+fn bare(turn: &Turn<'_>, texts: &Around, others: &Around) -> Option<(String, &'static str)> {
+    let quote = texts.within.strip_prefix(&*others.within)?;
+    let deep = turn(&json!({ KEYS[0]: { "zz": "Qplacefive", "aa": [true, null, 1.5], "mm": {} } }))?;
+    let nulls = ["null", "None"].into_iter();
+    let spelled = |null: &&str| deep.contains(&format!("{{aa:[true,{null},1.5],mm:{{}},zz:{quote}Qplacefive{quote}}}"));
+    nulls.filter(spelled).map(|null| (quote.to_owned(), null)).next()
 }
 
 /// How much stands before and behind all arguments, when this is the text without any; the plainest way first.
@@ -126,6 +141,10 @@ impl Arguments {
             policy.insert("argument_joiner".to_owned(), self.joiner.as_str().into());
         }
         policy.extend(self.values.map(|values| ("argument_values".to_owned(), values.into())));
+        if let Some((quote, null)) = &self.bare {
+            policy.insert("argument_quote".to_owned(), quote.as_str().into());
+            policy.insert("argument_null".to_owned(), (*null).into());
+        }
         [spec, policy]
     }
 }

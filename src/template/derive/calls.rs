@@ -24,6 +24,8 @@ pub(super) struct Calls {
     pub(super) separator: String,
     /// `assistant_template_with_calls`, where their turn is another.
     pub(super) turn: Option<String>,
+    /// `assistant_template_with_empty_calls`.
+    pub(super) empty: Option<String>,
     /// Arguments are refused unless they are a text.
     pub(super) as_text: bool,
     pub(super) residual: Vec<String>,
@@ -153,6 +155,12 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
         }
     });
     found.form = Some(form);
+    let empty = render(ANSWER, &[]);
+    if empty != turn(foreign, chat, &Conversation::asking(USER).assistant(ANSWER)) {
+        let own = empty.as_deref().and_then(|empty| empty.split_once(USER)?.1.strip_prefix(&*chat.user.after));
+        let pattern = own.map(|own| escape(own).replacen(ANSWER, "{content}", 1));
+        found.empty = pattern.filter(|pattern| !shows_probe(pattern));
+    }
     Some(found)
 }
 

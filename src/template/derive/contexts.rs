@@ -122,6 +122,8 @@ fn calls() -> Vec<(&'static str, Conversation)> {
     let saying = |content: Value| ask().message(json!({ "role": "assistant", "content": content, "tool_calls": [paris()] }));
     let text = |arguments: &str| call("call_3", "get_weather", &Value::String(arguments.to_owned()));
     let bare = json!({ "name": "multiply", "arguments": { "x": 1 } });
+    let values =
+        json!({ "on": true, "off": false, "none": null, "x": 1.5, "n": -20, "list": ["a", 2, null], "text": "", "Key": "1" });
     vec![
         ("call", ask().calling("", &[paris()])),
         ("call_text", ask().calling(TEXT, &[paris()])),
@@ -130,6 +132,7 @@ fn calls() -> Vec<(&'static str, Conversation)> {
         ("calls", ask().calling("", &[paris(), odd_call()])),
         ("calls_text_user_prompt", ask().calling(ODD, &[odd_call(), paris()]).user(ODD).prompt()),
         ("call_odd", ask().calling("", &[odd_call()])),
+        ("call_values", ask().calling("", &[call("call_5", "set_all", &values)])),
         ("call_empty_arguments", ask().calling("", &[call("call_4", "now", &json!({}))])),
         ("call_text_arguments", ask().calling("", &[text("{\"city\": \"Oslo\", \"days\": 3}")])),
         ("call_bare", ask().calling("", &[bare])),

@@ -91,6 +91,8 @@ impl Draft {
         let calls = self.calls.as_ref().and_then(Calls::templates);
         let own_turn = self.calls.as_ref().and_then(|calls| calls.turn.as_deref()).filter(|_| calls.is_some());
         spec.text("assistant_template_with_calls", own_turn.unwrap_or_default(), "");
+        let empty = self.calls.as_ref().and_then(|calls| calls.empty.as_deref()).filter(|_| calls.is_some());
+        spec.value("assistant_template_with_empty_calls", empty.map(Value::from));
         let slots = match (&calls, &self.calls) {
             (Some(_), _) if own_turn.is_some() => "{content}",
             (Some(_), Some(Calls { before_text: true, .. })) => "{tool_calls}{content}",
@@ -106,7 +108,10 @@ impl Draft {
         spec.value("prompt_after_answer", self.chat.prompt_after_answer.as_deref().map(|prompt| escape(prompt).into()));
         spec.text("first_turn_without", &escape(&self.chat.first_without), "");
         spec.text("ending", &escape(&self.chat.ending), "");
-        spec.value("no_prompt_after", Some(json!(self.chat.no_prompt_after)).filter(|roles| *roles != json!([])));
+        let mut unprompted = self.chat.no_prompt_after.clone();
+        let results = self.results.as_ref().filter(|_| !generation_prompt.is_empty());
+        unprompted.extend(results.filter(|results| results.unprompted && !unprompted.contains(&"tool")).map(|_| "tool"));
+        spec.value("no_prompt_after", Some(json!(unprompted)).filter(|roles| *roles != json!([])));
         let continued = self.results.as_ref().is_some_and(|results| results.continued) && self.chat.opener_after.is_empty();
         let after = if continued { json!(["start", "system", "user", "assistant"]) } else { json!(self.chat.opener_after) };
         spec.value("opener_after", Some(after).filter(|roles| *roles != json!([])));

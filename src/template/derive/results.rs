@@ -24,6 +24,8 @@ pub(super) struct Results {
     pub(super) processor: Option<&'static str>,
     /// `tool_policy.observations_end`.
     pub(super) end: String,
+    /// There is no generation prompt behind them.
+    pub(super) unprompted: bool,
     /// Results are left out.
     pub(super) dropped: bool,
     /// An answer behind them goes on with the turn before.
@@ -78,6 +80,8 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
             Some(prompt.split_once(&text)?.1.split_once(mark)?.0.to_owned())
         };
         let to_answer = until(first(&one).assistant(ANSWER).user(USER_2), ANSWER);
+        let asked = foreign.render(&first(&one).prompt());
+        found.unprompted = asked.as_deref() == single.strip_suffix(&*chat.ending);
         found.continued = to_answer.as_ref() == Some(&after) && !chat.assistant.before.is_empty();
         let to_user = until(first(&one).user(USER_2), USER_2);
         let at_user = to_user.as_deref().and_then(|text| text.strip_suffix(&*chat.user.before));

@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use llb::{compose_request, template_request};
 use serde_json::{Map, Value, json};
 
-const TEXTS: [&str; 30] = [
+const TEXTS: [&str; 31] = [
     "system_template",
     "default_system_template",
     "system_message",
@@ -20,6 +20,7 @@ const TEXTS: [&str; 30] = [
     "tool_calls_template",
     "single_tool_call_template",
     "assistant_template_with_calls",
+    "assistant_template_with_empty_calls",
     "argument_template",
     "text_argument_template",
     "tools_template",

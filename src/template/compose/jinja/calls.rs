@@ -63,6 +63,39 @@ impl Writer<'_> {
         self.lines.close("endif");
     }
 
+    /// The macro that writes bare values, where arguments are.
+    pub(in super::super) fn bare(&mut self) {
+        let policy = &self.spec.policies.calls;
+        if policy.argument_values != ArgumentValues::Bare || self.spec.argument_template.is_none() {
+            return;
+        }
+        let quote = &policy.argument_quote;
+        self.lines.comment("An argument's value without JSON's quotes.");
+        self.lines.open("macro bare(argument)");
+        self.lines.open("if argument is string");
+        self.lines.write(text(quote).value("argument").text(quote));
+        self.lines.or("elif argument is boolean");
+        self.lines.write(value("(\"true\" if argument else \"false\")"));
+        self.lines.or("elif argument is none");
+        self.lines.write(text(&policy.argument_null));
+        self.lines.or("elif argument is mapping");
+        self.lines.write(text("{"));
+        self.lines.open("for key, inner in argument | dictsort");
+        self.lines.write(between(",", "loop.first").value("key").text(":").value("bare(inner)"));
+        self.lines.close("endfor");
+        self.lines.write(text("}"));
+        self.lines.or("elif argument is iterable");
+        self.lines.write(text("["));
+        self.lines.open("for inner in argument");
+        self.lines.write(between(",", "loop.first").value("bare(inner)"));
+        self.lines.close("endfor");
+        self.lines.write(text("]"));
+        self.lines.or("else");
+        self.lines.write(value("argument | tojson"));
+        self.lines.close("endif");
+        self.lines.close("endmacro");
+    }
+
     /// One call, `call`.
     fn call(&mut self) {
         let spec = self.spec;
@@ -111,6 +144,7 @@ impl Writer<'_> {
         let (string, other) = match policy.argument_values {
             ArgumentValues::Text => ("argument", json.to_owned()),
             ArgumentValues::Json => (json, json.to_owned()),
+            ArgumentValues::Bare => ("bare(argument)", "bare(argument)".to_owned()),
             ArgumentValues::Python => {
                 let boolean = "((\"True\" if argument else \"False\") if argument is boolean";
                 ("argument", format!("{boolean} else \"None\" if argument is none else {json})"))
@@ -118,7 +152,8 @@ impl Writer<'_> {
         };
         self.lines.open("set arguments");
         self.lines.open("if given is mapping");
-        self.lines.open("for key, argument in given | items");
+        let pairs = if policy.argument_values == ArgumentValues::Bare { "dictsort" } else { "items" };
+        self.lines.open(&format!("for key, argument in given | {pairs}"));
         let one = |template: &Pattern, written: &str| {
             let argument = filled(template, |slot| value(if slot == "key" { "key" } else { written }));
             between(&policy.argument_joiner, "loop.first").append(argument)

@@ -4,9 +4,10 @@
 //! joined and never replaced, so that a message that looks like a slot stays what it is.
 
 use super::formatter::{Formatter, JsonStyle};
-use super::policy::{KeepReasoning, Placement};
+use super::policy::{DATE_FORMAT, KeepReasoning, Placement};
 use super::processor::Processor;
 use super::spec::{Spec, UnknownRoles};
+use super::system::date;
 use super::text::{Joined, Lines, filled, quoted, text, value};
 
 /// The text; `marked` puts assistants' turns into `{% generation %}` blocks.
@@ -17,14 +18,14 @@ pub(crate) fn template(spec: &Spec, marked: bool) -> String {
     lines.finish()
 }
 
-struct Writer<'a> {
-    spec: &'a Spec,
+pub(super) struct Writer<'a> {
+    pub(super) spec: &'a Spec,
     marked: bool,
-    lines: &'a mut Lines,
+    pub(super) lines: &'a mut Lines,
 }
 
 /// Where a message's content stands; decides which parts it may have.
-const SYSTEM: &str = "system";
+pub(super) const SYSTEM: &str = "system";
 const USER: &str = "user";
 const ASSISTANT: &str = "assistant";
 const TOOL: &str = "tool";
@@ -86,14 +87,14 @@ impl Writer<'_> {
         let spec = self.spec;
         let in_system = spec.policies.use_system && (spec.system_template.has("tools") || spec.default_system().has("tools"));
         let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
-        let processed = matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_)));
+        let processed = matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_)));
         if !in_system && !in_user && !processed {
             return;
         }
         self.lines.comment("The declared tools.");
         self.lines.set("tools_raw", text(""));
         self.lines.set("tools_block", text(""));
-        self.lines.open("if tools");
+        self.lines.open(&format!("if {}", spec.policies.has_tools()));
         match &spec.policies.formatter {
             Formatter::Yaml => self.yaml_tools(),
             Formatter::Json { style, .. } => self.json_tools(style),
@@ -196,59 +197,10 @@ impl Writer<'_> {
         self.lines.close("endif");
     }
 
-    fn system(&mut self) {
-        let spec = self.spec;
-        self.lines.comment("The system turn.");
-        self.lines.set("has_system", value("(messages and messages[0].role == \"system\")"));
-        if !spec.policies.use_system {
-            return;
-        }
-        self.lines.open("if has_system");
-        let content = if spec.policies.first_system_part {
-            self.lines.set("content", value("messages[0].content"));
-            self.lines.open("if content and content is not string");
-            self.lines.set("content", value("content[:1]"));
-            self.lines.close("endif");
-            "content"
-        } else {
-            "messages[0].content"
-        };
-        self.lines.set("text", value(&parts(content, SYSTEM)));
-        self.system_turn(&spec.system_template.clone());
-        match (spec.policies.system_without_message, spec.policies.system_with_tools) {
-            (true, _) => self.lines.or("else"),
-            (false, true) => {
-                let skills = if spec.skills_template.is_some() { " or skills" } else { "" };
-                self.lines.or(&format!("elif tools{skills}"));
-            }
-            (false, false) => {
-                self.lines.close("endif");
-                return;
-            }
-        }
-        self.lines.set("text", text(&spec.system_message));
-        self.system_turn(&spec.default_system().clone());
-        self.lines.close("endif");
-    }
-
-    /// A system turn whose message is `text`.
-    fn system_turn(&mut self, template: &super::slots::Pattern) {
-        if let Some(processor) = &self.spec.policies.system_processor {
-            let processed = processed(processor, "text");
-            self.lines.set("text", processed);
-        }
-        let turn = filled(template, |slot| match slot {
-            "tools" => value("tools_block"),
-            "skills" => value("skills_block"),
-            _ => value("text"),
-        });
-        self.lines.write(turn);
-    }
-
     /// Which user's message gets the tools, and where the last turn begins.
     fn indices(&mut self) {
         let spec = self.spec;
-        let tools = spec.user_with_tools().is_some();
+        let tools = spec.user_with_tools().is_some() || spec.policies.system_placement != Placement::System;
         let last_turn = spec.reasoning_template.is_some() && spec.policies.keep_reasoning == KeepReasoning::LastTurn;
         if !tools && !last_turn {
             return;
@@ -297,14 +249,17 @@ impl Writer<'_> {
 
     fn user(&mut self) {
         let spec = self.spec;
-        let content = parts("message.content", USER);
-        let turn = |pattern| filled(pattern, |slot| if slot == "tools" { value("tools_raw") } else { value(&content) });
+        let mut content = value(&parts("message.content", USER));
+        if let Some(system) = self.system_of_user() {
+            content = value(&system).value(&parts("message.content", USER));
+        }
+        let turn = |pattern| filled(pattern, |slot| if slot == "tools" { value("tools_raw") } else { content.clone() });
         let Some(with_tools) = spec.user_with_tools() else {
             self.lines.write(turn(&spec.user_template));
             return;
         };
-        let place = if spec.policies.placement == Placement::FirstUser { "first" } else { "last" };
-        self.lines.open(&format!("if tools and loop.index0 == users.{place}"));
+        let tools = spec.policies.has_tools();
+        self.lines.open(&format!("if {tools} and loop.index0 == users.{}", spec.policies.placement.user()));
         self.lines.write(turn(with_tools));
         self.lines.or("else");
         self.lines.write(turn(&spec.user_template));
@@ -412,7 +367,7 @@ impl Writer<'_> {
     }
 }
 
-fn parts(content: &str, role: &str) -> String {
+pub(super) fn parts(content: &str, role: &str) -> String {
     format!("parts({content}, {})", quoted(role))
 }
 
@@ -435,19 +390,22 @@ fn tojson(style: &JsonStyle) -> String {
 }
 
 /// What a processor of a system or an assistant's text makes of `name`.
-fn processed(processor: &Processor, name: &str) -> Joined {
+pub(super) fn processed(processor: &Processor, name: &str) -> Joined {
     let text_or = |added: Joined| format!("({} if {name} else \"\")", added.expression());
     match processor {
         Processor::DateHeader { cutoff } => text("Cutting Knowledge Date: ")
             .text(cutoff)
             .text("\nToday Date: ")
-            .value("(date_string if date_string is defined else strftime_now(\"%d %b %Y\"))")
+            .value(&date(DATE_FORMAT))
             .text("\n\n")
             .value(name),
         Processor::Prepend(added) => text(added).value(name),
         Processor::Append(added) => value(name).text(added),
         Processor::AppendIfTools(added) => {
             value(name).value(&format!("({} if {name} and tools_block else \"\")", quoted(added)))
+        }
+        Processor::PrependIfTools(added) => {
+            value(&format!("({} if {name} and tools_block else \"\")", quoted(added))).value(name)
         }
         Processor::PrependIfNonempty(added) => value(&text_or(text(added).value(name))),
         Processor::NewlineIfNonempty => value(&text_or(text("\n").value(name))),

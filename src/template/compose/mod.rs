@@ -14,6 +14,7 @@ mod reader;
 mod registry;
 mod slots;
 mod spec;
+mod system;
 mod text;
 mod yaml;
 
@@ -35,6 +36,7 @@ pub use spec::Spec;
 
 use formatter::Formatter;
 use host::ToolsYaml;
+use policy::Placement;
 use processor::Processor;
 
 /// A spec with the template that it makes. May be shared between threads.
@@ -147,6 +149,7 @@ impl Composed {
             tools_yaml: (spec.policies.formatter == Formatter::Yaml).then(|| ToolsYaml {
                 each: spec.single_tool_template.is_some(),
                 pick_function: spec.policies.tool_processor == Some(Processor::PickFunction),
+                empty: spec.policies.empty_list_as_tools,
             }),
             object_arguments: matches!(spec.policies.call_processor, Some(Processor::ObjectArguments | Processor::DsmlCall)),
         }
@@ -186,6 +189,11 @@ impl Composed {
             let parts = first["content"].as_array().map_or(0, Vec::len);
             if !spec.policies.use_system {
                 notes.push(Warning::new("system_dropped", "messages[0]", "this template has no system turn"));
+            } else if spec.policies.system_placement != Placement::System
+                && !messages.iter().any(|message| message["role"] == "user")
+            {
+                let message = "its text goes into a user's turn, and there is none";
+                notes.push(Warning::new("system_dropped", "messages[0]", message));
             } else if spec.policies.first_system_part && parts > 1 {
                 let message = "only the first part is rendered; system_policy.parts \"all\" renders all";
                 notes.push(Warning::new("system_parts_dropped", "messages[0].content", message));

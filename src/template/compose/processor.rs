@@ -33,6 +33,8 @@ pub(crate) enum Processor {
     Append(String),
     /// Text behind, when there are tools and a text.
     AppendIfTools(String),
+    /// Text in front, when there are tools and a text.
+    PrependIfTools(String),
     /// Text in front of a text that is not empty.
     PrependIfNonempty(String),
     /// A newline in front of a text that is not empty.
@@ -52,11 +54,12 @@ pub(crate) enum Processor {
 const CUTOFF: &str = "December 2023";
 
 /// Kind, the name of the same in chat-bricks, and where it may stand.
-const KINDS: [(&str, &str, &[Place]); 11] = [
+const KINDS: [(&str, &str, &[Place]); 12] = [
     ("date_header", "Llama32DateProcessor", &[Place::System]),
     ("prepend", "", &[Place::System, Place::Assistant]),
     ("append", "", &[Place::System, Place::Assistant]),
     ("append_if_tools", "", &[Place::System]),
+    ("prepend_if_tools", "", &[Place::System]),
     ("prepend_if_nonempty", "", &[Place::Assistant]),
     ("newline_if_nonempty", "Qwen25AssistantContentProcessor", &[Place::Assistant]),
     ("strip", "", &[Place::System, Place::Assistant]),
@@ -86,6 +89,7 @@ impl Processor {
             "date_header" => Processor::DateHeader { cutoff: reader.string("cutoff")?.unwrap_or(CUTOFF).to_owned() },
             "prepend" => Processor::Prepend(text(&mut reader)?),
             "append" => Processor::Append(text(&mut reader)?),
+            "prepend_if_tools" => Processor::PrependIfTools(text(&mut reader)?),
             "append_if_tools" => Processor::AppendIfTools(text(&mut reader)?),
             "prepend_if_nonempty" => Processor::PrependIfNonempty(text(&mut reader)?),
             "newline_if_nonempty" => Processor::NewlineIfNonempty,
@@ -115,6 +119,7 @@ impl Processor {
             Processor::Prepend(text) => with_text("prepend", text),
             Processor::Append(text) => with_text("append", text),
             Processor::AppendIfTools(text) => with_text("append_if_tools", text),
+            Processor::PrependIfTools(text) => with_text("prepend_if_tools", text),
             Processor::PrependIfNonempty(text) => with_text("prepend_if_nonempty", text),
             Processor::NewlineIfNonempty => plain("newline_if_nonempty"),
             Processor::Strip => plain("strip"),

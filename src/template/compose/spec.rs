@@ -11,7 +11,12 @@ use super::slots::{Occurs, Pattern, Slots, escaped, literal};
 use crate::error::Result;
 use crate::template::vision::Rule;
 
-const SYSTEM: Slots = Slots::Of(&[("system_message", Occurs::Freely), ("tools", Occurs::Freely), ("skills", Occurs::Freely)]);
+const SYSTEM: Slots = Slots::Of(&[
+    ("system_message", Occurs::Freely),
+    ("tools", Occurs::Freely),
+    ("skills", Occurs::Freely),
+    ("date", Occurs::Freely),
+]);
 const USER: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 const USER_WITH_TOOLS: Slots = Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
 const ASSISTANT: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);

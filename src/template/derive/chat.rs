@@ -9,6 +9,9 @@ pub(super) const USER: &str = "Quserone";
 pub(super) const USER_2: &str = "Qusertwo";
 pub(super) const ANSWER: &str = "Qanswerone";
 
+/// Said of a first user's turn.
+pub(super) const FIRST_DIFFERS: &str = "the first user turn begins differently from later ones";
+
 /// The text before and after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Frame {
@@ -80,7 +83,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     let opening = match first.strip_suffix(&before_user) {
         Some(opening) => opening.to_owned(),
         None => {
-            residual.push("the first user turn begins differently from later ones".to_owned());
+            residual.push(FIRST_DIFFERS.to_owned());
             first[..first.len() - shared_end(first, &before_user)].to_owned()
         }
     };

@@ -117,13 +117,13 @@ impl Draft {
     fn system(&self, spec: &mut Members) {
         let System { turn, default, message, .. } = &self.system;
         let template = match (turn, default) {
-            (Some(turn), _) => turn.template(),
-            (None, Some(default)) => default.template(),
+            (Some(turn), _) => self.system.template(turn),
+            (None, Some(default)) => self.system.template(default),
             (None, None) => return,
         };
         spec.text("system_template", &template, "{system_message}");
         if let (Some(_), Some(default)) = (turn, default) {
-            spec.text("default_system_template", &default.template(), &template);
+            spec.text("default_system_template", &self.system.template(default), &template);
         }
         spec.text("system_message", message, "");
         let has = |name: &str| {
@@ -149,6 +149,9 @@ impl Draft {
         policy.flag("use_system", system.turn.is_some() || system.default.is_some(), true);
         policy.flag("use_system_without_system_message", system.always, true);
         policy.flag("use_system_with_tools_provided", system.with_tools, true);
+        policy.text("placement", system.inside.unwrap_or("OWN_TURN"), "OWN_TURN");
+        policy.text("empty_message", if system.empty_is_none { "as_none" } else { "as_given" }, "as_given");
+        policy.text("date_format", system.date_format.unwrap_or("%d %b %Y"), "%d %b %Y");
         policy.text("parts", if system.all_parts { "all" } else { "first" }, "first");
         policy.value(
             "content_processor",
@@ -156,6 +159,9 @@ impl Draft {
                 Some(cutoff) => Some(json!({ "kind": "date_header", "cutoff": cutoff })),
                 None if !system.before_tools.is_empty() => {
                     Some(json!({ "kind": "append_if_tools", "text": system.before_tools }))
+                }
+                None if !system.behind_tools.is_empty() => {
+                    Some(json!({ "kind": "prepend_if_tools", "text": system.behind_tools }))
                 }
                 None if system.strips => kind("strip"),
                 None => None,
@@ -179,6 +185,7 @@ impl Draft {
                 spec.text("user_template_with_tools", user, "");
                 policy.text("placement", placement, "SYSTEM");
             }
+            policy.value("empty_list", tools.empty_list.then(|| "as_tools".into()));
             policy.value("formatter", tools.formatter.clone());
             policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
         }

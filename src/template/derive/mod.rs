@@ -127,8 +127,13 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
     Derivation { spec, parts, residual, renders: 0 }
 }
 
-fn draft(foreign: &dyn Renderer, chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
+fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
     let mut system = system::derive(foreign, &chat, &sources.bos_token);
+    if system.inside.is_some() {
+        // What begins the first user's turn is the system's.
+        system.prefix.clone_into(&mut chat.opening);
+        chat.residual.retain(|words| words != chat::FIRST_DIFFERS);
+    }
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
     let calls = calls::derive(foreign, &chat, compose);

@@ -20,6 +20,11 @@ pub(crate) fn date(later: i64) -> String {
     time(later).strftime("%d %b %Y")
 }
 
+/// The same in another form.
+pub(crate) fn date_as(format: &str, later: i64) -> String {
+    time(later).strftime(format)
+}
+
 fn time(later: i64) -> LocalTime {
     LocalTime::from_unix_local(TIME + later * DAY, 0)
 }

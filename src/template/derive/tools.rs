@@ -22,6 +22,8 @@ pub(super) struct Tools {
     pub(super) template: Option<String>,
     /// `user_template_with_tools`, with the placement.
     pub(super) user: Option<(&'static str, String)>,
+    /// An empty list is written as one with tools is.
+    pub(super) empty_list: bool,
     pub(super) residual: Vec<String>,
 }
 
@@ -41,7 +43,7 @@ pub(super) fn probes() -> Vec<Value> {
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<Tools> {
     let tools = probes();
     let two_users = || {
-        let start = if system.turn.is_some() { Conversation::instructed(SYSTEM) } else { Conversation::default() };
+        let start = if system.turn.is_some() && system.inside.is_none() { Conversation::instructed(SYSTEM) } else { Conversation::default() };
         start.user(USER).assistant(ANSWER).user(USER_2)
     };
     let base = foreign.render(&two_users())?;
@@ -52,7 +54,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
         system.with_tools = foreign.render(&asked) != foreign.render(&asked.clone().tools(&tools));
         return None;
     }
-    let mut found = Tools::default();
+    let asked = Conversation::asking(USER);
+    let empty_list = foreign.render(&asked) != foreign.render(&asked.clone().tools(&[]));
+    let mut found = Tools { empty_list, ..Tools::default() };
     let Some(catalogue) = formatter::find(&full, &tools, compose) else {
         let words = if formatter::names(&full, &tools) {
             "tools are listed in a form that is not JSON of the tool or of its function"
@@ -68,6 +72,17 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
     found.picks = picks;
     let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
     let change = |conversation: Conversation| conversation.tools(&tools);
+    if system.inside.is_some() {
+        let (given, default) = place::filled(foreign, chat, system, &change, &find);
+        let shows = |filled: &Option<Filled>| filled.as_ref().is_some_and(|filled| filled.items.is_some());
+        let mut placed = system.clone();
+        let block = place::place(&mut placed, "tools", given.as_ref(), default.as_ref());
+        if let Some((block, items)) = block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual) {
+            found.template = wrapper(&block, items, "tools");
+            *system = placed;
+            return Some(found);
+        }
+    }
     if let Some((placement, user)) = user_place(chat, &base, &full, &written) {
         found.user = Some((placement, user));
         notice(foreign, chat, system, &change, &mut found);

@@ -33,6 +33,7 @@ use crate::error::{Code, Error, Result};
 pub use fault::{Fault, Reason, Warning};
 pub use host::HostWork;
 pub use spec::Spec;
+use spec::SKILLS_WITHOUT_PLACE;
 
 use formatter::Formatter;
 use host::ToolsYaml;
@@ -77,12 +78,15 @@ impl Composed {
         Ok(Composed { spec, chat_template, warnings, ignored, marked: OnceLock::new() })
     }
 
-    /// What `strict` makes of warnings and unknown fields: the first is an error.
+    /// What `strict` makes of warnings and unknown fields: the first is an error. That skills have no place is none where the
+    /// spec says nothing of skills.
     pub fn check_strictly(&self) -> Result<()> {
         if let Some(path) = self.ignored.first() {
             return Err(Fault::new(Reason::UnknownField, path, "nobody knows this field").into());
         }
-        self.warnings.first().map_or(Ok(()), |warning| Err(Fault::from(warning).into()))
+        // Whoever says nothing of skills has not forgotten their place.
+        let meant = |warning: &&Warning| warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills();
+        self.warnings.iter().find(meant).map_or(Ok(()), |warning| Err(Fault::from(warning).into()))
     }
 
     /// The spec in normal form: without defaults, without aliases.

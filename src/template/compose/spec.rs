@@ -81,6 +81,8 @@ pub(crate) struct Read {
 
 /// Text that templates without a `{system_message}` of their own stand for.
 const BARE_SYSTEM: &str = "{system_message}";
+/// The warning that skills do not reach the prompt.
+pub(super) const SKILLS_WITHOUT_PLACE: &str = "skills_without_place";
 const SKILL_ROW: &str = "- {name}: {description}";
 
 fn required(reader: &Reader<'_>, key: &str, pattern: Option<Pattern>) -> Result<Pattern> {
@@ -210,6 +212,13 @@ impl Spec {
         in_system || self.user_with_tools().is_some_and(|user| user.has("tools"))
     }
 
+    /// Whether anything in the spec is about skills.
+    pub(super) fn speaks_of_skills(&self) -> bool {
+        let slot = self.system_template.has("skills") || self.default_system().has("skills");
+        let row = self.single_skill_template.source() != SKILL_ROW;
+        slot || row || self.skills_template.is_some() || self.policies.skill_joiner != Policies::default().skill_joiner
+    }
+
     /// The generation prompt.
     pub(crate) fn generation_prompt(&self) -> String {
         match &self.generation_prompt {
@@ -246,7 +255,7 @@ impl Spec {
         }
         let skills_place = self.skills_template.is_some() && self.systems().any(|system| system.has("skills"));
         if !skills_place {
-            warn("skills_without_place", "skills_template", "skills do not reach the prompt");
+            warn(SKILLS_WITHOUT_PLACE, "skills_template", "skills do not reach the prompt");
         }
         if !self.assistant_template.has("tool_calls") {
             warn("calls_without_place", "assistant_template", "tool calls do not reach the prompt: no {tool_calls}");

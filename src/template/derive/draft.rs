@@ -185,6 +185,7 @@ impl Draft {
                 spec.text("user_template_with_tools", user, "");
                 policy.text("placement", placement, "SYSTEM");
             }
+            spec.value("single_tool_template", tools.single.as_deref().map(Value::from));
             policy.value("empty_list", tools.empty_list.then(|| "as_tools".into()));
             policy.value("formatter", tools.formatter.clone());
             policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));

@@ -16,6 +16,8 @@ pub(super) struct Catalogue {
     pub(super) formatter: Option<Value>,
     /// Of the tools' `function` members.
     pub(super) picks: bool,
+    /// Between the two tools, unless they are a list.
+    pub(super) joiner: Option<String>,
 }
 
 /// How many tools the probe has.
@@ -28,7 +30,7 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
             let formatter = json!({ "kind": "YamlFormatter" });
             let written = written(Some(&formatter), picks, tools, compose)?;
             let start = text.find(&written)?;
-            Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks })
+            Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks, joiner: None })
         })
     })
 }
@@ -98,7 +100,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);
         let same = written(formatter.as_ref(), picks, &tools[..TOOLS], compose)? == text[range.clone()];
-        same.then(|| Catalogue { range: range.clone(), formatter, picks })
+        same.then(|| Catalogue { range: range.clone(), formatter, picks, joiner: joiner.map(str::to_owned) })
     })
 }
 

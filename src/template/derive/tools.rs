@@ -20,6 +20,8 @@ pub(super) struct Tools {
     pub(super) picks: bool,
     /// `tools_template`, when there is more than the catalogue.
     pub(super) template: Option<String>,
+    /// `single_tool_template`, when text stands round each tool.
+    pub(super) single: Option<String>,
     /// `user_template_with_tools`, with the placement.
     pub(super) user: Option<(&'static str, String)>,
     /// An empty list is written as one with tools is.
@@ -41,6 +43,43 @@ pub(super) fn probes() -> Vec<Value> {
 
 /// Finds it; None when there is none.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<Tools> {
+    let (mut found, joiner) = catalogue(foreign, chat, system, compose)?;
+    if let Some(joiner) = joiner.filter(|joiner| found.empty_list && !joiner.is_empty()) {
+        let empty = foreign.render(&Conversation::asking(USER).tools(&[]))?;
+        let (user, wrapper) = (found.user.as_mut().map(|(_, user)| user), found.template.as_mut());
+        if let Some(template) = user.or(wrapper)
+            && let Some((around, single)) = each(template, &joiner, &empty)
+        {
+            *template = around;
+            found.single = Some(single);
+        }
+    }
+    Some(found)
+}
+
+/// The text round all tools and that round each, when the text between two is the end and the begin of one; `empty` is a
+/// prompt with an empty list. None when that prompt has the same text round nothing.
+fn each(template: &str, joiner: &str, empty: &str) -> Option<(String, String)> {
+    let (before, after) = template.split_once("{tools}")?;
+    let shows = |text: &str| empty.contains(&text.replace("{content}", USER).replace("{{", "{").replace("}}", "}"));
+    if shows(&format!("{before}{after}")) {
+        return None;
+    }
+    let cuts = (0..=joiner.len()).filter(|at| joiner.is_char_boundary(*at));
+    cuts.rev().find_map(|at| {
+        let (end, begin) = (escape(&joiner[..at]), escape(&joiner[at..]));
+        let (before, after) = (before.strip_suffix(&*begin)?, after.strip_prefix(&*end)?);
+        shows(&format!("{before}{after}")).then(|| (format!("{before}{{tools}}{after}"), format!("{begin}{{tool}}{end}")))
+    })
+}
+
+/// The catalogue with its wrapper, and what joins tools.
+fn catalogue(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    system: &mut System,
+    compose: &Compose<'_>,
+) -> Option<(Tools, Option<String>)> {
     let tools = probes();
     let two_users = || {
         let start = if system.turn.is_some() && system.inside.is_none() { Conversation::instructed(SYSTEM) } else { Conversation::default() };
@@ -64,10 +103,10 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
             "tools change the prompt without being listed"
         };
         found.residual.push(words.to_owned());
-        return Some(found);
+        return Some((found, None));
     };
     let written = full[catalogue.range.clone()].to_owned();
-    let Catalogue { formatter, picks, .. } = catalogue;
+    let Catalogue { formatter, picks, joiner, .. } = catalogue;
     found.formatter = formatter;
     found.picks = picks;
     let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
@@ -80,13 +119,13 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
         if let Some((block, items)) = block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual) {
             found.template = wrapper(&block, items, "tools");
             *system = placed;
-            return Some(found);
+            return Some((found, joiner));
         }
     }
     if let Some((placement, user)) = user_place(chat, &base, &full, &written) {
         found.user = Some((placement, user));
         notice(foreign, chat, system, &change, &mut found);
-        return Some(found);
+        return Some((found, joiner));
     }
     let (given, default) = place::filled(foreign, chat, system, &change, &find);
     let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
@@ -100,7 +139,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
         }
         None => found.residual.push("the text round the catalogue is not an addition to the prompt without tools".to_owned()),
     }
-    Some(found)
+    Some((found, joiner))
 }
 
 /// What stands round the items of a block, with a slot for them; None when nothing does.

@@ -87,7 +87,8 @@ impl Writer<'_> {
         let spec = self.spec;
         let in_system = spec.policies.use_system && (spec.system_template.has("tools") || spec.default_system().has("tools"));
         let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
-        let processed = matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_)));
+        let processed =
+            matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_)));
         if !in_system && !in_user && !processed {
             return;
         }
@@ -98,6 +99,13 @@ impl Writer<'_> {
         match &spec.policies.formatter {
             Formatter::Yaml => self.yaml_tools(),
             Formatter::Json { style, .. } => self.json_tools(style),
+            Formatter::Xml(style) => {
+                let row = match &spec.single_tool_template {
+                    Some(single) => filled(single, |_| value("tool_text")),
+                    None => value("(\"\" if loop.first else \"\\n\")").value("tool_text"),
+                };
+                self.xml_tools(style, &row);
+            }
         }
         let block = match &spec.tools_template {
             Some(template) => filled(template, |_| value("tools_raw")),
@@ -148,7 +156,16 @@ impl Writer<'_> {
             self.lines.open("for tool in tools");
             let list = if style.format_as_list { format!("[{item}]") } else { item.to_owned() };
             let one = format!("({item} if state.strings else {list} | {tojson})");
-            self.lines.write(filled(single, |_| value(&one)));
+            if !single.has("tool") || single.has("name") || single.has("description") || single.has("parameters") {
+                self.lines.set("function", value("(tool.function if tool.function is defined else tool)"));
+            }
+            let parameters = format!("(function.parameters | {tojson} if function.parameters is defined else \"{{}}\")");
+            self.lines.write(filled(single, |slot| match slot {
+                "name" => value("(tool if state.strings else function.name)"),
+                "description" => value("function.description"),
+                "parameters" => value(&parameters),
+                _ => value(&one),
+            }));
             self.lines.close("endfor");
             self.lines.close("endset");
             return;

@@ -16,6 +16,7 @@ mod slots;
 mod spec;
 mod system;
 mod text;
+mod xml;
 mod yaml;
 
 #[cfg(test)]
@@ -32,8 +33,8 @@ use crate::error::{Code, Error, Result};
 
 pub use fault::{Fault, Reason, Warning};
 pub use host::HostWork;
-pub use spec::Spec;
 use spec::SKILLS_WITHOUT_PLACE;
+pub use spec::Spec;
 
 use formatter::Formatter;
 use host::ToolsYaml;

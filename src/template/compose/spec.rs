@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::fault::{Reason, Warning};
+use super::formatter::Formatter;
 use super::policy::{Placement, Policies};
 use super::reader::Reader;
 use super::slots::{Occurs, Pattern, Slots, escaped, literal};
@@ -100,7 +101,12 @@ const SINGLE_OBSERVATION: Slots = Slots::Of(&[("observation", Occurs::Somewhere)
 const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
 const TOOL_CALL: Slots = Slots::Of(&[("tool_call", Occurs::Somewhere)]);
 const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
-const TOOL: Slots = Slots::Of(&[("tool", Occurs::Somewhere)]);
+const TOOL: Slots = Slots::Of(&[
+    ("tool", Occurs::Freely),
+    ("name", Occurs::Freely),
+    ("description", Occurs::Freely),
+    ("parameters", Occurs::Freely),
+]);
 const SKILLS: Slots = Slots::Of(&[("skills", Occurs::Somewhere)]);
 const REASONING: Slots = Slots::Of(&[("reasoning", Occurs::Once)]);
 
@@ -153,6 +159,20 @@ impl Spec {
         }
 
         let policies = Policies::read(r, &mut ignored)?;
+        let single_tool = r.pattern("single_tool_template", TOOL)?;
+        if let Some(single) = &single_tool {
+            let members = ["name", "description", "parameters"].into_iter().any(|slot| single.has(slot));
+            let problem = match policies.formatter {
+                Formatter::Yaml | Formatter::Xml(_) if members => Some("with this formatter it has {tool} alone"),
+                _ if !single.has("tool") && !single.has("name") => {
+                    Some("expected {tool} or {name}: without it tools would be lost")
+                }
+                _ => None,
+            };
+            if let Some(problem) = problem {
+                return Err(r.fault(Reason::BadSlot, "single_tool_template", problem).into());
+            }
+        }
         let spec = Spec {
             name,
             system_template,
@@ -169,7 +189,7 @@ impl Spec {
             tool_calls_template: or_bare(tool_calls, "{tool_calls}", "", TOOL_CALLS)?,
             single_tool_call_template: or_bare(single_call.or(older), "{tool_call}", "", TOOL_CALL)?,
             tools_template: r.pattern("tools_template", TOOLS)?,
-            single_tool_template: r.pattern("single_tool_template", TOOL)?,
+            single_tool_template: single_tool,
             skills_template: r.pattern("skills_template", SKILLS)?,
             single_skill_template: or_bare(skill_row.or(policies.skill_row.clone()), SKILL_ROW, "", Slots::Any)?,
             stop_words,

@@ -18,6 +18,7 @@ mod part;
 mod place;
 mod renderer;
 mod results;
+mod rows;
 mod skills;
 mod system;
 mod text;
@@ -219,12 +220,12 @@ mod tests {
     fn what_blocks_cannot_say_is_never_exact() {
         use Status::{Exact, Ignores, Opaque, Partial};
         // The date is part of the text.
-        check(&format!("[{{{{ strftime_now('%Y-%m-%d') }}}}]{TURNS}{PROMPT}"), [Partial, Partial, Ignores, Ignores, Partial]);
-        // A tool by its name and description alone.
-        let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description }}){% endfor %}";
+        check(&format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"), [Partial, Partial, Ignores, Ignores, Partial]);
+        // Words of a tool in other letters.
+        let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description | title }}){% endfor %}";
         let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
         let json = check(&source, [Exact, Exact, Partial, Ignores, Partial]);
-        assert!(json["parts"]["tools"]["reason"].as_str().unwrap().contains("not JSON"), "{json}");
+        assert!(json["parts"]["tools"]["reason"].as_str().unwrap().contains("no formatter"), "{json}");
         // Nothing at all.
         let json = check("always the same", [Opaque, Ignores, Ignores, Ignores, Ignores]);
         assert_eq!(json["spec"], Value::Null);

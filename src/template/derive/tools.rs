@@ -13,6 +13,8 @@ use super::renderer::Renderer;
 use super::system::{SYSTEM, System};
 use super::text::{escape, pieces};
 
+const UNKNOWN_FORM: &str = "tools are listed in a form that no formatter writes";
+
 /// What a template does with declared tools.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Tools {
@@ -43,46 +45,67 @@ pub(super) fn probes() -> Vec<Value> {
 
 /// Finds it; None when there is none.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<Tools> {
-    let (mut found, joiner) = catalogue(foreign, chat, system, compose)?;
-    if let Some(joiner) = joiner.filter(|joiner| found.empty_list && !joiner.is_empty()) {
-        let empty = foreign.render(&Conversation::asking(USER).tools(&[]))?;
-        let (user, wrapper) = (found.user.as_mut().map(|(_, user)| user), found.template.as_mut());
-        if let Some(template) = user.or(wrapper)
-            && let Some((around, single)) = each(template, &joiner, &empty)
-        {
+    let before = system.clone();
+    let (mut found, joins) = catalogue(foreign, chat, system, compose)?;
+    let Joins { joiner: Some(joiner), row } = joins else { return Some(found) };
+    let empty = foreign.render(&Conversation::asking(USER).tools(&[])).filter(|_| found.empty_list);
+    if row.is_none() && (empty.is_none() || joiner.is_empty()) {
+        return Some(found);
+    }
+    let user = found.user.as_mut().map(|(_, user)| user);
+    let template = match user {
+        Some(user) => user,
+        None => found.template.get_or_insert_with(|| "{tools}".to_owned()),
+    };
+    match each(template, &joiner, row.as_deref(), empty.as_deref()) {
+        Some((around, single)) => {
             *template = around;
             found.single = Some(single);
         }
+        None if row.is_some() => {
+            *system = before;
+            found = Tools { empty_list: found.empty_list, residual: vec![UNKNOWN_FORM.to_owned()], ..Tools::default() };
+        }
+        None => {}
     }
     Some(found)
 }
 
-/// The text round all tools and that round each, when the text between two is the end and the begin of one; `empty` is a
-/// prompt with an empty list. None when that prompt has the same text round nothing.
-fn each(template: &str, joiner: &str, empty: &str) -> Option<(String, String)> {
+/// What stands between two tools, and the row of one where it is more than a formatter writes.
+#[derive(Default)]
+struct Joins {
+    joiner: Option<String>,
+    row: Option<String>,
+}
+
+/// The text round all tools and that round each, when the text between two is the end and the begin of one. `empty` is a
+/// prompt with an empty list, which shows which; None without a row when that prompt has the text as it is.
+fn each(template: &str, joiner: &str, row: Option<&str>, empty: Option<&str>) -> Option<(String, String)> {
     let (before, after) = template.split_once("{tools}")?;
-    let shows = |text: &str| empty.contains(&text.replace("{content}", USER).replace("{{", "{").replace("}}", "}"));
-    if shows(&format!("{before}{after}")) {
+    let shows = |text: &str| {
+        empty.is_none_or(|empty| empty.contains(&text.replace("{content}", USER).replace("{{", "{").replace("}}", "}")))
+    };
+    if row.is_none() && shows(&format!("{before}{after}")) {
         return None;
     }
     let cuts = (0..=joiner.len()).filter(|at| joiner.is_char_boundary(*at));
     cuts.rev().find_map(|at| {
         let (end, begin) = (escape(&joiner[..at]), escape(&joiner[at..]));
         let (before, after) = (before.strip_suffix(&*begin)?, after.strip_prefix(&*end)?);
-        shows(&format!("{before}{after}")).then(|| (format!("{before}{{tools}}{after}"), format!("{begin}{{tool}}{end}")))
+        let around = format!("{before}{{tools}}{after}");
+        shows(&format!("{before}{after}")).then(|| (around, format!("{begin}{}{end}", row.unwrap_or("{tool}"))))
     })
 }
 
 /// The catalogue with its wrapper, and what joins tools.
-fn catalogue(
-    foreign: &dyn Renderer,
-    chat: &Chat,
-    system: &mut System,
-    compose: &Compose<'_>,
-) -> Option<(Tools, Option<String>)> {
+fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<(Tools, Joins)> {
     let tools = probes();
     let two_users = || {
-        let start = if system.turn.is_some() && system.inside.is_none() { Conversation::instructed(SYSTEM) } else { Conversation::default() };
+        let start = if system.turn.is_some() && system.inside.is_none() {
+            Conversation::instructed(SYSTEM)
+        } else {
+            Conversation::default()
+        };
         start.user(USER).assistant(ANSWER).user(USER_2)
     };
     let base = foreign.render(&two_users())?;
@@ -97,17 +120,18 @@ fn catalogue(
     let empty_list = foreign.render(&asked) != foreign.render(&asked.clone().tools(&[]));
     let mut found = Tools { empty_list, ..Tools::default() };
     let Some(catalogue) = formatter::find(&full, &tools, compose) else {
-        let words = if formatter::names(&full, &tools) {
-            "tools are listed in a form that is not JSON of the tool or of its function"
-        } else {
-            "tools change the prompt without being listed"
-        };
+        let words = if formatter::names(&full, &tools) { UNKNOWN_FORM } else { "tools change the prompt without being listed" };
         found.residual.push(words.to_owned());
-        return Some((found, None));
+        return Some((found, Joins::default()));
     };
     let written = full[catalogue.range.clone()].to_owned();
-    let Catalogue { formatter, picks, joiner, .. } = catalogue;
+    let Catalogue { formatter, picks, joiner, row, .. } = catalogue;
+    let joins = Joins { joiner, row };
     found.formatter = formatter;
+    if found.formatter.as_ref().is_some_and(|formatter| formatter["kind"] == "XmlFormatter") {
+        let render = |tools: &[Value]| foreign.render(&Conversation::asking(USER).tools(tools));
+        found.formatter = formatter::xml_order(&render, compose).or(found.formatter);
+    }
     found.picks = picks;
     let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
     let change = |conversation: Conversation| conversation.tools(&tools);
@@ -119,13 +143,13 @@ fn catalogue(
         if let Some((block, items)) = block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual) {
             found.template = wrapper(&block, items, "tools");
             *system = placed;
-            return Some((found, joiner));
+            return Some((found, joins));
         }
     }
     if let Some((placement, user)) = user_place(chat, &base, &full, &written) {
         found.user = Some((placement, user));
         notice(foreign, chat, system, &change, &mut found);
-        return Some((found, joiner));
+        return Some((found, joins));
     }
     let (given, default) = place::filled(foreign, chat, system, &change, &find);
     let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
@@ -139,7 +163,7 @@ fn catalogue(
         }
         None => found.residual.push("the text round the catalogue is not an addition to the prompt without tools".to_owned()),
     }
-    Some((found, joiner))
+    Some((found, joins))
 }
 
 /// What stands round the items of a block, with a slot for them; None when nothing does.

@@ -7,7 +7,7 @@ use super::formatter::{Formatter, JsonStyle};
 use super::policy::{DATE_FORMAT, KeepReasoning, Placement};
 use super::processor::Processor;
 use super::spec::{Spec, UnknownRoles};
-use super::system::date;
+use super::system::{date, separator};
 use super::text::{Joined, Lines, filled, quoted, text, value};
 
 /// The text; `marked` puts assistants' turns into `{% generation %}` blocks.
@@ -418,12 +418,8 @@ pub(super) fn processed(processor: &Processor, name: &str) -> Joined {
             .value(name),
         Processor::Prepend(added) => text(added).value(name),
         Processor::Append(added) => value(name).text(added),
-        Processor::AppendIfTools(added) => {
-            value(name).value(&format!("({} if {name} and tools_block else \"\")", quoted(added)))
-        }
-        Processor::PrependIfTools(added) => {
-            value(&format!("({} if {name} and tools_block else \"\")", quoted(added))).value(name)
-        }
+        Processor::AppendIfTools(added) => value(name).value(&separator(added, Some(name))),
+        Processor::PrependIfTools(added) => value(&separator(added, Some(name))).value(name),
         Processor::PrependIfNonempty(added) => value(&text_or(text(added).value(name))),
         Processor::NewlineIfNonempty => value(&text_or(text("\n").value(name))),
         Processor::Strip => value(&format!("{name} | trim")),

@@ -142,6 +142,13 @@ impl Draft {
     fn policies(&self, spec: &mut Members, lacking: &str) {
         let kind = |kind: &str| Some(json!({ "kind": kind }));
         let system = &self.system;
+        let if_tools = |kind: &str, text: &str| {
+            let mut members = json!({ "kind": kind, "text": text });
+            if system.also_empty {
+                members["empty"] = true.into();
+            }
+            Some(members)
+        };
         let mut policy = Members::default();
         policy.text("prefix", &system.prefix, "");
         spec.below("global_policy", policy);
@@ -157,12 +164,8 @@ impl Draft {
             "content_processor",
             match &system.cutoff {
                 Some(cutoff) => Some(json!({ "kind": "date_header", "cutoff": cutoff })),
-                None if !system.before_tools.is_empty() => {
-                    Some(json!({ "kind": "append_if_tools", "text": system.before_tools }))
-                }
-                None if !system.behind_tools.is_empty() => {
-                    Some(json!({ "kind": "prepend_if_tools", "text": system.behind_tools }))
-                }
+                None if !system.before_tools.is_empty() => if_tools("append_if_tools", &system.before_tools),
+                None if !system.behind_tools.is_empty() => if_tools("prepend_if_tools", &system.behind_tools),
                 None if system.strips => kind("strip"),
                 None => None,
             },

@@ -217,6 +217,27 @@ mod tests {
     }
 
     #[test]
+    fn places() {
+        use Status::{Exact, Ignores};
+        // A system text in front of the first user's.
+        let system = "{% set s = messages[0].content if messages and messages[0].role == 'system' else '' %}\
+            {% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ s ~ '\n\n' if s and loop.first }}{{ m.content or '' }}</>{% endfor %}";
+        let json = check(&format!("{system}{PROMPT}"), [Exact, Exact, Ignores, Ignores, Exact]);
+        assert_eq!(json["spec"]["system_template"], "{system_message}\n\n");
+        assert_eq!(json["spec"]["system_policy"]["placement"], "FIRST_USER");
+        assert_eq!(json["spec"]["system_policy"]["empty_message"], "as_none");
+        // Today, and each tool on a line of its own, also no tool at all.
+        let tools = "[{{ strftime_now('%d %B %Y') }}]{% if tools is not none and tools is defined %}T{% for t in tools %}\
+            {{ '\\n' ~ (t | tojson) }}{% endfor %}{% endif %}";
+        let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
+        let json = check(&source, [Exact, Exact, Exact, Ignores, Exact]);
+        let spec = &json["spec"];
+        assert_eq!((&spec["tools_template"], &spec["single_tool_template"]), (&json!("T{tools}"), &json!("\n{tool}")));
+        assert_eq!(spec["system_policy"]["date_format"], "%d %B %Y");
+        assert_eq!(spec["tool_policy"]["empty_list"], "as_tools");
+    }
+
+    #[test]
     fn what_blocks_cannot_say_is_never_exact() {
         use Status::{Exact, Ignores, Opaque, Partial};
         // The date is part of the text.

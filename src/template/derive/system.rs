@@ -90,6 +90,8 @@ pub(super) struct System {
     pub(super) before_tools: String,
     /// Put in front of the system text when there are tools.
     pub(super) behind_tools: String,
+    /// Either is also there when the system message is empty.
+    pub(super) also_empty: bool,
     /// `system_policy.placement`, when the turn stands in front of a user's text.
     pub(super) inside: Option<&'static str>,
     /// An empty system message is none.

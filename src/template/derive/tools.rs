@@ -143,6 +143,7 @@ fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: 
         if let Some((block, items)) = block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual) {
             found.template = wrapper(&block, items, "tools");
             *system = placed;
+            also_empty(foreign, chat, system, &change, given.as_ref());
             return Some((found, joins));
         }
     }
@@ -153,7 +154,9 @@ fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: 
     }
     let (given, default) = place::filled(foreign, chat, system, &change, &find);
     let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
-    match place::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks) {
+    let placed = place::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks);
+    also_empty(foreign, chat, system, &change, given.as_ref());
+    match placed {
         Some((block, items)) => {
             found.template = wrapper(&block, items, "tools");
             if found.template.as_deref().is_some_and(shows_probe) {
@@ -164,6 +167,22 @@ fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: 
         None => found.residual.push("the text round the catalogue is not an addition to the prompt without tools".to_owned()),
     }
     Some((found, joins))
+}
+
+/// Whether the text between the system text and tools is there when the system text is empty, too.
+fn also_empty(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    system: &mut System,
+    change: &dyn Fn(Conversation) -> Conversation,
+    given: Option<&Filled>,
+) {
+    if system.before_tools.is_empty() && system.behind_tools.is_empty() {
+        return;
+    }
+    let empty = foreign.render(&change(Conversation::instructed("").user(USER)));
+    let turn = empty.as_deref().and_then(|empty| place::turn(empty, system, chat)).map(|turn| place::undated(turn, system));
+    system.also_empty = turn.is_some() && turn == given.map(|given| given.text.replace(SYSTEM, ""));
 }
 
 /// What stands round the items of a block, with a slot for them; None when nothing does.

@@ -127,11 +127,6 @@ impl Writer<'_> {
         }
     }
 
-    /// Today, for `{date}`.
-    pub(super) fn date(&self) -> String {
-        format!("strftime_now({})", quoted(&self.spec.policies.date_format))
-    }
-
     /// A system message that is not the first.
     pub(super) fn late_system(&mut self) {
         if let Some(pattern) = &self.spec.turns.late_system {
@@ -191,8 +186,11 @@ pub(super) fn begun(spec: &Spec, pattern: &Pattern, fill: impl Fn(&str) -> Joine
         return filled(pattern, fill);
     };
     let skills = if spec.skills_template.is_some() { " and not skills" } else { "" };
-    let alone =
-        if policies.use_system && policies.system_with_tools { format!(" and not tools{skills}") } else { String::new() };
+    let alone = if policies.use_system && policies.system_with_tools {
+        format!(" and not ({}){skills}", policies.has_tools())
+    } else {
+        String::new()
+    };
     let begin = format!("(\"\" if loop.first{alone} else {})", quoted(without));
     value(&begin).append(filled(&rest, fill))
 }

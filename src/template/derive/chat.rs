@@ -14,6 +14,9 @@ pub(super) const USER_2: &str = "Qusertwo";
 const USER_3: &str = "Quserthree";
 pub(super) const ANSWER: &str = "Qanswerone";
 
+/// Said of a first user's turn.
+pub(super) const FIRST_DIFFERS: &str = "the first user turn begins differently from later ones";
+
 /// The text before and after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Frame {
@@ -112,7 +115,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
             if before_answer.starts_with(lacking) {
                 lacking.clone_into(&mut first_without);
             } else {
-                residual.push("the first user turn begins differently from later ones".to_owned());
+                residual.push(FIRST_DIFFERS.to_owned());
             }
             first[..first.len() - shared].to_owned()
         }

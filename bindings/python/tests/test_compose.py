@@ -34,11 +34,22 @@ TALK = [
     {"role": "assistant", "content": "  a1\n"},
     {"role": "user", "content": "q2"},
 ]
+THOUGHTS = [
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": "<think>\nplan\n</think>\n\na"},
+    {"role": "user", "content": "<o>1</o>"},
+    {"role": "assistant", "content": "b", "reasoning_content": "why"},
+    {"role": "assistant", "content": "c"},
+    {"role": "user", "content": "end"},
+]
 CONVERSATIONS = [
     {"messages": TALK, "tools": TOOLS, "skills": SKILLS, "add_generation_prompt": True},
     {"messages": TALK[1:], "tools": TOOLS[:1], "add_generation_prompt": False},
     {"messages": TALK[1:2], "skills": SKILLS, "add_generation_prompt": True},
     {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": []}]},
+    {"messages": THOUGHTS, "add_generation_prompt": True},
+    {"messages": THOUGHTS[:5], "add_generation_prompt": False},
+    {"messages": THOUGHTS[:2], "add_generation_prompt": True},
     {"messages": [{"role": "system", "content": ""}, *TALK[1:2]], "tools": [], "add_generation_prompt": True},
     {"messages": [{"role": "system", "content": ""}, *TALK[5:]], "tools": [ORDERED]},
 ]
@@ -79,6 +90,31 @@ POLICIES = [
         "system_policy": {"use_system_without_system_message": False, "content_processor": {"kind": "date_header"}},
         "assistant_policy": {"content_processor": {"kind": "prepend_if_nonempty", "text": "\r\n"}},
         "unknown_roles": "as_user",
+    },
+    {
+        "last_assistant_template": "<a>{content}{tool_calls}<end>",
+        "late_system_template": "<s>{content}</s>",
+        "no_thinking_prompt": "<a><think></think>",
+        "ending": "<eof>",
+        "opener_after": ["user", "start"],
+        "assistant_policy": {
+            "keep_reasoning": "last_turn",
+            "empty_reasoning": "last_turn",
+            "inline_reasoning": {"start": "<think>", "end": "</think>"},
+            "no_question": {"start": "<o>", "end": "</o>"},
+        },
+    },
+    {
+        "last_assistant_template": "|<a>{content}{tool_calls}",
+        "last_assistant_with_prompt": False,
+        "user_template": "|<u>{content}",
+        "assistant_template": "|<a>{content}{tool_calls}|",
+        "first_turn_without": "|",
+        "prompt_after_answer": "<go>",
+        "no_prompt_after": ["system", "tool"],
+        "content_parts": "drop",
+        "assistant_policy": {"empty_reasoning": "last"},
+        "system_policy": {"use_system_without_system_message": False},
     },
     {
         "system_policy": {"placement": "FIRST_USER", "empty_message": "as_none"},

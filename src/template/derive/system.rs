@@ -167,8 +167,13 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
         None => (head, None),
     };
     let mut date_format = None;
-    if cutoff.is_none() && changes {
-        let later = |format: &&str| tomorrow.as_ref() == Some(&given.replace(&date_as(format, 0), &date_as(format, 40)));
+    // The date may stand in the text alone that is there without a system message.
+    let (today, tomorrow) = match changes {
+        true => (&given, tomorrow),
+        false => (&asked, foreign.render(&Conversation::asking(USER).later(40))),
+    };
+    if cutoff.is_none() && tomorrow.as_ref().is_some_and(|tomorrow| tomorrow != today) {
+        let later = |format: &&str| tomorrow.as_ref() == Some(&today.replace(&date_as(format, 0), &date_as(format, 40)));
         date_format = DATES.into_iter().find(later);
         if date_format.is_none() {
             residual.push("the date is printed in a form of its own".to_owned());

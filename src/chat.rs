@@ -140,13 +140,13 @@ impl Chat {
     ///
     /// Emits `infer_start` and `infer_success` or `infer_failure` while the call has its turn, so that none comes after a
     /// close has returned; a call that is cancelled before its turn emits neither.
-    pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<Value> {
+    pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<ChatResponse> {
         let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let cancel = Arc::new(AtomicBool::new(false));
         let Some(_turn) = self.turns.enter(&cancel, deadline)? else {
-            return request.map(|request| cancelled_before_its_turn(request.ignored_keys).to_json());
+            return request.map(|request| cancelled_before_its_turn(request.ignored_keys));
         };
         (self.events)("infer_start");
         let reply = request.and_then(|request| self.run(request, cancel, deadline, pieces));
@@ -156,7 +156,7 @@ impl Chat {
             self.save();
             (self.events)("destroy");
         }
-        reply.map(|response| response.to_json())
+        reply
     }
 
     /// Ends the running request and those that wait; what was generated so far is their reply.
@@ -192,12 +192,13 @@ impl Chat {
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let Fitted { rendered, tokens, truncated } = self.fit(&request)?;
+        let Fitted { rendered, tokenised, truncated } = self.fit(&request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
         let mut recogniser = self.recogniser(&request, &prompt);
         let reasoning_open = recogniser.is_reasoning();
         self.saved.iter().for_each(Saved::use_it);
         let verdict = &self.verdict;
+        let tokens = &*tokenised.tokens;
         let order =
             Order { chat: self.id, request: &request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
         let Started { updates, held, judged, diagnostics: more } = match &self.source {
@@ -207,8 +208,8 @@ impl Chat {
         };
         diagnostics.extend(more);
         // The messages go while the model computes: behind a decode they would have left the caches of the processor.
-        let (tokens, messages) = (order.tokens, std::mem::take(&mut request.messages));
-        self.last.set(messages.len(), prompt, tokens, truncated.as_ref());
+        let messages = std::mem::take(&mut request.messages);
+        self.last.set(messages.len(), prompt, tokenised, truncated.as_ref());
         drop(messages);
         if judged {
             let tools = request.tools.clone();

@@ -28,6 +28,7 @@ mod prober;
 mod reasoning;
 mod roles;
 mod source;
+mod span;
 mod switches;
 mod template_caps;
 pub mod thinking;
@@ -60,11 +61,12 @@ pub use findings::{Finding, Severity};
 pub use limits::Limits;
 pub use mask::{LeftOut, Mask, MaskedTurn, Turns};
 pub use source::Sources;
+pub use span::Span;
 pub use traits::{
     Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
 };
 
-use crate::api::{Polyfills, object};
+use crate::api::Polyfills;
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Template, Text, Value};
 use compose::HostWork;
@@ -203,36 +205,10 @@ pub struct Prompt {
     pub generation: Vec<Range<usize>>,
 }
 
-/// Bytes of a prompt that came from one member of the request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    /// First byte.
-    pub start: usize,
-    /// One after the last byte.
-    pub end: usize,
-    /// The member, for example `messages[0].content`.
-    pub path: Arc<str>,
-}
-
 impl Prompt {
     /// Every byte of the prompt, in order: `[{"start","end","origin":"template"|"message","path"?}]`.
     pub fn spans_json(&self) -> serde_json::Value {
-        let mut spans = Vec::new();
-        let mut at = 0;
-        let template =
-            |start: usize, end: usize| object([("start", start.into()), ("end", end.into()), ("origin", "template".into())]);
-        for span in &self.spans {
-            if at < span.start {
-                spans.push(template(at, span.start));
-            }
-            let (start, end, path) = (span.start.into(), span.end.into(), (*span.path).into());
-            spans.push(object([("start", start), ("end", end), ("origin", "message".into()), ("path", path)]));
-            at = span.end;
-        }
-        if at < self.text.len() {
-            spans.push(template(at, self.text.len()));
-        }
-        spans.into()
+        span::to_json(&self.spans, self.text.len())
     }
 }
 
@@ -348,9 +324,9 @@ impl Templates {
         let context = Context { variables, strftime_now, log: None };
         let rendered = see(env::render(&chosen.template, context, &input.limits));
         let rendered = rendered.map_err(|failure| failure.into_error(chosen.name))?;
+        let paths = origins.into_paths();
         let spans = rendered.marks.iter().filter_map(|mark| {
-            let path = Arc::clone(origins.path(mark.source)?);
-            Some(Span { start: mark.start as usize, end: mark.end as usize, path })
+            Some(Span { start: mark.start as usize, end: mark.end as usize, path: paths.get(mark.source)? })
         });
         let mut prompt = Prompt { spans: spans.collect(), text: rendered.text, generation: rendered.generation };
         if let Some(continued) = continued {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Composed templates in other engines: the shared components and conversations, rendered by llb, by jinja2 and by minijinja.
+"""Composed templates in other engines: the shared components, those of the Python tests, and the shared conversations, rendered by llb, by jinja2 and by minijinja.
 
     scripts/compose-diff.py LIBRARY [CONFORMANCE]
 
@@ -53,7 +53,8 @@ def main():
     makers = (engines.jinja2_engine, engines.minijinja_engine)
     others = {(make.__name__, trim): make(trim) for make in makers for trim in (True, False)}
     compared = differ = 0
-    for row in read("templates.jsonl"):
+    own = ({"name": f"own {index}", "components": {**engines.SPEC, **policy}} for index, policy in enumerate(engines.POLICIES))
+    for row in [*read("templates.jsonl"), *own]:
         components = row["components"]
         if "chat_template" in components:
             continue

@@ -19,6 +19,11 @@ TOOLS = [
     {"type": "function", "function": {"name": "add", "parameters": {"z": 1, "a": [], "m": {}}}},
 ]
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"x": 1.5, "ü": "a\n\"b\"<'", "l": []}}}
+MODE = {"default": True, "enum": ["f", None], "type": ["string", "null"], "x-1": -1.5, "description": " How\n"}
+ORDERED = {
+    "type": "function",
+    "function": {"strict": False, "parameters": {"required": ["m"], "properties": {"m": MODE}, "a\"b": None}, "name": "go"},
+}
 SKILLS = [{"name": "sum", "description": "Adds {tools}."}, {"name": "bare"}]
 TALK = [
     {"role": "system", "content": "Be {tools} brief.\\n"},
@@ -34,6 +39,8 @@ CONVERSATIONS = [
     {"messages": TALK[1:], "tools": TOOLS[:1], "add_generation_prompt": False},
     {"messages": TALK[1:2], "skills": SKILLS, "add_generation_prompt": True},
     {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": []}]},
+    {"messages": [{"role": "system", "content": ""}, *TALK[1:2]], "tools": [], "add_generation_prompt": True},
+    {"messages": [{"role": "system", "content": ""}, *TALK[5:]], "tools": [ORDERED]},
 ]
 SPEC = {
     "system_template": "<s>{system_message}{tools}{skills}</s>\n",
@@ -94,6 +101,30 @@ POLICIES = [
         "assistant_template_with_empty_calls": "<a>{content}[]</a>\n",
         "tool_policy": {"argument_joiner": ",", "argument_values": "bare", "argument_quote": "'"},
     },
+    {
+        "system_policy": {"placement": "FIRST_USER", "empty_message": "as_none"},
+        "tool_policy": {"placement": "FIRST_USER", "empty_list": "as_tools"},
+    },
+    {
+        "system_template": "<{date}>{system_message}{tools}",
+        "system_policy": {"placement": "LAST_USER", "date_format": "%Y-%m-%d \"%B\""},
+        "tool_policy": {"formatter": {"kind": "JsonCompactFormatter"}, "empty_list": "as_tools"},
+    },
+    {
+        "system_template": "<s>{tools}{system_message}</s>",
+        "system_policy": {
+            "use_system_without_system_message": False,
+            "content_processor": {"kind": "prepend_if_tools", "text": "\n\n", "empty": True},
+            "empty_message": "as_none",
+        },
+        "tool_policy": {"formatter": {"kind": "XmlFormatter"}},
+    },
+    {
+        "single_tool_template": "{tool};",
+        "tool_policy": {"formatter": {"kind": "XmlFormatter", "first": ["default"], "last": ["required", "a\"b"]}},
+    },
+    {"single_tool_template": "# {name}: {description}\n{parameters} {tool}\n", "tool_policy": {"formatter": {"kind": "JsonFormatter", "indent": 1}}},
+    {"tool_policy": {"formatter": {"kind": "YamlFormatter"}, "empty_list": "as_tools"}},
 ]
 
 
@@ -114,7 +145,7 @@ def rendered(conversation, **template):
 def variables(composed, conversation):
     """What a host gives the template, `tools_yaml` by a YAML library of its own."""
     given = {name: value for name, value in conversation.items() if name != "messages"}
-    if composed["host_vars"] and conversation.get("tools"):
+    if composed["host_vars"] and conversation.get("tools") is not None:
         yaml = pytest.importorskip("yaml")
 
         def dump(tools):

@@ -2,7 +2,8 @@
 
 use super::jinja::{ASSISTANT, Writer, parts};
 use super::slots::Pattern;
-use super::text::{filled, quoted, text, value};
+use super::spec::Spec;
+use super::text::{Joined, filled, quoted, text, value};
 use super::thinking::{EmptyReasoning, KeepReasoning};
 use super::turns::START;
 
@@ -95,7 +96,8 @@ impl Writer<'_> {
         let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
         let empty = "message.tool_calls is defined and message.tool_calls is not none and not message.tool_calls";
         let empty_calls = spec.empty_calls_turn.as_ref().map(|turn| (empty, turn));
-        let last = spec.turns.last_answer.as_ref().map(|last| ("loop.last", last));
+        let is_last = if spec.turns.last_answer_with_prompt { "loop.last" } else { "loop.last and not add_generation_prompt" };
+        let last = spec.turns.last_answer.as_ref().map(|last| (is_last, last));
         let forms: Vec<_> = with_calls.into_iter().chain(empty_calls).chain(last).collect();
         for (at, (condition, pattern)) in forms.iter().enumerate() {
             match at {
@@ -115,7 +117,7 @@ impl Writer<'_> {
 
     fn answer_form(&mut self, pattern: &Pattern, begins: bool) {
         let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
-        let turn = filled(&pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
+        let turn = begun(self.spec, &pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
         if self.marked {
             self.lines.tag("generation");
         }
@@ -123,11 +125,6 @@ impl Writer<'_> {
         if self.marked {
             self.lines.tag("endgeneration");
         }
-    }
-
-    /// Today, for `{date}`.
-    pub(super) fn date(&self) -> String {
-        format!("strftime_now({})", quoted(&self.spec.policies.date_format))
     }
 
     /// A system message that is not the first.
@@ -142,8 +139,13 @@ impl Writer<'_> {
     pub(super) fn prompt(&mut self) {
         let turns = &self.spec.turns;
         let prompt = self.spec.generation_prompt();
-        let other = turns.no_thinking_prompt.as_deref().filter(|other| *other != prompt);
-        if prompt.is_empty() && other.is_none() && turns.ending.is_empty() {
+        let differs = |other: &&str| *other != prompt;
+        let others = [
+            ("messages and messages[-1].role == \"assistant\"", turns.prompt_after_answer.as_deref().filter(differs)),
+            ("enable_thinking is defined and enable_thinking is false", turns.no_thinking_prompt.as_deref().filter(differs)),
+        ];
+        let others: Vec<_> = others.into_iter().filter_map(|(condition, other)| Some((condition, other?))).collect();
+        if prompt.is_empty() && others.is_empty() && turns.ending.is_empty() {
             return;
         }
         let except = if turns.no_prompt_after.is_empty() {
@@ -153,13 +155,18 @@ impl Writer<'_> {
             format!(" and not (messages and messages[-1].role in [{}])", roles.join(", "))
         };
         self.lines.open(&format!("if add_generation_prompt{except}"));
-        if let Some(other) = other {
-            self.lines.open("if enable_thinking is defined and enable_thinking is false");
+        for (at, (condition, other)) in others.iter().enumerate() {
+            match at {
+                0 => self.lines.open(&format!("if {condition}")),
+                _ => self.lines.or(&format!("elif {condition}")),
+            }
             self.lines.write(text(other));
+        }
+        if !others.is_empty() {
             self.lines.or("else");
         }
         self.lines.write(text(&prompt));
-        if other.is_some() {
+        if !others.is_empty() {
             self.lines.close("endif");
         }
         if !turns.ending.is_empty() {
@@ -168,4 +175,22 @@ impl Writer<'_> {
         }
         self.lines.close("endif");
     }
+}
+
+/// A turn; the first of a conversation has not all of its begin.
+pub(super) fn begun(spec: &Spec, pattern: &Pattern, fill: impl Fn(&str) -> Joined) -> Joined {
+    let (without, policies) = (&spec.turns.first_turn_without, &spec.policies);
+    let rest = Some(without).filter(|without| !without.is_empty()).and_then(|without| pattern.without_text(without));
+    // Where there is a system turn always, no other turn is the first.
+    let Some(rest) = rest.filter(|_| !(policies.use_system && policies.system_without_message)) else {
+        return filled(pattern, fill);
+    };
+    let skills = if spec.skills_template.is_some() { " and not skills" } else { "" };
+    let alone = if policies.use_system && policies.system_with_tools {
+        format!(" and not ({}){skills}", policies.has_tools())
+    } else {
+        String::new()
+    };
+    let begin = format!("(\"\" if loop.first{alone} else {})", quoted(without));
+    value(&begin).append(filled(&rest, fill))
 }

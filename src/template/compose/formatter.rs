@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::fault::Reason;
 use super::reader::Reader;
+use super::xml::XmlStyle;
 use crate::error::Result;
 
 /// The tools as text.
@@ -18,6 +19,8 @@ pub(crate) enum Formatter {
     },
     /// One YAML document for all tools. Jinja has no YAML: the host renders it.
     Yaml,
+    /// Elements of XML.
+    Xml(XmlStyle),
 }
 
 /// Options of JSON text.
@@ -38,6 +41,7 @@ pub(crate) struct JsonStyle {
 }
 
 const YAML: &str = "YamlFormatter";
+const XML: &str = "XmlFormatter";
 const DEFAULT: &str = "JsonQwenFormatter";
 const MINIFIED: [&str; 2] = [",", ":"];
 const KINDS: [&str; 6] = [
@@ -83,11 +87,13 @@ impl Formatter {
         let name = reader.string("kind")?.ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
         let formatter = if name == YAML {
             Formatter::Yaml
+        } else if name == XML {
+            Formatter::Xml(XmlStyle::read(&mut reader)?)
         } else {
             let Some(kind) = KINDS.into_iter().find(|kind| *kind == name) else {
                 let known = KINDS.join(", ");
                 return Err(reader
-                    .fault(Reason::BadValue, "kind", format!("unknown value {name:?}; it is one of {known}, {YAML}"))
+                    .fault(Reason::BadValue, "kind", format!("unknown value {name:?}; it is one of {known}, {YAML}, {XML}"))
                     .into());
             };
             let style = JsonStyle::of(kind);
@@ -116,7 +122,11 @@ impl Formatter {
 
     /// `{"kind": …}` with the options that differ from the kind's.
     pub(crate) fn to_json(&self) -> Value {
-        let Formatter::Json { kind, style } = self else { return json!({ "kind": YAML }) };
+        let (kind, style) = match self {
+            Formatter::Json { kind, style } => (kind, style),
+            Formatter::Yaml => return json!({ "kind": YAML }),
+            Formatter::Xml(style) => return style.to_json(XML),
+        };
         let usual = JsonStyle::of(kind);
         let mut members = Map::new();
         members.insert("kind".to_owned(), json!(kind));

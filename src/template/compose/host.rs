@@ -22,16 +22,19 @@ pub(crate) struct ToolsYaml {
     pub(crate) each: bool,
     /// Of the tools' `function` members.
     pub(crate) pick_function: bool,
+    /// Also of an empty list.
+    pub(crate) empty: bool,
 }
 
 impl HostWork {
     /// As bytes that differ where the work differs.
-    pub fn key(&self) -> [u8; 4] {
+    pub fn key(&self) -> [u8; 5] {
         let yaml = self.tools_yaml;
         [
             yaml.is_some().into(),
             yaml.is_some_and(|yaml| yaml.each).into(),
             yaml.is_some_and(|yaml| yaml.pick_function).into(),
+            yaml.is_some_and(|yaml| yaml.empty).into(),
             self.object_arguments.into(),
         ]
     }
@@ -43,8 +46,8 @@ impl HostWork {
 
     /// `tools_yaml`, where the template has it and there are tools.
     pub(crate) fn tools_yaml(&self, tools: &[Value]) -> Option<Value> {
-        let ToolsYaml { each, pick_function } = self.tools_yaml?;
-        if tools.is_empty() {
+        let ToolsYaml { each, pick_function, empty } = self.tools_yaml?;
+        if tools.is_empty() && !empty {
             return None;
         }
         let tools = tools.iter().map(|tool| match tool.get("function") {

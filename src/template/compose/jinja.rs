@@ -5,10 +5,12 @@
 
 mod calls;
 
+use super::answers::begun;
 use super::formatter::{Formatter, JsonStyle};
-use super::policy::Placement;
+use super::policy::{DATE_FORMAT, Placement};
 use super::processor::Processor;
 use super::spec::{Spec, UnknownRoles};
+use super::system::{date, separator};
 use super::text::{Joined, Lines, filled, quoted, text, value};
 use super::turns::ContentParts;
 
@@ -41,10 +43,6 @@ impl Writer<'_> {
         self.skills();
         if !self.spec.policies.prefix.is_empty() {
             self.lines.write(text(&self.spec.policies.prefix));
-        }
-        if let Some(template) = &self.spec.policies.prefix_template {
-            let written = filled(template, |_| value(&self.date()));
-            self.lines.write(written);
         }
         self.system();
         self.indices();
@@ -94,17 +92,25 @@ impl Writer<'_> {
         let spec = self.spec;
         let in_system = spec.policies.use_system && (spec.system_template.has("tools") || spec.default_system().has("tools"));
         let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
-        let processed = matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_)));
+        let processed =
+            matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_)));
         if !in_system && !in_user && !processed {
             return;
         }
         self.lines.comment("The declared tools.");
         self.lines.set("tools_raw", text(""));
         self.lines.set("tools_block", text(""));
-        self.lines.open("if tools");
+        self.lines.open(&format!("if {}", spec.policies.has_tools()));
         match &spec.policies.formatter {
             Formatter::Yaml => self.yaml_tools(),
             Formatter::Json { style, .. } => self.json_tools(style),
+            Formatter::Xml(style) => {
+                let row = match &spec.single_tool_template {
+                    Some(single) => filled(single, |_| value("tool_text")),
+                    None => value("(\"\" if loop.first else \"\\n\")").value("tool_text"),
+                };
+                self.xml_tools(style, &row);
+            }
         }
         let block = match &spec.tools_template {
             Some(template) => filled(template, |_| value("tools_raw")),
@@ -155,7 +161,16 @@ impl Writer<'_> {
             self.lines.open("for tool in tools");
             let list = if style.format_as_list { format!("[{item}]") } else { item.to_owned() };
             let one = format!("({item} if state.strings else {list} | {tojson})");
-            self.lines.write(filled(single, |_| value(&one)));
+            if !single.has("tool") || single.has("name") || single.has("description") || single.has("parameters") {
+                self.lines.set("function", value("(tool.function if tool.function is defined else tool)"));
+            }
+            let parameters = format!("(function.parameters | {tojson} if function.parameters is defined else \"{{}}\")");
+            self.lines.write(filled(single, |slot| match slot {
+                "name" => value("(tool if state.strings else function.name)"),
+                "description" => value("function.description"),
+                "parameters" => value(&parameters),
+                _ => value(&one),
+            }));
             self.lines.close("endfor");
             self.lines.close("endset");
             return;
@@ -204,60 +219,10 @@ impl Writer<'_> {
         self.lines.close("endif");
     }
 
-    fn system(&mut self) {
-        let spec = self.spec;
-        self.lines.comment("The system turn.");
-        self.lines.set("has_system", value("(messages and messages[0].role == \"system\")"));
-        if !spec.policies.use_system {
-            return;
-        }
-        self.lines.open("if has_system");
-        let content = if spec.policies.first_system_part {
-            self.lines.set("content", value("messages[0].content"));
-            self.lines.open("if content and content is not string");
-            self.lines.set("content", value("content[:1]"));
-            self.lines.close("endif");
-            "content"
-        } else {
-            "messages[0].content"
-        };
-        self.lines.set("text", value(&parts(content, SYSTEM)));
-        self.system_turn(&spec.system_template.clone());
-        match (spec.policies.system_without_message, spec.policies.system_with_tools) {
-            (true, _) => self.lines.or("else"),
-            (false, true) => {
-                let skills = if spec.skills_template.is_some() { " or skills" } else { "" };
-                self.lines.or(&format!("elif tools{skills}"));
-            }
-            (false, false) => {
-                self.lines.close("endif");
-                return;
-            }
-        }
-        self.lines.set("text", text(&spec.system_message));
-        self.system_turn(&spec.default_system().clone());
-        self.lines.close("endif");
-    }
-
-    /// A system turn whose message is `text`.
-    fn system_turn(&mut self, template: &super::slots::Pattern) {
-        if let Some(processor) = &self.spec.policies.system_processor {
-            let processed = processed(processor, "text");
-            self.lines.set("text", processed);
-        }
-        let turn = filled(template, |slot| match slot {
-            "tools" => value("tools_block"),
-            "skills" => value("skills_block"),
-            "date" => value(&self.date()),
-            _ => value("text"),
-        });
-        self.lines.write(turn);
-    }
-
     /// Which user's message gets the tools, and where the last turn begins.
     fn indices(&mut self) {
         let spec = self.spec;
-        let tools = spec.user_with_tools().is_some();
+        let tools = spec.user_with_tools().is_some() || spec.policies.system_placement != Placement::System;
         self.questions();
         if !tools && (!self.asks() || spec.policies.thinking.no_question.is_some()) {
             return;
@@ -307,14 +272,17 @@ impl Writer<'_> {
 
     fn user(&mut self) {
         let spec = self.spec;
-        let content = parts("message.content", USER);
-        let turn = |pattern| filled(pattern, |slot| if slot == "tools" { value("tools_raw") } else { value(&content) });
+        let mut content = value(&parts("message.content", USER));
+        if let Some(system) = self.system_of_user() {
+            content = value(&system).value(&parts("message.content", USER));
+        }
+        let turn = |pattern| begun(spec, pattern, |slot| if slot == "tools" { value("tools_raw") } else { content.clone() });
         let Some(with_tools) = spec.user_with_tools() else {
             self.lines.write(turn(&spec.user_template));
             return;
         };
-        let place = if spec.policies.placement == Placement::FirstUser { "first" } else { "last" };
-        self.lines.open(&format!("if tools and loop.index0 == users.{place}"));
+        let tools = spec.policies.has_tools();
+        self.lines.open(&format!("if {tools} and loop.index0 == users.{}", spec.policies.placement.user()));
         self.lines.write(turn(with_tools));
         self.lines.or("else");
         self.lines.write(turn(&spec.user_template));
@@ -359,20 +327,19 @@ fn tojson(style: &JsonStyle) -> String {
 }
 
 /// What a processor of a system or an assistant's text makes of `name`.
-fn processed(processor: &Processor, name: &str) -> Joined {
+pub(super) fn processed(processor: &Processor, name: &str) -> Joined {
     let text_or = |added: Joined| format!("({} if {name} else \"\")", added.expression());
     match processor {
         Processor::DateHeader { cutoff } => text("Cutting Knowledge Date: ")
             .text(cutoff)
             .text("\nToday Date: ")
-            .value("(date_string if date_string is defined else strftime_now(\"%d %b %Y\"))")
+            .value(&date(DATE_FORMAT))
             .text("\n\n")
             .value(name),
         Processor::Prepend(added) => text(added).value(name),
         Processor::Append(added) => value(name).text(added),
-        Processor::AppendIfTools(added) => {
-            value(name).value(&format!("({} if {name} and tools_block else \"\")", quoted(added)))
-        }
+        Processor::AppendIfTools(added) => value(name).value(&separator(added, Some(name))),
+        Processor::PrependIfTools(added) => value(&separator(added, Some(name))).value(name),
         Processor::PrependIfNonempty(added) => value(&text_or(text(added).value(name))),
         Processor::NewlineIfNonempty => value(&text_or(text("\n").value(name))),
         Processor::Strip => value(&format!("{name} | trim")),

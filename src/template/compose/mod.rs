@@ -16,9 +16,11 @@ mod reader;
 mod registry;
 mod slots;
 mod spec;
+mod system;
 mod text;
 mod thinking;
 mod turns;
+mod xml;
 mod yaml;
 
 #[cfg(test)]
@@ -37,10 +39,12 @@ use crate::error::{Code, Error, Result};
 
 pub use fault::{Fault, Reason, Warning};
 pub use host::HostWork;
+use spec::SKILLS_WITHOUT_PLACE;
 pub use spec::Spec;
 
 use formatter::Formatter;
 use host::ToolsYaml;
+use policy::Placement;
 use processor::Processor;
 
 /// A spec with the template that it makes. May be shared between threads.
@@ -81,12 +85,15 @@ impl Composed {
         Ok(Composed { spec, chat_template, warnings, ignored, marked: OnceLock::new() })
     }
 
-    /// What `strict` makes of warnings and unknown fields: the first is an error.
+    /// What `strict` makes of warnings and unknown fields: the first is an error. That skills have no place is none where the
+    /// spec says nothing of skills.
     pub fn check_strictly(&self) -> Result<()> {
         if let Some(path) = self.ignored.first() {
             return Err(Fault::new(Reason::UnknownField, path, "nobody knows this field").into());
         }
-        self.warnings.first().map_or(Ok(()), |warning| Err(Fault::from(warning).into()))
+        // Whoever says nothing of skills has not forgotten their place.
+        let meant = |warning: &&Warning| warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills();
+        self.warnings.iter().find(meant).map_or(Ok(()), |warning| Err(Fault::from(warning).into()))
     }
 
     /// The spec in normal form: without defaults, without aliases.
@@ -153,6 +160,7 @@ impl Composed {
             tools_yaml: (spec.policies.formatter == Formatter::Yaml).then(|| ToolsYaml {
                 each: spec.single_tool_template.is_some(),
                 pick_function: spec.policies.tool_processor == Some(Processor::PickFunction),
+                empty: spec.policies.empty_list_as_tools,
             }),
             object_arguments: matches!(spec.policies.call_processor, Some(Processor::ObjectArguments | Processor::DsmlCall)),
         }
@@ -196,6 +204,11 @@ impl Composed {
             let parts = first["content"].as_array().map_or(0, Vec::len);
             if !spec.policies.use_system {
                 notes.push(Warning::new("system_dropped", "messages[0]", "this template has no system turn"));
+            } else if spec.policies.system_placement != Placement::System
+                && !messages.iter().any(|message| message["role"] == "user")
+            {
+                let message = "its text goes into a user's turn, and there is none";
+                notes.push(Warning::new("system_dropped", "messages[0]", message));
             } else if spec.policies.first_system_part && parts > 1 {
                 let message = "only the first part is rendered; system_policy.parts \"all\" renders all";
                 notes.push(Warning::new("system_parts_dropped", "messages[0].content", message));
@@ -230,8 +243,12 @@ impl Composed {
             }
         };
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
-        let last = input.messages.last().is_some_and(|message| message["role"] == "assistant");
-        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::calling(input.messages));
+        let last = input.messages.last().is_some_and(|message| message["role"] == "assistant")
+            && (self.spec.turns.last_answer_with_prompt || !input.add_generation_prompt);
+        let thinks = input.kwargs.is_none_or(|kwargs| kwargs.get("enable_thinking") != Some(&Value::Bool(false)));
+        let asked = self.spec.turns.no_thinking_prompt.clone().filter(|_| !thinks);
+        let asked = asked.unwrap_or_else(|| self.spec.generation_prompt());
+        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::calling(input.messages), &asked);
         match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
             Some(ranges) => {
                 let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });

@@ -34,7 +34,9 @@ pub(crate) enum Processor {
     /// Text behind.
     Append(String),
     /// Text behind, when there are tools and a text.
-    AppendIfTools(String),
+    AppendIfTools(IfTools),
+    /// Text in front, when there are tools and a text.
+    PrependIfTools(IfTools),
     /// Text in front of a text that is not empty.
     PrependIfNonempty(String),
     /// A newline in front of a text that is not empty.
@@ -53,14 +55,23 @@ pub(crate) enum Processor {
     Json,
 }
 
+/// Text between a system text and tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IfTools {
+    pub(crate) text: String,
+    /// Also when the conversation has a system message that is empty.
+    pub(crate) empty: bool,
+}
+
 const CUTOFF: &str = "December 2023";
 
 /// Kind, the name of the same in chat-bricks, and where it may stand.
-const KINDS: [(&str, &str, &[Place]); 12] = [
+const KINDS: [(&str, &str, &[Place]); 13] = [
     ("date_header", "Llama32DateProcessor", &[Place::System]),
     ("prepend", "", &[Place::System, Place::Assistant]),
     ("append", "", &[Place::System, Place::Assistant]),
     ("append_if_tools", "", &[Place::System]),
+    ("prepend_if_tools", "", &[Place::System]),
     ("prepend_if_nonempty", "", &[Place::Assistant]),
     ("newline_if_nonempty", "Qwen25AssistantContentProcessor", &[Place::Assistant]),
     ("strip", "", &[Place::System, Place::Assistant, Place::Result]),
@@ -87,11 +98,15 @@ impl Processor {
         let text = |reader: &mut Reader<'_>| -> Result<String> {
             Ok(reader.string("text")?.ok_or_else(|| reader.fault(Reason::MissingField, "text", "missing"))?.to_owned())
         };
+        let if_tools = |reader: &mut Reader<'_>| -> Result<IfTools> {
+            Ok(IfTools { text: text(reader)?, empty: reader.boolean("empty")?.unwrap_or(false) })
+        };
         let processor = match *kind {
             "date_header" => Processor::DateHeader { cutoff: reader.string("cutoff")?.unwrap_or(CUTOFF).to_owned() },
             "prepend" => Processor::Prepend(text(&mut reader)?),
             "append" => Processor::Append(text(&mut reader)?),
-            "append_if_tools" => Processor::AppendIfTools(text(&mut reader)?),
+            "prepend_if_tools" => Processor::PrependIfTools(if_tools(&mut reader)?),
+            "append_if_tools" => Processor::AppendIfTools(if_tools(&mut reader)?),
             "prepend_if_nonempty" => Processor::PrependIfNonempty(text(&mut reader)?),
             "newline_if_nonempty" => Processor::NewlineIfNonempty,
             "strip" => Processor::Strip,
@@ -108,6 +123,13 @@ impl Processor {
     /// `{"kind": …}` with the parameters that are not the kind's own.
     pub(crate) fn to_json(&self) -> Value {
         let with_text = |kind: &str, text: &String| json!({ "kind": kind, "text": text });
+        let if_tools = |kind: &str, IfTools { text, empty }: &IfTools| {
+            let mut members = json!({ "kind": kind, "text": text });
+            if *empty {
+                members["empty"] = true.into();
+            }
+            members
+        };
         let plain = |kind: &str| json!({ "kind": kind });
         match self {
             Processor::DateHeader { cutoff } => {
@@ -120,7 +142,8 @@ impl Processor {
             }
             Processor::Prepend(text) => with_text("prepend", text),
             Processor::Append(text) => with_text("append", text),
-            Processor::AppendIfTools(text) => with_text("append_if_tools", text),
+            Processor::AppendIfTools(text) => if_tools("append_if_tools", text),
+            Processor::PrependIfTools(text) => if_tools("prepend_if_tools", text),
             Processor::PrependIfNonempty(text) => with_text("prepend_if_nonempty", text),
             Processor::NewlineIfNonempty => plain("newline_if_nonempty"),
             Processor::Strip => plain("strip"),

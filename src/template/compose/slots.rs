@@ -159,6 +159,15 @@ impl Pattern {
         }
     }
 
+    /// The same without this text at its begin; None where it does not begin so.
+    pub(crate) fn without_text(&self, begin: &str) -> Option<Pattern> {
+        let Some(Piece::Text(text)) = self.pieces.first() else { return None };
+        let rest = Piece::Text(text.strip_prefix(begin)?.to_owned());
+        let mut pattern = self.clone();
+        pattern.pieces[0] = rest;
+        Some(pattern)
+    }
+
     /// The same without the text before the first slot.
     pub(crate) fn without_begin(&self) -> Pattern {
         let mut pattern = self.clone();

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::fault::{Reason, Warning};
+use super::formatter::Formatter;
 use super::policy::{Placement, Policies};
 use super::reader::Reader;
 use super::slots::{Occurs, Pattern, Slots, escaped, literal};
@@ -91,6 +92,8 @@ pub(crate) struct Read {
 
 /// Text that templates without a `{system_message}` of their own stand for.
 const BARE_SYSTEM: &str = "{system_message}";
+/// The warning that skills do not reach the prompt.
+pub(super) const SKILLS_WITHOUT_PLACE: &str = "skills_without_place";
 const SKILL_ROW: &str = "- {name}: {description}";
 
 fn required(reader: &Reader<'_>, key: &str, pattern: Option<Pattern>) -> Result<Pattern> {
@@ -117,7 +120,12 @@ const CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_ca
 const EMPTY_CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce)]);
 const ARGUMENT: Slots = Slots::Of(&[("key", Occurs::Freely), ("value", Occurs::Somewhere)]);
 const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
-const TOOL: Slots = Slots::Of(&[("tool", Occurs::Somewhere)]);
+const TOOL: Slots = Slots::Of(&[
+    ("tool", Occurs::Freely),
+    ("name", Occurs::Freely),
+    ("description", Occurs::Freely),
+    ("parameters", Occurs::Freely),
+]);
 const SKILLS: Slots = Slots::Of(&[("skills", Occurs::Somewhere)]);
 const REASONING: Slots = Slots::Of(&[("reasoning", Occurs::Once)]);
 
@@ -180,6 +188,20 @@ impl Spec {
         }
 
         let policies = Policies::read(r, &mut ignored)?;
+        let single_tool = r.pattern("single_tool_template", TOOL)?;
+        if let Some(single) = &single_tool {
+            let members = ["name", "description", "parameters"].into_iter().any(|slot| single.has(slot));
+            let problem = match policies.formatter {
+                Formatter::Yaml | Formatter::Xml(_) if members => Some("with this formatter it has {tool} alone"),
+                _ if !single.has("tool") && !single.has("name") => {
+                    Some("expected {tool} or {name}: without it tools would be lost")
+                }
+                _ => None,
+            };
+            if let Some(problem) = problem {
+                return Err(r.fault(Reason::BadSlot, "single_tool_template", problem).into());
+            }
+        }
         let spec = Spec {
             name,
             system_template,
@@ -200,7 +222,7 @@ impl Spec {
             argument_template,
             text_argument_template,
             tools_template: r.pattern("tools_template", TOOLS)?,
-            single_tool_template: r.pattern("single_tool_template", TOOL)?,
+            single_tool_template: single_tool,
             skills_template: r.pattern("skills_template", SKILLS)?,
             single_skill_template: or_bare(skill_row.or(policies.skill_row.clone()), SKILL_ROW, "", Slots::Any)?,
             stop_words,
@@ -249,6 +271,13 @@ impl Spec {
         in_system || self.user_with_tools().is_some_and(|user| user.has("tools"))
     }
 
+    /// Whether anything in the spec is about skills.
+    pub(super) fn speaks_of_skills(&self) -> bool {
+        let slot = self.system_template.has("skills") || self.default_system().has("skills");
+        let row = self.single_skill_template.source() != SKILL_ROW;
+        slot || row || self.skills_template.is_some() || self.policies.skill_joiner != Policies::default().skill_joiner
+    }
+
     /// The generation prompt.
     pub(crate) fn generation_prompt(&self) -> String {
         match &self.generation_prompt {
@@ -290,7 +319,7 @@ impl Spec {
         }
         let skills_place = self.skills_template.is_some() && self.systems().any(|system| system.has("skills"));
         if !skills_place {
-            warn("skills_without_place", "skills_template", "skills do not reach the prompt");
+            warn(SKILLS_WITHOUT_PLACE, "skills_template", "skills do not reach the prompt");
         }
         if !self.shows_calls() {
             warn("calls_without_place", "assistant_template", "tool calls do not reach the prompt: no {tool_calls}");

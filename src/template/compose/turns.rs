@@ -33,10 +33,16 @@ const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 pub(crate) struct Turns {
     /// Of an answer that is the last message.
     pub(crate) last_answer: Option<Pattern>,
+    /// Also where a generation prompt follows.
+    pub(crate) last_answer_with_prompt: bool,
     /// Of system messages that are not the first message.
     pub(crate) late_system: Option<Pattern>,
     /// The generation prompt where `enable_thinking` is false.
     pub(crate) no_thinking_prompt: Option<String>,
+    /// The generation prompt behind an answer.
+    pub(crate) prompt_after_answer: Option<String>,
+    /// The begin of turns' templates that the first turn of a conversation is written without.
+    pub(crate) first_turn_without: String,
     /// The end of a prompt without a generation prompt.
     pub(crate) ending: String,
     pub(crate) content_parts: ContentParts,
@@ -56,8 +62,11 @@ impl Turns {
         };
         Ok(Turns {
             no_thinking_prompt: text("no_thinking_prompt")?,
+            prompt_after_answer: text("prompt_after_answer")?,
             ending: text("ending")?.unwrap_or_default(),
+            first_turn_without: text("first_turn_without")?.unwrap_or_default(),
             last_answer: spec.pattern("last_assistant_template", ANSWER)?,
+            last_answer_with_prompt: spec.boolean("last_assistant_with_prompt")?.unwrap_or(true),
             late_system: spec.pattern("late_system_template", LATE_SYSTEM)?,
             content_parts: spec.one_of("content_parts", &CONTENT_PARTS)?.unwrap_or(ContentParts::Error),
             no_prompt_after: roles(spec, "no_prompt_after", &ROLES)?,
@@ -66,15 +75,18 @@ impl Turns {
     }
 
     /// Name and value of what is not usual, null for the rest.
-    pub(crate) fn members(&self) -> [(&'static str, Value); 7] {
+    pub(crate) fn members(&self) -> [(&'static str, Value); 10] {
         let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
         let parts = CONTENT_PARTS.iter().find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
         [
             ("last_assistant_template", source(&self.last_answer)),
+            ("last_assistant_with_prompt", json!((!self.last_answer_with_prompt).then_some(false))),
             ("late_system_template", source(&self.late_system)),
             ("no_thinking_prompt", json!(self.no_thinking_prompt.as_deref().map(escaped))),
+            ("prompt_after_answer", json!(self.prompt_after_answer.as_deref().map(escaped))),
             ("ending", json!(filled(&self.ending))),
+            ("first_turn_without", json!(filled(&self.first_turn_without))),
             ("content_parts", json!(parts.map(|(name, _)| name))),
             ("no_prompt_after", json!(Some(&self.no_prompt_after).filter(|roles| !roles.is_empty()))),
             ("opener_after", json!(Some(&self.opener_after).filter(|roles| !roles.is_empty()))),

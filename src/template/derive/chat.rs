@@ -14,6 +14,9 @@ pub(super) const USER_2: &str = "Qusertwo";
 const USER_3: &str = "Quserthree";
 pub(super) const ANSWER: &str = "Qanswerone";
 
+/// Said of a first user's turn.
+pub(super) const FIRST_DIFFERS: &str = "the first user turn begins differently from later ones";
+
 /// The text before and after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Frame {
@@ -30,10 +33,16 @@ pub(super) struct Chat {
     pub(super) assistant: Frame,
     /// Of an answer that is the last message, when it has another form.
     pub(super) last: Option<Frame>,
+    /// Only where no generation prompt follows.
+    pub(super) last_unasked: bool,
+    /// The begin of turns that the first one lacks.
+    pub(super) first_without: String,
     /// What ends a prompt without a generation prompt.
     pub(super) ending: String,
     /// Roles of the message before behind which an answer begins as `assistant` does; all, when empty.
     pub(super) opener_after: Vec<&'static str>,
+    /// The generation prompt behind an answer, when it is another one.
+    pub(super) prompt_after_answer: Option<String>,
     /// Roles of a last message behind which there is no generation prompt.
     pub(super) no_prompt_after: Vec<&'static str>,
     pub(super) generation_prompt: String,
@@ -97,11 +106,18 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         generation_prompt: &generation_prompt,
     };
     let (after_answer, before_user) = turns.split(last.as_deref(), &mut residual);
+    let mut first_without = String::new();
     let opening = match first.strip_suffix(&before_user) {
         Some(opening) => opening.to_owned(),
         None => {
-            residual.push("the first user turn begins differently from later ones".to_owned());
-            first[..first.len() - shared_end(first, &before_user)].to_owned()
+            let shared = shared_end(first, &before_user);
+            let lacking = &before_user[..before_user.len() - shared];
+            if before_answer.starts_with(lacking) {
+                lacking.clone_into(&mut first_without);
+            } else {
+                residual.push(FIRST_DIFFERS.to_owned());
+            }
+            first[..first.len() - shared].to_owned()
         }
     };
     let assistant = Frame { before: before_answer, after: after_answer };
@@ -114,9 +130,12 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     let mut chat = Chat {
         opening,
         user: Frame { before: before_user, after: after_user },
+        last_unasked: false,
         last: own.filter(|own| *own != assistant),
         assistant,
         ending,
+        first_without,
+        prompt_after_answer: None,
         no_prompt_after: Vec::new(),
         opener_after: Vec::new(),
         generation_prompt,
@@ -187,11 +206,13 @@ fn if_nonempty(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
 fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
     let begin = &chat.assistant.before;
     let begins = |start: Conversation, until: &str| {
+        // The first turn of all has less of its begin.
+        let begin = if until.is_empty() { begin.strip_prefix(&*chat.first_without).unwrap_or(begin) } else { begin };
         let prompt = foreign.render(&start.assistant(USER_2).user(USER))?;
         let (before, _) = prompt.split_once(USER_2)?;
-        Some((before[before.find(until)? + until.len()..].ends_with(&**begin), before.ends_with(&chat.opening)))
+        Some(before[before.find(until)? + until.len()..].ends_with(begin))
     };
-    if begin.is_empty() || !matches!(begins(Conversation::default(), ""), Some((false, true))) {
+    if begin.is_empty() || begins(Conversation::default(), "") != Some(false) {
         return;
     }
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
@@ -201,7 +222,7 @@ fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
         ("assistant", Conversation::asking(USER_3).assistant(ANSWER), ANSWER),
         ("tool", Conversation::asking(USER_3).calling("", &called[..1]).message(result), "Qresultone"),
     ];
-    let opened = starts.into_iter().filter(|(_, start, until)| matches!(begins(start.clone(), until), Some((true, _))));
+    let opened = starts.into_iter().filter(|(_, start, until)| begins(start.clone(), until) == Some(true));
     chat.opener_after = std::iter::once("user").chain(opened.map(|(role, ..)| role)).collect();
 }
 
@@ -212,7 +233,11 @@ fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
         let said = foreign.render(&conversation)?;
         asked.strip_prefix(said.strip_suffix(&*chat.ending)?).map(str::to_owned)
     };
-    let answered = added(Conversation::asking(USER).assistant(ANSWER));
+    let answer = Conversation::asking(USER).assistant(ANSWER);
+    let answered = added(answer.clone());
+    let usual = format!("{ANSWER}{}{}", chat.assistant.after, chat.generation_prompt);
+    let asked = foreign.render(&answer.prompt());
+    chat.last_unasked = answered.is_none() && asked.is_some_and(|asked| asked.ends_with(&usual));
     if chat.generation_prompt.is_empty() {
         // Users' turns end in what others are asked with.
         if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty()) {
@@ -221,6 +246,7 @@ fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
         }
         return;
     }
+    chat.prompt_after_answer = answered.clone().filter(|prompt| !prompt.is_empty() && *prompt != chat.generation_prompt);
     let called = Conversation::asking(USER).assistant(ANSWER);
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
     let without = [

@@ -45,6 +45,14 @@ fn strict_tool() -> Value {
     json!({ "type": "function", "function": { "strict": true, "name": "stop", "parameters": { "type": "object", "properties": {} } } })
 }
 
+fn shuffled_tool() -> Value {
+    let mode =
+        json!({ "default": "fast", "enum": ["fast", "safe"], "description": "How", "type": "string", "deprecated": false });
+    let parameters =
+        json!({ "required": ["mode"], "properties": { "mode": mode }, "$defs": { "x": [null, 2] }, "type": "object" });
+    json!({ "type": "function", "function": { "parameters": parameters, "description": "Start over", "strict": false, "name": "restart" } })
+}
+
 fn paris() -> Value {
     call("call_1", "get_weather", &json!({ "city": "Paris", "days": 2 }))
 }
@@ -113,6 +121,9 @@ fn tools() -> Vec<(&'static str, Conversation)> {
         ("tools_odd_prompt", Conversation::instructed("Sé breve").user(ODD).tools(&[odd_tool()]).prompt()),
         ("tools_small_prompt", Conversation::asking(ODD).tools(&three).prompt()),
         ("tool_bare_prompt", Conversation::asking(ASK).tools(&[bare]).prompt()),
+        ("tools_shuffled_prompt", Conversation::asking(ASK).tools(&[shuffled_tool()]).prompt()),
+        ("tools_system_empty_prompt", Conversation::instructed("").user(ASK).tools(&two).prompt()),
+        ("tools_none_system_prompt", Conversation::instructed(RULES).user(ASK).tools(&[]).prompt()),
         ("tools_none_prompt", Conversation::asking(ASK).tools(&[]).prompt()),
     ]
 }

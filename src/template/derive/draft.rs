@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 use super::arguments::Arguments;
 use super::calls::Calls;
 use super::chat::Chat;
-use super::dates;
 use super::media::Media;
 use super::reasoning::Reasoning;
 use super::results::Results;
@@ -29,8 +28,6 @@ pub(super) struct Draft {
     pub(super) media: Media,
     pub(super) reasoning: Reasoning,
     pub(super) roles: Roles,
-    /// The form of today's date.
-    pub(super) date: Option<&'static str>,
     pub(super) eos_token: String,
 }
 
@@ -104,6 +101,9 @@ impl Draft {
             let begin = escape(last.before.strip_suffix(lacking).unwrap_or(&last.before));
             spec.text("last_assistant_template", &format!("{begin}{slots}{}", escape(&last.after)), "");
         }
+        spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || self.chat.last.is_none(), true);
+        spec.value("prompt_after_answer", self.chat.prompt_after_answer.as_deref().map(|prompt| escape(prompt).into()));
+        spec.text("first_turn_without", &escape(&self.chat.first_without), "");
         spec.text("ending", &escape(&self.chat.ending), "");
         let mut unprompted = self.chat.no_prompt_after.clone();
         let results = self.results.as_ref().filter(|_| !generation_prompt.is_empty());
@@ -133,9 +133,6 @@ impl Draft {
             spec.value(name, Some(value));
         }
         self.policies(&mut spec, lacking);
-        if let Some(format) = self.date {
-            dates::put(&mut spec.0, format);
-        }
         spec.0.into()
     }
 
@@ -148,13 +145,13 @@ impl Draft {
     fn system(&self, spec: &mut Members) {
         let System { turn, default, message, .. } = &self.system;
         let template = match (turn, default) {
-            (Some(turn), _) => turn.template(),
-            (None, Some(default)) => default.template(),
+            (Some(turn), _) => self.system.template(turn),
+            (None, Some(default)) => self.system.template(default),
             (None, None) => return,
         };
         spec.text("system_template", &template, "{system_message}");
         if let (Some(_), Some(default)) = (turn, default) {
-            spec.text("default_system_template", &default.template(), &template);
+            spec.text("default_system_template", &self.system.template(default), &template);
         }
         spec.text("system_message", message, "");
         let has = |name: &str| {
@@ -173,6 +170,13 @@ impl Draft {
     fn policies(&self, spec: &mut Members, lacking: &str) {
         let kind = |kind: &str| Some(json!({ "kind": kind }));
         let system = &self.system;
+        let if_tools = |kind: &str, text: &str| {
+            let mut members = json!({ "kind": kind, "text": text });
+            if system.also_empty {
+                members["empty"] = true.into();
+            }
+            Some(members)
+        };
         let mut policy = Members::default();
         policy.text("prefix", &system.prefix, "");
         spec.below("global_policy", policy);
@@ -180,14 +184,16 @@ impl Draft {
         policy.flag("use_system", system.turn.is_some() || system.default.is_some(), true);
         policy.flag("use_system_without_system_message", system.always, true);
         policy.flag("use_system_with_tools_provided", system.with_tools, true);
+        policy.text("placement", system.inside.unwrap_or("OWN_TURN"), "OWN_TURN");
+        policy.text("empty_message", if system.empty_is_none { "as_none" } else { "as_given" }, "as_given");
+        policy.text("date_format", system.date_format.unwrap_or("%d %b %Y"), "%d %b %Y");
         policy.text("parts", if system.all_parts { "all" } else { "first" }, "first");
         policy.value(
             "content_processor",
             match &system.cutoff {
                 Some(cutoff) => Some(json!({ "kind": "date_header", "cutoff": cutoff })),
-                None if !system.before_tools.is_empty() => {
-                    Some(json!({ "kind": "append_if_tools", "text": system.before_tools }))
-                }
+                None if !system.before_tools.is_empty() => if_tools("append_if_tools", &system.before_tools),
+                None if !system.behind_tools.is_empty() => if_tools("prepend_if_tools", &system.behind_tools),
                 None if system.strips => kind("strip"),
                 None => None,
             },
@@ -214,6 +220,8 @@ impl Draft {
                 spec.text("user_template_with_tools", user, "");
                 policy.text("placement", placement, "SYSTEM");
             }
+            spec.value("single_tool_template", tools.single.as_deref().map(Value::from));
+            policy.value("empty_list", tools.empty_list.then(|| "as_tools".into()));
             policy.value("formatter", tools.formatter.clone());
             policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
         }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use serde_json::{Deserializer, Map, Value, json};
 
 use super::Compose;
-use super::conversation::{Conversation, shows_probe};
+use super::conversation::{Conversation, shows_probe, tool};
+use super::rows;
 
 /// A catalogue in a prompt, and what writes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +17,10 @@ pub(super) struct Catalogue {
     pub(super) formatter: Option<Value>,
     /// Of the tools' `function` members.
     pub(super) picks: bool,
+    /// Between the two tools, unless they are a list.
+    pub(super) joiner: Option<String>,
+    /// `single_tool_template`, where each tool stands in a row of text; all rows are joined by `joiner`.
+    pub(super) row: Option<String>,
 }
 
 /// How many tools the probe has.
@@ -23,13 +28,38 @@ const TOOLS: usize = 2;
 
 /// Finds the catalogue of these two tools; None when no formatter writes what stands there.
 pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
-    json_catalogue(text, tools, compose).or_else(|| {
+    let yaml = || {
         [false, true].into_iter().find_map(|picks| {
             let formatter = json!({ "kind": "YamlFormatter" });
             let written = written(Some(&formatter), picks, tools, compose)?;
             let start = text.find(&written)?;
-            Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks })
+            Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks, joiner: None, row: None })
         })
+    };
+    let xml = || {
+        let formatter = json!({ "kind": "XmlFormatter" });
+        let written = written(Some(&formatter), false, tools, compose)?;
+        let start = text.find(&written)?;
+        let joiner = Some("\n".to_owned());
+        Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks: false, joiner, row: None })
+    };
+    json_catalogue(text, tools, compose).or_else(yaml).or_else(xml).or_else(|| rows::find(text, tools, compose))
+}
+
+/// The order of members that an XML catalogue shows; `render` renders declared tools.
+pub(super) fn xml_order(render: &dyn Fn(&[Value]) -> Option<String>, compose: &Compose<'_>) -> Option<Value> {
+    let parameter = json!({ "x-odd": 1, "enum": ["a"], "type": "string" });
+    let schema = json!({ "required": ["a"], "x-more": {}, "type": "object", "properties": { "a": parameter } });
+    let tools = [tool("qtoolone", "d", &schema)];
+    let text = render(&tools)?;
+    [(false, false), (true, true), (true, false), (false, true)].into_iter().find_map(|(first, last)| {
+        let mut formatter = json!({ "kind": "XmlFormatter" });
+        for (key, name) in
+            [("first", "enum"), ("last", "required")].into_iter().zip([first, last]).filter_map(|(of, set)| set.then_some(of))
+        {
+            formatter[key] = json!([name]);
+        }
+        text.contains(&written(Some(&formatter), false, &tools, compose)?).then_some(formatter)
     })
 }
 
@@ -40,7 +70,18 @@ pub(super) fn names(text: &str, tools: &[Value]) -> bool {
 }
 
 /// The text that a formatter writes for these tools.
-pub(super) fn written(formatter: Option<&Value>, picks: bool, tools: &[Value], compose: &Compose<'_>) -> Option<String> {
+fn written(formatter: Option<&Value>, picks: bool, tools: &[Value], compose: &Compose<'_>) -> Option<String> {
+    written_by(formatter, picks, None, tools, compose)
+}
+
+/// The same with a `single_tool_template`.
+pub(super) fn written_by(
+    formatter: Option<&Value>,
+    picks: bool,
+    row: Option<&str>,
+    tools: &[Value],
+    compose: &Compose<'_>,
+) -> Option<String> {
     let mut policy = Map::new();
     if let Some(formatter) = formatter {
         policy.insert("formatter".to_owned(), formatter.clone());
@@ -52,6 +93,7 @@ pub(super) fn written(formatter: Option<&Value>, picks: bool, tools: &[Value], c
         "system_template": "{tools}",
         "user_template": "{content}",
         "assistant_template": "{content}",
+        "single_tool_template": row,
         "tool_policy": policy,
     });
     compose(&spec)?.render(&Conversation::asking("").tools(tools))
@@ -98,12 +140,12 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);
         let same = written(formatter.as_ref(), picks, &tools[..TOOLS], compose)? == text[range.clone()];
-        same.then(|| Catalogue { range: range.clone(), formatter, picks })
+        same.then(|| Catalogue { range: range.clone(), formatter, picks, joiner: joiner.map(str::to_owned), row: None })
     })
 }
 
 /// What can be seen of how JSON was written.
-struct Style {
+pub(super) struct Style {
     indent: Option<usize>,
     item: String,
     key: String,
@@ -111,7 +153,7 @@ struct Style {
 }
 
 impl Style {
-    fn of(written: &str) -> Style {
+    pub(super) fn of(written: &str) -> Style {
         let (mut quoted, mut escaped) = (false, false);
         let (mut item, mut key) = (None, None);
         for (at, c) in written.char_indices() {
@@ -131,7 +173,7 @@ impl Style {
     }
 
     /// As `tool_policy.formatter`; None for the default.
-    fn formatter(&self, joiner: Option<&str>, sort_keys: bool) -> Option<Value> {
+    pub(super) fn formatter(&self, joiner: Option<&str>, sort_keys: bool) -> Option<Value> {
         let mut members = Map::new();
         if let Some(indent) = self.indent {
             members.insert("indent".to_owned(), indent.into());

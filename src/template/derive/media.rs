@@ -33,8 +33,8 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Media {
     match (image, video) {
         (Some(image), Some(video)) if image != video => {
             let shortest = image.len().min(video.len());
-            let start = shared_start(&image, &video);
-            let end = shared_end(&image, &video).min(shortest - start);
+            let start = whole_start(&image[..shared_start(&image, &video)]);
+            let end = whole_end(&image[image.len() - shared_end(&image, &video)..]).min(shortest - start);
             let token = |text: &str| Some(text[start..text.len() - end].to_owned());
             Media {
                 start: image[..start].to_owned(),
@@ -58,4 +58,20 @@ fn parts(foreign: &dyn Renderer) -> Option<&'static str> {
     }
     let other = said(json!([text, { "type": "audio", "audio": "https://example.com/a.wav" }]))?;
     (one.contains(USER) && other == one).then_some("drop_unknown")
+}
+
+/// How much of what two placeholders begin with stands before the tag that tells them apart.
+fn whole_start(shared: &str) -> usize {
+    match (shared.rfind('<'), shared.rfind('>')) {
+        (Some(open), close) if close.is_none_or(|close| close < open) => open,
+        _ => shared.len(),
+    }
+}
+
+/// The same of what they end with.
+fn whole_end(shared: &str) -> usize {
+    match (shared.find('>'), shared.find('<')) {
+        (Some(close), open) if open.is_none_or(|open| close < open) => shared.len() - close - 1,
+        _ => shared.len(),
+    }
 }

@@ -13,7 +13,6 @@ mod calls;
 mod chat;
 mod contexts;
 mod conversation;
-mod dates;
 mod draft;
 mod formatter;
 mod media;
@@ -23,6 +22,7 @@ mod reasoning;
 mod renderer;
 mod results;
 mod roles;
+mod rows;
 mod skills;
 mod system;
 mod text;
@@ -134,6 +134,11 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
 fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
     let mut reasoning = reasoning::derive(foreign, &mut chat);
     let mut system = system::derive(foreign, &chat, &sources.bos_token);
+    if system.inside.is_some() {
+        // What begins the first user's turn is the system's.
+        system.prefix.clone_into(&mut chat.opening);
+        chat.residual.retain(|words| words != chat::FIRST_DIFFERS);
+    }
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
     let calls = calls::derive(foreign, &chat, compose);
@@ -142,12 +147,8 @@ fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compos
     let media = media::derive(foreign);
     reasoning.questions(foreign, results.as_ref());
     let roles = roles::derive(foreign, &chat);
-    let date = dates::derive(foreign).unwrap_or_else(|words| {
-        system.residual.push(words);
-        None
-    });
     let eos_token = sources.eos_token.clone();
-    Draft { chat, system, tools, calls, results, null_content, skills, media, reasoning, roles, date, eos_token }
+    Draft { chat, system, tools, calls, results, null_content, skills, media, reasoning, roles, eos_token }
 }
 
 /// What does not fit, by the part that it is about.
@@ -206,15 +207,36 @@ mod tests {
     }
 
     #[test]
+    fn places() {
+        use Status::{Exact, Ignores};
+        // A system text in front of the first user's.
+        let system = "{% set s = messages[0].content if messages and messages[0].role == 'system' else '' %}\
+            {% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ s ~ '\n\n' if s and loop.first }}{{ m.content or '' }}</>{% endfor %}";
+        let json = check(&format!("{system}{PROMPT}"), [Exact, Exact, Ignores, Ignores, Exact]);
+        assert_eq!(json["spec"]["system_template"], "{system_message}\n\n");
+        assert_eq!(json["spec"]["system_policy"]["placement"], "FIRST_USER");
+        assert_eq!(json["spec"]["system_policy"]["empty_message"], "as_none");
+        // Today, and each tool on a line of its own, also no tool at all.
+        let tools = "[{{ strftime_now('%d %B %Y') }}]{% if tools is not none and tools is defined %}T{% for t in tools %}\
+            {{ '\\n' ~ (t | tojson) }}{% endfor %}{% endif %}";
+        let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
+        let json = check(&source, [Exact, Exact, Exact, Ignores, Exact]);
+        let spec = &json["spec"];
+        assert_eq!((&spec["tools_template"], &spec["single_tool_template"]), (&json!("T{tools}"), &json!("\n{tool}")));
+        assert_eq!(spec["system_policy"]["date_format"], "%d %B %Y");
+        assert_eq!(spec["tool_policy"]["empty_list"], "as_tools");
+    }
+
+    #[test]
     fn what_blocks_cannot_say_is_never_exact() {
         use Status::{Exact, Ignores, Opaque, Partial};
-        // The date is part of the text, in a form that is not looked for.
+        // The date is part of the text.
         check(&format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"), [Partial, Partial, Ignores, Ignores, Partial]);
-        // A tool by its name and description alone.
-        let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description }}){% endfor %}";
+        // Words of a tool in other letters.
+        let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description | title }}){% endfor %}";
         let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
         let json = check(&source, [Exact, Exact, Partial, Ignores, Partial]);
-        assert!(json["parts"]["tools"]["reason"].as_str().unwrap().contains("not JSON"), "{json}");
+        assert!(json["parts"]["tools"]["reason"].as_str().unwrap().contains("no formatter"), "{json}");
         // Nothing at all.
         let json = check("always the same", [Opaque, Ignores, Ignores, Ignores, Ignores]);
         assert_eq!(json["spec"], Value::Null);

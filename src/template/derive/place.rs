@@ -17,7 +17,7 @@ pub(super) struct Filled {
 /// The system turn in a prompt: what stands between the prefix and the first user's turn.
 pub(super) fn turn<'a>(prompt: &'a str, system: &System, chat: &Chat) -> Option<&'a str> {
     let (head, _) = prompt.split_once(USER)?;
-    head.strip_suffix(&*chat.user.before)?.strip_prefix(&*system.prefix)
+    system.strip(head, chat)
 }
 
 /// The same without a date header.
@@ -103,6 +103,22 @@ pub(super) fn place(
                 system.default = turn;
             }
             return Some((whole[cut..].to_owned(), items(&way, cut)));
+        }
+    }
+    // or all but text at its end, which only comes before one,
+    for way in ways.iter().filter(|way| way.at == start) {
+        let whole = block(way);
+        let least = given.items.as_ref().map_or(0, |items| items.end - way.block.start);
+        for cut in (least..whole.len()).rev().filter(|cut| whole.is_char_boundary(*cut)) {
+            if let Some((_, turn)) = fit(system, slot, way.at, &whole[..cut], &default.text) {
+                shape.insert(way.at, slot);
+                system.turn = Some(shape);
+                system.behind_tools = whole[cut..].to_owned();
+                if turn.is_some() {
+                    system.default = turn;
+                }
+                return Some((whole[..cut].to_owned(), items(way, 0)));
+            }
         }
     }
     // or the turn with a system message has to do.

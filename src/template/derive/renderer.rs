@@ -22,8 +22,8 @@ pub(crate) fn date(later: i64) -> String {
     time(later).strftime("%d %b %Y")
 }
 
-/// The same in this form.
-pub(crate) fn day(later: i64, format: &str) -> String {
+/// The same in another form.
+pub(crate) fn date_as(format: &str, later: i64) -> String {
     time(later).strftime(format)
 }
 

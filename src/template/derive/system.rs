@@ -2,14 +2,17 @@
 
 use serde_json::json;
 
-use super::chat::{Chat, USER};
+use super::chat::{ANSWER, Chat, USER, USER_2};
 use super::conversation::Conversation;
-use super::renderer::{Renderer, date};
+use super::renderer::{Renderer, date, date_as};
 use super::text::{escape, pieces};
 
 /// The system text of the probes, and in a shape.
 pub(super) const SYSTEM: &str = "Qsystemone";
 const SYSTEM_2: &str = "Qsystemtwo";
+
+/// Forms of a date, as `strftime` has them.
+const DATES: [&str; 6] = ["%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%A, %B %d, %Y", "%d/%m/%Y"];
 
 /// A turn's text, which may hold [`SYSTEM`] where the system text goes, and the slots to be put into it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -85,6 +88,16 @@ pub(super) struct System {
     pub(super) all_parts: bool,
     /// Put behind the system text when there are tools.
     pub(super) before_tools: String,
+    /// Put in front of the system text when there are tools.
+    pub(super) behind_tools: String,
+    /// Either is also there when the system message is empty.
+    pub(super) also_empty: bool,
+    /// `system_policy.placement`, when the turn stands in front of a user's text.
+    pub(super) inside: Option<&'static str>,
+    /// An empty system message is none.
+    pub(super) empty_is_none: bool,
+    /// How today's date is written in the turn.
+    pub(super) date_format: Option<&'static str>,
     pub(super) residual: Vec<String>,
 }
 
@@ -92,6 +105,22 @@ impl System {
     /// The turn of a conversation without a system message, as far as it is known.
     pub(super) fn default_turn(&self) -> Option<&Shape> {
         self.default.as_ref().or(self.turn.as_ref())
+    }
+
+    /// A turn as a template; today's date is a slot.
+    pub(super) fn template(&self, shape: &Shape) -> String {
+        let template = shape.template();
+        self.date_format.map_or_else(|| template.clone(), |format| template.replace(&date_as(format, 0), "{date}"))
+    }
+
+    /// What stands before the first user's text and is not the turn: the prefix, and the begin of the user's turn where the
+    /// system turn stands inside it.
+    pub(super) fn strip<'a>(&self, head: &'a str, chat: &Chat) -> Option<&'a str> {
+        let own = head.strip_prefix(&*self.prefix)?;
+        match self.inside {
+            Some(_) => own.strip_prefix(&*chat.user.before),
+            None => own.strip_suffix(&*chat.user.before),
+        }
     }
 }
 
@@ -111,6 +140,7 @@ pub(super) fn header(cutoff: &str) -> String {
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> System {
     let base = System { always: true, with_tools: true, ..System::default() };
     let without = |residual: Vec<String>| System { prefix: chat.opening.clone(), residual, ..base.clone() };
+    let asked = foreign.render(&Conversation::asking(USER)).unwrap_or_default();
     let Some(given) = foreign.render(&Conversation::instructed(SYSTEM).user(USER)) else {
         return without(vec!["the template refuses system messages".to_owned()]);
     };
@@ -122,22 +152,42 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
         return without(vec![words.to_owned()]);
     };
     let mut residual = Vec::new();
-    let end = between.strip_suffix(&*chat.user.before).unwrap_or_else(|| {
-        residual.push("the system text is put inside the first user turn, which building blocks cannot say".to_owned());
-        between
-    });
-    let (head, cutoff) = match dated(head, 0) {
-        // Some print the same day always.
-        Some((head, cutoff))
-            if foreign.render(&Conversation::instructed(SYSTEM).user(USER).later(40)).as_ref() != Some(&given) =>
-        {
-            (head, Some(cutoff.to_owned()))
-        }
-        _ => (head, None),
+    let place = match between.strip_suffix(&*chat.user.before) {
+        Some(end) => Place { prefix: "", opening: &chat.opening, head, end, inside: None },
+        None => inside(foreign, chat, &asked, head, between).unwrap_or_else(|| {
+            residual.push("the system text is put inside the first user turn, but not in front of its text".to_owned());
+            Place { prefix: "", opening: &chat.opening, head, end: between, inside: None }
+        }),
     };
+    let Place { prefix, opening, head, end, inside } = place;
+    let tomorrow = foreign.render(&Conversation::instructed(SYSTEM).user(USER).later(40));
+    let changes = tomorrow.as_ref().is_some_and(|tomorrow| *tomorrow != given);
+    let (head, cutoff) = match dated(head, 0).filter(|_| changes) {
+        Some((head, cutoff)) => (head, Some(cutoff.to_owned())),
+        None => (head, None),
+    };
+    let mut date_format = None;
+    if cutoff.is_none() && changes {
+        let later = |format: &&str| tomorrow.as_ref() == Some(&given.replace(&date_as(format, 0), &date_as(format, 40)));
+        date_format = DATES.into_iter().find(later);
+        if date_format.is_none() {
+            residual.push("the date is printed in a form of its own".to_owned());
+        }
+    }
     let header = cutoff.as_deref().map(header).unwrap_or_default();
-    let mut system = System { cutoff, residual, ..base };
-    default_turn(&mut system, &chat.opening, (head, end), &header, bos_token);
+    let mut system = System { cutoff, residual, date_format, ..base };
+    default_turn(&mut system, opening, (head, end), &header, bos_token);
+    if let Some(placement) = inside {
+        system.prefix = format!("{prefix}{}", system.prefix);
+        system.inside = Some(placement);
+    }
+    let empty = foreign.render(&Conversation::instructed("").user(USER));
+    let lacks = |empty: &String| {
+        let turn = system.turn.as_ref().map(|turn| turn.filled("")).unwrap_or_default();
+        let begin = empty.split_once(USER).and_then(|(begin, _)| system.strip(begin, chat));
+        *empty == asked && begin.is_some_and(|begin| begin != turn)
+    };
+    system.empty_is_none = system.cutoff.is_none() && empty.as_ref().is_some_and(lacks);
     let spaced = foreign.render(&Conversation::instructed(&format!(" \n{SYSTEM} \n")).user(USER));
     system.strips = spaced.is_some_and(|spaced| spaced == given);
     let typed = json!([{ "type": "text", "text": SYSTEM }, { "type": "text", "text": SYSTEM_2 }]);
@@ -146,9 +196,40 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
     system
 }
 
+/// What stands round a system text, and where.
+struct Place<'a> {
+    /// Before the user's turn that the system turn stands in.
+    prefix: &'a str,
+    /// The turn without a system message.
+    opening: &'a str,
+    head: &'a str,
+    end: &'a str,
+    /// `system_policy.placement`.
+    inside: Option<&'static str>,
+}
+
+/// The turn of a system text that stands in front of a user's text, in that user's turn; `asked` is the prompt without one.
+fn inside<'a>(foreign: &dyn Renderer, chat: &Chat, asked: &'a str, head: &'a str, end: &'a str) -> Option<Place<'a>> {
+    let (first, _) = asked.split_once(USER)?;
+    let begin = &*chat.user.before;
+    let places = head.match_indices(begin).map(|(at, _)| at);
+    let start = places.into_iter().find(|at| first.starts_with(&head[..at + begin.len()]))?;
+    let turn = start + begin.len();
+    let users = Conversation::instructed(SYSTEM).user(USER).assistant(ANSWER).user(USER_2);
+    let users = foreign.render(&users)?;
+    let placement = if pieces(&users, [SYSTEM, USER, ANSWER, USER_2]).is_some() {
+        "FIRST_USER"
+    } else {
+        pieces(&users, [USER, ANSWER, SYSTEM, USER_2]).map(|_| "LAST_USER")?
+    };
+    Some(Place { prefix: &head[..start], opening: &first[turn..], head: &head[turn..], end, inside: Some(placement) })
+}
+
 /// Divides what stands before the first user's turn into what always stands there and the turn without a system message.
 fn default_turn(system: &mut System, opening: &str, (head, end): (&str, &str), header: &str, bos_token: &str) {
-    if let Some(rest) = head.strip_prefix(opening).filter(|_| header.is_empty()) {
+    let date = system.date_format.map(|format| date_as(format, 0)).unwrap_or_default();
+    let dated = !date.is_empty() && opening.contains(&date);
+    if let Some(rest) = head.strip_prefix(opening).filter(|_| header.is_empty() && !dated) {
         opening.clone_into(&mut system.prefix);
         system.always = false;
         system.turn = Some(Shape::of(&format!("{rest}{SYSTEM}{end}")));
@@ -162,7 +243,7 @@ fn default_turn(system: &mut System, opening: &str, (head, end): (&str, &str), h
     }
     system.turn = Some(Shape::of(&format!("{head}{SYSTEM}{end}")));
     let usual = opening.strip_prefix(head).and_then(|rest| rest.strip_prefix(header)).and_then(|rest| rest.strip_suffix(end));
-    if let Some(message) = usual {
+    if let Some(message) = usual.filter(|message| date.is_empty() || !message.contains(&date)) {
         message.clone_into(&mut system.message);
     } else if let Some((before, behind)) = opening.split_once(header).filter(|_| !header.is_empty()) {
         let message = behind.strip_suffix(end).unwrap_or_default();

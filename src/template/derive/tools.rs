@@ -13,6 +13,8 @@ use super::renderer::Renderer;
 use super::system::{SYSTEM, System};
 use super::text::{escape, pieces};
 
+const UNKNOWN_FORM: &str = "tools are listed in a form that no formatter writes";
+
 /// What a template does with declared tools.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Tools {
@@ -20,8 +22,12 @@ pub(super) struct Tools {
     pub(super) picks: bool,
     /// `tools_template`, when there is more than the catalogue.
     pub(super) template: Option<String>,
+    /// `single_tool_template`, when text stands round each tool.
+    pub(super) single: Option<String>,
     /// `user_template_with_tools`, with the placement.
     pub(super) user: Option<(&'static str, String)>,
+    /// An empty list is written as one with tools is.
+    pub(super) empty_list: bool,
     pub(super) residual: Vec<String>,
 }
 
@@ -39,9 +45,67 @@ pub(super) fn probes() -> Vec<Value> {
 
 /// Finds it; None when there is none.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<Tools> {
+    let before = system.clone();
+    let (mut found, joins) = catalogue(foreign, chat, system, compose)?;
+    let Joins { joiner: Some(joiner), row } = joins else { return Some(found) };
+    let empty = foreign.render(&Conversation::asking(USER).tools(&[])).filter(|_| found.empty_list);
+    if row.is_none() && (empty.is_none() || joiner.is_empty()) {
+        return Some(found);
+    }
+    let user = found.user.as_mut().map(|(_, user)| user);
+    let template = match user {
+        Some(user) => user,
+        None => found.template.get_or_insert_with(|| "{tools}".to_owned()),
+    };
+    match each(template, &joiner, row.as_deref(), empty.as_deref()) {
+        Some((around, single)) => {
+            *template = around;
+            found.single = Some(single);
+        }
+        None if row.is_some() => {
+            *system = before;
+            found = Tools { empty_list: found.empty_list, residual: vec![UNKNOWN_FORM.to_owned()], ..Tools::default() };
+        }
+        None => {}
+    }
+    Some(found)
+}
+
+/// What stands between two tools, and the row of one where it is more than a formatter writes.
+#[derive(Default)]
+struct Joins {
+    joiner: Option<String>,
+    row: Option<String>,
+}
+
+/// The text round all tools and that round each, when the text between two is the end and the begin of one. `empty` is a
+/// prompt with an empty list, which shows which; None without a row when that prompt has the text as it is.
+fn each(template: &str, joiner: &str, row: Option<&str>, empty: Option<&str>) -> Option<(String, String)> {
+    let (before, after) = template.split_once("{tools}")?;
+    let shows = |text: &str| {
+        empty.is_none_or(|empty| empty.contains(&text.replace("{content}", USER).replace("{{", "{").replace("}}", "}")))
+    };
+    if row.is_none() && shows(&format!("{before}{after}")) {
+        return None;
+    }
+    let cuts = (0..=joiner.len()).filter(|at| joiner.is_char_boundary(*at));
+    cuts.rev().find_map(|at| {
+        let (end, begin) = (escape(&joiner[..at]), escape(&joiner[at..]));
+        let (before, after) = (before.strip_suffix(&*begin)?, after.strip_prefix(&*end)?);
+        let around = format!("{before}{{tools}}{after}");
+        shows(&format!("{before}{after}")).then(|| (around, format!("{begin}{}{end}", row.unwrap_or("{tool}"))))
+    })
+}
+
+/// The catalogue with its wrapper, and what joins tools.
+fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<(Tools, Joins)> {
     let tools = probes();
     let two_users = || {
-        let start = if system.turn.is_some() { Conversation::instructed(SYSTEM) } else { Conversation::default() };
+        let start = if system.turn.is_some() && system.inside.is_none() {
+            Conversation::instructed(SYSTEM)
+        } else {
+            Conversation::default()
+        };
         start.user(USER).assistant(ANSWER).user(USER_2)
     };
     let base = foreign.render(&two_users())?;
@@ -52,30 +116,47 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
         system.with_tools = foreign.render(&asked) != foreign.render(&asked.clone().tools(&tools));
         return None;
     }
-    let mut found = Tools::default();
+    let asked = Conversation::asking(USER);
+    let empty_list = foreign.render(&asked) != foreign.render(&asked.clone().tools(&[]));
+    let mut found = Tools { empty_list, ..Tools::default() };
     let Some(catalogue) = formatter::find(&full, &tools, compose) else {
-        let words = if formatter::names(&full, &tools) {
-            "tools are listed in a form that is not JSON of the tool or of its function"
-        } else {
-            "tools change the prompt without being listed"
-        };
+        let words = if formatter::names(&full, &tools) { UNKNOWN_FORM } else { "tools change the prompt without being listed" };
         found.residual.push(words.to_owned());
-        return Some(found);
+        return Some((found, Joins::default()));
     };
     let written = full[catalogue.range.clone()].to_owned();
-    let Catalogue { formatter, picks, .. } = catalogue;
+    let Catalogue { formatter, picks, joiner, row, .. } = catalogue;
+    let joins = Joins { joiner, row };
     found.formatter = formatter;
+    if found.formatter.as_ref().is_some_and(|formatter| formatter["kind"] == "XmlFormatter") {
+        let render = |tools: &[Value]| foreign.render(&Conversation::asking(USER).tools(tools));
+        found.formatter = formatter::xml_order(&render, compose).or(found.formatter);
+    }
     found.picks = picks;
     let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
     let change = |conversation: Conversation| conversation.tools(&tools);
+    if system.inside.is_some() {
+        let (given, default) = place::filled(foreign, chat, system, &change, &find);
+        let shows = |filled: &Option<Filled>| filled.as_ref().is_some_and(|filled| filled.items.is_some());
+        let mut placed = system.clone();
+        let block = place::place(&mut placed, "tools", given.as_ref(), default.as_ref());
+        if let Some((block, items)) = block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual) {
+            found.template = wrapper(&block, items, "tools");
+            *system = placed;
+            also_empty(foreign, chat, system, &change, given.as_ref());
+            return Some((found, joins));
+        }
+    }
     if let Some((placement, user)) = user_place(chat, &base, &full, &written) {
         found.user = Some((placement, user));
         notice(foreign, chat, system, &change, &mut found);
-        return Some(found);
+        return Some((found, joins));
     }
     let (given, default) = place::filled(foreign, chat, system, &change, &find);
     let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
-    match place::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks) {
+    let placed = place::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks);
+    also_empty(foreign, chat, system, &change, given.as_ref());
+    match placed {
         Some((block, items)) => {
             found.template = wrapper(&block, items, "tools");
             if found.template.as_deref().is_some_and(shows_probe) {
@@ -85,7 +166,23 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
         }
         None => found.residual.push("the text round the catalogue is not an addition to the prompt without tools".to_owned()),
     }
-    Some(found)
+    Some((found, joins))
+}
+
+/// Whether the text between the system text and tools is there when the system text is empty, too.
+fn also_empty(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    system: &mut System,
+    change: &dyn Fn(Conversation) -> Conversation,
+    given: Option<&Filled>,
+) {
+    if system.before_tools.is_empty() && system.behind_tools.is_empty() {
+        return;
+    }
+    let empty = foreign.render(&change(Conversation::instructed("").user(USER)));
+    let turn = empty.as_deref().and_then(|empty| place::turn(empty, system, chat)).map(|turn| place::undated(turn, system));
+    system.also_empty = turn.is_some() && turn == given.map(|given| given.text.replace(SYSTEM, ""));
 }
 
 /// What stands round the items of a block, with a slot for them; None when nothing does.

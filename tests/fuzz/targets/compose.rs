@@ -5,7 +5,7 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use llb::{compose_request, template_request};
 use serde_json::{Map, Value, json};
 
-const TEXTS: [&str; 24] = [
+const TEXTS: [&str; 31] = [
     "system_template",
     "default_system_template",
     "system_message",
@@ -30,17 +30,43 @@ const TEXTS: [&str; 24] = [
     "image_token",
     "unknown_roles",
     "stop_words",
+    "last_assistant_template",
+    "no_thinking_prompt",
+    "ending",
+    "late_system_template",
+    "content_parts",
+    "first_turn_without",
+    "prompt_after_answer",
 ];
-const OBJECTS: [&str; 6] =
-    ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words"];
+const OBJECTS: [&str; 8] =
+    ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words", "no_prompt_after", "opener_after"];
 
-/// Fields apart by NUL; the first byte of each says which it is.
+/// Policies that chance would hardly spell.
+const POLICIES: [(&str, &str); 9] = [
+    ("system_policy", r#"{"placement":"FIRST_USER"}"#),
+    ("system_policy", r#"{"placement":"LAST_USER","empty_message":"as_none"}"#),
+    ("system_policy", r#"{"date_format":"%d/%m","content_processor":{"kind":"prepend_if_tools","text":"-"}}"#),
+    ("system_policy", r#"{"use_system_without_system_message":false}"#),
+    ("tool_policy", r#"{"empty_list":"as_tools"}"#),
+    ("tool_policy", r#"{"placement":"FIRST_USER"}"#),
+    ("tool_policy", r#"{"formatter":{"kind":"XmlFormatter","first":["enum"],"last":["required"]}}"#),
+    ("tool_policy", r#"{"formatter":{"kind":"YamlFormatter"},"empty_list":"as_tools"}"#),
+    ("tool_policy", r#"{"formatter":{"kind":"JsonCompactFormatter"},"placement":"LAST_USER"}"#),
+];
+
+/// Fields apart by NUL; the first byte of each says which it is. A field of two characters may be one of the policies.
 fn components(text: &str) -> Value {
     let mut spec = Map::new();
     for field in text.split('\0') {
         let Some(which) = field.chars().next() else { continue };
         let value = &field[which.len_utf8()..];
         let which = which as usize;
+        let mut rest = value.chars();
+        if let (1, Some(policy), None) = (which % 2, rest.next(), rest.next()) {
+            let (name, text) = POLICIES[policy as usize % POLICIES.len()];
+            spec.insert(name.to_owned(), serde_json::from_str(text).expect("JSON"));
+            continue;
+        }
         let object: Option<Value> = serde_json::from_str(value).ok().filter(|_| which % 2 == 1);
         match object {
             Some(object) => spec.insert(OBJECTS[which / 2 % OBJECTS.len()].to_owned(), object),

@@ -119,6 +119,9 @@ class Chat:
         given". Unknown names are ignored and listed in the reply's `ignored_keys`. `logprobs` and `top_logprobs` put
         log probabilities into the reply, and into the chunks of `stream_format="chunks"`.
 
+        `skills` are objects with `name`, `description` and whatever a row of the template shows; templates of components
+        have a place for them, and few others.
+
         Without `stream`, the reply: `{"type": "assistant_text" or "tool_call", "text", "reasoning_content",
         "tool_calls": [{"id", "name", "arguments"}], "finish_reason", "message", "usage", "timings", "logprobs",
         "polyfills_applied", "diagnostics"}`. `arguments` is JSON text; `message` is OpenAI's assistant message, to be

@@ -23,7 +23,8 @@ def template_info(**request: Any) -> Dict[str, Any]:
 def template_render(**request: Any) -> Dict[str, Any]:
     """The prompt a template makes of `messages` and `tools`: `{"type": "rendered", "prompt", "polyfills_applied"}`.
 
-    Also `skills`, `documents`, `add_generation_prompt`, `chat_template_kwargs`, `now`, `raw`, `spans`, `mask`, `vision`.
+    `skills` are objects with `name`, `description` and whatever a row of the template shows: `skills_template` of components.
+    Also `documents`, `add_generation_prompt`, `chat_template_kwargs`, `now`, `raw`, `spans`, `mask`, `vision`.
     """
     library = load()
     return library.reply(library.c.llb_template_render(encode(request)))

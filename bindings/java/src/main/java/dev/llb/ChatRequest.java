@@ -84,6 +84,14 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return this;
         }
 
+        /**
+         * What the model is told it can look up, each a map with {@code name}, {@code description} and what else a row of the
+         * template shows. Templates of components have a place for them, and few others.
+         */
+        public Builder skills(List<? extends Map<String, ?>> all) {
+            return set("skills", all);
+        }
+
         /** Any option of the library, by its name there. */
         public Builder set(String name, Object value) {
             options.put(Objects.requireNonNull(name, "name"), value);

@@ -149,7 +149,7 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
 
 /// Of how many public templates each part is exact, and how many make no use of it and are rendered the same, at least.
 const REACHED: [(Part, usize, usize); 5] =
-    [(Part::Chat, 297, 0), (Part::System, 277, 8), (Part::Tools, 103, 133), (Part::Calls, 93, 110), (Part::Results, 148, 65)];
+    [(Part::Chat, 297, 0), (Part::System, 295, 9), (Part::Tools, 104, 144), (Part::Calls, 105, 132), (Part::Results, 163, 66)];
 
 /// Conversations at the edge of what a template is made for: turns in an unusual order, empty or missing texts, empty lists.
 const EDGES: [&str; 15] = [

@@ -240,5 +240,7 @@ fn with_ignored_keys(mut reply: Value, fields: &Fields) -> Value {
 }
 
 #[cfg(test)]
+mod composed;
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod conformance;

@@ -117,6 +117,27 @@ POLICIES = [
         "system_policy": {"use_system_without_system_message": False},
     },
     {
+        "single_tool_call_template": "<f={name}>\n{arguments}</f>",
+        "argument_template": "<p={key}>\n{value}\n</p>\n",
+        "single_observation_template": "[{name} {tool_call_id}: {observation}]",
+        "assistant_policy": {"null_content": "None"},
+        "tool_policy": {
+            "call_joiner": "\n",
+            "call_separator": "\n\n",
+            "argument_values": "python",
+            "observation_content_processor": {"kind": "json"},
+            "observation_joiner": ", ",
+            "observations_end": "!",
+        },
+    },
+    {
+        "single_tool_call_template": "{id}:{name}{{{arguments}}}",
+        "argument_template": "{key}:{value}",
+        "assistant_template_with_calls": "<a>{tool_calls}<c>\n",
+        "assistant_template_with_empty_calls": "<a>{content}[]</a>\n",
+        "tool_policy": {"argument_joiner": ",", "argument_values": "bare", "argument_quote": "'"},
+    },
+    {
         "system_policy": {"placement": "FIRST_USER", "empty_message": "as_none"},
         "tool_policy": {"placement": "FIRST_USER", "empty_list": "as_tools"},
     },

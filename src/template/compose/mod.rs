@@ -25,6 +25,8 @@ mod yaml;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+pub(crate) mod examples;
 
 use std::sync::OnceLock;
 

@@ -244,6 +244,20 @@ mod tests {
     }
 
     #[test]
+    fn forms_of_calls_come_back() {
+        for (name, _, components) in crate::template::compose::examples::calls() {
+            let composed = Composed::of(&components, "components").unwrap();
+            let derivation = derive(&composed.sources()).unwrap();
+            for part in [Part::Calls, Part::Results] {
+                let status = derivation.status(part);
+                let ignored = part == Part::Results && name == "as Python calls functions";
+                let expected = if ignored { Status::Ignores } else { Status::Exact };
+                assert_eq!(status, expected, "{name} {}: {}", part.name(), derivation.to_json());
+            }
+        }
+    }
+
+    #[test]
     fn a_hostile_template_takes_few_renders() {
         let derivation = derived("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
         assert_eq!(derivation.spec, None);

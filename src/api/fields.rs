@@ -62,7 +62,8 @@ pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&
 pub(crate) struct Fields<'a> {
     place: Place,
     object: &'a Map<String, Value>,
-    known: Vec<&'static str>,
+    /// What was asked for; None where what was not is somebody else's.
+    known: Option<Vec<&'static str>>,
     /// Paths inside members that nobody asked for.
     inside: Vec<String>,
 }
@@ -70,9 +71,17 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// The object at a path or another place.
     pub(crate) fn new(place: impl Into<Place>, value: &'a Value) -> Result<Self> {
-        let place = place.into();
+        Fields::of(place.into(), value, Some(Vec::with_capacity(USUAL)))
+    }
+
+    /// As [`Fields::new`], of an object whose other members are a chat template's affair: none of them is ignored.
+    pub(crate) fn open(place: impl Into<Place>, value: &'a Value) -> Result<Self> {
+        Fields::of(place.into(), value, None)
+    }
+
+    fn of(place: Place, value: &'a Value, known: Option<Vec<&'static str>>) -> Result<Self> {
         match value {
-            Value::Object(object) => Ok(Fields { place, object, known: Vec::with_capacity(USUAL), inside: Vec::new() }),
+            Value::Object(object) => Ok(Fields { place, object, known, inside: Vec::new() }),
             other => Err(Error::invalid(place, expected("an object", other))),
         }
     }
@@ -89,7 +98,9 @@ impl<'a> Fields<'a> {
 
     /// The member as it is; `null` is absent.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Value> {
-        self.known.push(key);
+        if let Some(known) = &mut self.known {
+            known.push(key);
+        }
         member(self.object, key).filter(|value| !value.is_null())
     }
 
@@ -146,7 +157,7 @@ impl<'a> Fields<'a> {
 
     /// Whether a member was asked for.
     pub(crate) fn knows(&self, key: &str) -> bool {
-        self.known.contains(&key)
+        self.known.as_ref().is_none_or(|known| known.contains(&key))
     }
 
     /// Notes members of members that nobody asked for, by path.

@@ -24,7 +24,7 @@ pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]>
 }
 
 fn check_message(place: Place, message: &Value) -> Result<()> {
-    let mut fields = Fields::new(place, message)?;
+    let mut fields = Fields::open(place, message)?;
     let role = fields.string("role")?.ok_or_else(|| fields.invalid("role", "missing"))?;
     if !ROLES.contains(&role) {
         return Err(fields.invalid("role", format!("unknown role {role:?}; it is one of {}", ROLES.join(", "))));

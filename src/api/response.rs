@@ -1,9 +1,9 @@
 //! What goes back for a chat request.
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::logprobs::{SampledToken, logprobs_json};
-use super::object;
 
 /// Why a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,19 +43,34 @@ pub struct Usage {
     pub reasoning_tokens: Option<usize>,
 }
 
-impl Usage {
-    /// OpenAI's shape.
-    pub fn to_json(self) -> Value {
-        let mut usage = json!({
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
-            "prompt_tokens_details": { "cached_tokens": self.cached_tokens },
-        });
-        if let Some(tokens) = self.reasoning_tokens {
-            usage["completion_tokens_details"] = json!({ "reasoning_tokens": tokens });
+/// OpenAI's shape.
+impl Serialize for Usage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shape {
+            prompt_tokens: usize,
+            completion_tokens: usize,
+            total_tokens: usize,
+            prompt_tokens_details: Prompt,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            completion_tokens_details: Option<Completion>,
         }
-        usage
+        #[derive(Serialize)]
+        struct Prompt {
+            cached_tokens: usize,
+        }
+        #[derive(Serialize)]
+        struct Completion {
+            reasoning_tokens: usize,
+        }
+        let shape = Shape {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            total_tokens: self.prompt_tokens + self.completion_tokens,
+            prompt_tokens_details: Prompt { cached_tokens: self.cached_tokens },
+            completion_tokens_details: self.reasoning_tokens.map(|reasoning_tokens| Completion { reasoning_tokens }),
+        };
+        shape.serialize(serializer)
     }
 }
 
@@ -70,29 +85,38 @@ pub struct Timings {
     pub drafted: Option<(usize, usize)>,
 }
 
+/// Times and the rates that follow from the counts; a rate of nothing is 0.
+#[derive(Serialize)]
+struct Rates {
+    prompt_ms: f64,
+    predicted_ms: f64,
+    prompt_per_second: f64,
+    predicted_per_second: f64,
+    // llama-server's names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_n: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_n_accepted: Option<usize>,
+}
+
 impl Timings {
-    /// With the rates that follow from the counts; a rate of nothing is 0.
-    pub fn to_json(self, usage: Usage) -> Value {
+    fn rates(self, usage: Usage) -> Rates {
         let rate = |tokens: usize, ms: f64| if ms > 0.0 { tokens as f64 * 1000.0 / ms } else { 0.0 };
         // The first token comes out of the prefill, so decoding made one fewer.
         let decoded = usage.completion_tokens.saturating_sub(1);
-        let mut timings = json!({
-            "prompt_ms": self.prompt_ms,
-            "predicted_ms": self.predicted_ms,
-            "prompt_per_second": rate(usage.prompt_tokens - usage.cached_tokens, self.prompt_ms),
-            "predicted_per_second": rate(decoded, self.predicted_ms),
-        });
-        // llama-server's names.
-        if let Some((tokens, accepted)) = self.drafted {
-            timings["draft_n"] = json!(tokens);
-            timings["draft_n_accepted"] = json!(accepted);
+        Rates {
+            prompt_ms: self.prompt_ms,
+            predicted_ms: self.predicted_ms,
+            prompt_per_second: rate(usage.prompt_tokens - usage.cached_tokens, self.prompt_ms),
+            predicted_per_second: rate(decoded, self.predicted_ms),
+            draft_n: self.drafted.map(|(tokens, _)| tokens),
+            draft_n_accepted: self.drafted.map(|(_, accepted)| accepted),
         }
-        timings
     }
 }
 
 /// One tool call of a reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Call {
     /// Unique within the conversation.
     pub id: String,
@@ -129,45 +153,85 @@ pub struct ChatResponse {
     pub ignored_keys: Vec<String>,
 }
 
-impl ChatResponse {
-    /// The reply object of the ABI.
-    pub fn to_json(&self) -> Value {
-        let calls = |shape: &dyn Fn(&Call) -> Value| self.tool_calls.iter().map(shape).collect::<Vec<Value>>();
+/// The reply object of the ABI.
+impl Serialize for ChatResponse {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shape<'a> {
+            r#type: &'static str,
+            text: &'a str,
+            reasoning_content: Option<&'a str>,
+            tool_calls: &'a [Call],
+            finish_reason: &'static str,
+            message: Message<'a>,
+            usage: Usage,
+            timings: Rates,
+            logprobs: Option<Value>,
+            polyfills_applied: &'a [&'static str],
+            diagnostics: &'a [Value],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            truncated: Option<&'a Value>,
+            #[serde(skip_serializing_if = "<[String]>::is_empty")]
+            ignored_keys: &'a [String],
+        }
         let has_calls = !self.tool_calls.is_empty();
-        let mut message = json!({ "role": "assistant", "content": self.text });
-        if has_calls && self.text.is_empty() {
-            message["content"] = Value::Null;
-        }
-        if let Some(reasoning) = &self.reasoning {
-            message["reasoning_content"] = json!(reasoning);
-        }
-        if has_calls {
-            message["tool_calls"] = Value::Array(calls(&openai_call));
-        }
-        let own_call = |call: &Call| json!({ "id": call.id, "name": call.name, "arguments": call.arguments });
-        let mut reply = object([
-            ("type", if has_calls { "tool_call" } else { "assistant_text" }.into()),
-            ("text", self.text.as_str().into()),
-            ("reasoning_content", self.reasoning.as_deref().into()),
-            ("tool_calls", calls(&own_call).into()),
-            ("finish_reason", self.finish_reason.as_str().into()),
-            ("message", message),
-            ("usage", self.usage.to_json()),
-            ("timings", self.timings.to_json(self.usage)),
-            ("logprobs", self.logprobs.as_deref().map(logprobs_json).into()),
-            ("polyfills_applied", self.polyfills_applied.as_slice().into()),
-            ("diagnostics", self.diagnostics.as_slice().into()),
-        ]);
-        if let Some(truncated) = &self.truncated {
-            reply["truncated"] = truncated.clone();
-        }
-        if !self.ignored_keys.is_empty() {
-            reply["ignored_keys"] = json!(self.ignored_keys);
-        }
-        reply
+        let shape = Shape {
+            r#type: if has_calls { "tool_call" } else { "assistant_text" },
+            text: &self.text,
+            reasoning_content: self.reasoning.as_deref(),
+            tool_calls: &self.tool_calls,
+            finish_reason: self.finish_reason.as_str(),
+            message: self.message(),
+            usage: self.usage,
+            timings: self.timings.rates(self.usage),
+            logprobs: self.logprobs.as_deref().map(logprobs_json),
+            polyfills_applied: &self.polyfills_applied,
+            diagnostics: &self.diagnostics,
+            truncated: self.truncated.as_ref(),
+            ignored_keys: &self.ignored_keys,
+        };
+        shape.serialize(serializer)
     }
 }
 
-fn openai_call(call: &Call) -> Value {
-    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
+/// The reply as the assistant's message of the next request, in OpenAI's shape.
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<MessageCall<'a>>,
+}
+
+#[derive(Serialize)]
+struct MessageCall<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+impl ChatResponse {
+    fn message(&self) -> Message<'_> {
+        Message {
+            role: "assistant",
+            content: Some(&*self.text).filter(|text| !text.is_empty() || self.tool_calls.is_empty()),
+            reasoning_content: self.reasoning.as_deref(),
+            tool_calls: self.tool_calls.iter().map(MessageCall::of).collect(),
+        }
+    }
+}
+
+impl<'a> MessageCall<'a> {
+    fn of(call: &'a Call) -> MessageCall<'a> {
+        let Call { id, name, arguments } = call;
+        MessageCall { id, r#type: "function", function: Function { name, arguments } }
+    }
 }

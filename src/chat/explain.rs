@@ -1,5 +1,6 @@
 //! What a request would do: its prompt, what holds its reply, and what of the prompt is computed already.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -8,43 +9,55 @@ use super::overflow::{Fitted, Truncated};
 use super::source::{Order, Source};
 use super::{Chat, Rendered, native};
 use crate::api::{ChatRequest, object};
-use crate::engine::{Token, Vocab};
+use crate::engine::{Token, Tokenised, Vocab};
 use crate::error::Result;
 use crate::llama::LoadedModel;
 use crate::template::{Prompt, Span};
 
 /// The last request of a chat, to tell what its next one changes.
 #[derive(Default)]
-pub(super) struct Last(Mutex<Option<Asked>>);
+pub(super) struct Last(Mutex<Option<Arc<Asked>>>);
 
-struct Asked {
-    tokens: Vec<Token>,
+/// A request that has gone to the engine.
+pub(super) struct Asked {
+    tokenised: Tokenised,
     text: String,
     spans: Vec<Span>,
     /// The place that its reply has in the conversation.
     reply: usize,
-    reasoned: bool,
+    reasoned: AtomicBool,
     dropped: Option<Truncated>,
 }
 
 impl Last {
     /// Remembers a request of so many messages that has gone to the engine.
-    pub(super) fn set(&self, messages: usize, prompt: Prompt, tokens: Vec<Token>, dropped: Option<&Truncated>) {
+    pub(super) fn set(&self, messages: usize, prompt: Prompt, tokenised: Tokenised, dropped: Option<&Truncated>) {
         let asked = Asked {
-            tokens,
+            tokenised,
             text: prompt.text,
             spans: prompt.spans,
             reply: messages,
-            reasoned: false,
+            reasoned: AtomicBool::new(false),
             dropped: dropped.cloned(),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(asked));
+    }
+
+    /// None before the first request.
+    pub(super) fn get(&self) -> Option<Arc<Asked>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Remembers that its reply has reasoning.
     pub(super) fn reasoned(&self) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.iter_mut().for_each(|asked| asked.reasoned = true);
+        self.get().iter().for_each(|asked| asked.reasoned.store(true, Ordering::Relaxed));
+    }
+}
+
+impl Asked {
+    /// Its prompt, and the tokens of that.
+    pub(super) fn tokenised(&self) -> (&str, &Tokenised) {
+        (&self.text, &self.tokenised)
     }
 }
 
@@ -59,13 +72,13 @@ impl Chat {
     /// What a request would do, without generating a token. Waits for one decode of the engine at most.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = self.read(request)?;
-        let Fitted { rendered, tokens, truncated } = self.fit(&request)?;
+        let Fitted { rendered, tokenised, truncated } = self.fit(&request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
         let order = Order {
             chat: self.id,
             request: &request,
             prompt: &prompt,
-            tokens,
+            tokens: &tokenised.tokens,
             verdict: &self.verdict,
             reasoning_open: self.recogniser(&request, &prompt).is_reasoning(),
             cancel: Arc::default(),
@@ -119,16 +132,15 @@ impl Chat {
         if !request.cache_prompt {
             return Ok((0, because(0, "cache_prompt is false")));
         }
-        let held = model.engine.held(self.id, tokens.clone())?;
+        let held = model.engine.held(self.id, tokens.to_vec())?;
         let cached = held.cached;
         // The last token is always computed.
         let reusable = tokens.len() - 1;
         if cached >= reusable || held.own.is_some_and(|(kept, _)| kept <= cached) {
             return Ok((cached, None));
         }
-        let last = self.last.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(last) = &*last else { return Ok((cached, because(cached, "first request of this chat"))) };
-        let common = last.tokens.iter().zip(&tokens[..reusable]).take_while(|(a, b)| a == b).count();
+        let Some(last) = self.last.get() else { return Ok((cached, because(cached, "first request of this chat"))) };
+        let common = last.tokenised.tokens.iter().zip(&tokens[..reusable]).take_while(|(a, b)| a == b).count();
         if cached < common {
             let gone = "evicted: the room of what was kept was needed, or this model's memory cannot be cut there";
             return Ok((cached, because(cached, gone)));
@@ -137,7 +149,7 @@ impl Chat {
         let (why, path) = if last.dropped.as_ref().map(|it| &it.dropped) != truncated.map(|it| &it.dropped) {
             let why = "context_overflow leaves out other messages than in the last request".to_owned();
             (why, now.path_from(byte_of(tokens, cached, &prompt.text, vocab)))
-        } else if common < last.tokens.len() && !prompt.text.starts_with(&last.text) {
+        } else if common < last.tokenised.tokens.len() && !prompt.text.starts_with(&last.text) {
             last.differs_in_prompt(&now)
         } else {
             last.differs_in_reply(&now, byte_of(tokens, cached, &prompt.text, vocab))
@@ -201,7 +213,7 @@ impl Asked {
             return ("the last reply is not part of this request".to_owned(), now.path_from(byte));
         };
         let reasoning = format!("{reply}.reasoning_content");
-        if self.reasoned && !now.prompt.spans.iter().any(|span| span.path.starts_with(&reasoning)) {
+        if self.reasoned.load(Ordering::Relaxed) && !now.prompt.spans.iter().any(|span| span.path.starts_with(&reasoning)) {
             let sent = message.get("reasoning_content").is_some_and(Value::is_string);
             let why = if sent { "is not rendered in history" } else { "of the last reply was not sent back" };
             return (format!("{reasoning} {why}"), Some(reasoning));

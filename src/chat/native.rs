@@ -8,7 +8,7 @@ use super::budget;
 use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain};
 use crate::api::ChatRequest;
 use crate::constraint::{self, Constraint, Response};
-use crate::engine::{Job, Token};
+use crate::engine::{Job, Tokenised};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
 use crate::template::Prompt;
@@ -40,7 +40,7 @@ pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
     let (updates, received) = channel();
     model.engine.submit(Job {
         chat: order.chat,
-        prompt: order.tokens.clone(),
+        prompt: order.tokens.to_vec(),
         max_tokens: request.max_tokens,
         sampling: request.sampling.clone(),
         stop: request.stop.clone(),
@@ -63,7 +63,7 @@ pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
 
 /// What a request would be.
 pub(super) fn foresee(model: &LoadedModel, order: &Order) -> Result<Foreseen> {
-    let tokens = &order.tokens;
+    let tokens = order.tokens;
     let Held { grammar, diagnostics, .. } = hold(model, order)?;
     let special = model.engine.vocab().special_tokens();
     let controls = tokens.iter().filter_map(|token| special.control(*token)).map(str::to_owned);
@@ -78,18 +78,26 @@ pub(super) fn foresee(model: &LoadedModel, order: &Order) -> Result<Foreseen> {
 
 /// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
 /// text. BOS is prepended where the vocabulary wants one and the prompt has none.
-pub(super) fn tokenise(model: &LoadedModel, request: &ChatRequest, prompt: &Prompt) -> Result<Vec<Token>> {
+///
+/// `before` is a prompt of the same model and its tokens, of which as much as can be is used again.
+pub(super) fn tokenise(
+    model: &LoadedModel,
+    request: &ChatRequest,
+    prompt: &Prompt,
+    before: Option<(&str, &Tokenised)>,
+) -> Result<Tokenised> {
     let vocab = model.engine.vocab();
-    let mut tokens = vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, &plain(request, prompt))?;
+    let plain = plain(request, prompt);
+    let mut tokenised = vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, plain, before)?;
     if let Some(bos) = vocab.required_bos()
-        && tokens.first() != Some(&bos)
+        && tokenised.tokens.first() != Some(&bos)
     {
-        tokens.insert(0, bos);
+        tokenised.prepend(bos);
     }
-    if tokens.is_empty() {
+    if tokenised.tokens.is_empty() {
         return Err(Error::invalid("messages", "the prompt they make has no tokens"));
     }
-    Ok(tokens)
+    Ok(tokenised)
 }
 
 /// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left out, and said so.

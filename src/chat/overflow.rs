@@ -6,14 +6,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::explain::Asked;
 use super::source::Source;
 use super::{Chat, Rendered, native};
 use crate::api::{ChatRequest, ContextOverflow};
-use crate::engine::Token;
+use crate::engine::Tokenised;
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Diagnostic;
@@ -22,7 +23,7 @@ use crate::output::Diagnostic;
 pub(super) struct Fitted {
     pub(super) rendered: Rendered,
     /// None where a server makes them.
-    pub(super) tokens: Vec<Token>,
+    pub(super) tokenised: Tokenised,
     pub(super) truncated: Option<Truncated>,
 }
 
@@ -111,7 +112,7 @@ impl Chat {
             #[cfg(feature = "remote")]
             Source::Remote(_) => {
                 let rendered = self.render(request, &request.messages)?;
-                Ok(Fitted { rendered, tokens: Vec::new(), truncated: None })
+                Ok(Fitted { rendered, tokenised: Tokenised::default(), truncated: None })
             }
         }
     }
@@ -119,7 +120,8 @@ impl Chat {
     fn fit_into(&self, model: &LoadedModel, request: &ChatRequest) -> Result<Fitted> {
         let n_ctx = model.n_ctx;
         let room = n_ctx - request.max_tokens.clamp(1, (n_ctx / 4).max(1));
-        let mut measure = |dropped: Range<usize>| -> Result<Measured<(Rendered, Vec<Token>)>> {
+        let last = self.last.get();
+        let mut measure = |dropped: Range<usize>| -> Result<Measured<(Rendered, Tokenised)>> {
             let mut rendered = if dropped.is_empty() {
                 self.render(request, &request.messages)?
             } else {
@@ -127,8 +129,9 @@ impl Chat {
                 self.render(request, &kept)?
             };
             rendered.name_as_sent(&dropped);
-            let tokens = native::tokenise(model, request, &rendered.prompt)?;
-            Ok(Measured { size: tokens.len(), dropped, result: (rendered, tokens) })
+            let before = last.as_deref().map(Asked::tokenised);
+            let tokenised = native::tokenise(model, request, &rendered.prompt, before)?;
+            Ok(Measured { size: tokenised.tokens.len(), dropped, result: (rendered, tokenised) })
         };
         let boundaries = match self.overflow {
             ContextOverflow::Error => Vec::new(),
@@ -141,7 +144,7 @@ impl Chat {
             measured => Some(measured?),
         };
         let fits = first.as_ref().is_some_and(|first| first.size <= room);
-        let Measured { size, dropped, result: (mut rendered, tokens) } = match first {
+        let Measured { size, dropped, result: (mut rendered, tokenised) } = match first {
             Some(first) if fits || boundaries.len() < 2 => first,
             first => {
                 let start = (known.unwrap_or(0), first);
@@ -156,7 +159,7 @@ impl Chat {
             Truncated { dropped, strategy: self.overflow, prompt_tokens: size, n_ctx }
         });
         rendered.diagnostics.extend(truncated.iter().map(|truncated| truncated.diagnostic().to_json()));
-        Ok(Fitted { rendered, tokens, truncated })
+        Ok(Fitted { rendered, tokenised, truncated })
     }
 }
 
@@ -178,7 +181,7 @@ impl Rendered {
         }
         for span in &mut self.prompt.spans {
             if span.path.starts_with(MESSAGE) {
-                span.path = Arc::from(as_sent(&span.path, dropped));
+                span.path = as_sent(&span.path, dropped).as_str().into();
             }
         }
         for text in self.diagnostics.iter_mut().flat_map(|diagnostic| diagnostic.as_object_mut()).flatten() {

@@ -39,7 +39,7 @@ pub(super) struct Order<'a> {
     pub(super) request: &'a ChatRequest,
     pub(super) prompt: &'a Prompt,
     /// The prompt's tokens; none where a server makes them.
-    pub(super) tokens: Vec<Token>,
+    pub(super) tokens: &'a [Token],
     pub(super) verdict: &'a Verdict,
     /// Whether the prompt ends inside reasoning.
     pub(super) reasoning_open: bool,

@@ -53,7 +53,7 @@ impl<'a> Stream<'a> {
     /// Ends a stream of chunks.
     pub(crate) fn finish(&mut self, response: &ChatResponse, include_usage: bool) {
         if self.format == StreamFormat::Chunks {
-            let usage = include_usage.then(|| response.usage.to_json());
+            let usage = include_usage.then(|| json!(response.usage));
             let logprobs = std::mem::take(&mut self.logprobs);
             self.chunk(&json!({}), &logprobs, response.finish_reason.as_str().into(), usage);
         }

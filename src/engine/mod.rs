@@ -22,7 +22,7 @@ pub use budget::{Budget, Reasoning};
 pub use job::{Finish, Job, Outcome, Update};
 pub use logprobs::{Logprob, SampledLogprobs};
 pub use prefix_cache::{Held, Kept};
-pub use special::{Special, SpecialTokens};
+pub use special::{Special, SpecialTokens, Tokenised};
 pub use speculate::{Drafted, Drafter, ModelDrafter, NgramDrafter, Speculation, Wanted};
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;

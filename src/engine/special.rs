@@ -27,10 +27,58 @@ pub struct Special {
     pub strips_after: bool,
 }
 
+/// A prompt as tokens, and where they can be taken up again.
+#[derive(Debug, Default)]
+pub struct Tokenised {
+    /// The tokens.
+    pub tokens: Vec<Token>,
+    /// The bytes in which no control token was looked for.
+    plain: Vec<Range<usize>>,
+    cuts: Vec<Cut>,
+}
+
+/// Behind a special token: what was before it has the same tokens, whatever follows.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cut {
+    byte: usize,
+    tokens: usize,
+    /// Whether the token takes the blanks that follow.
+    strips: bool,
+}
+
+impl Tokenised {
+    /// Puts a token in front, which no byte of the prompt stands for.
+    pub fn prepend(&mut self, token: Token) {
+        self.tokens.insert(0, token);
+        self.cuts.iter_mut().for_each(|cut| cut.tokens += 1);
+    }
+
+    /// The tokens, and the cuts, of as many bytes or fewer.
+    fn up_to(&self, bytes: usize) -> (Vec<Token>, Vec<Cut>) {
+        let cuts = &self.cuts[..self.cuts.partition_point(|cut| cut.byte <= bytes)];
+        let tokens = cuts.last().map_or(0, |cut| cut.tokens);
+        // Most of a prompt is there, and the rest is about to be.
+        let mut kept = Vec::with_capacity(self.tokens.len());
+        kept.extend_from_slice(&self.tokens[..tokens]);
+        (kept, cuts.to_vec())
+    }
+
+    /// The bytes from the start in which the same are plain.
+    fn common_plain(&self, plain: &[Range<usize>]) -> usize {
+        let same = self.plain.iter().zip(plain).take_while(|(a, b)| a == b).count();
+        match (self.plain.get(same), plain.get(same)) {
+            (Some(a), Some(b)) if a.start == b.start => a.end.min(b.end),
+            (a, b) => a.into_iter().chain(b).map(|range| range.start).min().unwrap_or(usize::MAX),
+        }
+    }
+}
+
 /// The special tokens of a vocabulary.
 pub struct SpecialTokens {
     tokens: Vec<Special>,
     controls: HashMap<Token, usize>,
+    /// The bytes of the longest spelling.
+    longest: usize,
     /// None where there are none, or too many to be searched for.
     finder: Option<AhoCorasick>,
 }
@@ -43,7 +91,8 @@ impl SpecialTokens {
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).ok();
         let controls = tokens.iter().enumerate().filter(|(_, special)| special.control);
         let controls = controls.map(|(place, special)| (special.token, place)).collect();
-        SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), controls, tokens }
+        let longest = tokens.iter().map(|special| special.text.len()).max().unwrap_or_default();
+        SpecialTokens { finder: finder.filter(|_| !tokens.is_empty()), controls, longest, tokens }
     }
 
     /// How a control token is spelt; None for every other token.
@@ -59,20 +108,38 @@ impl SpecialTokens {
     }
 
     /// Tokens of a prompt. Control tokens are found outside of `plain` only, which is in order and does not overlap.
-    pub fn tokenize(&self, vocab: &dyn Vocab, prompt: &str, plain: &[Range<usize>]) -> Result<Vec<Token>> {
-        let Some(finder) = &self.finder else { return vocab.tokenize(prompt, plain.is_empty()) };
-        let mut tokens = Vec::new();
-        let mut done = 0;
-        let mut strip = false;
-        let mut plain = plain.iter().peekable();
-        let mut from = 0;
+    ///
+    /// `before` is another prompt with its tokens. What the two begin with in common is not tokenised again: a conversation that
+    /// goes on is mostly what it was.
+    pub fn tokenize(
+        &self,
+        vocab: &dyn Vocab,
+        prompt: &str,
+        plain: Vec<Range<usize>>,
+        before: Option<(&str, &Tokenised)>,
+    ) -> Result<Tokenised> {
+        let Some(finder) = &self.finder else {
+            let tokens = vocab.tokenize(prompt, plain.is_empty())?;
+            return Ok(Tokenised { tokens, plain, cuts: Vec::new() });
+        };
+        let (mut tokens, mut cuts) = match before {
+            Some((other, tokenised)) => {
+                let common = common_prefix(prompt.as_bytes(), other.as_bytes()).min(tokenised.common_plain(&plain));
+                // A spelling that begins earlier may be another one by what follows.
+                tokenised.up_to(common.saturating_sub(self.longest))
+            }
+            None => Default::default(),
+        };
+        let Cut { byte: mut done, strips: mut strip, .. } = cuts.last().copied().unwrap_or_default();
+        let mut ranges = plain.iter().peekable();
+        let mut from = done;
         while let Some(found) = finder.find(aho_corasick::Input::new(prompt).range(from..)) {
             let (start, end) = (found.start(), found.end());
             let special = &self.tokens[found.pattern().as_usize()];
-            while plain.peek().is_some_and(|range| range.end <= start) {
-                plain.next();
+            while ranges.peek().is_some_and(|range| range.end <= start) {
+                ranges.next();
             }
-            if special.control && plain.peek().is_some_and(|range| range.start < end) {
+            if special.control && ranges.peek().is_some_and(|range| range.start < end) {
                 // Spelt by the request, at least in part. Another one may begin inside of it.
                 from = start + 1;
                 continue;
@@ -83,11 +150,19 @@ impl SpecialTokens {
             tokens.push(special.token);
             strip = special.strips_after;
             (done, from) = (end, end);
+            cuts.push(Cut { byte: end, tokens: tokens.len(), strips: strip });
         }
         let rest = &prompt[done..];
         push(vocab, if strip { rest.trim_start() } else { rest }, &mut tokens)?;
-        Ok(tokens)
+        Ok(Tokenised { tokens, plain, cuts })
     }
+}
+
+/// How many bytes two texts begin with in common.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const AT_ONCE: usize = 64;
+    let alike = a.chunks_exact(AT_ONCE).zip(b.chunks_exact(AT_ONCE)).take_while(|(a, b)| a == b).count() * AT_ONCE;
+    alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
 }
 
 fn push(vocab: &dyn Vocab, text: &str, tokens: &mut Vec<Token>) -> Result<()> {
@@ -137,15 +212,20 @@ mod tests {
         Special { text: text.to_owned(), token, control, strips_before: false, strips_after: false }
     }
 
-    #[track_caller]
-    fn check(prompt: &str, plain: Option<Range<usize>>, expected: &str) {
+    fn specials() -> SpecialTokens {
         let mut end = special("<e>", 257, true);
         end.strips_after = true;
-        let tokens =
-            SpecialTokens::new(vec![special("<s>", 256, true), end, special("<ee>", 258, true), special("<w>", 259, false)]);
-        let shown: String = tokens
-            .tokenize(&Bytes, prompt, plain.as_slice())
+        let mut word = special("<w>", 259, false);
+        word.strips_before = true;
+        SpecialTokens::new(vec![special("<s>", 256, true), end, special("<e><e>", 258, true), word])
+    }
+
+    #[track_caller]
+    fn check(prompt: &str, plain: Option<Range<usize>>, expected: &str) {
+        let shown: String = specials()
+            .tokenize(&Bytes, prompt, plain.into_iter().collect(), None)
             .unwrap()
+            .tokens
             .into_iter()
             .map(|token| match token {
                 256 => "[S]".to_owned(),
@@ -161,7 +241,7 @@ mod tests {
 
     #[test]
     fn what_the_template_wrote_is_special() {
-        check("<s>a<e> b<ee>", None, "[S]|a[E]|b[EE]");
+        check("<s>a<e> b<e><e>", None, "[S]|a[E]|b[EE]");
         check("", None, "");
         check("a<w>b", None, "|a[W]|b");
     }
@@ -176,5 +256,51 @@ mod tests {
         // What a spelling that is not meant hides in itself is found all the same.
         check("<<s>", Some(0..1), "|<[S]");
         check("<s>", Some(0..0), "[S]");
+    }
+
+    /// All texts of so many pieces, each of which is a special token, a part of one or no such thing.
+    fn texts(pieces: u32) -> Vec<String> {
+        const PIECES: [&str; 6] = ["<s>", "<e>", " <w>", " ", "a", "<e"];
+        let text = |number: usize| -> String {
+            (0..pieces).map(|place| PIECES[number / PIECES.len().pow(place) % PIECES.len()]).collect()
+        };
+        (0..PIECES.len().pow(pieces)).map(text).collect()
+    }
+
+    #[test]
+    fn what_was_tokenised_before_changes_no_token() {
+        let specials = specials();
+        let tokens = |prompt: &str, plain: &[Range<usize>], before: Option<(&str, &Tokenised)>| {
+            let mut tokenised = specials.tokenize(&Bytes, prompt, plain.to_vec(), before).unwrap();
+            if before.is_none() {
+                tokenised.prepend(300);
+            }
+            tokenised
+        };
+        // The ranges of one request, and those of the next.
+        let plains: [[&[Range<usize>]; 2]; 5] =
+            [[&[], &[]], [&[2..5], &[2..5]], [&[2..5], &[2..9]], [&[0..1, 6..9], &[0..1]], [&[], &[3..4]]];
+        let tails = texts(2);
+        let mut taken = 0;
+        for (index, head) in texts(3).iter().enumerate() {
+            let [old, new] = plains[index % plains.len()];
+            for tail in &tails {
+                let known = format!("{head}{tail}");
+                let before = tokens(&known, old, None);
+                for tail in &tails {
+                    let prompt = format!("{head}{tail}");
+                    let again = tokens(&prompt, new, Some((&known, &before)));
+                    let mut anew = tokens(&prompt, new, None);
+                    if again.tokens.first() != Some(&300) {
+                        // Nothing was taken, the token in front neither.
+                        anew.tokens.remove(0);
+                    } else {
+                        taken += 1;
+                    }
+                    assert_eq!(again.tokens, anew.tokens, "{known:?} {old:?}, {prompt:?} {new:?}");
+                }
+            }
+        }
+        assert!(taken > 10_000, "{taken}");
     }
 }

@@ -38,7 +38,7 @@ impl Callback {
     /// Calls it; without a function nothing happens.
     pub(super) fn call(&self, text: &str) {
         let Some(function) = self.function else { return };
-        let text = string::owned(text);
+        let text = string::owned(text.to_owned());
         // SAFETY: promised at `new`; the text lives during the call.
         unsafe { function(text.as_ptr(), self.user_data) };
     }

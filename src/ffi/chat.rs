@@ -2,8 +2,6 @@
 
 use std::ffi::{c_char, c_void};
 
-use serde_json::Value;
-
 use super::callback::{self, Callback, Running, llb_event_cb, llb_token_cb};
 use super::handle::{self, llb_chat};
 use super::{guard, string};
@@ -156,7 +154,7 @@ pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
 }
 
 /// Runs `body` on the chat of a handle. A panic in it closes the handle.
-fn call(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<Value>) -> Result<Value> {
+fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&Chat) -> Result<T>) -> Result<T> {
     let key = handle::key(handle);
     let chat = handle::get(handle)?;
     if callback::is_running_here(key) {

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::string;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::panic;
 
 thread_local! {
@@ -21,12 +22,9 @@ pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Runs a body that returns JSON, and returns it or the error as an owned C string.
-pub(super) fn json(body: impl FnOnce() -> Result<Value>) -> *const c_char {
-    let reply = match catch(body) {
-        Ok(reply) => reply,
-        Err(error) => remember(&error),
-    };
-    string::give(&reply.to_string())
+pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_char {
+    let written = || serde_json::to_string(&body()?).map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()));
+    string::give(catch(written).unwrap_or_else(|error| remember(&error).to_string()))
 }
 
 /// Runs a body whose result nobody sees.
@@ -51,13 +49,12 @@ pub(super) fn remember(error: &Error) -> Value {
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_last_error() -> *const c_char {
     let last = LAST_ERROR.with(|last| last.borrow().clone());
-    string::give(&last.unwrap_or_else(|| json!({ "type": "error", "error": null })).to_string())
+    string::give(last.unwrap_or_else(|| json!({ "type": "error", "error": null })).to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Code;
 
     #[test]
     fn a_panic_is_an_error_with_its_message() {

@@ -27,7 +27,7 @@ pub unsafe extern "C" fn llb_model_info(gguf_path: *const c_char) -> *const c_ch
         };
         Ok(info.unwrap_or_else(|(kind, error)| failed(kind, &error)))
     });
-    string::give(&info.unwrap_or_else(|error| failed("load_model", &error)).to_string())
+    string::give(info.unwrap_or_else(|error| failed("load_model", &error)).to_string())
 }
 
 fn failed(kind: &str, error: &Error) -> Value {

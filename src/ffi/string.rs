@@ -27,15 +27,19 @@ pub(super) unsafe fn borrow<'a>(text: *const c_char, name: &str) -> Result<&'a s
     unsafe { borrow_nullable(text, name) }?.ok_or_else(|| Error::invalid(name, "is NULL"))
 }
 
-/// A copy that belongs to the caller. Ends at a NUL, of which JSON text has none.
-pub(super) fn give(text: &str) -> *const c_char {
+/// The text belongs to the caller now. It ends at a NUL, of which JSON text has none.
+pub(super) fn give(text: String) -> *const c_char {
     owned(text).into_raw()
 }
 
 /// A C string with the text up to its first NUL.
-pub(super) fn owned(text: &str) -> CString {
-    let end = text.find('\0').unwrap_or(text.len());
-    CString::new(&text[..end]).expect("the text was cut at its first NUL")
+pub(super) fn owned(text: String) -> CString {
+    CString::new(text).unwrap_or_else(|error| {
+        let end = error.nul_position();
+        let mut bytes = error.into_vec();
+        bytes.truncate(end);
+        CString::new(bytes).unwrap_or_default()
+    })
 }
 
 /// Frees a string that a function of this library returned. NULL is fine.

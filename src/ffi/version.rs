@@ -13,7 +13,7 @@ static VERSION: LazyLock<CString> = LazyLock::new(|| {
     let engine = crate::llama::version();
     #[cfg(not(feature = "engine"))]
     let engine = "not built in";
-    string::owned(&format!("llb {} (llama.cpp {engine})", env!("CARGO_PKG_VERSION")))
+    string::owned(format!("llb {} (llama.cpp {engine})", env!("CARGO_PKG_VERSION")))
 });
 
 /// Returns `llb <version> (llama.cpp <build>)`. Static: do not free.

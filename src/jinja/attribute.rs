@@ -8,8 +8,14 @@ use super::operators;
 use super::text::Text;
 use super::value::{Undefined, Value};
 
-/// `of.name`: the attribute, else the element of this name.
-pub(crate) fn attribute(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text) -> Result<Value> {
+/// `of.name`: the attribute, else the element of this name. `text` is the name once more, for whom a member of a dict, as most
+/// attributes are, is not enough.
+pub(crate) fn attribute<'t>(
+    interpreter: &mut Interpreter<'t>,
+    of: &Value,
+    name: &str,
+    text: impl FnOnce(&mut Interpreter<'t>) -> Text,
+) -> Result<Value> {
     match of {
         // What every Python object has, the sandbox hides.
         Value::Undefined(_) if methods::is_unsafe(of, name) => {}
@@ -17,14 +23,15 @@ pub(crate) fn attribute(interpreter: &mut Interpreter<'_>, of: &Value, name: &Te
         Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
             return Ok(match dict.get_name(name) {
                 Some(value) => value.clone(),
-                None => missing(of, name),
+                None => missing(of, &text(interpreter)),
             });
         }
         _ => {}
     }
-    match own(interpreter, of, name)? {
+    let name = text(interpreter);
+    match own(interpreter, of, &name)? {
         Some(value) => Ok(value),
-        None => Ok(missing(of, name)),
+        None => Ok(missing(of, &name)),
     }
 }
 

@@ -45,8 +45,7 @@ impl Interpreter<'_> {
         match &expr.kind {
             ExprKind::Attr(of, name) => {
                 let of = self.eval(of)?;
-                let name = self.text(*name);
-                attribute::attribute(self, &of, &name)
+                attribute::attribute(self, &of, self.name(*name), |interpreter| interpreter.text(*name))
             }
             ExprKind::Item(of, index) => {
                 let of = self.eval(of)?;
@@ -265,12 +264,12 @@ impl Interpreter<'_> {
         // Methods are called without making an object of them first.
         if let ExprKind::Attr(of, name) = &called.kind {
             let of = self.eval(of)?;
-            let name = self.text(*name);
-            if extra.is_none() && methods::has(&of, &name) {
+            if extra.is_none() && methods::has(&of, self.name(*name)) {
+                let name = self.text(*name);
                 let args = self.arguments(arguments)?;
                 return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
             }
-            let called = attribute::attribute(self, &of, &name)?;
+            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| interpreter.text(*name))?;
             let mut args = self.arguments(arguments)?;
             args.named.extend(extra);
             return self.call(&called, args).map_err(|error| error.at(call.line));

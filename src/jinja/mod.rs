@@ -9,6 +9,7 @@ mod ast;
 mod attribute;
 mod budget;
 mod compare;
+mod dict;
 mod error;
 mod evaluate;
 mod filters;

@@ -3,7 +3,7 @@
 //! They live on one thread and for one render. Containers drop without recursion, however deep they nest, and what may refer
 //! to itself (lists that grow, namespaces) is emptied when the render ends.
 
-use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use num_bigint::BigInt;
 
 use super::budget::{Budget, Charge};
-use super::compare;
+use super::dict::Dict;
 use super::error::{Error, Result};
 use super::object::Object;
 use super::text::Text;
@@ -81,15 +81,6 @@ impl Deref for Big {
     }
 }
 
-/// An immutable mapping in order of insertion.
-pub(crate) struct Dict {
-    entries: Vec<(Value, Value)>,
-    /// Hashes of the keys and their places, in order.
-    index: OnceCell<Vec<(u64, u32)>>,
-    watch: Option<Watch>,
-    _charge: Charge,
-}
-
 /// `range(start, stop, step)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
@@ -106,12 +97,9 @@ pub(crate) struct Namespace {
 }
 
 /// What the container of an item accounts for: the value, and what a small one (a range, a function) has outside of it.
-const ITEM: usize = size_of::<Value>() + 40;
+pub(super) const ITEM: usize = size_of::<Value>() + 40;
 /// What a container takes beside its items.
-const OVERHEAD: usize = 128;
-
-/// Dicts of this size and more get a hash index.
-const INDEXED: usize = 12;
+pub(super) const OVERHEAD: usize = 128;
 
 impl Value {
     /// A list of the template's.
@@ -132,42 +120,7 @@ impl Value {
 
     /// A dict of the template's; later entries replace earlier ones of the same key.
     pub(crate) fn dict(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Value> {
-        let charge = budget.charge(entries.len() * (2 * ITEM + size_of::<(u64, u32)>()) + OVERHEAD)?;
-        let index = index(budget, &entries)?;
-        let mut entries: Vec<Option<(Value, Value)>> = entries.into_iter().map(Some).collect();
-        let mut repeated = false;
-        // The places of the different keys that have one hash.
-        let mut kept: Vec<usize> = Vec::new();
-        let mut last_hash = None;
-        for (hash, place) in &index {
-            if last_hash.replace(hash) != Some(hash) {
-                kept.clear();
-            }
-            let Some((key, value)) = entries[*place as usize].take() else { continue };
-            let mut first = None;
-            for known in &kept {
-                if let Some((other, _)) = &entries[*known]
-                    && compare::equal(budget, other, &key)?
-                {
-                    first = entries[*known].as_mut();
-                    break;
-                }
-            }
-            // The first key stays where it is and takes the last value.
-            match first {
-                Some((_, old)) => {
-                    *old = value;
-                    repeated = true;
-                }
-                None => {
-                    entries[*place as usize] = Some((key, value));
-                    kept.push(*place as usize);
-                }
-            }
-        }
-        let entries: Vec<(Value, Value)> = entries.into_iter().flatten().collect();
-        let known = if repeated { OnceCell::new() } else { OnceCell::from(index) };
-        Ok(Value::Dict(Rc::new(Dict { entries, index: known, watch: None, _charge: charge })))
+        Ok(Value::Dict(Rc::new(Dict::charged(budget, entries)?)))
     }
 
     /// A list of the caller's data.
@@ -179,7 +132,7 @@ impl Value {
 
     /// A dict of the caller's data; keys are distinct strings.
     pub(crate) fn outer_dict(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Value {
-        Value::Dict(Rc::new(Dict { entries, index: OnceCell::new(), watch, _charge: Charge::none() }))
+        Value::Dict(Rc::new(Dict::outer(entries, watch)))
     }
 
     pub(crate) fn text(budget: &Rc<Budget>, text: impl Into<String>) -> Result<Value> {
@@ -401,96 +354,6 @@ impl List {
     }
 }
 
-impl Dict {
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether reads of it are noted.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watch.is_some()
-    }
-
-    /// All entries, noted as read.
-    pub(crate) fn entries(&self) -> &[(Value, Value)] {
-        if let Some(watch) = &self.watch {
-            watch.note_iteration();
-            for (key, _) in &self.entries {
-                watch.note_member(key);
-            }
-        }
-        &self.entries
-    }
-
-    /// All entries, without a note.
-    pub(crate) fn unnoted(&self) -> &[(Value, Value)] {
-        &self.entries
-    }
-
-    /// The keys, noted as an iteration.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &Value> {
-        if let Some(watch) = &self.watch {
-            watch.note_iteration();
-        }
-        self.entries.iter().map(|(key, _)| key)
-    }
-
-    /// The value of a key.
-    pub(crate) fn get(&self, budget: &Rc<Budget>, key: &Value) -> Result<Option<&Value>> {
-        if let Value::Text(name) = key {
-            budget.read(name.len())?;
-            return Ok(self.get_name(name));
-        }
-        let hash = compare::hash(budget, key)?;
-        for place in self.places(hash) {
-            if compare::equal(budget, &self.entries[place].0, key)? {
-                return Ok(Some(&self.entries[place].1));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The value of a string key that is a name of the source, or else accounted for.
-    pub(crate) fn get_name(&self, name: &str) -> Option<&Value> {
-        let found = if self.entries.len() < INDEXED {
-            self.entries.iter().find(|(key, _)| key.as_str() == Some(name))
-        } else {
-            self.places(compare::hash_str(name)).map(|place| &self.entries[place]).find(|(key, _)| key.as_str() == Some(name))
-        };
-        let (key, value) = found?;
-        if let Some(watch) = &self.watch {
-            watch.note_member(key);
-        }
-        Some(value)
-    }
-
-    /// Where keys of this hash are.
-    fn places(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
-        let index = self.index.get_or_init(|| {
-            // Bounded: what is indexed late is the caller's, or has been hashed before.
-            let hashes = self.entries.iter().map(|(key, _)| compare::known_hash(key));
-            ordered(hashes)
-        });
-        let first = index.partition_point(|(other, _)| *other < hash);
-        index[first..].iter().take_while(move |(other, _)| *other == hash).map(|(_, place)| *place as usize)
-    }
-}
-
-/// The hashes of keys with their places, in order.
-fn index(budget: &Rc<Budget>, entries: &[(Value, Value)]) -> Result<Vec<(u64, u32)>> {
-    let mut hashes = Vec::with_capacity(entries.len());
-    for (key, _) in entries {
-        hashes.push(compare::hash(budget, key)?);
-    }
-    Ok(ordered(hashes.into_iter()))
-}
-
-fn ordered(hashes: impl Iterator<Item = u64>) -> Vec<(u64, u32)> {
-    let mut index: Vec<(u64, u32)> = hashes.zip(0..).collect();
-    index.sort_unstable();
-    index
-}
-
 impl Range {
     pub(crate) fn len(&self) -> usize {
         let (start, stop, step) = (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
@@ -565,7 +428,7 @@ pub(crate) fn release(mut values: Vec<Value>) {
             }
             Value::Dict(dict) => {
                 if let Some(mut dict) = Rc::into_inner(dict) {
-                    values.extend(std::mem::take(&mut dict.entries).into_iter().flat_map(|(key, value)| [key, value]));
+                    values.extend(dict.take_values());
                 }
             }
             Value::Namespace(namespace) => {
@@ -598,14 +461,6 @@ impl Drop for List {
         let items = self.items.get_mut();
         if items.iter().any(nests) {
             release(std::mem::take(items));
-        }
-    }
-}
-
-impl Drop for Dict {
-    fn drop(&mut self) {
-        if self.entries.iter().any(|(key, value)| nests(key) || nests(value)) {
-            release(std::mem::take(&mut self.entries).into_iter().flat_map(|(key, value)| [key, value]).collect());
         }
     }
 }

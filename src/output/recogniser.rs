@@ -14,6 +14,8 @@ mod fenced;
 mod header;
 mod markers;
 mod plan;
+mod prime;
+mod text;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -212,7 +214,7 @@ impl Recogniser {
         let told = format.and_then(|format| format.reasoning.clone());
         let close_is_end = told.as_ref().is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
-        let markers = format.map(|format| markers(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
+        let markers = format.map(|format| Markers::of(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
         let mut markers = markers.unwrap_or_default();
         if format.is_none() && input.json {
             markers.add(Marker::Fence, FENCE);
@@ -255,56 +257,6 @@ impl Recogniser {
             ids: HashSet::new(),
             deltas: Vec::new(),
             parsed: Parsed { complete: true, ..Parsed::default() },
-        }
-    }
-
-    /// Reads what the prompt already holds of the reply: a reasoning block or a header that its generation prompt opens,
-    /// and text that the reply continues. `shown` says whether that text belongs to the message.
-    pub fn prime(&mut self, turn: &str, shown: bool) {
-        if let Some(tags) = self.untold.clone() {
-            return self.prime_untold(turn, &tags, shown);
-        }
-        if self.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty()) {
-            self.begin_reasoning();
-        }
-        let allowed = std::mem::take(&mut self.calls_allowed);
-        self.priming = true;
-        self.again(turn);
-        if let State::Header(header) = &mut self.state {
-            header.is_prompts();
-        }
-        let tail = std::mem::take(&mut self.tail);
-        self.text_all(&tail);
-        self.calls_allowed = allowed;
-        self.priming = false;
-        self.opened_by_tag = false;
-        self.failed = Failed::No;
-        self.owed_close = false;
-        self.parsed.diagnostics.clear();
-        self.deltas.clear();
-        if !shown {
-            self.blanks.clear();
-            self.parsed.content.clear();
-            self.parsed.reasoning = None;
-        }
-    }
-
-    /// Reasoning stays in the content: of the prompt's part, all from the tag that is still open.
-    fn prime_untold(&mut self, turn: &str, tags: &Reasoning, shown: bool) {
-        let open = if tags.open.is_empty() { None } else { turn.rfind(&*tags.open) };
-        let open = open.filter(|at| !turn[*at..].contains(&*tags.close));
-        let text = match open {
-            Some(at) => &turn[at..],
-            None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
-        };
-        // What the prompt says calls nothing.
-        let allowed = std::mem::take(&mut self.calls_allowed);
-        self.again(text);
-        self.calls_allowed = allowed;
-        self.parsed.diagnostics.clear();
-        self.deltas.clear();
-        if !shown && open.is_none() {
-            self.parsed.content.clear();
         }
     }
 
@@ -523,91 +475,6 @@ impl Recogniser {
         self.failed = Failed::No;
     }
 
-    /// Blanks around a marker belong to it.
-    fn marker_passed(&mut self) {
-        self.blanks.clear();
-        self.after_marker = true;
-        self.line_start = true;
-    }
-
-    fn text_all(&mut self, text: &str) {
-        for c in text.chars() {
-            self.text(c);
-        }
-    }
-
-    /// One character that is certainly not part of a marker.
-    fn text(&mut self, c: char) {
-        if is_blank(c) {
-            self.line_start |= c == '\n';
-            if !self.after_marker {
-                self.blanks.push(c);
-            }
-            return;
-        }
-        if std::mem::take(&mut self.opened_as_text) && matches!(c, '{' | '[') {
-            self.note("call_without_tools", "the reply holds a call, but no call was asked for; it was kept as text");
-        }
-        self.line_start = false;
-        self.after_marker = false;
-        if !self.blanks.is_empty() {
-            let blanks = std::mem::take(&mut self.blanks);
-            self.emit(&blanks);
-        }
-        self.emit(c.encode_utf8(&mut [0; 4]));
-    }
-
-    fn emit(&mut self, text: &str) {
-        if text.is_empty() {
-            return;
-        }
-        match self.place {
-            Place::Elsewhere => match self.parsed.leftover.last_mut() {
-                Some(last) => last.push_str(text),
-                None => self.parsed.leftover.push(text.to_owned()),
-            },
-            Place::Arguments(index) => self.arguments(index, text),
-            Place::Content => {
-                self.parsed.content.push_str(text);
-                match self.deltas.last_mut() {
-                    Some(Delta::Content(last)) => last.push_str(text),
-                    _ => self.deltas.push(Delta::Content(text.to_owned())),
-                }
-            }
-            Place::Reasoning => {
-                let all = self.parsed.reasoning.get_or_insert_default();
-                let join = if self.block_empty && !all.is_empty() { "\n" } else { "" };
-                self.block_empty = false;
-                all.push_str(join);
-                all.push_str(text);
-                match self.deltas.last_mut() {
-                    Some(Delta::Reasoning(last)) => {
-                        last.push_str(join);
-                        last.push_str(text);
-                    }
-                    _ => self.deltas.push(Delta::Reasoning(format!("{join}{text}"))),
-                }
-            }
-        }
-    }
-
-    /// Returns held text to the text around it. It is not read again, but for its end, which may begin something new.
-    fn give_back(&mut self, held: &str, again: usize) {
-        let mut at = held.len().saturating_sub(again);
-        while !held.is_char_boundary(at) {
-            at -= 1;
-        }
-        self.text_all(&held[..at]);
-        self.again(&held[at..]);
-    }
-
-    /// Reads text again that no state wants: never more than a marker's beginning or the few characters of a gap.
-    fn again(&mut self, text: &str) {
-        for c in text.chars() {
-            self.step(c);
-        }
-    }
-
     // Calls in reasoning.
 
     fn suspended_step(&mut self, mut held: String, mut tail: String, c: char) {
@@ -637,40 +504,6 @@ impl Recogniser {
             self.parsed.diagnostics.push(Diagnostic { code, message: message.to_owned() });
         }
     }
-}
-
-/// The markers that text may hold. Of two that are spelled alike the first counts.
-fn markers(format: &Format, plan: &Plan, reasoning: Option<&Reasoning>, untold: Option<&Reasoning>, json: bool) -> Markers {
-    let mut markers = Markers::default();
-    if let Some(tags) = reasoning {
-        markers.add(Marker::ReasoningOpen, &tags.open);
-        markers.add(Marker::ReasoningClose, &tags.close);
-    }
-    for (index, opener) in plan.openers.iter().enumerate() {
-        markers.add(Marker::CallOpen(index), &opener.tag);
-    }
-    for wrapper in &format.wrappers {
-        markers.add(Marker::Wrapper, &wrapper.open);
-        markers.add(Marker::Wrapper, &wrapper.close);
-    }
-    if let Some(channels) = &format.channels {
-        markers.add(Marker::Turn, &channels.turn);
-        markers.add(Marker::Header, &channels.header);
-        for end in &channels.ends {
-            markers.add(Marker::End, end);
-        }
-    }
-    let tagged = |end: &str| untold.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end));
-    for end in format.ends.iter().filter(|end| !tagged(end)) {
-        markers.add(Marker::End, end);
-    }
-    if format.fenced_calls || json {
-        markers.add(Marker::Fence, FENCE);
-    }
-    for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
-        markers.add(Marker::CallClose, closer);
-    }
-    markers
 }
 
 fn is_blank(c: char) -> bool {

@@ -1,18 +1,18 @@
 //! JSON to values of the template engine: plain, with the source of every string, or watched by a probe.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::{Map, Number};
 
+use super::span::{PathList, Paths};
 use crate::jinja::{Log, Mark, Text, Value, Watch};
 
 /// Which member of the request each marked byte of a prompt came from: what the `source` of a mark counts.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
-    paths: Vec<Arc<str>>,
+    paths: PathList,
     numbers: HashMap<Arc<str>, u32>,
     /// Marks of strings that are not simply their member's text, by path of the string.
     composed: HashMap<String, Vec<(usize, usize, u32)>>,
@@ -24,8 +24,7 @@ impl Origins {
         if let Some(known) = self.numbers.get(path) {
             return *known;
         }
-        let number = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
-        self.paths.push(Arc::clone(path));
+        let number = self.paths.push(path);
         self.numbers.insert(Arc::clone(path), number);
         number
     }
@@ -35,8 +34,9 @@ impl Origins {
         self.composed.insert(place, parts);
     }
 
-    pub(crate) fn path(&self, source: u32) -> Option<&Arc<str>> {
-        self.paths.get(source as usize)
+    /// The members by number.
+    pub(crate) fn into_paths(self) -> Paths {
+        self.paths.finish()
     }
 
     /// Marks of the string at `place`, which begins at this byte.
@@ -45,8 +45,7 @@ impl Origins {
         if let Some(parts) = self.composed.get(place) {
             marks.extend(parts.iter().map(|(from, to, source)| Mark { start: at(*from), end: at(*to), source: *source }));
         } else if !text.is_empty() {
-            marks.push(Mark { start: at(0), end: at(text.len()), source: u32::try_from(self.paths.len()).unwrap_or(u32::MAX) });
-            self.paths.push(place.into());
+            marks.push(Mark { start: at(0), end: at(text.len()), source: self.paths.push(place) });
         }
     }
 }
@@ -212,14 +211,35 @@ impl<'w, 'a> Import<'w, 'a> {
             return run(self);
         }
         let before = self.path.len();
-        let _ = match step {
-            Step::Element(index) => write!(self.path, "[{index}]"),
-            Step::Member(name) => write!(self.path, ".{name}"),
-        };
+        match step {
+            Step::Element(index) => push_index(&mut self.path, index),
+            Step::Member(name) => {
+                self.path.push('.');
+                self.path.push_str(name);
+            }
+        }
         let result = run(self);
         self.path.truncate(before);
         result
     }
+}
+
+/// Appends `[index]`, without what formatting costs: every message has one.
+fn push_index(path: &mut String, index: usize) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    let mut rest = index;
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    path.push('[');
+    path.extend(digits[first..].iter().copied().map(char::from));
+    path.push(']');
 }
 
 /// From a value to one in it.

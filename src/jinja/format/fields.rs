@@ -177,7 +177,7 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
                 return Err(Error::value("Empty attribute in format string"));
             }
             let name = Text::plain(&budget, name)?;
-            value = attribute::attribute(interpreter, &value, &name)?;
+            value = attribute::attribute(interpreter, &value, &name, |_| name.clone())?;
             rest = after;
         } else if let Some(after) = rest.strip_prefix('[') {
             let Some((key, after)) = after.split_once(']') else {

@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use crate::jinja::args::{Args, integer};
 use crate::jinja::budget::Budget;
+use crate::jinja::dict::Dict;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::interpreter::Interpreter;
 use crate::jinja::object::{self, Object, ViewKind};
 use crate::jinja::text::Text;
-use crate::jinja::value::{Dict, List, Value};
+use crate::jinja::value::{List, Value};
 use crate::jinja::{compare, iterate};
 
 /// `count` and `index` of a list or tuple.

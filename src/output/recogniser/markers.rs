@@ -1,6 +1,8 @@
 //! Finds markers in text that comes one character at a time.
 
-use super::Marker;
+use super::plan::Plan;
+use super::{FENCE, Marker};
+use crate::output::format::{Format, Reasoning};
 
 /// What the text held so far is.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +24,46 @@ pub(super) struct Markers {
 }
 
 impl Markers {
+    /// The markers that text may hold. Of two that are spelled alike the first counts.
+    pub(super) fn of(
+        format: &Format,
+        plan: &Plan,
+        reasoning: Option<&Reasoning>,
+        untold: Option<&Reasoning>,
+        json: bool,
+    ) -> Markers {
+        let mut markers = Markers::default();
+        if let Some(tags) = reasoning {
+            markers.add(Marker::ReasoningOpen, &tags.open);
+            markers.add(Marker::ReasoningClose, &tags.close);
+        }
+        for (index, opener) in plan.openers.iter().enumerate() {
+            markers.add(Marker::CallOpen(index), &opener.tag);
+        }
+        for wrapper in &format.wrappers {
+            markers.add(Marker::Wrapper, &wrapper.open);
+            markers.add(Marker::Wrapper, &wrapper.close);
+        }
+        if let Some(channels) = &format.channels {
+            markers.add(Marker::Turn, &channels.turn);
+            markers.add(Marker::Header, &channels.header);
+            for end in &channels.ends {
+                markers.add(Marker::End, end);
+            }
+        }
+        let tagged = |end: &str| untold.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end));
+        for end in format.ends.iter().filter(|end| !tagged(end)) {
+            markers.add(Marker::End, end);
+        }
+        if format.fenced_calls || json {
+            markers.add(Marker::Fence, FENCE);
+        }
+        for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
+            markers.add(Marker::CallClose, closer);
+        }
+        markers
+    }
+
     pub(super) fn add(&mut self, marker: Marker, text: &str) {
         let Some(first) = text.chars().next() else { return };
         if !self.firsts.contains(&first) {

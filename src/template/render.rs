@@ -1,0 +1,213 @@
+//! From a conversation to a prompt.
+
+use std::ops::Range;
+
+use serde_json::Map;
+
+use super::import::{self, Origins, Wanted};
+use super::{Failure, Limits, LocalTime, Polyfilled, Span, Templates, continued, env, span};
+use crate::api::Polyfills;
+use crate::error::{Error, Result};
+use crate::jinja::{Context, Rendered, Text, Value};
+
+/// Variables that a caller's extra variables may not replace: the request itself says what they are.
+const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
+
+/// Variables of its own that a template is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variables {
+    /// `bos_token` is the vocabulary's, not "".
+    pub bos_token: bool,
+    /// `eos_token` is the vocabulary's, not "".
+    pub eos_token: bool,
+    /// `strftime_now` is defined.
+    pub strftime_now: bool,
+}
+
+impl Variables {
+    /// The ones that a request's switches leave.
+    pub fn of(polyfills: &Polyfills) -> Variables {
+        Variables {
+            bos_token: polyfills.use_bos_token,
+            eos_token: polyfills.use_eos_token,
+            strftime_now: polyfills.define_strftime_now,
+        }
+    }
+}
+
+impl Default for Variables {
+    fn default() -> Self {
+        Variables { bos_token: true, eos_token: true, strftime_now: true }
+    }
+}
+
+/// One conversation to render.
+#[derive(Debug, Clone, Copy)]
+pub struct RenderInput<'a> {
+    /// OpenAI-style messages.
+    pub messages: &'a [serde_json::Value],
+    /// Where the strings of the messages came from, when polyfills changed them.
+    pub polyfilled: Option<&'a Polyfilled<'a>>,
+    /// Declared tools; None is not the same as an empty list: some templates print it.
+    pub tools: Option<&'a [serde_json::Value]>,
+    /// Skills for composed templates, and any other that reads the variable.
+    pub skills: Option<&'a [serde_json::Value]>,
+    /// Documents for retrieval templates.
+    pub documents: Option<&'a [serde_json::Value]>,
+    /// End with the start of an assistant turn.
+    pub add_generation_prompt: bool,
+    /// End within the last message, whose member of this name goes on: mostly `content`.
+    pub continue_final_message: Option<&'a str>,
+    /// Extra variables (`chat_template_kwargs`); they override everything but messages, tools and add_generation_prompt.
+    pub kwargs: Option<&'a Map<String, serde_json::Value>>,
+    /// What `strftime_now` tells.
+    pub now: LocalTime,
+    /// Leave the messages as they are, instead of preparing them as transformers does.
+    pub raw: bool,
+    /// Say where each byte of the prompt came from.
+    pub spans: bool,
+    /// Which variables of its own the template is given.
+    pub variables: Variables,
+    /// What the render may use.
+    pub limits: Limits,
+}
+
+/// A rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// The prompt.
+    pub text: String,
+    /// The bytes that came from the request, in order, when they were asked for; all others are the template's.
+    pub spans: Vec<Span>,
+    /// The bytes that `{% generation %}` blocks made.
+    pub generation: Vec<Range<usize>>,
+}
+
+impl Prompt {
+    /// Every byte of the prompt, in order: `[{"start","end","origin":"template"|"message","path"?}]`.
+    pub fn spans_json(&self) -> serde_json::Value {
+        span::to_json(&self.spans, self.text.len())
+    }
+}
+
+impl<'a> RenderInput<'a> {
+    /// These messages without tools or generation prompt, at this time, with everything else as transformers has it.
+    pub fn new(messages: &'a [serde_json::Value], now: LocalTime) -> RenderInput<'a> {
+        RenderInput {
+            messages,
+            polyfilled: None,
+            tools: None,
+            skills: None,
+            documents: None,
+            add_generation_prompt: false,
+            continue_final_message: None,
+            kwargs: None,
+            now,
+            raw: false,
+            spans: false,
+            variables: Variables::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Templates {
+    /// Renders with the template that the request asks for; `see` is shown how that ended.
+    pub(super) fn render_with(
+        &self,
+        input: &RenderInput<'_>,
+        see: impl FnOnce(Result<Rendered, Failure>) -> Result<Rendered, Failure>,
+    ) -> Result<Prompt> {
+        let chosen = self.for_tools(input);
+        let mut origins = Origins::default();
+        let mut wanted = if input.spans { Wanted::Sources(&mut origins) } else { Wanted::Values };
+        if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted)
+            && !polyfilled.is_untouched()
+        {
+            note_origins(polyfilled, origins);
+        }
+        let continued = match input.continue_final_message {
+            Some(member) => Some(continued::tag(input.messages, member, &chosen.source)?),
+            None => None,
+        };
+        let messages = continued.as_ref().map_or(input.messages, |continued| &continued.messages);
+        let messages = chosen.host.messages(messages);
+        let tools_yaml = chosen.host.tools_yaml(input.tools.unwrap_or_default());
+        let variables = self.variables(input, &messages, tools_yaml.as_ref(), &mut wanted)?;
+        let now = input.now;
+        let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
+        let strftime_now = input.variables.strftime_now.then_some(strftime_now);
+        let context = Context { variables, strftime_now, log: None };
+        let rendered = see(env::render(&chosen.template, context, &input.limits));
+        let rendered = rendered.map_err(|failure| failure.into_error(chosen.name))?;
+        let paths = origins.into_paths();
+        let spans = rendered.marks.iter().filter_map(|mark| {
+            Some(Span { start: mark.start as usize, end: mark.end as usize, path: paths.get(mark.source)? })
+        });
+        let mut prompt = Prompt { spans: spans.collect(), text: rendered.text, generation: rendered.generation };
+        if let Some(continued) = continued {
+            continued.cut(&mut prompt)?;
+        }
+        Ok(prompt)
+    }
+
+    fn variables(
+        &self,
+        input: &RenderInput<'_>,
+        messages: &[serde_json::Value],
+        tools_yaml: Option<&serde_json::Value>,
+        wanted: &mut Wanted<'_>,
+    ) -> Result<Vec<(Text, Value)>> {
+        let name = |name: &str| Text::outer(name, Vec::new());
+        let mut list = |items: Option<&[serde_json::Value]>, path| match items {
+            Some(items) => import::list(items, path, wanted),
+            None => Value::None,
+        };
+        let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
+        let token = |text: &str, used: bool| Value::Text(name(if used { text } else { "" }));
+        let mut variables = vec![
+            (name("messages"), import::messages(messages, input.raw, wanted)),
+            (name("tools"), tools),
+            (name("documents"), documents),
+            (name("add_generation_prompt"), Value::Bool(input.add_generation_prompt)),
+            (name("bos_token"), token(&self.bos_token, input.variables.bos_token)),
+            (name("eos_token"), token(&self.eos_token, input.variables.eos_token)),
+        ];
+        // Undefined without: templates ask whether there are any.
+        if let Some(skills) = input.skills {
+            variables.push((name("skills"), import::list(skills, "skills", wanted)));
+        }
+        if let Some(yaml) = tools_yaml {
+            variables.push((name("tools_yaml"), import::value(yaml, "tools", wanted)));
+        }
+        for (key, json) in input.kwargs.into_iter().flatten() {
+            let path = format!("chat_template_kwargs.{key}");
+            if RESERVED.contains(&key.as_str()) {
+                return Err(Error::invalid(path, "this variable is set by the request itself"));
+            }
+            let value = import::value(json, &path, wanted);
+            match variables.iter_mut().find(|(known, _)| known.as_str() == key) {
+                Some((_, known)) => *known = value,
+                None => variables.push((name(key), value)),
+            }
+        }
+        Ok(variables)
+    }
+}
+
+/// Tells which members of the request the strings of polyfilled messages came from.
+fn note_origins(polyfilled: &Polyfilled<'_>, origins: &mut Origins) {
+    polyfilled.visit_strings(&mut |message, pointer, _, segments| {
+        let mut place = format!("messages[{message}]");
+        for step in pointer.split('/').skip(1) {
+            if step.bytes().all(|byte| byte.is_ascii_digit()) && !step.is_empty() {
+                place.push_str(&format!("[{step}]"));
+            } else {
+                place.push('.');
+                place.push_str(&step.replace("~1", "/").replace("~0", "~"));
+            }
+        }
+        let parts = segments.iter().map(|segment| (segment.start, segment.end, origins.number(&segment.path))).collect();
+        origins.compose(place, parts);
+    });
+}

@@ -1,0 +1,119 @@
+//! Which bytes of a prompt came from which member of the request.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::object;
+
+/// Bytes of a prompt that came from one member of the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One after the last byte.
+    pub end: usize,
+    /// The member, for example `messages[0].content`.
+    pub path: MemberPath,
+}
+
+/// The JSON path of a member: a piece of one text that all spans of a prompt share.
+#[derive(Clone)]
+pub struct MemberPath {
+    all: Arc<str>,
+    start: u32,
+    end: u32,
+}
+
+impl Deref for MemberPath {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.all[self.start as usize..self.end as usize]
+    }
+}
+
+impl From<&str> for MemberPath {
+    fn from(path: &str) -> MemberPath {
+        MemberPath { all: path.into(), start: 0, end: u32::try_from(path.len()).unwrap_or(u32::MAX) }
+    }
+}
+
+impl PartialEq for MemberPath {
+    fn eq(&self, other: &MemberPath) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for MemberPath {}
+
+impl fmt::Debug for MemberPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl fmt::Display for MemberPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+/// Paths by their numbers, gathered in one text: a conversation has one for each of its strings.
+#[derive(Debug, Default)]
+pub(crate) struct PathList {
+    all: String,
+    ends: Vec<u32>,
+}
+
+impl PathList {
+    /// Appends a path; its number is how many there were.
+    pub(crate) fn push(&mut self, path: &str) -> u32 {
+        let number = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
+        self.all.push_str(path);
+        self.ends.push(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+        number
+    }
+
+    /// No path is added any more.
+    pub(crate) fn finish(self) -> Paths {
+        Paths { all: self.all.into(), ends: self.ends }
+    }
+}
+
+/// Paths by their numbers.
+pub(crate) struct Paths {
+    all: Arc<str>,
+    ends: Vec<u32>,
+}
+
+impl Paths {
+    pub(crate) fn get(&self, number: u32) -> Option<MemberPath> {
+        let number = number as usize;
+        let end = *self.ends.get(number)?;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(MemberPath { all: Arc::clone(&self.all), start, end })
+    }
+}
+
+/// Every byte of a prompt of this length, in order: `[{"start","end","origin":"template"|"message","path"?}]`.
+pub(super) fn to_json(spans: &[Span], length: usize) -> Value {
+    let mut all = Vec::with_capacity(2 * spans.len() + 1);
+    let mut at = 0;
+    let template =
+        |start: usize, end: usize| object([("start", start.into()), ("end", end.into()), ("origin", "template".into())]);
+    for span in spans {
+        if at < span.start {
+            all.push(template(at, span.start));
+        }
+        let (start, end, path) = (span.start.into(), span.end.into(), (*span.path).into());
+        all.push(object([("start", start), ("end", end), ("origin", "message".into()), ("path", path)]));
+        at = span.end;
+    }
+    if at < length {
+        all.push(template(at, length));
+    }
+    all.into()
+}

@@ -408,3 +408,27 @@ fn stop_words(reader: &mut Reader<'_>, warnings: &mut Vec<Warning>) -> Result<Ve
     }
     Ok(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use serde_json::json;
+
+    use crate::template::compose::Composed;
+
+    #[test]
+    fn strict_asks_for_a_place_of_skills_where_the_spec_has_some() {
+        let strictly = |system: &str, row: Option<&str>| {
+            let spec = json!({ "system_template": system, "user_template": "<u>{content}", "single_skill_template": row,
+                "assistant_template": "<a>{content}{tool_calls}", "observations_template": "<o>{observations}" });
+            let composed = Composed::of(&spec, "components").unwrap();
+            assert_eq!(composed.warnings().iter().filter(|warning| warning.code == super::SKILLS_WITHOUT_PLACE).count(), 1);
+            composed.check_strictly().err().map(|error| error.details().unwrap()["reason"].clone())
+        };
+        assert_eq!(strictly("{system_message}{tools}", None), None);
+        assert_eq!(strictly("{system_message}", None).unwrap(), "tools_without_place");
+        assert_eq!(strictly("{system_message}{tools}{skills}", None).unwrap(), super::SKILLS_WITHOUT_PLACE);
+        assert_eq!(strictly("{system_message}{tools}", Some("{name}")).unwrap(), super::SKILLS_WITHOUT_PLACE);
+    }
+}

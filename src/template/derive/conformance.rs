@@ -152,11 +152,12 @@ const REACHED: [(Part, usize, usize); 5] =
     [(Part::Chat, 301, 0), (Part::System, 295, 9), (Part::Tools, 104, 144), (Part::Calls, 105, 132), (Part::Results, 163, 66)];
 
 /// Conversations at the edge of what a template is made for: turns in an unusual order, empty or missing texts, empty lists.
-const EDGES: [&str; 15] = [
+const EDGES: [&str; 16] = [
     "answer_prompt",
     "answer_first_prompt",
     "two_users_prompt",
     "empty_answer",
+    "system_answer_first_prompt",
     "system_empty_prompt",
     "system_alone_prompt",
     "tools_system_empty_prompt",

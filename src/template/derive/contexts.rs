@@ -102,6 +102,7 @@ fn system() -> Vec<(&'static str, Conversation)> {
         ("system_prompt", ask().prompt()),
         ("system_turns", ask().assistant(ANSWER).user(ODD)),
         ("system_turns_prompt", Conversation::instructed(ODD).user(ODD).assistant(ANSWER).user(ASK).prompt()),
+        ("system_answer_first_prompt", Conversation::instructed(RULES).assistant(ANSWER).user(ASK).prompt()),
         ("system_empty_prompt", Conversation::instructed("").user(ASK).prompt()),
         ("system_alone_prompt", Conversation::instructed(RULES).prompt()),
     ]

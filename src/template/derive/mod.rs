@@ -211,7 +211,9 @@ mod tests {
         use Status::{Exact, Ignores};
         // A system text in front of the first user's.
         let system = "{% set s = messages[0].content if messages and messages[0].role == 'system' else '' %}\
-            {% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ s ~ '\n\n' if s and loop.first }}{{ m.content or '' }}</>{% endfor %}";
+            {% set seen = namespace(user=false) %}{% for m in messages if m.role != 'system' %}<{{ m.role }}>\
+            {% if m.role == 'user' and not seen.user %}{% set seen.user = true %}{{ s ~ '\\n\\n' if s }}{% endif %}\
+            {{ m.content or '' }}</>{% endfor %}";
         let json = check(&format!("{system}{PROMPT}"), [Exact, Exact, Ignores, Ignores, Exact]);
         assert_eq!(json["spec"]["system_template"], "{system_message}\n\n");
         assert_eq!(json["spec"]["system_policy"]["placement"], "FIRST_USER");

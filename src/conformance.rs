@@ -5,6 +5,8 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// For bounds on work: what else the machine does is no part of it.
+pub(crate) use crate::jinja::thread_time;
 use crate::template::Sources;
 
 /// A line for who runs the tests. The lint against printing is for the library.

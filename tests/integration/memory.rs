@@ -66,8 +66,8 @@ fn a_reply_depends_on_all_that_was_read() {
         assert_eq!((first.as_str().unwrap().len(), &first), (12, &reply(rules(), "one")), "{memory:?}");
         assert!(first.as_str().unwrap().bytes().all(|byte| byte.is_ascii_lowercase()), "{memory:?}: {first}");
         assert_ne!(first, reply(rules(), "two"), "{memory:?}");
-        // One letter, a hundred tokens before the reply.
-        let other = rules()["content"].as_str().unwrap().replacen('a', "x", 1);
+        // What stands a hundred tokens before the reply.
+        let other = rules()["content"].as_str().unwrap().replacen("abcdefghij", "qponmlkrst", 2);
         assert_ne!(first, reply(message("system", &other), "one"), "{memory:?}");
     }
 }
@@ -183,7 +183,9 @@ fn a_kept_prefix_changes_no_reply() {
                 let threads: Vec<_> = talks.into_iter().map(|talk| scope.spawn(move || turns(talk))).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
-            assert!(cached > 500, "{memory:?} {options}: {cached}");
+            // What cannot be cut is lost when a turn is left out or taken back.
+            let least = if matches!(memory, Memory::State | Memory::Both) { 0 } else { 1000 };
+            assert!(cached > least, "{memory:?} {options}: {cached}");
         }
     }
 }

@@ -149,7 +149,8 @@ pub fn random(memory: Memory) -> Vec<u8> {
         if memory == Memory::Window {
             let head = N_EMBD / N_HEAD;
             writer = writer
-                .tensor(block("attn_q_norm.weight"), &[head], &ones(head))
+                // More than one: it looks at few tokens, not at the mean of all.
+                .tensor(block("attn_q_norm.weight"), &[head], &vec![4.0; head as usize])
                 .tensor(block("attn_k_norm.weight"), &[head], &ones(head))
                 .tensor(block("post_attention_norm.weight"), &[N_EMBD], &ones(N_EMBD))
                 .tensor(block("post_ffw_norm.weight"), &[N_EMBD], &ones(N_EMBD));

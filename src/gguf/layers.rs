@@ -10,7 +10,7 @@ pub struct Layers {
     pub blocks: Vec<Layer>,
     /// The weights behind the last block: what makes logits of it.
     pub output: u64,
-    /// The largest tensor.
+    /// The largest tensor of a block.
     pub largest: u64,
     /// Elements of a token's embedding, of the widest layer inside a block, and of its logits.
     pub widths: [u64; 3],
@@ -124,7 +124,7 @@ mod tests {
         // Four heads of two elements each, two bytes and one.
         let layer = |weights| Layer { weights, per_token: 4 * (2 * 2 + 2), per_sequence: 0 };
         assert_eq!(layers.blocks, [layer(0), layer(32)]);
-        assert_eq!((layers.output, layers.largest, layers.widths, layers.heads), (96, 96, [8, 24, 0], 4));
+        assert_eq!((layers.output, layers.largest, layers.widths, layers.heads), (96, 32, [8, 24, 0], 4));
         let own = base().tensor("output.weight", &[8], &[0.0; 8]).metadata("x.attention.key_length", 10_u32);
         let layers = read(own.metadata("x.attention.head_count_kv", 1_u32).to_bytes()).unwrap();
         assert_eq!((layers.output, layers.blocks[0].per_token), (32, 22));

@@ -29,7 +29,7 @@ pub(crate) struct TensorTable {
     /// Bytes of the tensors behind the last block, and whether there are weights of the output among them.
     pub(crate) output: u64,
     pub(crate) has_output: bool,
-    /// Bytes of the embedding, and of the largest tensor.
+    /// Bytes of the embedding, and of the largest tensor of a block.
     pub(crate) embedding: u64,
     pub(crate) largest: u64,
 }
@@ -112,13 +112,15 @@ impl TensorTable {
         self.has_output |= name == "output.weight";
         let block = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
         let place = match block {
-            Some(block) => self.blocks.entry(block).or_default(),
+            Some(block) => {
+                self.largest = self.largest.max(bytes);
+                self.blocks.entry(block).or_default()
+            }
             None if name.starts_with("output") => &mut self.output,
             None if name.starts_with("token_embd.") => &mut self.embedding,
             None => return,
         };
         *place = place.saturating_add(bytes);
-        self.largest = self.largest.max(bytes);
     }
 
     /// Adds the sums of another part of a split model.
@@ -236,7 +238,7 @@ mod tests {
         let tensors = names.iter().enumerate();
         let bytes: Vec<u8> = tensors.flat_map(|(index, name)| entry(name, &[1 << index], 0, (index as u64) << 32)).collect();
         let (mut table, _) = read(&bytes, names.len() as u64).unwrap();
-        assert_eq!((table.embedding, table.output, table.largest), (4, 4 * (16 + 32), 4 * 32));
+        assert_eq!((table.embedding, table.output, table.largest), (4, 4 * (16 + 32), 4 * 8));
         assert_eq!(table.blocks, BTreeMap::from([(0, 4 * (2 + 4)), (11, 4 * 8)]));
         let (other, _) = read(&entry("blk.11.ffn_up.weight", &[100], 0, 0), 1).unwrap();
         table.add(&other);

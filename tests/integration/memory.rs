@@ -115,6 +115,8 @@ struct Talk {
     memory: Memory,
     messages: Vec<Value>,
     state: u64,
+    /// Whether nobody else is asked at the same time, so that explain foresees what a request finds.
+    alone: bool,
 }
 
 impl Talk {
@@ -136,11 +138,15 @@ impl Talk {
         self.messages.push(message("user", &question));
         let expected = self.lone.infer(&request(&self.messages, false));
         assert_eq!(cached(&expected), 0);
+        let explained = self.alone.then(|| self.chat.explain(&request(&self.messages, true)));
         let cancelled = self.number(5) == 0;
         let reply = if cancelled { self.cancelled() } else { self.chat.infer(&request(&self.messages, true)) };
         let (text, expected) =
             (reply["text"].as_str().unwrap_or_else(|| panic!("{reply}")), expected["text"].as_str().unwrap());
         assert!(text == expected || cancelled && expected.starts_with(text), "{:?}: {text} {expected} {reply}", self.memory);
+        if let Some(explained) = explained {
+            assert_eq!(explained["cached_tokens"], cached(&reply), "{:?} {}: {explained}", self.memory, self.state);
+        }
         self.messages.push(message("assistant", text));
         cached(&reply)
     }
@@ -156,6 +162,33 @@ impl Talk {
     }
 }
 
+/// Three chats with these options.
+fn talks(memory: Memory, options: &Value, seed: u64, alone: bool) -> Vec<Talk> {
+    let mut lone = options.clone();
+    lone["n_parallel"] = 1.into();
+    lone["speculative"] = "off".into();
+    let talk = |number| Talk {
+        chat: open(memory, options),
+        lone: open(memory, &lone),
+        memory,
+        messages: vec![rules()],
+        state: seed * 10 + number,
+        alone,
+    };
+    (0..3).map(talk).collect()
+}
+
+#[test]
+fn explain_foresees_what_is_left_of_each_memory() {
+    for memory in ALL {
+        // Fewer cells than three conversations need, so that windows lose what lies outside of them.
+        let options = json!({ "n_ctx": 544, "n_parallel": 2, "context_overflow": "truncate_oldest" });
+        let mut talks = talks(memory, &options, 7, true);
+        let cached: u64 = (0..60).map(|turn| talks[turn % 3].turn()).sum();
+        assert!(cached > 0, "{memory:?}");
+    }
+}
+
 /// Conversations that go on, are taken back, begin anew and are cancelled, several at once over too few sequences and cells.
 #[test]
 fn a_kept_prefix_changes_no_reply() {
@@ -167,17 +200,7 @@ fn a_kept_prefix_changes_no_reply() {
     ];
     for (number, memory) in ALL.into_iter().enumerate() {
         for (seed, options) in variants.iter().enumerate() {
-            let mut lone = options.clone();
-            lone["n_parallel"] = 1.into();
-            lone["speculative"] = "off".into();
-            let talks = (0..3).map(|talk| Talk {
-                chat: open(memory, options),
-                lone: open(memory, &lone),
-                memory,
-                messages: vec![rules()],
-                state: (number * 100 + seed * 10 + talk) as u64,
-            });
-            let talks: Vec<Talk> = talks.collect();
+            let talks = talks(memory, options, (number * 10 + seed) as u64, false);
             let cached: u64 = std::thread::scope(|scope| {
                 let turns = |mut talk: Talk| (0..25).map(|_| talk.turn()).sum::<u64>();
                 let threads: Vec<_> = talks.into_iter().map(|talk| scope.spawn(move || turns(talk))).collect();

@@ -185,7 +185,8 @@ fn explain_foresees_what_is_left_of_each_memory() {
         let options = json!({ "n_ctx": 544, "n_parallel": 2, "context_overflow": "truncate_oldest" });
         let mut talks = talks(memory, &options, 7, true);
         let cached: u64 = (0..60).map(|turn| talks[turn % 3].turn()).sum();
-        assert!(cached > 0, "{memory:?}");
+        // What can only be used as a whole is evicted by the next chat here.
+        assert!(cached > 0 || matches!(memory, Memory::State | Memory::Both), "{memory:?}");
     }
 }
 

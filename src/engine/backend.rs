@@ -59,9 +59,15 @@ pub trait Backend {
     /// There nothing is shared, and nothing is guessed.
     fn is_divisible(&self) -> bool;
 
+    /// The fewest tokens that a sequence of `length` can be cut to, or copied up to, and still go on; fewer leave nothing of it.
+    /// 1 where all of it is there, `length` where it can only be taken as a whole. In between where layers with a sliding
+    /// window have lost what a shorter beginning would look back to; this grows as other sequences are computed.
+    fn shortest(&self, sequence: usize, length: usize) -> usize;
+
     /// Gives `to`, which holds the same positions below `range`, those of `from` in `range`, in the same cells. False where
     /// that cannot be done after all; then `to` is empty.
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
+
     /// What is computed of a sequence, for [`Backend::restore`].
     fn keep(&self, sequence: usize) -> Result<Vec<u8>>;
 

@@ -16,6 +16,8 @@ struct Sequence {
     /// The cell of each token, by a number of its own; those that were copied have the same.
     cells: Vec<u64>,
     busy: bool,
+    /// The fewest tokens of it that are of use without the rest ([`super::Backend::shortest`]).
+    shortest: usize,
     /// Cells set aside while a request runs on it, those that hold something already included.
     reserved: usize,
     last_used: u64,
@@ -44,6 +46,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) chat: u64,
     /// Whether it may begin with what is there.
     pub(crate) reuse: bool,
+    /// Whether it may begin with a copy of what another sequence has; false once a copy has failed.
+    pub(crate) copy: bool,
 }
 
 /// A sequence for a request.
@@ -81,9 +85,9 @@ impl PrefixCache {
         PrefixCache { sequences, n_ctx, clock: 0, cells: 0, copies }
     }
 
-    /// Copies nothing from here on.
-    pub(crate) fn stop_copying(&mut self) {
-        self.copies = false;
+    /// Notes how few tokens of a sequence are of use without the rest. Asked of the backend before every choice.
+    pub(crate) fn set_shortest(&mut self, sequence: usize, shortest: usize) {
+        self.sequences[sequence].shortest = shortest;
     }
 
     /// Whether a prefix can be copied from one sequence to another.
@@ -94,14 +98,16 @@ impl PrefixCache {
     /// A free sequence for a request. None when all are busy, or the running requests leave too few cells.
     ///
     /// In this order: one whose conversation goes on with this prompt; an empty one; one of the same chat that shares half of
-    /// its last prompt; the one unused for longest. Where nothing can be copied, the one that shares most.
+    /// its last prompt; the one unused for longest. Where nothing may be copied, the one that shares most.
     pub(crate) fn claim(&mut self, wish: Wish) -> Option<Claim> {
         let free = |index: &usize| !self.sequences[*index].busy;
         let sequence = (0..self.sequences.len()).filter(free).max_by_key(|index| self.rank(*index, wish))?;
         let kept = if wish.reuse { self.shared(sequence, wish.prompt) } else { 0 };
         let longest = (0..self.sequences.len()).map(|index| (self.shared(index, wish.prompt), index)).max();
-        let copy = longest.filter(|(shared, _)| self.copies && wish.reuse && *shared > kept);
+        let copy = longest.filter(|(shared, _)| self.copies && wish.copy && wish.reuse && *shared > kept);
         let copy = copy.map(|(shared, from)| (from, shared));
+        // What has lost a part is copied as it is: behind the beginning of another one it would leave a hole.
+        let kept = if copy.is_some_and(|(from, _)| self.sequences[from].shortest > 1) { 0 } else { kept };
         let (holder, shared) = copy.unwrap_or((sequence, kept));
         let begun = &self.sequences[holder].cells[..shared];
         let running = self.sequences.iter().filter(|s| s.busy);
@@ -122,7 +128,7 @@ impl PrefixCache {
         let shared = self.shared(index, wish.prompt);
         let unused = std::cmp::Reverse(sequence.last_used);
         let lasting = sequence.prompt.min(sequence.tokens.len());
-        if !self.copies {
+        if !wish.copy {
             return (0, shared, unused);
         }
         let same = sequence.chat == wish.chat && shared * 2 >= lasting;
@@ -138,9 +144,16 @@ impl PrefixCache {
         (0, 0, unused)
     }
 
-    /// Tokens of the prompt that a sequence holds. The last one never counts: its logits are not kept.
-    fn shared(&self, index: usize, prompt: &[Token]) -> usize {
+    /// Tokens of the prompt that a sequence begins with. The last one never counts: its logits are not kept.
+    fn common(&self, index: usize, prompt: &[Token]) -> usize {
         common_prefix(&self.sequences[index].tokens, &prompt[..prompt.len().saturating_sub(1)])
+    }
+
+    /// Those of them that it can go on from.
+    fn shared(&self, index: usize, prompt: &[Token]) -> usize {
+        let Sequence { tokens, shortest, .. } = &self.sequences[index];
+        let common = self.common(index, prompt);
+        if common == tokens.len() || common >= *shortest { common } else { 0 }
     }
 
     /// Most tokens of the prompt that any sequence but this one holds.
@@ -152,14 +165,10 @@ impl PrefixCache {
     /// What a request of this chat would find.
     pub(crate) fn held(&self, chat: u64, prompt: &[Token]) -> Held {
         let of_chat = (0..self.sequences.len()).filter(|index| self.sequences[*index].chat == chat);
-        let own = of_chat.map(|index| (self.sequences[index].tokens.len(), self.shared(index, prompt)));
-        // A sequence that cannot be cut is of use only as a whole.
-        let whole = |index: &usize| !self.sequences[*index].busy && self.shared(*index, prompt) == self.len(*index);
-        let cached = if self.copies {
-            (0..self.sequences.len()).map(|index| self.shared(index, prompt)).max().unwrap_or(0)
-        } else {
-            (0..self.sequences.len()).filter(whole).map(|index| self.len(index)).max().unwrap_or(0)
-        };
+        let own = of_chat.map(|index| (self.sequences[index].tokens.len(), self.common(index, prompt)));
+        // One that is busy is of use only by a copy.
+        let of_use = (0..self.sequences.len()).filter(|index| self.copies || !self.sequences[*index].busy);
+        let cached = of_use.map(|index| self.shared(index, prompt)).max().unwrap_or(0);
         Held { cached, own: own.filter(|(tokens, _)| *tokens > 0).max_by_key(|(_, shared)| *shared) }
     }
 
@@ -274,7 +283,7 @@ mod tests {
     }
 
     fn wish(prompt: &[Token], reserve: usize, chat: u64) -> Wish<'_> {
-        Wish { prompt, reserve, chat, reuse: true }
+        Wish { prompt, reserve, chat, reuse: true, copy: true }
     }
 
     /// 100 numbers from `from` on.
@@ -334,13 +343,32 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_copied_is_taken_where_it_is() {
-        let mut cache = cache(&[&[1, 2, 3, 9], &[], &[1, 5]], 100);
-        cache.stop_copying();
+    fn what_can_only_be_taken_as_a_whole() {
+        let mut cache = cache(&[&[1, 2, 3, 9], &[], &[1, 5], &[7]], 100);
+        cache.copies = false;
+        (0..4).for_each(|index| cache.set_shortest(index, cache.len(index)));
         assert_eq!(cache.held(2, &[1, 5, 6]), Held { cached: 2, own: Some((2, 2)) });
         assert_eq!(cache.held(0, &[1, 2, 3, 4, 5]), Held { cached: 0, own: Some((4, 3)) });
-        assert_eq!(cache.claim(wish(&[1, 2, 3, 4], 10, 7)), Some(Claim { sequence: 0, kept: 3, copy: None }));
-        assert_eq!(cache.claim(wish(&[1, 2, 3, 4], 10, 7)), Some(Claim { sequence: 2, kept: 1, copy: None }));
+        // Nothing is gained where only a part is shared: that sequence is left alone.
+        assert_eq!(cache.claim(wish(&[1, 2, 3, 4], 10, 7)), Some(Claim { sequence: 1, kept: 0, copy: None }));
+        assert_eq!(cache.claim(wish(&[1, 5, 6], 10, 7)), Some(Claim { sequence: 2, kept: 2, copy: None }));
+        assert_eq!(cache.held(2, &[1, 5, 6]), Held { cached: 0, own: None });
+    }
+
+    #[test]
+    fn what_has_lost_its_beginning_is_used_from_a_length_on() {
+        let (held, prompt) = (part(0), [&part(0)[..60], &[-1; 30]].concat());
+        let check = |shortest: usize, sequence: usize, kept: usize, copy: Option<(usize, usize)>, cached: usize| {
+            let mut cache = cache(&[&held, &part(0)[..20]], 1000);
+            cache.sequences[0].busy = true;
+            cache.set_shortest(0, shortest);
+            assert_eq!(cache.held(0, &prompt), Held { cached, own: Some((100, 60)) });
+            assert_eq!(cache.claim(wish(&prompt, 200, 1)), Some(Claim { sequence, kept, copy }), "{shortest}");
+        };
+        check(1, 1, 20, Some((0, 60)), 60);
+        // The whole of it, lest there be a hole.
+        check(60, 1, 0, Some((0, 60)), 60);
+        check(61, 1, 20, None, 20);
     }
 
     #[test]

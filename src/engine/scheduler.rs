@@ -56,7 +56,8 @@ impl Scheduler {
     }
 
     /// What a request of this chat would find in the KV cache.
-    pub(crate) fn held(&self, chat: u64, prompt: &[Token]) -> Held {
+    pub(crate) fn held(&mut self, chat: u64, prompt: &[Token]) -> Held {
+        self.look();
         self.cache.held(chat, prompt)
     }
 
@@ -69,7 +70,7 @@ impl Scheduler {
 
     /// Makes what was kept the content of a sequence, and that the chat's.
     pub(crate) fn restore(&mut self, chat: u64, kept: &Kept) -> Result<()> {
-        let wish = Wish { prompt: &kept.tokens, reserve: kept.tokens.len(), chat, reuse: false };
+        let wish = Wish { prompt: &kept.tokens, reserve: kept.tokens.len(), chat, reuse: false, copy: true };
         let no_room = || Error::new(Code::Busy, "the KV cache has no room for it beside the requests that run");
         let sequence = self.cache.claim(wish).ok_or_else(no_room)?.sequence;
         self.forget_from(sequence, 0);
@@ -135,23 +136,27 @@ impl Scheduler {
     }
 
     fn admit(&mut self) {
-        while let Some(job) = self.waiting.front() {
-            if self.is_being_computed(job) {
+        let mut copy = true;
+        while !self.waiting.is_empty() {
+            self.look();
+            let Some(job) = self.waiting.front() else { return };
+            if copy && self.is_being_computed(job) {
                 return;
             }
             let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
-            let wish = Wish { prompt: &job.prompt, reserve, chat: job.chat, reuse: job.reuse_prefix };
+            let wish = Wish { prompt: &job.prompt, reserve, chat: job.chat, reuse: job.reuse_prefix, copy };
             let Some(claim) = self.cache.claim(wish) else { return };
             let sequence = claim.sequence;
             self.forget_from(sequence, claim.kept);
             if let Some((from, length)) = claim.copy
                 && !self.copy(from, sequence, length)
             {
-                // The cells it was admitted for are not enough now.
+                // The cells it was admitted for are not enough now: once more, without.
                 self.cache.release(sequence);
-                self.cache.stop_copying();
+                copy = false;
                 continue;
             }
+            copy = true;
             let Some(job) = self.waiting.pop_front() else { return };
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);
@@ -168,6 +173,13 @@ impl Scheduler {
                     let _ = job.updates.send(Update::Failed(error));
                 }
             }
+        }
+    }
+
+    /// Asks how much of each sequence is of use.
+    fn look(&mut self) {
+        for sequence in 0..self.backend.n_sequences() {
+            self.cache.set_shortest(sequence, self.backend.shortest(sequence, self.cache.len(sequence)));
         }
     }
 

@@ -250,7 +250,8 @@ impl ModelHeader {
         self.of_architecture("block_count")?.as_u64()
     }
 
-    fn of_architecture(&self, key: &str) -> Option<&Value> {
+    /// A value whose key begins with the name of the architecture.
+    pub(super) fn of_architecture(&self, key: &str) -> Option<&Value> {
         self.metadata.get(&format!("{}.{key}", self.architecture()))
     }
 
@@ -274,6 +275,16 @@ impl ModelHeader {
         let bytes =
             kv_heads * (length("attention.key_length")? * key_element + length("attention.value_length")? * value_element);
         (bytes.is_finite() && bytes > 0.0 && bytes < u64::MAX as f64).then(|| bytes.ceil() as u64)
+    }
+
+    /// The sums over the tensor table, over all parts present.
+    pub(super) fn tensors(&self) -> &TensorTable {
+        &self.tensors
+    }
+
+    /// Number of tokens of the vocabulary; `None` without one.
+    pub(super) fn n_tokens(&self) -> Option<u64> {
+        self.metadata.n_tokens()
     }
 
     /// Text of the token that begins a sequence.

@@ -4,6 +4,7 @@
 //! over the tensor table. Never: tensor data, whole vocabularies, or an allocation that the file's size does not vouch for.
 
 mod header;
+mod layers;
 mod metadata;
 mod part;
 mod quantization;
@@ -16,5 +17,6 @@ mod writer;
 pub(crate) use split::PartName;
 
 pub use header::{Finding, ModelHeader};
+pub use layers::{Layer, Layers};
 pub use metadata::{Value, ValueType};
 pub use writer::GgufWriter;

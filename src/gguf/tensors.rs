@@ -24,6 +24,14 @@ pub(crate) struct TensorTable {
     pub(crate) elements_by_type: BTreeMap<u32, u64>,
     /// Bytes from the start of the data section to the end of the last tensor; `None` if a type is unknown.
     pub(crate) data_bytes: Option<u64>,
+    /// Bytes of the tensors of each block, by its number.
+    pub(crate) blocks: BTreeMap<u32, u64>,
+    /// Bytes of the tensors behind the last block, and whether there are weights of the output among them.
+    pub(crate) output: u64,
+    pub(crate) has_output: bool,
+    /// Bytes of the embedding, and of the largest tensor of a block.
+    pub(crate) embedding: u64,
+    pub(crate) largest: u64,
 }
 
 impl TensorTable {
@@ -95,7 +103,24 @@ impl TensorTable {
         let bytes = elements.div_ceil(tensor_type.block_elements).checked_mul(tensor_type.block_bytes);
         let end = bytes.and_then(|bytes| bytes.checked_add(offset)).ok_or_else(too_large)?;
         self.data_bytes = self.data_bytes.map(|furthest| furthest.max(end));
+        self.place(name, end - offset);
         Ok(())
+    }
+
+    /// Counts a tensor where its name says it belongs: `blk.<number>.…`, `output…`, `token_embd.…`.
+    fn place(&mut self, name: &str, bytes: u64) {
+        self.has_output |= name == "output.weight";
+        let block = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+        let place = match block {
+            Some(block) => {
+                self.largest = self.largest.max(bytes);
+                self.blocks.entry(block).or_default()
+            }
+            None if name.starts_with("output") => &mut self.output,
+            None if name.starts_with("token_embd.") => &mut self.embedding,
+            None => return,
+        };
+        *place = place.saturating_add(bytes);
     }
 
     /// Adds the sums of another part of a split model.
@@ -106,6 +131,15 @@ impl TensorTable {
             let sum = self.elements_by_type.entry(*type_number).or_default();
             *sum = sum.saturating_add(*elements);
         }
+        self.data_bytes = self.data_bytes.zip(other.data_bytes).map(|(one, two)| one.max(two));
+        for (block, bytes) in &other.blocks {
+            let sum = self.blocks.entry(*block).or_default();
+            *sum = sum.saturating_add(*bytes);
+        }
+        self.output = self.output.saturating_add(other.output);
+        self.has_output |= other.has_output;
+        self.embedding = self.embedding.saturating_add(other.embedding);
+        self.largest = self.largest.max(other.largest);
     }
 }
 
@@ -187,6 +221,28 @@ mod tests {
         let (table, findings) = read(&bytes, 3).unwrap();
         assert_eq!((table.count, table.elements, table.data_bytes), (3, 516, Some(324)));
         assert!(findings.is_empty());
+    }
+
+    #[test]
+    fn bytes_are_counted_by_place() {
+        let names = [
+            "token_embd.weight",
+            "blk.0.attn_q.weight",
+            "blk.0.ffn_up.weight",
+            "blk.11.attn_q.weight",
+            "output.weight",
+            "output_norm.weight",
+            "rope_freqs.weight",
+            "blk.x.weight",
+        ];
+        let tensors = names.iter().enumerate();
+        let bytes: Vec<u8> = tensors.flat_map(|(index, name)| entry(name, &[1 << index], 0, (index as u64) << 32)).collect();
+        let (mut table, _) = read(&bytes, names.len() as u64).unwrap();
+        assert_eq!((table.embedding, table.output, table.largest), (4, 4 * (16 + 32), 4 * 8));
+        assert_eq!(table.blocks, BTreeMap::from([(0, 4 * (2 + 4)), (11, 4 * 8)]));
+        let (other, _) = read(&entry("blk.11.ffn_up.weight", &[100], 0, 0), 1).unwrap();
+        table.add(&other);
+        assert_eq!((table.blocks[&11], table.largest), (4 * (8 + 100), 400));
     }
 
     #[test]

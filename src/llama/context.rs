@@ -124,27 +124,32 @@ impl LlamaContext {
         Ok(self)
     }
 
-    /// Whether all is there that the token at position `length` looks back at. In layers with a sliding window it is not
-    /// where a saved sequence, which has the last window alone, is to forget its end.
-    fn has_window(&self, memory: sys::llama_memory_t, sequence: usize, length: usize) -> bool {
-        let window = self.model.window().max(0) as usize;
-        if window == 0 || length == 0 {
-            return true;
-        }
-        // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
-        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) }.max(0) as usize;
-        first <= (length + 1).saturating_sub(window)
+    /// The memory of all sequences; None where there is none, or none that may be touched.
+    fn memory(&self) -> Option<sys::llama_memory_t> {
+        // SAFETY: the context is alive.
+        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
+        (!memory.is_null() && !self.broken).then_some(memory)
     }
 
     /// The last position that a sequence holds; None if it is empty.
     fn last_position(&self, sequence: usize) -> Option<usize> {
-        // SAFETY: the context is alive.
-        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
-        if memory.is_null() || self.broken {
-            return None;
-        }
+        let memory = self.memory()?;
         // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
         usize::try_from(unsafe { sys::llama_memory_seq_pos_max(memory, sequence as i32) }).ok()
+    }
+
+    /// The fewest tokens a sequence can be cut to without losing what the next token looks back at in layers with a sliding
+    /// window: llama.cpp gives cells of theirs that are out of the window to other sequences, and saves the last window alone.
+    /// From its first position on, a sequence has no holes.
+    fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> usize {
+        let window = self.model.window().max(0) as usize;
+        if window == 0 {
+            return 1;
+        }
+        // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
+        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) }.max(0) as usize;
+        // The token at position p sees p - window + 1 and what is behind it.
+        if first == 0 { 1 } else { first + window - 1 }
     }
 
     fn row(&self, row: usize) -> Option<&[f32]> {
@@ -207,15 +212,8 @@ impl Backend for LlamaContext {
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
-        if self.broken {
-            return true;
-        }
-        // SAFETY: the context is alive.
-        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
-        if memory.is_null() {
-            return true;
-        }
-        if !self.has_window(memory, sequence, length) {
+        let Some(memory) = self.memory() else { return true };
+        if length > 0 && length < self.shortest_window(memory, sequence) {
             return false;
         }
         // SAFETY: the memory belongs to the context; a sequence or position that is not there is answered, not asserted.
@@ -231,10 +229,18 @@ impl Backend for LlamaContext {
         !self.model.has_state()
     }
 
+    fn shortest(&self, sequence: usize, length: usize) -> usize {
+        if self.model.has_state() {
+            return length;
+        }
+        self.memory().map_or(length, |memory| self.shortest_window(memory, sequence))
+    }
+
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
-        // SAFETY: the context is alive.
-        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
-        if self.broken || memory.is_null() {
+        let Some(memory) = self.memory() else { return false };
+        // No token behind what is copied may look back at one that is not there.
+        if range.end < self.shortest_window(memory, from) {
+            self.truncate(to, 0);
             return false;
         }
         let (start, end) = (range.start as sys::llama_pos, range.end as sys::llama_pos);
@@ -246,12 +252,7 @@ impl Backend for LlamaContext {
             self.broken = true;
             return false;
         }
-        // A layer that looks back over a window only may have lost cells that lie outside of it by now.
-        // SAFETY: the memory belongs to the context, which is alive.
-        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence) };
-        // SAFETY: as above.
-        let last = unsafe { sys::llama_memory_seq_pos_max(memory, sequence) };
-        let whole = first == 0 && last + 1 == end;
+        let whole = self.last_position(to) == Some(range.end - 1) && range.end >= self.shortest_window(memory, to);
         if !whole {
             self.truncate(to, 0);
         }

@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::context::{ContextOptions, LlamaContext};
+use super::device;
+use super::fit::Needs;
+use super::log::LogQueue;
 use super::model::{Model, ModelOptions};
 use super::vocab::LlamaVocab;
 use crate::engine::ModelDrafter;
@@ -19,19 +22,33 @@ pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     Ok(header)
 }
 
-/// Loads a draft model and makes its context, which is like the big model's. On the engine thread.
-pub(crate) fn load(options: &ModelOptions, context: &ContextOptions, vocab: &LlamaVocab) -> Result<ModelDrafter> {
-    let model = Arc::new(Model::load(options, &mut |_| ()).map_err(invalid)?);
+/// Loads a draft model and makes its context, which is like the big model's. On the engine thread, once the big model has
+/// taken what it needs.
+pub(crate) fn load(
+    options: &ModelOptions,
+    context: &ContextOptions,
+    needs: Option<&Needs>,
+    vocab: &LlamaVocab,
+    log: &LogQueue,
+) -> Result<ModelDrafter> {
+    let context = device::load_fitting(options, needs, log, &mut |options| load_as(options, context, vocab));
+    Ok(ModelDrafter::new(Box::new(context.map_err(invalid)?)))
+}
+
+fn load_as(options: &ModelOptions, context: &ContextOptions, vocab: &LlamaVocab) -> Result<LlamaContext> {
+    let model = Arc::new(Model::load(options, &mut |_| ())?);
     if !model.has_decoder() || !model.has_vocabulary() {
-        return Err(Error::invalid("draft_model", format!("{}: not a model that generates text", options.path)));
+        return Err(not_usable(format!("{}: not a model that generates text", options.path)));
     }
     if let Some(difference) = vocab.difference(&LlamaVocab::new(Arc::clone(&model))) {
         let path = &options.path;
-        let message = format!("{path}: a draft model needs the model's vocabulary, but {difference}");
-        return Err(Error::invalid("draft_model", message));
+        return Err(not_usable(format!("{path}: a draft model needs the model's vocabulary, but {difference}")));
     }
-    let context = LlamaContext::new(model, context).map_err(invalid)?;
-    Ok(ModelDrafter::new(Box::new(context)))
+    LlamaContext::new(model, context)
+}
+
+fn not_usable(message: String) -> Error {
+    Error::new(Code::InvalidRequest, message)
 }
 
 /// The error said of the option: a caller can tell it from one of the model.

@@ -36,7 +36,8 @@ impl LogQueue {
         lines.iter().rev().find(|(level, _)| *level == LogLevel::Error).map(|(_, text)| text.clone())
     }
 
-    fn push(&self, level: LogLevel, text: String) {
+    /// Adds a line of our own.
+    pub(crate) fn push(&self, level: LogLevel, text: String) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == MOST_LINES {
             lines.pop_front();

@@ -7,8 +7,10 @@
 mod abort;
 mod context;
 mod cpu;
+mod device;
 mod draft;
 mod exit;
+mod fit;
 mod log;
 mod lora;
 mod memory;

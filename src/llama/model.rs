@@ -114,7 +114,8 @@ impl Drop for Model {
     }
 }
 
-fn start_backend() {
+/// Starts llama.cpp, once per process; before any other call.
+pub(crate) fn start_backend() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         log::install();

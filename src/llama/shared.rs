@@ -10,11 +10,12 @@ use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
 
 use super::context::{ContextOptions, LlamaContext};
+use super::fit::Needs;
 use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, draft, exit, memory, state};
+use super::{cpu, device, draft, exit, memory, state};
 use crate::api::{CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{Drafter, Engine, Kept, Loaded, NgramDrafter, Progress, Speculation, Token};
@@ -127,6 +128,8 @@ pub fn open(
     let (draft, draft_header) = draft.unzip();
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     check_memory(options, &context, &headers)?;
+    let needs =
+        Needed { model: Needs::of(header, &context), draft: draft_header.as_ref().and_then(|it| Needs::of(it, &context)) };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
         let checked = lora::check(&lora.path, header).and_then(|()| identify(Path::new(&lora.path)));
         let file = checked.map_err(|error| of_adapter(index, error))?;
@@ -154,12 +157,18 @@ pub fn open(
         on_progress(1.0);
         return Ok(model);
     }
-    let model = Arc::new(load(&key, on_progress)?);
+    let model = Arc::new(load(&key, needs, on_progress)?);
     *slot = Arc::downgrade(&model);
     Ok(model)
 }
 
-fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel> {
+/// What the models of a load need on devices.
+struct Needed {
+    model: Option<Needs>,
+    draft: Option<Needs>,
+}
+
+fn load(key: &Key, needs: Needed, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel> {
     let queue = Arc::new(LogQueue::default());
     let load = {
         let (queue, key) = (Arc::clone(&queue), key.clone());
@@ -170,21 +179,25 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
                 Some(reason) => Error::new(error.code(), format!("{}: {reason}", error.message())),
                 None => error,
             };
-            let model = Arc::new(Model::load(&key.model, on_progress).map_err(with_reason)?);
-            if !model.has_decoder() {
-                return Err(Error::new(Code::ModelInvalid, "the model only encodes; it cannot chat"));
-            }
-            if !model.has_vocabulary() {
-                return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
-            }
+            let load = &mut |options: &ModelOptions| {
+                let model = Arc::new(Model::load(options, on_progress).map_err(with_reason)?);
+                if !model.has_decoder() {
+                    return Err(Error::new(Code::ModelInvalid, "the model only encodes; it cannot chat"));
+                }
+                if !model.has_vocabulary() {
+                    return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
+                }
+                let context = LlamaContext::new(Arc::clone(&model), &key.context).map_err(with_reason)?;
+                Ok((model, context))
+            };
+            let (model, mut context) = device::load_fitting(&key.model, needs.model.as_ref(), &queue, load)?;
             let vocab = Arc::new(LlamaVocab::new(Arc::clone(&model)));
-            let speculation = speculation(&key, &vocab).map_err(with_reason)?;
+            let speculation = speculation(&key, needs.draft.as_ref(), &vocab, &queue).map_err(with_reason)?;
             let adapters = key.lora.iter().enumerate().map(|(index, lora)| {
                 let loaded = Adapter::load(&model, &lora.path).map_err(with_reason);
                 Ok((loaded.map_err(|error| of_adapter(index, error))?, f32::from_bits(lora.scale)))
             });
             let adapters = adapters.collect::<Result<Vec<_>>>()?;
-            let mut context = LlamaContext::new(model, &key.context).map_err(with_reason)?;
             if !adapters.is_empty() {
                 context = context.with_adapters(adapters).map_err(|error| Error::invalid("lora", error.message()))?;
             }
@@ -207,13 +220,13 @@ fn load(key: &Key, on_progress: &mut dyn FnMut(Progress)) -> Result<LoadedModel>
 }
 
 /// What guesses for this load. On the engine thread.
-fn speculation(key: &Key, vocab: &LlamaVocab) -> Result<Option<Speculation>> {
+fn speculation(key: &Key, needs: Option<&Needs>, vocab: &LlamaVocab, log: &LogQueue) -> Result<Option<Speculation>> {
     let (drafter, n_max): (Box<dyn Drafter>, u32) = match &key.speculative {
         Speculative::Off => return Ok(None),
         Speculative::Ngram { n_max, ngram } => (Box::new(NgramDrafter::new(*ngram as usize)), *n_max),
         Speculative::Draft { model, n_max } => {
             let options = ModelOptions { path: model.clone(), ..key.model.clone() };
-            (Box::new(draft::load(&options, &key.context, vocab)?), *n_max)
+            (Box::new(draft::load(&options, &key.context, needs, vocab, log)?), *n_max)
         }
     };
     Ok(Some(Speculation::new(drafter, n_max as usize)))
@@ -249,7 +262,9 @@ fn check_memory(options: &CreateOptions, context: &ContextOptions, headers: &[&M
     let (Some(available), Some(per_token)) = (memory::available(), per_token) else {
         return Ok(());
     };
-    let cache = per_token.saturating_mul(u64::from(context.n_ctx));
+    // The cache of a layer is where the layer is, and what is on devices is their matter.
+    let elsewhere = options.n_gpu_layers != Some(0) && device::is_there();
+    let cache = if elsewhere { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
     // Mapped weights can be paged in and out; weights that are read must fit.
     let weights = if options.use_mmap { 0 } else { headers.iter().map(|header| header.file_size()).sum() };
     let needed = cache.saturating_add(weights);

@@ -17,6 +17,7 @@ mod library;
 mod lifetime;
 mod logprobs;
 mod lora;
+mod memory;
 mod model_info;
 mod overflow;
 mod prefix;

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 use llb::gguf::GgufWriter;
 
+pub mod random;
+
 /// What `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and `bad_template.gguf` answer.
 pub const TEXT: &str = "Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.";
 /// How it is cut: inside ü, ß, ï, 京 and the emoji.

@@ -101,6 +101,10 @@ impl Backend for Memory {
         !self.whole
     }
 
+    fn shortest(&self, _: usize, length: usize) -> usize {
+        if self.whole { length } else { 1 }
+    }
+
     fn keep(&self, sequence: usize) -> Result<Vec<u8>> {
         Ok(self.sequences[sequence].iter().map(|(token, _)| *token as u8).collect())
     }

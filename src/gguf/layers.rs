@@ -1,0 +1,150 @@
+//! What the layers of a model need in memory, by its header: their weights, and what they keep of each token or sequence.
+
+use super::header::ModelHeader;
+use super::metadata::Value;
+
+/// What a model's layers need, in bytes where nothing else is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layers {
+    /// One for each block, in order.
+    pub blocks: Vec<Layer>,
+    /// The weights behind the last block: what makes logits of it.
+    pub output: u64,
+    /// The largest tensor of a block.
+    pub largest: u64,
+    /// Elements of a token's embedding, of the widest layer inside a block, and of its logits.
+    pub widths: [u64; 3],
+    /// Heads of attention.
+    pub heads: u64,
+}
+
+/// What one block needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layer {
+    /// Its weights.
+    pub weights: u64,
+    /// The KV cache of each token of context.
+    pub per_token: u64,
+    /// The state of each sequence, where it has one instead.
+    pub per_sequence: u64,
+}
+
+impl ModelHeader {
+    /// What its layers need, for the bytes that an element of each half of the KV cache takes (2.0 for f16).
+    ///
+    /// An upper bound for layers that share a cache. None when the header does not say.
+    pub fn layers(&self, key_element: f64, value_element: f64) -> Option<Layers> {
+        let tensors = self.tensors();
+        tensors.data_bytes?;
+        let count = self.block_count().filter(|count| (1..=65_536).contains(count))?;
+        let embedding = self.embedding_length()?;
+        let number = |key: &str| self.of_architecture(key).and_then(Value::as_u64);
+        let heads = self.of_architecture("attention.head_count").and_then(most).unwrap_or(0);
+        let length = |key| number(key).or_else(|| embedding.checked_div(heads)).unwrap_or(0) as f64;
+        let per_head = length("attention.key_length") * key_element + length("attention.value_length") * value_element;
+        let kv_heads = self.of_architecture("attention.head_count_kv").or_else(|| self.of_architecture("attention.head_count"));
+        let state = self.state_elements(embedding).saturating_mul(4);
+        let block = |index: u64| {
+            let kv_heads = match kv_heads {
+                Some(Value::Array(_, items)) => items.get(index as usize).and_then(Value::as_u64),
+                Some(scalar) => scalar.as_u64(),
+                None => None,
+            };
+            let per_token = kv_heads.unwrap_or(0) as f64 * per_head;
+            // Where all blocks are said to have heads, which of them have a state instead is the engine's knowledge.
+            let may_have_state = kv_heads.unwrap_or(0) == 0
+                || !matches!(self.of_architecture("attention.head_count_kv"), Some(Value::Array(..)));
+            Layer {
+                weights: tensors.blocks.get(&(index as u32)).copied().unwrap_or(0),
+                per_token: per_token.ceil() as u64,
+                per_sequence: if may_have_state { state } else { 0 },
+            }
+        };
+        let experts =
+            number("expert_used_count").unwrap_or(0).saturating_mul(number("expert_feed_forward_length").unwrap_or(0));
+        let inner = [self.of_architecture("feed_forward_length").and_then(most), number("ssm.inner_size"), Some(experts)];
+        Some(Layers {
+            blocks: (0..count).map(block).collect(),
+            // Without weights of its own it takes a copy of the embedding.
+            output: tensors.output.saturating_add(if tensors.has_output { 0 } else { tensors.embedding }),
+            largest: tensors.largest,
+            widths: [embedding, inner.into_iter().flatten().max().unwrap_or(0), self.n_tokens().unwrap_or(0)],
+            heads,
+        })
+    }
+
+    /// Elements of the state of a layer that has one (llama.cpp `n_embd_r` and `n_embd_s`); 0 where there is none, or none known.
+    fn state_elements(&self, embedding: u64) -> u64 {
+        let number = |key: &str| self.of_architecture(key).and_then(Value::as_u64).unwrap_or(0);
+        let (inner, state) = (number("ssm.inner_size"), number("ssm.state_size"));
+        let groups = number("ssm.group_count").saturating_mul(state).saturating_mul(2);
+        let convolution = number("ssm.conv_kernel").saturating_sub(1).saturating_mul(inner.saturating_add(groups));
+        let shifts = number("wkv.head_size").saturating_add(if number("wkv.head_size") > 0 { 2 } else { 0 });
+        let short = number("shortconv.l_cache").saturating_sub(1);
+        let by_embedding = shifts.saturating_add(short).saturating_mul(embedding);
+        convolution.saturating_add(inner.saturating_mul(state)).saturating_add(by_embedding)
+    }
+}
+
+/// A number, or the largest of several.
+fn most(value: &Value) -> Option<u64> {
+    match value {
+        Value::Array(_, items) => items.iter().filter_map(Value::as_u64).max(),
+        scalar => scalar.as_u64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use std::io::Cursor;
+
+    use super::super::GgufWriter;
+    use super::*;
+
+    fn read(bytes: Vec<u8>) -> Option<Layers> {
+        let size = bytes.len() as u64;
+        ModelHeader::read(Cursor::new(bytes), size).unwrap().layers(2.0, 1.0)
+    }
+
+    fn base() -> GgufWriter {
+        GgufWriter::new()
+            .metadata("general.architecture", "x")
+            .metadata("x.block_count", 2_u32)
+            .metadata("x.embedding_length", 8_u32)
+            .metadata("x.feed_forward_length", vec![16_u32, 24])
+            .metadata("x.attention.head_count", 4_u32)
+            .tensor("token_embd.weight", &[8, 3], &[0.0; 24])
+            .tensor("blk.1.attn_q.weight", &[8], &[0.0; 8])
+    }
+
+    #[test]
+    fn layers_with_heads_keep_tokens() {
+        let layers = read(base().to_bytes()).unwrap();
+        // Four heads of two elements each, two bytes and one.
+        let layer = |weights| Layer { weights, per_token: 4 * (2 * 2 + 2), per_sequence: 0 };
+        assert_eq!(layers.blocks, [layer(0), layer(32)]);
+        assert_eq!((layers.output, layers.largest, layers.widths, layers.heads), (96, 32, [8, 24, 0], 4));
+        let own = base().tensor("output.weight", &[8], &[0.0; 8]).metadata("x.attention.key_length", 10_u32);
+        let layers = read(own.metadata("x.attention.head_count_kv", 1_u32).to_bytes()).unwrap();
+        assert_eq!((layers.output, layers.blocks[0].per_token), (32, 22));
+    }
+
+    #[test]
+    fn layers_with_a_state_keep_that() {
+        let writer = base()
+            .metadata("x.attention.head_count_kv", vec![0_u32, 2])
+            .metadata("x.ssm.conv_kernel", 4_u32)
+            .metadata("x.ssm.inner_size", 16_u32)
+            .metadata("x.ssm.state_size", 5_u32);
+        let layers = read(writer.to_bytes()).unwrap();
+        assert_eq!(layers.blocks[0], Layer { weights: 0, per_token: 0, per_sequence: 4 * (3 * 16 + 16 * 5) });
+        assert_eq!(layers.blocks[1], Layer { weights: 32, per_token: 12, per_sequence: 0 });
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_is_not_known() {
+        assert_eq!(read(base().tensor_bytes("blk.0.x", &[4], 99, vec![0; 16]).to_bytes()), None);
+        assert_eq!(read(GgufWriter::new().metadata("general.architecture", "x").to_bytes()), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! The devices besides the processor that layers can be put on, and loading a model on them.
+
+use std::ffi::CStr;
+use std::sync::{Mutex, PoisonError};
+
+use llama_cpp_sys_2 as sys;
+
+use super::fit::{Device, Needs};
+use super::log::LogQueue;
+use super::model::{self, ModelOptions};
+use crate::api::LogLevel;
+use crate::error::{Code, Error, Result};
+
+/// Loads of models that are to be fitted run one after another: what one takes the next one must see.
+static FITTING: Mutex<()> = Mutex::new(());
+
+/// Whether there is any. Builds for the processor alone never have one.
+pub(crate) fn is_there() -> bool {
+    model::start_backend();
+    !raw().is_empty()
+}
+
+/// Loads by `load`, with as many layers on devices as fit there if the options leave that open. Where llama.cpp does not
+/// come by with that after all it is asked for half of it, and then for none. Without devices, or where a header does not
+/// say enough, it is left to llama.cpp: all layers.
+pub(crate) fn load_fitting<T>(
+    options: &ModelOptions,
+    needs: Option<&Needs>,
+    log: &LogQueue,
+    load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
+) -> Result<T> {
+    let (None, Some(needs), true) = (options.n_gpu_layers, needs, is_there()) else { return load(options) };
+    let _one = FITTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let devices = measured();
+    // One that does not say what it has: nothing can be fitted.
+    if devices.iter().any(|device| device.total == 0) {
+        return load(options);
+    }
+    let all = needs.n_layers();
+    let fitting = needs.fitting(&devices);
+    let mut notes = Vec::new();
+    let mut layers = fitting;
+    let loaded = loop {
+        match load(&ModelOptions { n_gpu_layers: Some(layers as u32), ..options.clone() }) {
+            Err(error) if layers > 0 && matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed) => {
+                let less = if layers == fitting { layers / 2 } else { 0 };
+                let why = error.message();
+                notes.push((LogLevel::Warn, format!("n_gpu_layers: {layers} of {all} failed, trying {less}: {why}")));
+                layers = less;
+            }
+            Err(error) if fitting > 0 => {
+                let message = format!("{} (with {fitting} layers on a device, and with none)", error.message());
+                break Err(Error::new(error.code(), message).caused_by(error));
+            }
+            other => break other,
+        }
+    };
+    let mib = |bytes: u64| bytes / (1 << 20);
+    let list = devices.iter().map(|device| format!("{} ({} MiB free)", device.name, mib(device.free)));
+    let list = list.collect::<Vec<String>>().join(", ");
+    notes.push((LogLevel::Info, format!("n_gpu_layers: {layers} of {all} layers on {list}")));
+    notes.into_iter().for_each(|(level, text)| log.push(level, text));
+    loaded
+}
+
+fn measured() -> Vec<Device> {
+    raw().into_iter().map(measure).collect()
+}
+
+fn measure(device: sys::ggml_backend_dev_t) -> Device {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the device is one of the registry's, which live as long as the process; both numbers are written during the call.
+    unsafe { sys::ggml_backend_dev_memory(device, &raw mut free, &raw mut total) };
+    // SAFETY: as above.
+    let name = unsafe { sys::ggml_backend_dev_name(device) };
+    // SAFETY: a NUL-terminated text that lives as long as the device.
+    let name = if name.is_null() { "?".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
+    Device { name: name.into_owned(), free: free as u64, total: total as u64 }
+}
+
+/// Those that llama.cpp uses by itself: graphics processors with memory of their own, each once however many backends know
+/// it, or else those that share the system's, of one backend (llama.cpp, `llama_prepare_model_devices`).
+fn raw() -> Vec<sys::ggml_backend_dev_t> {
+    // SAFETY: the registry was filled by `start_backend`, and reads only.
+    let count = unsafe { sys::ggml_backend_dev_count() };
+    // SAFETY: as above; the index is below the count.
+    let all: Vec<_> = (0..count).map(|index| unsafe { sys::ggml_backend_dev_get(index) }).collect();
+    // SAFETY: the device is one of the registry's.
+    let kind = |device: &sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_type(*device) };
+    let of = |wanted| all.iter().copied().filter(move |device| kind(device) == wanted);
+    let mut seen: Vec<String> = Vec::new();
+    let own: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_GPU)
+        .filter(|device| match id(*device) {
+            Some(id) if seen.contains(&id) => false,
+            Some(id) => {
+                seen.push(id);
+                true
+            }
+            None => true,
+        })
+        .collect();
+    if !own.is_empty() {
+        return own;
+    }
+    // SAFETY: the device is one of the registry's.
+    let backend = |device: sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_backend_reg(device) };
+    let shared: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_IGPU).collect();
+    let first = shared.first().map(|device| backend(*device));
+    shared.into_iter().filter(|device| Some(backend(*device)) == first).collect()
+}
+
+/// What tells a device from others, whatever backend names it.
+fn id(device: sys::ggml_backend_dev_t) -> Option<String> {
+    // SAFETY: a plain struct of numbers and pointers, for which zeros are values.
+    let mut props: sys::ggml_backend_dev_props = unsafe { std::mem::zeroed() };
+    // SAFETY: the device is one of the registry's; the struct is written during the call.
+    unsafe { sys::ggml_backend_dev_get_props(device, &raw mut props) };
+    if props.device_id.is_null() {
+        return None;
+    }
+    // SAFETY: a NUL-terminated text that lives as long as the device.
+    Some(unsafe { CStr::from_ptr(props.device_id) }.to_string_lossy().into_owned())
+}

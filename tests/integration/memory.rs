@@ -1,0 +1,238 @@
+//! What is kept between requests, over models that remember in different ways: all of it, a window of it, one state.
+//!
+//! Their weights are random (`scripted::random`): each token of a reply depends on all that was read, so a reply that is the
+//! same as without any cache says that nothing else was in it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, Recorder};
+use crate::scripted::random::{Memory, random};
+
+const ALL: [Memory; 4] = [Memory::Dense, Memory::Window, Memory::State, Memory::Both];
+
+fn model(memory: Memory) -> String {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        ALL.iter().for_each(|memory| std::fs::write(folder.path().join(format!("{memory:?}.gguf")), random(*memory)).unwrap());
+        folder
+    });
+    folder.path().join(format!("{memory:?}.gguf")).to_str().unwrap().to_owned()
+}
+
+/// In f32 throughout: what is computed in another order differs in the seventh digit then, not in the third.
+fn open(memory: Memory, members: &Value) -> Chat {
+    let mut options = json!({ "model": model(memory), "tool_policy": "any", "cache_type_k": "f32", "cache_type_v": "f32",
+        "flash_attn": "off" });
+    options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    Chat::open_with(&options).unwrap_or_else(|refused| panic!("{memory:?}: {refused:?}"))
+}
+
+fn cached(reply: &Value) -> u64 {
+    reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{reply}"))
+}
+
+fn prompt(reply: &Value) -> u64 {
+    reply["usage"]["prompt_tokens"].as_u64().unwrap()
+}
+
+fn completion(reply: &Value) -> u64 {
+    reply["usage"]["completion_tokens"].as_u64().unwrap()
+}
+
+fn message(role: &str, content: &str) -> Value {
+    json!({ "role": role, "content": content })
+}
+
+fn request(messages: &[Value], cache: bool) -> Value {
+    json!({ "messages": messages, "temperature": 0, "max_tokens": 12, "cache_prompt": cache })
+}
+
+/// 80 tokens, and what a message adds to its content: `<|im_start|>`, the role, two newlines, `<|im_end|>`.
+fn rules() -> Value {
+    message("system", &"abcdefghij".repeat(8))
+}
+
+#[test]
+fn a_reply_depends_on_all_that_was_read() {
+    for memory in ALL {
+        let chat = open(memory, &json!({ "n_ctx": 512, "n_parallel": 1 }));
+        let reply =
+            |system: Value, question: &str| chat.infer(&request(&[system, message("user", question)], false))["text"].clone();
+        let first = reply(rules(), "one");
+        assert_eq!((first.as_str().unwrap().len(), &first), (12, &reply(rules(), "one")), "{memory:?}");
+        assert!(first.as_str().unwrap().bytes().all(|byte| byte.is_ascii_lowercase()), "{memory:?}: {first}");
+        assert_ne!(first, reply(rules(), "two"), "{memory:?}");
+        // What stands a hundred tokens before the reply.
+        let other = rules()["content"].as_str().unwrap().replacen("abcdefghij", "qponmlkrst", 2);
+        assert_ne!(first, reply(message("system", &other), "one"), "{memory:?}");
+    }
+}
+
+#[test]
+fn what_is_used_of_each_memory() {
+    for memory in ALL {
+        let options = json!({ "n_ctx": 1024, "n_parallel": 2 });
+        let (chat, other) = (open(memory, &options), open(memory, &options));
+        let whole = matches!(memory, Memory::State | Memory::Both);
+        let ask = |chat: &Chat, messages: &[Value]| {
+            let explained = chat.explain(&request(messages, true))["cached_tokens"].as_u64();
+            let reply = chat.infer(&request(messages, true));
+            assert_eq!(explained, Some(cached(&reply)), "{memory:?}");
+            reply
+        };
+        let mut messages = vec![rules(), message("user", "one")];
+        let first = ask(&chat, &messages);
+        assert_eq!(cached(&first), 0);
+        messages.push(message("assistant", first["text"].as_str().unwrap()));
+        messages.push(message("user", "two"));
+        // The last token of a reply is chosen and not computed.
+        let second = ask(&chat, &messages);
+        assert_eq!(cached(&second), prompt(&first) + completion(&first) - 1, "{memory:?}");
+        // Another chat begins with the same rules: its common part is copied, where a part can be.
+        let common = 80 + 1 + "system\n".len() as u64 + 1 + "\n".len() as u64 + 1 + "user\n".len() as u64;
+        let stranger = ask(&other, &[rules(), message("user", "three")]);
+        assert_eq!(cached(&stranger), if whole { 0 } else { common }, "{memory:?}");
+        // The first one is still there.
+        messages.push(message("assistant", second["text"].as_str().unwrap()));
+        messages.push(message("user", "four"));
+        let third = ask(&chat, &messages);
+        assert_eq!(cached(&third), prompt(&second) + completion(&second) - 1, "{memory:?}");
+        // Asked again: the reply is forgotten, where a part can be.
+        let again = ask(&chat, &messages);
+        assert_eq!(cached(&again), if whole { 0 } else { prompt(&third) - 1 }, "{memory:?}");
+        assert_eq!(again["text"], third["text"], "{memory:?}");
+    }
+}
+
+/// A chat that is asked this and that, and what a chat without a cache says to the same.
+struct Talk {
+    chat: Chat,
+    lone: Chat,
+    memory: Memory,
+    messages: Vec<Value>,
+    state: u64,
+    /// Whether nobody else is asked at the same time, so that explain foresees what a request finds.
+    alone: bool,
+}
+
+impl Talk {
+    fn number(&mut self, below: u64) -> u64 {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % below
+    }
+
+    /// One request; the cached tokens.
+    fn turn(&mut self) -> u64 {
+        let question = "zyxwvutsrqponmlkjihgfedcba"[..1 + self.number(20) as usize].to_owned();
+        match self.number(8) {
+            0 => self.messages = vec![rules()],
+            // The last turn never was.
+            1 => self.messages.truncate(self.messages.len().saturating_sub(2).max(1)),
+            2 => self.messages = vec![message("system", &question)],
+            _ => {}
+        }
+        self.messages.push(message("user", &question));
+        let expected = self.lone.infer(&request(&self.messages, false));
+        assert_eq!(cached(&expected), 0);
+        let explained = self.alone.then(|| self.chat.explain(&request(&self.messages, true)));
+        let cancelled = self.number(5) == 0;
+        let reply = if cancelled { self.cancelled() } else { self.chat.infer(&request(&self.messages, true)) };
+        let (text, expected) =
+            (reply["text"].as_str().unwrap_or_else(|| panic!("{reply}")), expected["text"].as_str().unwrap());
+        assert!(text == expected || cancelled && expected.starts_with(text), "{:?}: {text} {expected} {reply}", self.memory);
+        if let Some(explained) = explained {
+            assert_eq!(explained["cached_tokens"], cached(&reply), "{:?} {}: {explained}", self.memory, self.state);
+        }
+        self.messages.push(message("assistant", text));
+        cached(&reply)
+    }
+
+    fn cancelled(&mut self) -> Value {
+        let (handle, pieces, after) = (self.chat.handle().addr(), AtomicUsize::new(0), self.number(6) as usize);
+        let recorder = Recorder::reacting(move |_| {
+            if pieces.fetch_add(1, Ordering::Relaxed) == after {
+                llb::ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
+            }
+        });
+        self.chat.stream(&request(&self.messages, true), &recorder)
+    }
+}
+
+/// Three chats with these options.
+fn talks(memory: Memory, options: &Value, seed: u64, alone: bool) -> Vec<Talk> {
+    let mut lone = options.clone();
+    lone["n_parallel"] = 1.into();
+    lone["speculative"] = "off".into();
+    let talk = |number| Talk {
+        chat: open(memory, options),
+        lone: open(memory, &lone),
+        memory,
+        messages: vec![rules()],
+        state: seed * 10 + number,
+        alone,
+    };
+    (0..3).map(talk).collect()
+}
+
+#[test]
+fn explain_foresees_what_is_left_of_each_memory() {
+    for memory in ALL {
+        // Fewer cells than three conversations need, so that windows lose what lies outside of them.
+        let options = json!({ "n_ctx": 544, "n_parallel": 2, "context_overflow": "truncate_oldest" });
+        let mut talks = talks(memory, &options, 7, true);
+        let cached: u64 = (0..60).map(|turn| talks[turn % 3].turn()).sum();
+        // What can only be used as a whole is evicted by the next chat here.
+        assert!(cached > 0 || matches!(memory, Memory::State | Memory::Both), "{memory:?}");
+    }
+}
+
+/// Conversations that go on, are taken back, begin anew and are cancelled, several at once over too few sequences and cells.
+#[test]
+fn a_kept_prefix_changes_no_reply() {
+    let variants = [
+        json!({ "n_ctx": 1024, "n_parallel": 4 }),
+        // Cells are used again and again: windows lose what lies outside of them.
+        json!({ "n_ctx": 512, "n_parallel": 2, "context_overflow": "truncate_oldest" }),
+        json!({ "n_ctx": 512, "n_parallel": 3, "n_batch": 64, "context_overflow": "truncate_middle", "speculative": "ngram" }),
+    ];
+    for (number, memory) in ALL.into_iter().enumerate() {
+        for (seed, options) in variants.iter().enumerate() {
+            let talks = talks(memory, options, (number * 10 + seed) as u64, false);
+            let cached: u64 = std::thread::scope(|scope| {
+                let turns = |mut talk: Talk| (0..25).map(|_| talk.turn()).sum::<u64>();
+                let threads: Vec<_> = talks.into_iter().map(|talk| scope.spawn(move || turns(talk))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            // What cannot be cut is lost when a turn is left out or taken back.
+            let least = if matches!(memory, Memory::State | Memory::Both) { 0 } else { 1000 };
+            assert!(cached > least, "{memory:?} {options}: {cached}");
+        }
+    }
+}
+
+#[test]
+fn a_state_file_is_of_use_for_every_memory() {
+    for memory in ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let options = json!({ "n_ctx": 520, "n_parallel": 2, "state_file": folder.path().join("state") });
+        let lone = open(memory, &json!({ "n_ctx": 520, "n_parallel": 1 }));
+        let mut messages = vec![rules(), message("user", "one")];
+        let first = open(memory, &options).infer(&request(&messages, true));
+        messages.push(message("assistant", first["text"].as_str().unwrap()));
+        messages.push(message("user", "two"));
+        let goes_on = open(memory, &options).infer(&request(&messages, true));
+        assert_eq!(goes_on["text"], lone.infer(&request(&messages, false))["text"], "{memory:?}");
+        assert_eq!(cached(&goes_on), prompt(&first) + completion(&first) - 1, "{memory:?}: {goes_on}");
+        // Of a window the last is saved, and nothing can be taken back.
+        let chat = open(memory, &options);
+        let rewound = [rules(), message("user", "three")];
+        let explained = chat.explain(&request(&rewound, true))["cached_tokens"].as_u64();
+        let reply = chat.infer(&request(&rewound, true));
+        assert_eq!(reply["text"], lone.infer(&request(&rewound, false))["text"], "{memory:?}");
+        assert_eq!((explained, cached(&reply) > 0), (Some(cached(&reply)), memory == Memory::Dense), "{memory:?}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Tiny models with random weights, whose every token depends on all that was read: what their greedy replies are nobody
+//! knows beforehand, but a KV cache that holds something else than the prompt changes them.
+//!
+//! They say letters from `a` to `z` alone, which are one token each, so that a reply that is sent back has the tokens it was
+//! made of; the end of turn is never among them.
+
+use llb::gguf::GgufWriter;
+
+use super::{PLAIN_TEMPLATE, Vocabulary};
+
+/// How a model remembers what it has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Every layer looks back to the beginning.
+    Dense,
+    /// All but every third layer look back over `WINDOW` tokens only.
+    Window,
+    /// Every layer has one state for all that was read.
+    State,
+    /// One layer in two has a state.
+    Both,
+}
+
+/// Tokens that a layer of `Memory::Window` looks at, its own included.
+pub const WINDOW: u32 = 24;
+
+const N_EMBD: u64 = 64;
+const N_FF: u64 = 64;
+const N_HEAD: u64 = 2;
+// Of a layer with a state: tokens of its convolution, inner size, size of the state of each, rank of the time steps.
+const N_CONV: u64 = 4;
+const N_INNER: u64 = 2 * N_EMBD;
+const N_STATE: u64 = 8;
+const N_RANK: u64 = 4;
+
+/// Numbers that look random and are the same every time.
+struct Numbers(u64);
+
+impl Numbers {
+    /// From -1 to 1.
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+    }
+
+    fn list(&mut self, length: u64, scale: f32) -> Vec<f32> {
+        (0..length).map(|_| self.next() * scale).collect()
+    }
+}
+
+/// The file of a model with this memory.
+pub fn random(memory: Memory) -> Vec<u8> {
+    let vocabulary = Vocabulary::of(&[b"<think>".to_vec()]);
+    let n_vocab = vocabulary.texts.len() as u64;
+    let mut numbers = Numbers(41);
+    let name = match memory {
+        Memory::Dense => "llama",
+        Memory::Window => "gemma3",
+        Memory::State => "mamba",
+        Memory::Both => "jamba",
+    };
+    let n_layer: usize = if memory == Memory::Window { 3 } else { 2 };
+    let has_state = |layer: usize| memory == Memory::State || memory == Memory::Both && layer == 0;
+    let heads = |layer: usize| if has_state(layer) { 0 } else { N_HEAD as u32 };
+    let key = |key: &str| format!("{name}.{key}");
+    let mut writer = GgufWriter::new()
+        .metadata("general.architecture", name)
+        .metadata("general.name", format!("Random {memory:?}").as_str())
+        .metadata("general.file_type", 0_u32)
+        .metadata(key("context_length"), super::N_CTX)
+        .metadata(key("embedding_length"), N_EMBD as u32)
+        .metadata(key("block_count"), n_layer as u32)
+        .metadata(key("feed_forward_length"), if memory == Memory::State { 0 } else { N_FF as u32 })
+        .metadata(key("attention.layer_norm_rms_epsilon"), 1e-6_f32)
+        .metadata(key("attention.head_count"), if memory == Memory::State { 0 } else { N_HEAD as u32 })
+        .metadata(key("attention.head_count_kv"), (0..n_layer).map(heads).collect::<Vec<u32>>());
+    if memory == Memory::Window {
+        let windows: Vec<bool> = (0..n_layer).map(|layer| layer != 1).collect();
+        writer = writer
+            .metadata(key("attention.sliding_window"), WINDOW)
+            .metadata(key("attention.sliding_window_pattern"), windows)
+            .metadata(key("attention.key_length"), (N_EMBD / N_HEAD) as u32)
+            .metadata(key("attention.value_length"), (N_EMBD / N_HEAD) as u32);
+    }
+    if has_state(0) {
+        writer = writer
+            .metadata(key("ssm.conv_kernel"), N_CONV as u32)
+            .metadata(key("ssm.inner_size"), N_INNER as u32)
+            .metadata(key("ssm.state_size"), N_STATE as u32)
+            .metadata(key("ssm.time_step_rank"), N_RANK as u32);
+    }
+    writer = writer
+        .metadata("tokenizer.ggml.model", "gpt2")
+        .metadata("tokenizer.ggml.pre", "gpt-2")
+        .metadata("tokenizer.ggml.tokens", vocabulary.texts.clone())
+        .metadata("tokenizer.ggml.token_type", vocabulary.types.clone())
+        .metadata("tokenizer.ggml.merges", Vec::<String>::new())
+        .metadata("tokenizer.ggml.bos_token_id", vocabulary.bos as u32)
+        .metadata("tokenizer.ggml.eos_token_id", vocabulary.turn_end as u32)
+        .metadata("tokenizer.ggml.add_bos_token", false)
+        .metadata("tokenizer.chat_template", PLAIN_TEMPLATE);
+
+    let ones = |length: u64| vec![1.0_f32; length as usize];
+    let mut output = vec![0.0; (n_vocab * N_EMBD) as usize];
+    for letter in b'a'..=b'z' {
+        let row = usize::from(letter) * N_EMBD as usize;
+        output[row..row + N_EMBD as usize].copy_from_slice(&numbers.list(N_EMBD, 1.0));
+    }
+    // This architecture multiplies it by the root of its size.
+    let scale = if memory == Memory::Window { (N_EMBD as f32).sqrt().recip() } else { 1.0 };
+    let embedding = numbers.list(n_vocab * N_EMBD, scale);
+    writer = writer
+        .tensor("token_embd.weight", &[N_EMBD, n_vocab], &embedding)
+        .tensor("output_norm.weight", &[N_EMBD], &ones(N_EMBD))
+        .tensor("output.weight", &[N_EMBD, n_vocab], &output);
+    for layer in 0..n_layer {
+        let block = |tensor: &str| format!("blk.{layer}.{tensor}");
+        // Large enough that a layer says more than the token it stands on.
+        let mut matrix = |from: u64, to: u64, gain: f32| numbers.list(from * to, gain * (3.0 / from as f32).sqrt());
+        writer = writer.tensor(block("attn_norm.weight"), &[N_EMBD], &ones(N_EMBD));
+        if has_state(layer) {
+            let rows = N_RANK + 2 * N_STATE;
+            // Slow to forget: half of it is left after a hundred tokens.
+            let decay: Vec<f32> = (0..N_STATE * N_INNER).map(|index| -0.01 * (1 + index % N_STATE) as f32).collect();
+            writer = writer
+                .tensor(block("ssm_in.weight"), &[N_EMBD, 2 * N_INNER], &matrix(N_EMBD, 2 * N_INNER, 1.0))
+                .tensor(block("ssm_conv1d.weight"), &[N_CONV, N_INNER], &matrix(N_CONV, N_INNER, 1.0))
+                .tensor(block("ssm_conv1d.bias"), &[N_INNER], &vec![0.0; N_INNER as usize])
+                .tensor(block("ssm_x.weight"), &[N_INNER, rows], &matrix(N_INNER, rows, 2.0))
+                .tensor(block("ssm_dt.weight"), &[N_RANK, N_INNER], &matrix(N_RANK, N_INNER, 1.0))
+                .tensor(block("ssm_dt.bias"), &[N_INNER], &vec![0.0; N_INNER as usize])
+                .tensor(block("ssm_a"), &[N_STATE, N_INNER], &decay)
+                .tensor(block("ssm_d"), &[N_INNER], &ones(N_INNER))
+                .tensor(block("ssm_out.weight"), &[N_INNER, N_EMBD], &matrix(N_INNER, N_EMBD, 2.0));
+        } else {
+            for name in ["attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"] {
+                writer = writer.tensor(block(name), &[N_EMBD, N_EMBD], &matrix(N_EMBD, N_EMBD, 2.0));
+            }
+        }
+        if memory == Memory::State {
+            continue;
+        }
+        if memory == Memory::Both && has_state(layer) {
+            writer = writer
+                .tensor(block("ssm_dt_norm.weight"), &[N_RANK], &ones(N_RANK))
+                .tensor(block("ssm_b_norm.weight"), &[N_STATE], &ones(N_STATE))
+                .tensor(block("ssm_c_norm.weight"), &[N_STATE], &ones(N_STATE));
+        }
+        if memory == Memory::Window {
+            let head = N_EMBD / N_HEAD;
+            writer = writer
+                // More than one: it looks at few tokens, not at the mean of all.
+                .tensor(block("attn_q_norm.weight"), &[head], &vec![4.0; head as usize])
+                .tensor(block("attn_k_norm.weight"), &[head], &ones(head))
+                .tensor(block("post_attention_norm.weight"), &[N_EMBD], &ones(N_EMBD))
+                .tensor(block("post_ffw_norm.weight"), &[N_EMBD], &ones(N_EMBD));
+        }
+        writer = writer
+            .tensor(block("ffn_norm.weight"), &[N_EMBD], &ones(N_EMBD))
+            .tensor(block("ffn_gate.weight"), &[N_EMBD, N_FF], &matrix(N_EMBD, N_FF, 1.0))
+            .tensor(block("ffn_up.weight"), &[N_EMBD, N_FF], &matrix(N_EMBD, N_FF, 1.0))
+            .tensor(block("ffn_down.weight"), &[N_FF, N_EMBD], &matrix(N_FF, N_EMBD, 1.0));
+    }
+    writer.to_bytes()
+}

@@ -38,7 +38,13 @@ pub(crate) struct Chosen {
 }
 
 impl Active {
-    pub(crate) fn new(mut job: Job, sequence: usize, cached_tokens: usize, sampler: Box<dyn Sampler>) -> Self {
+    pub(crate) fn new(
+        mut job: Job,
+        sequence: usize,
+        cached_tokens: usize,
+        sampler: Box<dyn Sampler>,
+        admitted: Instant,
+    ) -> Self {
         Active {
             sequence,
             next: None,
@@ -50,7 +56,7 @@ impl Active {
             unsent: Unsent::default(),
             cached_tokens,
             completion_tokens: 0,
-            admitted: Instant::now(),
+            admitted,
             first_token: None,
             job,
         }
@@ -294,7 +300,7 @@ mod tests {
     fn run(constraint: Option<&str>, budget: Option<usize>, wishes: &[Token]) -> Result<Ran> {
         let (job, received) = job(constraint.map(grammar), budget);
         let sampler = Likeliest::default();
-        let mut active = Active::new(job, 0, 0, Box::new(sampler.clone()));
+        let mut active = Active::new(job, 0, 0, Box::new(sampler.clone()), Instant::now());
         let vocab = Bytes(SpecialTokens::new(Vec::new()));
         let mut wishes = wishes.iter().copied();
         let finish = loop {
@@ -357,7 +363,7 @@ mod tests {
     #[test]
     fn a_grammar_that_allows_nothing_with_a_probability_is_an_error() {
         let (job, _received) = job(Some(grammar(r#"start: "ab""#)), None);
-        let mut active = Active::new(job, 0, 0, Box::new(Likeliest::default()));
+        let mut active = Active::new(job, 0, 0, Box::new(Likeliest::default()), Instant::now());
         let mut logits = logits(None);
         logits[usize::from(b'a')] = f32::NEG_INFINITY;
         let error = active.choose(&logits).err().expect("refused");

@@ -138,6 +138,8 @@ impl Scheduler {
     fn admit(&mut self) {
         let mut copy = true;
         while !self.waiting.is_empty() {
+            // As llama-server counts: what the KV cache is changed for a prompt is part of the prompt's time.
+            let admitted = Instant::now();
             self.look();
             let Some(job) = self.waiting.front() else { return };
             if copy && self.is_being_computed(job) {
@@ -166,7 +168,7 @@ impl Scheduler {
             match self.backend.sampler(&job.sampling, recent) {
                 Ok(sampler) => {
                     let cached_tokens = self.cache.len(sequence);
-                    self.active.push(Active::new(job, sequence, cached_tokens, sampler));
+                    self.active.push(Active::new(job, sequence, cached_tokens, sampler, admitted));
                 }
                 Err(error) => {
                     self.cache.release(sequence);

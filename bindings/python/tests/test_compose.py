@@ -184,8 +184,16 @@ def variables(composed, conversation):
     if composed["host_vars"] and conversation.get("tools") is not None:
         yaml = pytest.importorskip("yaml")
 
+        class Dumper(yaml.SafeDumper):
+            """Texts of several lines are quoted, as llb writes them."""
+
+        def text(dumper, data):
+            return dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None)
+
+        Dumper.add_representer(str, text)
+
         def dump(tools):
-            return yaml.safe_dump(tools, allow_unicode=True, sort_keys=False, width=float("inf"))
+            return yaml.dump(tools, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))
 
         each = "single_tool_template" in composed["spec"]
         given["tools_yaml"] = [dump([tool]) for tool in given["tools"]] if each else dump(given["tools"])

@@ -270,16 +270,17 @@ mod tests {
     #[test]
     fn what_was_tokenised_before_changes_no_token() {
         let specials = specials();
-        let tokens = |prompt: &str, plain: &[Range<usize>], before: Option<(&str, &Tokenised)>| {
-            let mut tokenised = specials.tokenize(&Bytes, prompt, plain.to_vec(), before).unwrap();
+        let tokens = |prompt: &str, plain: &[(usize, usize)], before: Option<(&str, &Tokenised)>| {
+            let plain = plain.iter().map(|(start, end)| *start..*end).collect();
+            let mut tokenised = specials.tokenize(&Bytes, prompt, plain, before).unwrap();
             if before.is_none() {
                 tokenised.prepend(300);
             }
             tokenised
         };
         // The ranges of one request, and those of the next.
-        let plains: [[&[Range<usize>]; 2]; 5] =
-            [[&[], &[]], [&[2..5], &[2..5]], [&[2..5], &[2..9]], [&[0..1, 6..9], &[0..1]], [&[], &[3..4]]];
+        let plains: [[&[(usize, usize)]; 2]; 5] =
+            [[&[], &[]], [&[(2, 5)], &[(2, 5)]], [&[(2, 5)], &[(2, 9)]], [&[(0, 1), (6, 9)], &[(0, 1)]], [&[], &[(3, 4)]]];
         let tails = texts(2);
         let mut taken = 0;
         for (index, head) in texts(3).iter().enumerate() {

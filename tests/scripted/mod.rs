@@ -218,16 +218,8 @@ impl Model {
             .metadata("llama.attention.key_length", HEAD_LENGTH as u32)
             .metadata("llama.attention.value_length", HEAD_LENGTH as u32)
             .metadata("llama.rope.dimension_count", HEAD_LENGTH as u32)
-            .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32)
-            .metadata("tokenizer.ggml.model", "gpt2")
-            .metadata("tokenizer.ggml.pre", "gpt-2")
-            .metadata("tokenizer.ggml.tokens", vocabulary.texts.clone())
-            .metadata("tokenizer.ggml.token_type", vocabulary.types.clone())
-            .metadata("tokenizer.ggml.merges", Vec::<String>::new())
-            .metadata("tokenizer.ggml.bos_token_id", vocabulary.bos as u32)
-            .metadata("tokenizer.ggml.eos_token_id", vocabulary.turn_end as u32)
-            .metadata("tokenizer.ggml.padding_token_id", vocabulary.bos as u32)
-            .metadata("tokenizer.ggml.add_bos_token", false);
+            .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32);
+        writer = vocabulary.write(writer).metadata("tokenizer.ggml.padding_token_id", vocabulary.bos as u32);
         if let Some(template) = &self.chat_template {
             writer = writer.metadata("tokenizer.chat_template", template.as_str());
         }
@@ -312,6 +304,19 @@ struct Vocabulary {
 }
 
 impl Vocabulary {
+    /// Adds the tokenizer to a model's metadata.
+    fn write(&self, writer: GgufWriter) -> GgufWriter {
+        writer
+            .metadata("tokenizer.ggml.model", "gpt2")
+            .metadata("tokenizer.ggml.pre", "gpt-2")
+            .metadata("tokenizer.ggml.tokens", self.texts.clone())
+            .metadata("tokenizer.ggml.token_type", self.types.clone())
+            .metadata("tokenizer.ggml.merges", Vec::<String>::new())
+            .metadata("tokenizer.ggml.bos_token_id", self.bos as u32)
+            .metadata("tokenizer.ggml.eos_token_id", self.turn_end as u32)
+            .metadata("tokenizer.ggml.add_bos_token", false)
+    }
+
     fn of(pieces: &[Vec<u8>]) -> Vocabulary {
         assert!(!pieces.is_empty(), "a script needs a piece");
         let mut texts: Vec<String> = (0..=255).map(|byte| letter(byte).to_string()).collect();

@@ -89,16 +89,7 @@ pub fn random(memory: Memory) -> Vec<u8> {
             .metadata(key("ssm.state_size"), N_STATE as u32)
             .metadata(key("ssm.time_step_rank"), N_RANK as u32);
     }
-    writer = writer
-        .metadata("tokenizer.ggml.model", "gpt2")
-        .metadata("tokenizer.ggml.pre", "gpt-2")
-        .metadata("tokenizer.ggml.tokens", vocabulary.texts.clone())
-        .metadata("tokenizer.ggml.token_type", vocabulary.types.clone())
-        .metadata("tokenizer.ggml.merges", Vec::<String>::new())
-        .metadata("tokenizer.ggml.bos_token_id", vocabulary.bos as u32)
-        .metadata("tokenizer.ggml.eos_token_id", vocabulary.turn_end as u32)
-        .metadata("tokenizer.ggml.add_bos_token", false)
-        .metadata("tokenizer.chat_template", PLAIN_TEMPLATE);
+    writer = vocabulary.write(writer).metadata("tokenizer.chat_template", PLAIN_TEMPLATE);
 
     let ones = |length: u64| vec![1.0_f32; length as usize];
     let mut output = vec![0.0; (n_vocab * N_EMBD) as usize];

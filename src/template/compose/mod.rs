@@ -91,7 +91,6 @@ impl Composed {
         if let Some(path) = self.ignored.first() {
             return Err(Fault::new(Reason::UnknownField, path, "nobody knows this field").into());
         }
-        // Whoever says nothing of skills has not forgotten their place.
         let meant = |warning: &&Warning| warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills();
         self.warnings.iter().find(meant).map_or(Ok(()), |warning| Err(Fault::from(warning).into()))
     }

@@ -18,14 +18,14 @@ mod source;
 mod stream;
 mod turns;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, ContextOverflow, CreateOptions, LogLevel, Polyfills, ToolChoice};
+use crate::api::{self, ChatRequest, ContextOverflow, CreateOptions, Known, LogLevel, Polyfills, ToolChoice};
 use crate::engine::{Finish, Outcome};
 use crate::error::{Error, Result};
 use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
@@ -35,6 +35,7 @@ use crate::validate;
 use crate::verdict::Verdict;
 
 use explain::Last;
+use native::Native;
 use open::{Opened, open};
 use overflow::{Cuts, Fitted};
 use saved::Saved;
@@ -79,6 +80,8 @@ pub struct Chat {
     overflow: ContextOverflow,
     cuts: Cuts,
     last: Last,
+    /// Messages and tools of the last request.
+    known: Mutex<Known>,
     turns: Turns,
     saved: Option<Saved>,
     /// Destroyed from a callback; the call that runs says so when it ends.
@@ -98,7 +101,9 @@ impl Chat {
                 static CREATED: AtomicU64 = AtomicU64::new(1);
                 let id = CREATED.fetch_add(1, Ordering::Relaxed);
                 let saved = match &source {
-                    Source::Native(model) => options.state_file.as_deref().map(|path| Saved::restore(path, id, model)),
+                    Source::Native(Native { model, .. }) => {
+                        options.state_file.as_deref().map(|path| Saved::restore(path, id, model))
+                    }
                     #[cfg(feature = "remote")]
                     Source::Remote(_) => None,
                 };
@@ -115,6 +120,7 @@ impl Chat {
                     overflow: options.context_overflow,
                     cuts: Cuts::default(),
                     last: Last::default(),
+                    known: Mutex::default(),
                     turns: Turns::default(),
                     destroyed: AtomicBool::new(false),
                 };
@@ -145,7 +151,11 @@ impl Chat {
             return request.map(|request| cancelled_before_its_turn(request.ignored_keys));
         };
         (self.events)("infer_start");
-        let reply = request.and_then(|request| self.run(request, cancel, deadline, pieces));
+        let reply = request.and_then(|request| {
+            let reply = self.run(&request, cancel, deadline, pieces);
+            self.know(request);
+            reply
+        });
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
         if self.destroyed.swap(false, Ordering::Relaxed) {
@@ -176,42 +186,45 @@ impl Chat {
 
     /// A request, with the stop words of a composed template.
     fn read(&self, request: &str) -> Result<ChatRequest> {
-        let mut request = ChatRequest::read(api::parse(request, "request_json")?)?;
+        let known = std::mem::take(&mut *self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut request = ChatRequest::parse(request, known)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }
 
+    /// Keeps the lists of a request for the next one.
+    fn know(&self, request: ChatRequest) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = request.into_known();
+    }
+
     fn run(
         &self,
-        mut request: ChatRequest,
+        request: &ChatRequest,
         cancel: Arc<AtomicBool>,
         deadline: Option<Instant>,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let Fitted { rendered, tokenised, truncated } = self.fit(&request)?;
+        let Fitted { rendered, tokenised, truncated } = self.fit(request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let mut recogniser = self.recogniser(&request, &prompt);
+        let mut recogniser = self.recogniser(request, &prompt);
         let reasoning_open = recogniser.is_reasoning();
         self.saved.iter().for_each(Saved::use_it);
         let verdict = &self.verdict;
         let tokens = &*tokenised.tokens;
         let order =
-            Order { chat: self.id, request: &request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
+            Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
         let Started { updates, held, judged, diagnostics: more } = match &self.source {
-            Source::Native(model) => native::start(model, &order)?,
+            Source::Native(native) => native::start(native, &order)?,
             #[cfg(feature = "remote")]
             Source::Remote(servers) => servers.start(&order)?,
         };
         diagnostics.extend(more);
-        // The messages go while the model computes: behind a decode they would have left the caches of the processor.
-        let messages = std::mem::take(&mut request.messages);
-        self.last.set(messages.len(), prompt, tokenised, truncated.as_ref());
-        drop(messages);
+        self.last.set(request.messages.len(), prompt, tokenised, truncated.as_ref());
         if judged {
             let tools = request.tools.clone();
             recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
         }
-        let response = self.receive(updates, recogniser, &request, held, pieces)?;
+        let response = self.receive(updates, recogniser, request, held, pieces)?;
         if response.reasoning.is_some() {
             self.last.reasoned();
         }
@@ -265,7 +278,7 @@ impl Chat {
 
     /// Whether how this model marks its reasoning is known.
     fn marks_reasoning(&self) -> bool {
-        self.verdict.format().is_some_and(|format| format.reasoning_tags().is_some())
+        self.verdict.format().is_some_and(Format::marks_reasoning)
     }
 
     /// A reader of the reply to this prompt.
@@ -349,7 +362,7 @@ impl Chat {
     /// Writes the state file. A chat that is destroyed has no other way to say that it could not.
     fn save(&self) {
         let written = match (&self.source, &self.saved) {
-            (Source::Native(model), Some(saved)) => saved.write(model),
+            (Source::Native(native), Some(saved)) => saved.write(&native.model),
             _ => Ok(()),
         };
         if let Err(error) = written {
@@ -368,8 +381,8 @@ impl Chat {
             return;
         }
         match &self.source {
-            Source::Native(model) => {
-                for (level, text) in model.log.take(self.log) {
+            Source::Native(native) => {
+                for (level, text) in native.model.log.take(self.log) {
                     (self.events)(&format!("log:{}:{text}", level.as_str()));
                 }
             }

@@ -37,6 +37,8 @@ struct Output {
     prepared: Prepared,
     /// Whether the template writes a turn's reasoning between the format's tags.
     shows_reasoning: bool,
+    /// Whether it spells one of them.
+    mentions_reasoning: bool,
 }
 
 type Key = [u8; 32];
@@ -113,11 +115,7 @@ impl Verdict {
 
     /// Whether a template spells a tag of the format's reasoning. Many formats have tags that this very model never writes.
     pub fn mentions_reasoning(&self) -> bool {
-        let tags = self.format().and_then(|format| format.reasoning.as_ref());
-        tags.is_some_and(|tags| {
-            let tags = [tags.open.trim(), tags.close.trim()];
-            tags.into_iter().any(|tag| !tag.is_empty() && self.templates.mention(tag))
-        })
+        self.output().mentions_reasoning
     }
 
     /// What a prompt holds of the reply it asks for.
@@ -162,8 +160,12 @@ impl Verdict {
                 let opened = !tags.open.is_empty() && detected.generation_prompt.contains(&*tags.open);
                 opened || (after && (before || tags.open.is_empty()))
             });
+            let mentions_reasoning = reasoning.is_some_and(|tags| {
+                let tags = [tags.open.trim(), tags.close.trim()];
+                tags.into_iter().any(|tag| !tag.is_empty() && self.templates.mention(tag))
+            });
             let prepared = detected.format.as_ref().map(Prepared::new).unwrap_or_default();
-            Output { detected, prepared, shows_reasoning }
+            Output { detected, prepared, shows_reasoning, mentions_reasoning }
         })
     }
 

@@ -17,10 +17,14 @@ pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]>
     if messages.is_empty() {
         return Err(fields.invalid("messages", "is empty"));
     }
-    for (index, message) in messages.iter().enumerate() {
-        check_message(Place::Element("messages", index), message)?;
-    }
+    check_each_message(messages, 0)?;
     Ok(messages)
+}
+
+/// Checks messages from this one on.
+pub(super) fn check_each_message(messages: &[Value], first: usize) -> Result<()> {
+    let mut unchecked = messages.iter().enumerate().skip(first);
+    unchecked.try_for_each(|(index, message)| check_message(Place::Element("messages", index), message))
 }
 
 fn check_message(place: Place, message: &Value) -> Result<()> {

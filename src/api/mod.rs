@@ -6,6 +6,7 @@ mod continued;
 mod engine;
 mod fields;
 mod id;
+mod known;
 mod limits;
 pub mod logprobs;
 mod lora;
@@ -20,6 +21,7 @@ mod tool;
 
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
+pub use known::Known;
 pub use limits::TemplateLimits;
 pub use lora::Lora;
 pub use options::{CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy};

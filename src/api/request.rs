@@ -6,10 +6,12 @@ use serde_json::{Map, Value};
 
 use super::continued::read_ending;
 use super::fields::{Fields, expected};
+use super::known::{Known, Members, Texts};
+use super::message::check_each_message;
 use super::polyfills::Polyfills;
 use super::sampling::{Sampling, read_stop};
-use super::tool::{ToolChoice, read_tool_choice};
-use super::{check_messages, check_tools};
+use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
+use super::{check_messages, check_tools, parse};
 use crate::error::Result;
 
 /// What the callback of a streamed request gets.
@@ -92,13 +94,34 @@ pub struct ChatRequest {
     pub polyfills: Option<Polyfills>,
     /// Members that nobody reads, by path.
     pub ignored_keys: Vec<String>,
+    /// What messages and tools were parsed from.
+    texts: [Texts; 2],
 }
 
 impl ChatRequest {
+    /// Reads the JSON text of a request. What `known`, the lists of the request before, has of its messages and tools is taken
+    /// over. Errors name the member by JSON path.
+    pub fn parse(text: &str, known: Known) -> Result<ChatRequest> {
+        match known.split(text) {
+            Some(Members { messages, tools, others }) if !messages.items.is_empty() => {
+                check_each_message(&messages.items, messages.same)?;
+                check_each_tool(&tools.items)?;
+                let read = ChatRequest::read_beside_lists(&Value::Object(others), &tools.items)?;
+                let texts = [messages.texts, tools.texts];
+                Ok(ChatRequest { messages: messages.items, tools: tools.items, texts, ..read })
+            }
+            // What is wrong with it is said by what reads the whole.
+            _ => ChatRequest::read(parse(text, "request_json")?),
+        }
+    }
+
     /// Reads a request, which is used up: messages and tools are most of it, and are moved. Errors name the member by JSON
     /// path.
     pub fn read(mut request: Value) -> Result<ChatRequest> {
-        let read = ChatRequest::read_beside_lists(&request)?;
+        let fields = &mut Fields::new("", &request)?;
+        check_messages(fields)?;
+        let tools = check_tools(fields)?;
+        let read = ChatRequest::read_beside_lists(&request, tools)?;
         // Checked to be arrays where they are there.
         let mut list = |name: &str| match request.get_mut(name).map(Value::take) {
             Some(Value::Array(items)) => items,
@@ -107,11 +130,16 @@ impl ChatRequest {
         Ok(ChatRequest { messages: list("messages"), tools: list("tools"), ..read })
     }
 
-    /// Reads everything and checks everything; `messages` and `tools` are left empty.
-    fn read_beside_lists(request: &Value) -> Result<ChatRequest> {
+    /// Its messages and tools, for the next request of the chat.
+    pub fn into_known(self) -> Known {
+        let [messages, tools] = self.texts;
+        Known::of((messages, self.messages), (tools, self.tools))
+    }
+
+    /// Reads and checks everything but `messages` and `tools`, which are left empty.
+    fn read_beside_lists(request: &Value, tools: &[Value]) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
-        check_messages(fields)?;
-        let tools = check_tools(fields)?;
+        let (_, _) = (fields.get("messages"), fields.get("tools"));
         let tool_choice = read_tool_choice(fields, tools)?;
         let (add_generation_prompt, continued) = read_ending(fields)?;
         let response_format = read_response_format(fields)?;
@@ -162,6 +190,7 @@ impl ChatRequest {
             tool_choice,
             response_format,
             grammar,
+            texts: Default::default(),
         };
         Ok(read)
     }
@@ -302,6 +331,34 @@ mod tests {
         assert_eq!(read(json!({"logprobs": false})).logprobs, None);
         assert_eq!(read(json!({"logprobs": true})).logprobs, Some(0));
         assert_eq!(read(json!({"logprobs": true, "top_logprobs": 20})).logprobs, Some(20));
+    }
+
+    #[test]
+    fn text_is_read_as_json_is() {
+        for text in [
+            r#"{"messages":[{"role":"user","content":"hi"}],"tools":[{"function":{"name":"f"}}],"n":1,"seed":7}"#,
+            r#"{"messages":[{"role":"user"}]}"#,
+            r#"{"messages":[{"role":"user","content":"hi"},7]}"#,
+            r#"{"messages":[],"tools":7}"#,
+            r#"{"messages":[{"role":"user","content":"hi"}],"tools":[{"function":{}}]}"#,
+            r#"{"messages":[{"role":"user","content":"hi"}],"tool_choice":"required"}"#,
+            r#"{"messages":null}"#,
+            "{}",
+            "7",
+        ] {
+            let request = ChatRequest::parse(text, Known::default());
+            let read = ChatRequest::read(serde_json::from_str(text).expect("JSON"));
+            match (request, read) {
+                (Ok(a), Ok(b)) => {
+                    assert_eq!((&a.messages, &a.tools, &a.ignored_keys), (&b.messages, &b.tools, &b.ignored_keys));
+                    assert_eq!(a.sampling.seed, b.sampling.seed);
+                }
+                (a, b) => assert_eq!(a.expect_err(text).message(), b.expect_err(text).message()),
+            }
+        }
+        let error = ChatRequest::parse(r#"{"messages":[{"role":"user","content":"hi"},]}"#, Known::default());
+        let message = error.expect_err("no JSON").message().to_owned();
+        assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");
     }
 
     #[test]

@@ -38,6 +38,12 @@ pub fn function_parameters(tool: &Value) -> Option<&Value> {
 /// Checks `tools` and returns them; absent is empty.
 pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
     let Some(tools) = fields.array("tools")? else { return Ok(&[]) };
+    check_each_tool(tools)?;
+    Ok(tools)
+}
+
+/// Checks the elements of `tools`.
+pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
     let mut names = Vec::with_capacity(tools.len());
     for (index, tool) in tools.iter().enumerate() {
         let name = check_tool(Place::Element("tools", index), tool)?;
@@ -46,7 +52,7 @@ pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
         }
         names.push(name);
     }
-    Ok(tools)
+    Ok(())
 }
 
 fn check_tool(place: Place, tool: &Value) -> Result<&str> {

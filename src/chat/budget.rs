@@ -1,12 +1,14 @@
 //! What the engine needs to know of a model's reasoning.
 
+use std::sync::Arc;
+
 use crate::engine::{Budget, Reasoning, Vocab};
 use crate::error::Result;
 use crate::output::Diagnostic;
 
 /// The tags around a model's reasoning, whether the prompt ended inside of them, and a request's budget.
 pub(super) fn reasoning(
-    (open, close): (&str, &str),
+    [open, close]: &[Arc<str>; 2],
     inside: bool,
     tokens: Option<usize>,
     vocab: &dyn Vocab,
@@ -15,7 +17,7 @@ pub(super) fn reasoning(
         Some(tokens) => Some(Budget { tokens, ending: vocab.tokenize(close, true)? }),
         None => None,
     };
-    Ok(Reasoning { open: open.to_owned(), close: close.to_owned(), inside, budget })
+    Ok(Reasoning { open: Arc::clone(open), close: Arc::clone(close), inside, budget })
 }
 
 /// For a budget that a model has no use for.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::native::Native;
 use super::overflow::{Fitted, Truncated};
 use super::source::{Order, Source};
 use super::{Chat, Rendered, native};
@@ -72,20 +73,26 @@ impl Chat {
     /// What a request would do, without generating a token. Waits for one decode of the engine at most.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = self.read(request)?;
-        let Fitted { rendered, tokenised, truncated } = self.fit(&request)?;
+        let explanation = self.foresee(&request);
+        self.know(request);
+        explanation
+    }
+
+    fn foresee(&self, request: &ChatRequest) -> Result<Value> {
+        let Fitted { rendered, tokenised, truncated } = self.fit(request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
         let order = Order {
             chat: self.id,
-            request: &request,
+            request,
             prompt: &prompt,
             tokens: &tokenised.tokens,
             verdict: &self.verdict,
-            reasoning_open: self.recogniser(&request, &prompt).is_reasoning(),
+            reasoning_open: self.recogniser(request, &prompt).is_reasoning(),
             cancel: Arc::default(),
             deadline: None,
         };
         let (foreseen, cached, broken) = match &self.source {
-            Source::Native(model) => {
+            Source::Native(Native { model, .. }) => {
                 let (cached, broken) = self.kept(model, &order, truncated.as_ref())?;
                 (native::foresee(model, &order)?, Some(cached), broken)
             }

@@ -1,5 +1,6 @@
 //! Replies of llama.cpp in this process: prompt to tokens, schemas to a constraint, a job for the engine.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use serde_json::Value;
@@ -8,10 +9,20 @@ use super::budget;
 use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain};
 use crate::api::ChatRequest;
 use crate::constraint::{self, Constraint, Response};
-use crate::engine::{Job, Tokenised};
+use crate::engine::{Job, Token, Tokenised};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
+use crate::output::Format;
 use crate::template::Prompt;
+
+/// A model in this process, and what its replies are marked with.
+pub(super) struct Native {
+    pub(super) model: Arc<LoadedModel>,
+    /// Control tokens that the output format is written with.
+    marks: Arc<[Token]>,
+    /// What opens and closes reasoning, where that is known.
+    reasoning: Option<[Arc<str>; 2]>,
+}
 
 /// What the tokens of a reply must obey.
 struct Held {
@@ -20,23 +31,28 @@ struct Held {
     diagnostics: Vec<Value>,
 }
 
+impl Native {
+    /// A model whose replies have this format.
+    pub(super) fn new(model: Arc<LoadedModel>, format: Option<&Format>) -> Native {
+        let special = model.engine.vocab().special_tokens();
+        let texts = format.map(Format::texts).unwrap_or_default();
+        let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token).collect();
+        let reasoning = format.and_then(Format::reasoning_tags).map(|(open, close)| [open.into(), close.into()]);
+        Native { model, marks, reasoning }
+    }
+}
+
 /// Gives the engine a job.
-pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
+pub(super) fn start(Native { model, marks, reasoning }: &Native, order: &Order) -> Result<Started> {
     let request = order.request;
     let prompt_tokens = order.tokens.len();
     let Held { constraint, diagnostics, .. } = hold(model, order)?;
     let vocab = model.engine.vocab();
-    let reasoning = match order.verdict.format().and_then(|format| format.reasoning_tags()) {
-        Some((open, close)) => {
-            let tags = (&*open, &*close);
-            Some(budget::reasoning(tags, order.reasoning_open, request.reasoning_budget, vocab.as_ref())?)
-        }
+    let reasoning = match reasoning {
+        Some(tags) => Some(budget::reasoning(tags, order.reasoning_open, request.reasoning_budget, vocab.as_ref())?),
         None => None,
     };
     let held = constraint.is_some();
-    let special = vocab.special_tokens();
-    let texts = order.verdict.format().map(|format| format.texts()).unwrap_or_default();
-    let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token);
     let (updates, received) = channel();
     model.engine.submit(Job {
         chat: order.chat,
@@ -47,7 +63,7 @@ pub(super) fn start(model: &LoadedModel, order: &Order) -> Result<Started> {
         constraint,
         reasoning,
         logprobs: request.logprobs,
-        visible: marks.collect(),
+        visible: Arc::clone(marks),
         reuse_prefix: request.cache_prompt,
         cancel: order.cancel.clone(),
         deadline: order.deadline,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::CreateFailure;
+use super::native::Native;
 #[cfg(feature = "remote")]
 use super::remote::Servers;
 use super::saved::Saved;
@@ -83,7 +84,8 @@ pub(super) fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Ope
         Code::InvalidRequest => CreateFailure::new("invalid_options", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    Ok(Opened { source: Source::Native(model), verdict, composed })
+    let native = Native::new(model, verdict.format());
+    Ok(Opened { source: Source::Native(native), verdict, composed })
 }
 
 fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {

@@ -108,7 +108,7 @@ impl Chat {
     /// A server looks to that itself.
     pub(super) fn fit(&self, request: &ChatRequest) -> Result<Fitted> {
         match &self.source {
-            Source::Native(model) => self.fit_into(model, request),
+            Source::Native(native) => self.fit_into(&native.model, request),
             #[cfg(feature = "remote")]
             Source::Remote(_) => {
                 let rendered = self.render(request, &request.messages)?;

@@ -11,6 +11,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::logprobs;
+use super::native::Native;
 #[cfg(feature = "remote")]
 use super::remote::{Reply, Servers};
 use crate::api::logprobs::SampledToken;
@@ -18,7 +19,6 @@ use crate::api::{ChatRequest, ResponseFormat};
 use crate::constraint::{Relaxed, Response, Wanted};
 use crate::engine::{Outcome, Token, Update, Vocab};
 use crate::error::{Code, Error, Result};
-use crate::llama::LoadedModel;
 use crate::output::Diagnostic;
 use crate::template::Prompt;
 use crate::verdict::Verdict;
@@ -26,7 +26,7 @@ use crate::verdict::Verdict;
 /// What generates.
 pub(super) enum Source {
     /// A model in this process.
-    Native(Arc<LoadedModel>),
+    Native(Native),
     /// Others.
     #[cfg(feature = "remote")]
     Remote(Box<Servers>),

@@ -272,7 +272,7 @@ mod tests {
             constraint,
             reasoning: Some(Reasoning { open: "<t>".into(), close: "</t>".into(), inside: false, budget }),
             logprobs: Some(1),
-            visible: Vec::new(),
+            visible: Arc::default(),
             reuse_prefix: true,
             cancel: Arc::default(),
             deadline: None,

@@ -4,15 +4,17 @@
 //! budget is gone. The tags are looked for wherever they are spelt; whether that was a quotation only the recogniser can
 //! tell.
 
+use std::sync::Arc;
+
 use super::backend::Token;
 
 /// How a model marks its reasoning, and how much of it a job allows.
 #[derive(Debug, Clone)]
 pub struct Reasoning {
     /// The tag that opens it; empty where it is never opened in a reply.
-    pub open: String,
+    pub open: Arc<str>,
     /// The tag that closes it.
-    pub close: String,
+    pub close: Arc<str>,
     /// Whether the prompt ended inside of it.
     pub inside: bool,
     /// None lets it take what it takes.
@@ -214,7 +216,7 @@ mod tests {
     #[test]
     fn what_has_no_opening_tag_is_only_open_at_the_start() {
         let mut watch =
-            ReasoningWatch::new(Reasoning { open: String::new(), close: "</t>".into(), inside: true, budget: None });
+            ReasoningWatch::new(Reasoning { open: "".into(), close: "</t>".into(), inside: true, budget: None });
         watch.take(b"a</t>b");
         watch.take(b"c");
         assert_eq!(watch.tokens(), 1);

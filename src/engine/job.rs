@@ -32,7 +32,7 @@ pub struct Job {
     /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each sampled one.
     pub logprobs: Option<usize>,
     /// Control tokens whose text must be visible, since the tool-call format is written with them.
-    pub visible: Vec<Token>,
+    pub visible: Arc<[Token]>,
     /// Whether a prefix in the KV cache may be used.
     pub reuse_prefix: bool,
     /// Set by anyone to end the job.

@@ -72,6 +72,11 @@ impl Dict {
         std::mem::take(&mut self.entries).into_iter().flat_map(|(key, value)| [key, value])
     }
 
+    /// Whether dropping it can lead to dropping other containers.
+    pub(super) fn nests(&self) -> bool {
+        self.entries.iter().any(|(key, value)| nests(key) || nests(value))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -163,7 +168,7 @@ fn ordered(hashes: impl Iterator<Item = u64>) -> Vec<(u64, u32)> {
 
 impl Drop for Dict {
     fn drop(&mut self) {
-        if self.entries.iter().any(|(key, value)| nests(key) || nests(value)) {
+        if self.nests() {
             release(self.take_values().collect());
         }
     }

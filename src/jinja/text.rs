@@ -200,16 +200,27 @@ pub(crate) struct TextBuilder {
     charge: Charge,
     marks_charge: Charge,
     limit: usize,
+    /// Bytes that it begins with.
+    least: usize,
 }
+
+/// Bytes that most texts under construction fit into.
+const SMALL: usize = 64;
+
+/// Bytes that short results fit into, and marks for as many.
+const RESULT: usize = 4096;
 
 impl TextBuilder {
     pub(crate) fn new(budget: &Rc<Budget>) -> TextBuilder {
-        TextBuilder::limited(budget, usize::MAX)
+        TextBuilder::sized(budget, u32::MAX as usize, SMALL)
     }
 
-    /// Refuses to become longer than `limit` bytes.
+    /// For the result of a render: refuses to become longer than `limit` bytes.
     pub(crate) fn limited(budget: &Rc<Budget>, limit: usize) -> TextBuilder {
-        let limit = limit.min(u32::MAX as usize);
+        TextBuilder::sized(budget, limit.min(u32::MAX as usize), RESULT)
+    }
+
+    fn sized(budget: &Rc<Budget>, limit: usize, least: usize) -> TextBuilder {
         TextBuilder {
             text: String::new(),
             marks: Vec::new(),
@@ -217,6 +228,7 @@ impl TextBuilder {
             charge: Charge::none(),
             marks_charge: Charge::none(),
             limit,
+            least,
         }
     }
 
@@ -230,7 +242,7 @@ impl TextBuilder {
         if needed > self.text.capacity() {
             // Twice the need, unless that is more than there is.
             let left = self.budget.memory_left();
-            let wanted = needed.max(self.text.capacity() * 2).max(64);
+            let wanted = needed.max(self.text.capacity() * 2).max(self.least);
             let capacity = if wanted > left && needed <= left { needed } else { wanted };
             // The old and the new buffer are alive together while the bytes are moved.
             let charge = self.budget.charge(capacity)?;
@@ -310,7 +322,7 @@ impl TextBuilder {
             Some(last) if last.end == start && last.source == source => last.end = end,
             _ => {
                 if self.marks.len() == self.marks.capacity() {
-                    let capacity = (self.marks.len() * 2).max(4);
+                    let capacity = (self.marks.len() * 2).max(self.least / 16);
                     let charge = self.budget.charge(capacity * size_of::<Mark>())?;
                     self.marks.reserve_exact(capacity - self.marks.len());
                     self.marks_charge = charge;

@@ -427,7 +427,10 @@ pub(crate) fn release(mut values: Vec<Value>) {
                 }
             }
             Value::Dict(dict) => {
-                if let Some(mut dict) = Rc::into_inner(dict) {
+                // One without others in it is dropped as it is.
+                if let Some(mut dict) = Rc::into_inner(dict)
+                    && dict.nests()
+                {
                     values.extend(dict.take_values());
                 }
             }
@@ -442,8 +445,8 @@ pub(crate) fn release(mut values: Vec<Value>) {
                 }
             }
             Value::Undefined(why) => {
-                if let Some(Undefined::Element(_, key)) = Rc::into_inner(why) {
-                    values.push(key);
+                if let Some(mut why) = Rc::into_inner(why) {
+                    values.extend(why.take_key());
                 }
             }
             _ => {}
@@ -453,7 +456,29 @@ pub(crate) fn release(mut values: Vec<Value>) {
 
 /// Whether dropping a value can lead to dropping others.
 pub(crate) fn nests(value: &Value) -> bool {
-    matches!(value, Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Namespace(_) | Value::Object(_))
+    match value {
+        Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Namespace(_) | Value::Object(_) => true,
+        Value::Undefined(why) => matches!(**why, Undefined::Element(..)),
+        _ => false,
+    }
+}
+
+impl Undefined {
+    /// The key that found nothing, if it nests.
+    fn take_key(&mut self) -> Option<Value> {
+        match self {
+            Undefined::Element(_, key) if nests(key) => Some(std::mem::replace(key, Value::None)),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Undefined {
+    fn drop(&mut self) {
+        if let Some(key) = self.take_key() {
+            release(vec![key]);
+        }
+    }
 }
 
 impl Drop for List {

@@ -68,6 +68,12 @@ impl Format {
         Some((format!("{header}{}{body}", reasoning.first()?), format!("{}{turn}", ends.first()?)))
     }
 
+    /// Whether [`reasoning_tags`](Self::reasoning_tags) are known.
+    pub fn marks_reasoning(&self) -> bool {
+        let channels = self.channels.as_ref();
+        self.reasoning.is_some() || channels.is_some_and(|of| !of.reasoning.is_empty() && !of.ends.is_empty())
+    }
+
     /// Every text of the format that a model may write besides names, values and text of its own. Tokens in them must be
     /// shown by the detokeniser even when they are control tokens.
     pub fn texts(&self) -> Vec<&str> {

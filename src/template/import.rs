@@ -34,6 +34,11 @@ impl Origins {
         self.composed.insert(place, parts);
     }
 
+    /// Room for the paths of so many more strings.
+    fn reserve(&mut self, strings: usize) {
+        self.paths.reserve(strings);
+    }
+
     /// The members by number.
     pub(crate) fn into_paths(self) -> Paths {
         self.paths.finish()
@@ -62,7 +67,7 @@ pub(crate) enum Wanted<'a> {
 
 /// A value at this path.
 pub(crate) fn value(json: &serde_json::Value, path: &str, wanted: &mut Wanted<'_>) -> Value {
-    let mut import = Import { path: path.to_owned(), ..Import::new(wanted) };
+    let mut import = Import::new(path, std::slice::from_ref(json), wanted);
     import.collect(json);
     import.ready();
     import.value(json)
@@ -70,7 +75,7 @@ pub(crate) fn value(json: &serde_json::Value, path: &str, wanted: &mut Wanted<'_
 
 /// A list at this path.
 pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut Wanted<'_>) -> Value {
-    let mut import = Import { path: path.to_owned(), ..Import::new(wanted) };
+    let mut import = Import::new(path, items, wanted);
     import.collect_items(items);
     import.ready();
     import.list(items)
@@ -80,7 +85,7 @@ pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut Wanted<
 /// first of reasoning_content, thinking and reasoning that is not null becomes reasoning_content, and thinking where there is
 /// no such member. Members that are null stay: transformers' renders show them as None.
 pub(crate) fn messages(messages: &[serde_json::Value], raw: bool, wanted: &mut Wanted<'_>) -> Value {
-    let mut import = Import { path: "messages".to_owned(), ..Import::new(wanted) };
+    let mut import = Import::new("messages", messages, wanted);
     import.collect_items(messages);
     import.ready();
     import.items(messages, |import, message| match message {
@@ -92,8 +97,8 @@ pub(crate) fn messages(messages: &[serde_json::Value], raw: bool, wanted: &mut W
     })
 }
 
-/// Bytes of strings in a short conversation.
-const USUAL: usize = 4096;
+/// Bytes that steps below a path take.
+const STEPS: usize = 64;
 
 /// One tree of JSON on its way. Its strings are gathered in one buffer first, of which the values are then views: a
 /// conversation has thousands of strings, and an allocation for each would take longer than most renders.
@@ -109,9 +114,19 @@ struct Import<'w, 'a> {
 }
 
 impl<'w, 'a> Import<'w, 'a> {
-    fn new(wanted: &'w mut Wanted<'a>) -> Import<'w, 'a> {
+    /// From this path on, with room for the strings of what is there.
+    fn new(path: &str, items: &[serde_json::Value], wanted: &'w mut Wanted<'a>) -> Import<'w, 'a> {
+        let mut strings = Strings::default();
+        items.iter().for_each(|item| strings.count(item));
+        let mut marks = Vec::new();
+        if let Wanted::Sources(origins) = &mut *wanted {
+            marks.reserve_exact(strings.number);
+            origins.reserve(strings.number);
+        }
+        let mut from = String::with_capacity(path.len() + STEPS);
+        from.push_str(path);
         let buffer = Text::outer("", Vec::new());
-        Import { wanted, path: String::new(), gathered: String::with_capacity(USUAL), marks: Vec::new(), buffer, taken: 0 }
+        Import { wanted, path: from, gathered: String::with_capacity(strings.bytes), marks, buffer, taken: 0 }
     }
 
     /// All strings are gathered.
@@ -240,6 +255,31 @@ fn push_index(path: &mut String, index: usize) {
     path.push('[');
     path.extend(digits[first..].iter().copied().map(char::from));
     path.push(']');
+}
+
+/// How many strings there are, and how long they are.
+#[derive(Default)]
+struct Strings {
+    number: usize,
+    bytes: usize,
+}
+
+impl Strings {
+    fn count(&mut self, json: &serde_json::Value) {
+        match json {
+            serde_json::Value::String(text) => {
+                self.number += 1;
+                self.bytes += text.len();
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(|item| self.count(item)),
+            serde_json::Value::Object(members) => members.iter().for_each(|(name, json)| {
+                // Names that all have are not gathered; the room for them is little.
+                self.bytes += name.len();
+                self.count(json);
+            }),
+            _ => {}
+        }
+    }
 }
 
 /// From a value to one in it.

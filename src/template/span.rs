@@ -68,7 +68,16 @@ pub(crate) struct PathList {
     ends: Vec<u32>,
 }
 
+/// Bytes of a usual path.
+const USUAL: usize = 24;
+
 impl PathList {
+    /// Room for so many more.
+    pub(crate) fn reserve(&mut self, paths: usize) {
+        self.all.reserve(paths * USUAL);
+        self.ends.reserve(paths);
+    }
+
     /// Appends a path; its number is how many there were.
     pub(crate) fn push(&mut self, path: &str) -> u32 {
         let number = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);

@@ -245,7 +245,7 @@ impl World {
             constraint: None,
             reasoning: None,
             logprobs: None,
-            visible: Vec::new(),
+            visible: Arc::default(),
             reuse_prefix: true,
             cancel: Arc::clone(&cancel),
             deadline: None,

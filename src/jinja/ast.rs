@@ -140,7 +140,10 @@ pub(crate) enum ExprKind {
     Not(Box<Expr>),
     Negative(Box<Expr>),
     Positive(Box<Expr>),
+    /// All but addition.
     Arithmetic(Arithmetic, Box<(Expr, Expr)>),
+    /// `a + b + c`: two operands or more.
+    Sum(Vec<Expr>),
     Concat(Vec<Expr>),
     Compare(Box<Expr>, Vec<(Comparison, Expr)>),
     And(Box<(Expr, Expr)>),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::args::Args;
 use super::ast::{Arguments, Comparison, Expr, ExprKind};
 use super::error::{Error, Result};
-use super::interpreter::{Interpreter, operands};
+use super::interpreter::Interpreter;
 use super::number::Arithmetic;
 use super::object::Object;
 use super::text::{Text, TextBuilder};
@@ -16,7 +16,7 @@ use super::{attribute, compare, iterate, methods, operators, print};
 /// How deep an expression may be that is evaluated without a look at the stack.
 const SHALLOW: u16 = 16;
 
-impl Interpreter<'_> {
+impl<'t> Interpreter<'t> {
     pub(super) fn eval(&mut self, expr: &Expr) -> Result<Value> {
         self.budget.step(1)?;
         match &expr.kind {
@@ -49,6 +49,11 @@ impl Interpreter<'_> {
             }
             ExprKind::Item(of, index) => {
                 let of = self.eval(of)?;
+                if let (Value::Dict(dict), Some(name)) = (&of, self.constant(index)?)
+                    && let Some(value) = dict.get_name(name)
+                {
+                    return Ok(value.clone());
+                }
                 let index = self.eval(index)?;
                 attribute::item(self, &of, &index)
             }
@@ -90,7 +95,7 @@ impl Interpreter<'_> {
                     None => Err(Error::unsupported(format!("No test named '{}' found.", self.name(*name)))),
                 }
             }
-            ExprKind::Arithmetic(Arithmetic::Add, _) => self.sum(expr),
+            ExprKind::Sum(operands) => self.sum(operands),
             ExprKind::Arithmetic(op, sides) => {
                 let left = self.eval(&sides.0)?;
                 let right = self.eval(&sides.1)?;
@@ -134,11 +139,19 @@ impl Interpreter<'_> {
         }
     }
 
+    /// The text of a string of the source, for what needs no value of it.
+    pub(super) fn constant(&self, expr: &Expr) -> Result<Option<&'t str>> {
+        let ExprKind::Str(name) = expr.kind else { return Ok(None) };
+        let text = self.name(name);
+        self.budget.read(text.len())?;
+        Ok(Some(text))
+    }
+
     /// `a + b + c`, strings joined at once: prompts are mostly made of such sums.
-    fn sum(&mut self, expr: &Expr) -> Result<Value> {
-        let (first, rest) = operands(expr);
-        let total = self.eval(first)?;
-        self.add(total, rest.into_iter().rev())
+    fn sum(&mut self, operands: &[Expr]) -> Result<Value> {
+        let mut operands = operands.iter();
+        let total = operands.next().map_or(Ok(Value::None), |first| self.eval(first))?;
+        self.add(total, operands)
     }
 
     /// Adds the values of more operands to a first value.
@@ -204,6 +217,12 @@ impl Interpreter<'_> {
 
     fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<Value> {
         let mut left = self.eval(first)?;
+        if let ([(op @ (Comparison::Equal | Comparison::NotEqual), right)], Value::Text(left)) = (rest, &left)
+            && let Some(right) = self.constant(right)?
+        {
+            let is_equal = left.as_str() == right;
+            return Ok(Value::Bool(is_equal == (*op == Comparison::Equal)));
+        }
         for (op, right) in rest {
             let right = self.eval(right)?;
             if !self.compare(*op, &left, &right)? {

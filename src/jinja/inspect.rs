@@ -240,7 +240,9 @@ impl<'a> Walk<'a> {
                 self.found.texts.push(Site { text, line: expression.line as usize });
             }
             ExprKind::Name(name) => self.variable(*name, expression.line),
-            ExprKind::List(items) | ExprKind::Tuple(items) | ExprKind::Concat(items) => self.expressions(items),
+            ExprKind::List(items) | ExprKind::Tuple(items) | ExprKind::Concat(items) | ExprKind::Sum(items) => {
+                self.expressions(items);
+            }
             ExprKind::Dict(entries) => {
                 for (key, value) in entries {
                     self.expression(key);

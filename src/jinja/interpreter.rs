@@ -321,40 +321,43 @@ impl<'t> Interpreter<'t> {
 
     /// Prints a value. A sum of strings goes into the text piece by piece, without being joined first.
     fn print(&mut self, expr: &Expr) -> Result<()> {
-        let ExprKind::Arithmetic(Arithmetic::Add, _) = &expr.kind else {
-            let value = self.eval(expr)?;
-            return self.write(&value);
-        };
-        let (first, rest) = operands(expr);
-        let mut total = self.eval(first)?;
-        let mut rest = rest.into_iter().rev();
-        if let Value::Text(text) = &total
-            && !text.is_safe()
-            && !self.autoescape
-        {
-            let start = self.out.last().map_or(0, TextBuilder::len);
-            let text = text.clone();
-            self.write_text(&text)?;
-            loop {
-                let Some(operand) = rest.next() else { return Ok(()) };
-                match self.eval(operand)? {
-                    Value::Text(text) if !text.is_safe() => self.write_text(&text)?,
-                    other => {
-                        // What was printed so far is an operand after all.
-                        let printed = self.out.last_mut().map(|out| out.split_off(start));
-                        let printed = printed.ok_or_else(|| Error::value("the printed text is missing"))??;
-                        total = operators::arithmetic(self, Arithmetic::Add, &Value::Text(printed), &other)?;
-                        break;
-                    }
-                }
+        let operands = match &expr.kind {
+            ExprKind::Sum(operands) if !self.autoescape => operands,
+            ExprKind::Str(_) if !self.autoescape => std::slice::from_ref(expr),
+            _ => {
+                let value = self.eval(expr)?;
+                return self.write(&value);
             }
+        };
+        let start = self.out.last().map_or(0, TextBuilder::len);
+        let mut rest = operands.iter().enumerate();
+        while let Some((place, operand)) = rest.next() {
+            let Some(value) = self.print_text(operand)? else { continue };
+            let total = if place == 0 {
+                value
+            } else {
+                // What was printed so far is an operand after all.
+                let printed = self.out.last_mut().map(|out| out.split_off(start));
+                let printed = printed.ok_or_else(|| Error::value("the printed text is missing"))??;
+                operators::arithmetic(self, Arithmetic::Add, &Value::Text(printed), &value)?
+            };
+            let total = self.add(total, rest.map(|(_, operand)| operand))?;
+            return self.write(&total);
         }
-        let total = self.add(total, rest)?;
-        self.write(&total)
+        Ok(())
     }
 
-    fn write_text(&mut self, text: &Text) -> Result<()> {
-        self.out.last_mut().map_or(Ok(()), |out| out.push_text(text))
+    /// Prints a value that is plain text; what is not is returned.
+    fn print_text(&mut self, expr: &Expr) -> Result<Option<Value>> {
+        if let Some(text) = self.constant(expr)? {
+            return self.out.last_mut().map_or(Ok(()), |out| out.push(text)).map(|()| None);
+        }
+        match self.eval(expr)? {
+            Value::Text(text) if !text.is_safe() => {
+                self.out.last_mut().map_or(Ok(()), |out| out.push_text(&text)).map(|()| None)
+            }
+            other => Ok(Some(other)),
+        }
     }
 
     fn generation(&mut self, body: &[Stmt]) -> Result<Flow> {
@@ -508,15 +511,4 @@ impl<'t> Interpreter<'t> {
         }
         Ok(())
     }
-}
-
-/// The first operand of a sum, and the others, last first.
-pub(super) fn operands(sum: &Expr) -> (&Expr, Vec<&Expr>) {
-    let mut rest = Vec::with_capacity(8);
-    let mut left = sum;
-    while let ExprKind::Arithmetic(Arithmetic::Add, sides) = &left.kind {
-        rest.push(&sides.1);
-        left = &sides.0;
-    }
-    (left, rest)
 }

@@ -165,9 +165,25 @@ impl Parser {
         while let Some((_, op)) = operators.iter().find(|(symbol, _)| self.is_op(symbol)) {
             self.next();
             let right = operand(self)?;
-            left = self.node(line, left.depth.max(right.depth), ExprKind::Arithmetic(*op, Box::new((left, right))))?;
+            left = match op {
+                Arithmetic::Add => self.added(line, left, right)?,
+                op => self.node(line, left.depth.max(right.depth), ExprKind::Arithmetic(*op, Box::new((left, right))))?,
+            };
         }
         Ok(left)
+    }
+
+    /// A sum with one more operand.
+    fn added(&self, line: u32, left: Expr, right: Expr) -> Result<Expr> {
+        let Expr { kind, depth, .. } = left;
+        match kind {
+            ExprKind::Sum(mut operands) => {
+                let deepest = depth.saturating_sub(1).max(right.depth);
+                operands.push(right);
+                self.node(line, deepest, ExprKind::Sum(operands))
+            }
+            kind => self.node(line, depth.max(right.depth), ExprKind::Sum(vec![Expr { kind, ..left }, right])),
+        }
     }
 
     fn unary(&mut self, filters: bool) -> Result<Expr> {

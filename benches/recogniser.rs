@@ -11,6 +11,7 @@ mod measure;
 use llb::output::{Format, Recogniser, RecogniserInput, families};
 use measure::Figures;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 /// Nanoseconds for a token.
@@ -87,7 +88,7 @@ fn main() {
     let rounds = measure::number("LLB_ROUNDS", 9);
     let families = families();
     let parameters = json!({ "type": "object", "properties": { "text": { "type": "string" } } });
-    let tools = [json!({ "type": "function", "function": { "name": "write", "parameters": parameters } })];
+    let tools = Arc::new(vec![json!({ "type": "function", "function": { "name": "write", "parameters": parameters } })]);
     measure::heading("a token, ns");
     let mut worst: f64 = 0.0;
     for kind in KINDS {
@@ -118,10 +119,10 @@ fn main() {
     }
 }
 
-fn recogniser(format: Option<&Format>, tools: &[Value]) -> Recogniser {
+fn recogniser(format: Option<&Format>, tools: &Arc<Vec<Value>>) -> Recogniser {
     Recogniser::new(RecogniserInput {
         format,
-        tools,
+        tools: Arc::clone(tools),
         calls_allowed: true,
         reasoning: true,
         json: false,
@@ -150,7 +151,7 @@ fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
 }
 
 /// Feeds a reply in tokens of four characters; how many there were.
-fn run(format: Option<&Format>, tools: &[Value], reply: &str) -> usize {
+fn run(format: Option<&Format>, tools: &Arc<Vec<Value>>, reply: &str) -> usize {
     let mut recogniser = recogniser(format, tools);
     let mut tokens = 0;
     let mut rest = reply;

@@ -211,8 +211,7 @@ impl Chat {
         self.saved.iter().for_each(Saved::use_it);
         let verdict = &self.verdict;
         let tokens = &*tokenised.tokens;
-        let order =
-            Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
+        let order = Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
         let Started { updates, held, judged, diagnostics: more } = match &self.source {
             Source::Native(native) => native::start(native, &order)?,
             #[cfg(feature = "remote")]
@@ -221,7 +220,7 @@ impl Chat {
         diagnostics.extend(more);
         self.last.set(request.messages.len(), prompt, tokenised, truncated.as_ref());
         if judged {
-            let tools = request.tools.clone();
+            let tools = Arc::clone(&request.tools);
             recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
         }
         let response = self.receive(updates, recogniser, request, held, pieces)?;
@@ -243,7 +242,7 @@ impl Chat {
         let tools: Option<&[Value]> = match request.tool_choice {
             // The model is not shown what it must not call.
             ToolChoice::None => None,
-            _ => Some(&request.tools).filter(|tools| !tools.is_empty()).map(Vec::as_slice),
+            _ => Some(request.tools.as_slice()).filter(|tools| !tools.is_empty()),
         };
         let templates = &self.verdict.templates;
         let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
@@ -285,7 +284,7 @@ impl Chat {
     fn recogniser(&self, request: &ChatRequest, prompt: &Prompt) -> Recogniser {
         let input = RecogniserInput {
             format: self.verdict.format(),
-            tools: &request.tools,
+            tools: Arc::clone(&request.tools),
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
             reasoning: true,
             json: request.response_format.is_some(),

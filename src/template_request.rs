@@ -130,7 +130,7 @@ fn parse_by(request: &str, read: impl FnOnce(Recogniser, &str) -> Parsed) -> Res
     let format = verdict.format();
     let mut recogniser = Recogniser::new(RecogniserInput {
         format,
-        tools,
+        tools: tools.to_vec().into(),
         calls_allowed: !tools.is_empty() && tool_choice != ToolChoice::None,
         reasoning: told,
         json: response_format.is_some(),

@@ -50,7 +50,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     stage.run("recognise a token", || {
         let input = RecogniserInput {
             format: verdict.format(),
-            tools: &request.tools,
+            tools: std::sync::Arc::clone(&request.tools),
             calls_allowed: false,
             reasoning: true,
             json: false,

@@ -38,6 +38,11 @@ impl Texts {
         Some(&self.all[self.start(index)..end])
     }
 
+    /// All of them, if there are so many.
+    pub(super) fn of(&self, count: usize) -> Option<&str> {
+        (self.ends.len() == count).then_some(self.all.as_str())
+    }
+
     fn start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
@@ -203,9 +208,27 @@ mod tests {
     #[test]
     fn what_is_no_request_is_not_taken_apart() {
         for text in [
-            "", "[]", "{", "{}x", "{,}", r#"{"a":1,}"#, r#"{"a" 1}"#, r#"{a:1}"#, r#"{"a":1x}"#, r#"{"a":01}"#, r#"{"a":"b"c}"#,
-            r#"{"a":1 "b":2}"#, r#"{"messages":{}}"#, r#"{"messages":[{},]}"#, r#"{"messages":[{} {}]}"#, r#"{"messages":[{}}"#,
-            r#"{"messages":nul}"#, r#"{"tools":"x"}"#, r#"{"messages":[{"a":"\ud800"}]}"#, r#"{"messages":[{}]"#, r#"{"a"}"#,
+            "",
+            "[]",
+            "{",
+            "{}x",
+            "{,}",
+            r#"{"a":1,}"#,
+            r#"{"a" 1}"#,
+            r#"{a:1}"#,
+            r#"{"a":1x}"#,
+            r#"{"a":01}"#,
+            r#"{"a":"b"c}"#,
+            r#"{"a":1 "b":2}"#,
+            r#"{"messages":{}}"#,
+            r#"{"messages":[{},]}"#,
+            r#"{"messages":[{} {}]}"#,
+            r#"{"messages":[{}}"#,
+            r#"{"messages":nul}"#,
+            r#"{"tools":"x"}"#,
+            r#"{"messages":[{"a":"\ud800"}]}"#,
+            r#"{"messages":[{}]"#,
+            r#"{"a"}"#,
         ] {
             assert!(parse(text).is_none(), "{text}");
         }

@@ -1,5 +1,6 @@
 //! A chat request, as infer, infer_stream and explain take it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -49,7 +50,7 @@ pub struct ChatRequest {
     /// At least one, canonical.
     pub messages: Vec<Value>,
     /// OpenAI tool objects.
-    pub tools: Vec<Value>,
+    pub tools: Arc<Vec<Value>>,
     /// Skills that the template may list: objects with `name`, `description` and what else it reads.
     pub skills: Vec<Value>,
     /// Which of them may or must be called.
@@ -108,7 +109,7 @@ impl ChatRequest {
                 check_each_tool(&tools.items)?;
                 let read = ChatRequest::read_beside_lists(&Value::Object(others), &tools.items)?;
                 let texts = [messages.texts, tools.texts];
-                Ok(ChatRequest { messages: messages.items, tools: tools.items, texts, ..read })
+                Ok(ChatRequest { messages: messages.items, tools: Arc::new(tools.items), texts, ..read })
             }
             // What is wrong with it is said by what reads the whole.
             _ => ChatRequest::read(parse(text, "request_json")?),
@@ -127,13 +128,20 @@ impl ChatRequest {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
         };
-        Ok(ChatRequest { messages: list("messages"), tools: list("tools"), ..read })
+        Ok(ChatRequest { messages: list("messages"), tools: Arc::new(list("tools")), ..read })
     }
 
     /// Its messages and tools, for the next request of the chat.
     pub fn into_known(self) -> Known {
         let [messages, tools] = self.texts;
-        Known::of((messages, self.messages), (tools, self.tools))
+        // Nobody has them any more when a request is over.
+        Known::of((messages, self.messages), (tools, Arc::try_unwrap(self.tools).unwrap_or_default()))
+    }
+
+    /// The JSON of its tools, one behind the other; None where it was not read from text.
+    pub fn tools_text(&self) -> Option<&str> {
+        let [_, tools] = &self.texts;
+        tools.of(self.tools.len())
     }
 
     /// Reads and checks everything but `messages` and `tools`, which are left empty.
@@ -186,7 +194,7 @@ impl ChatRequest {
             // OpenAI's own names that mean nothing in process: accepted, and reported as ignored below.
             ignored_keys: fields.ignored(),
             messages: Vec::new(),
-            tools: Vec::new(),
+            tools: Arc::default(),
             tool_choice,
             response_format,
             grammar,

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::native::Native;
 use super::overflow::{Fitted, Truncated};
 use super::source::{Order, Source};
 use super::{Chat, Rendered, native};
@@ -92,9 +91,9 @@ impl Chat {
             deadline: None,
         };
         let (foreseen, cached, broken) = match &self.source {
-            Source::Native(Native { model, .. }) => {
-                let (cached, broken) = self.kept(model, &order, truncated.as_ref())?;
-                (native::foresee(model, &order)?, Some(cached), broken)
+            Source::Native(native) => {
+                let (cached, broken) = self.kept(&native.model, &order, truncated.as_ref())?;
+                (native::foresee(native, &order)?, Some(cached), broken)
             }
             #[cfg(feature = "remote")]
             Source::Remote(servers) => (servers.foresee(&order)?, None, None),
@@ -244,8 +243,8 @@ impl Asked {
 fn member(request: &ChatRequest, path: &str) -> bool {
     let mut steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
     let list = match steps.next() {
-        Some("messages") => &request.messages,
-        Some("tools") => &request.tools,
+        Some("messages") => request.messages.as_slice(),
+        Some("tools") => request.tools.as_slice(),
         _ => return false,
     };
     let Some(mut value) = steps.next().and_then(|index| index.parse::<usize>().ok()).and_then(|index| list.get(index)) else {

@@ -1,14 +1,14 @@
 //! Replies of llama.cpp in this process: prompt to tokens, schemas to a constraint, a job for the engine.
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
 use super::budget;
 use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain};
-use crate::api::ChatRequest;
-use crate::constraint::{self, Constraint, Response};
+use crate::api::{ChatRequest, ResponseFormat, ToolChoice};
+use crate::constraint::{self, Compiled, Constraint, Relaxed, Response};
 use crate::engine::{Job, Token, Tokenised};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
@@ -22,6 +22,34 @@ pub(super) struct Native {
     marks: Arc<[Token]>,
     /// What opens and closes reasoning, where that is known.
     reasoning: Option<[Arc<str>; 2]>,
+    /// The grammar of the last reply.
+    last: Mutex<Option<Grammar>>,
+}
+
+/// The grammar of a reply, and what it was made for: tools are mostly those of the request before.
+struct Grammar {
+    tools: String,
+    choice: ToolChoice,
+    parallel: bool,
+    response: Option<ResponseFormat>,
+    own: Option<String>,
+    reasoning_open: bool,
+    /// None constrains nothing.
+    lark: Option<String>,
+    relaxed: Vec<Relaxed>,
+}
+
+impl Grammar {
+    /// Whether this order has the same.
+    fn is_of(&self, order: &Order) -> bool {
+        let request = order.request;
+        request.tools_text() == Some(&self.tools)
+            && request.tool_choice == self.choice
+            && request.parallel_tool_calls == self.parallel
+            && request.response_format == self.response
+            && request.grammar == self.own
+            && order.reasoning_open == self.reasoning_open
+    }
 }
 
 /// What the tokens of a reply must obey.
@@ -38,15 +66,16 @@ impl Native {
         let texts = format.map(Format::texts).unwrap_or_default();
         let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token).collect();
         let reasoning = format.and_then(Format::reasoning_tags).map(|(open, close)| [open.into(), close.into()]);
-        Native { model, marks, reasoning }
+        Native { model, marks, reasoning, last: Mutex::default() }
     }
 }
 
 /// Gives the engine a job.
-pub(super) fn start(Native { model, marks, reasoning }: &Native, order: &Order) -> Result<Started> {
+pub(super) fn start(native: &Native, order: &Order) -> Result<Started> {
+    let Native { model, marks, reasoning, .. } = native;
     let request = order.request;
     let prompt_tokens = order.tokens.len();
-    let Held { constraint, diagnostics, .. } = hold(model, order)?;
+    let Held { constraint, diagnostics, .. } = hold(native, order)?;
     let vocab = model.engine.vocab();
     let reasoning = match reasoning {
         Some(tags) => Some(budget::reasoning(tags, order.reasoning_open, request.reasoning_budget, vocab.as_ref())?),
@@ -78,9 +107,9 @@ pub(super) fn start(Native { model, marks, reasoning }: &Native, order: &Order) 
 }
 
 /// What a request would be.
-pub(super) fn foresee(model: &LoadedModel, order: &Order) -> Result<Foreseen> {
-    let tokens = order.tokens;
-    let Held { grammar, diagnostics, .. } = hold(model, order)?;
+pub(super) fn foresee(native: &Native, order: &Order) -> Result<Foreseen> {
+    let (model, tokens) = (&native.model, order.tokens);
+    let Held { grammar, diagnostics, .. } = hold(native, order)?;
     let special = model.engine.vocab().special_tokens();
     let controls = tokens.iter().filter_map(|token| special.control(*token)).map(str::to_owned);
     Ok(Foreseen {
@@ -117,14 +146,12 @@ pub(super) fn tokenise(
 }
 
 /// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left out, and said so.
-fn hold(model: &LoadedModel, order: &Order) -> Result<Held> {
+fn hold(native: &Native, order: &Order) -> Result<Held> {
     let request = order.request;
-    let special = model.engine.vocab().special_tokens();
     let wanted = order.wanted();
-    let compiled = constraint::compile(&model.grammars, order.verdict.format(), &wanted, &|text| special.controls_in(text));
     let strict = |tool: &Value| tool["function"]["strict"] == true;
     let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
-    match compiled {
+    match compile(native, order) {
         Ok(compiled) => Ok(Held {
             grammar: compiled.lark,
             constraint: compiled.constraint,
@@ -135,4 +162,31 @@ fn hold(model: &LoadedModel, order: &Order) -> Result<Held> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// The grammar of the reply: the last one, where nothing it is made of has changed.
+fn compile(native: &Native, order: &Order) -> Result<Compiled> {
+    let Native { model, last, .. } = native;
+    // Not held while a grammar compiles, which may take a second.
+    let last = || last.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = last().as_ref().filter(|last| last.is_of(order)).map(|last| (last.lark.clone(), last.relaxed.clone()));
+    if let Some((lark, relaxed)) = same {
+        let constraint = lark.as_deref().map(|lark| model.grammars.compile(lark)).transpose()?;
+        return Ok(Compiled { lark, constraint, relaxed });
+    }
+    let special = model.engine.vocab().special_tokens();
+    let format = order.verdict.format();
+    let compiled = constraint::compile(&model.grammars, format, &order.wanted(), &|text| special.controls_in(text))?;
+    let request = order.request;
+    *last() = request.tools_text().map(|tools| Grammar {
+        tools: tools.to_owned(),
+        choice: request.tool_choice.clone(),
+        parallel: request.parallel_tool_calls,
+        response: request.response_format.clone(),
+        own: request.grammar.clone(),
+        reasoning_open: order.reasoning_open,
+        lark: compiled.lark.clone(),
+        relaxed: compiled.relaxed.clone(),
+    });
+    Ok(compiled)
 }

@@ -94,7 +94,7 @@ impl Cuts {
 /// Of everything up to the end of a cut, and the tools.
 fn fingerprint(request: &ChatRequest, end: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for value in request.messages[..end].iter().chain(&request.tools) {
+    for value in request.messages[..end].iter().chain(request.tools.iter()) {
         value.to_string().hash(&mut hasher);
     }
     hasher.finish()

@@ -80,7 +80,9 @@ pub(super) fn plain(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>>
     }
     // Variables are the application's own words to its template.
     let sent = prompt.spans.iter().filter(|span| !span.path.starts_with("chat_template_kwargs"));
-    sent.map(|span| span.start..span.end).collect()
+    let mut plain = Vec::with_capacity(prompt.spans.len());
+    plain.extend(sent.map(|span| span.start..span.end));
+    plain
 }
 
 /// A reply that was ordered.

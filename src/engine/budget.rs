@@ -215,8 +215,7 @@ mod tests {
 
     #[test]
     fn what_has_no_opening_tag_is_only_open_at_the_start() {
-        let mut watch =
-            ReasoningWatch::new(Reasoning { open: "".into(), close: "</t>".into(), inside: true, budget: None });
+        let mut watch = ReasoningWatch::new(Reasoning { open: "".into(), close: "</t>".into(), inside: true, budget: None });
         watch.take(b"a</t>b");
         watch.take(b"c");
         assert_eq!(watch.tokens(), 1);

@@ -83,16 +83,19 @@ fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, layout: &Lay
             out.push("]")
         }
         Value::Dict(dict) => {
-            let mut entries: Vec<&(Value, Value)> = dict.entries().iter().collect();
-            if layout.sort_keys {
-                entries = compare::sorted(entries, |(a, _), (b, _)| compare::less(budget, a, b))?;
-            }
+            let entries = dict.entries();
             out.push("{")?;
-            for (index, (key, value)) in entries.iter().enumerate() {
+            let mut member = |index: usize, (key, value): &(Value, Value)| {
                 separate(out, layout, depth, index == 0)?;
                 string(out, &key_text(budget, key)?, layout.ensure_ascii)?;
                 out.push_text(&layout.after_key)?;
-                write(out, budget, value, layout, depth + 1)?;
+                write(out, budget, value, layout, depth + 1)
+            };
+            if layout.sort_keys {
+                let sorted = compare::sorted(entries.iter().collect(), |(a, _), (b, _)| compare::less(budget, a, b))?;
+                sorted.into_iter().enumerate().try_for_each(|(index, entry)| member(index, entry))?;
+            } else {
+                entries.iter().enumerate().try_for_each(|(index, entry)| member(index, entry))?;
             }
             close(out, layout, depth, entries.is_empty())?;
             out.push("}")
@@ -152,7 +155,7 @@ fn key_text(budget: &Rc<Budget>, key: &Value) -> Result<Text> {
 fn string(out: &mut TextBuilder, text: &Text, ensure_ascii: bool) -> Result<()> {
     out.push("\"")?;
     let mut done = 0;
-    for (at, c) in text.char_indices() {
+    while let Some((at, c)) = next_escaped(text, done, ensure_ascii) {
         let escaped = match c {
             '"' => "\\\"".to_owned(),
             '\\' => "\\\\".to_owned(),
@@ -162,13 +165,24 @@ fn string(out: &mut TextBuilder, text: &Text, ensure_ascii: bool) -> Result<()> 
             '\r' => "\\r".to_owned(),
             '\t' => "\\t".to_owned(),
             '\0'..='\u{1f}' => format!("\\u{:04x}", u32::from(c)),
-            _ if ensure_ascii && c > '~' => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
-            _ => continue,
+            _ => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
         };
         push_piece(out, text, Piece::Verbatim(done..at))?;
         push_piece(out, text, Piece::Escaped(&escaped, at))?;
         done = at + c.len_utf8();
     }
-    push_piece(out, text, Piece::Verbatim(done..text.len()))?;
+    if done == 0 {
+        out.push_text(text)?;
+    } else {
+        push_piece(out, text, Piece::Verbatim(done..text.len()))?;
+    }
     out.push("\"")
+}
+
+/// The first character from a byte on that JSON text has another way to write.
+fn next_escaped(text: &str, from: usize, ensure_ascii: bool) -> Option<(usize, char)> {
+    let last = if ensure_ascii { b'~' } else { u8::MAX };
+    let is_escaped = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\' || *byte > last;
+    let at = from + text.as_bytes()[from..].iter().position(is_escaped)?;
+    Some((at, text[at..].chars().next()?))
 }

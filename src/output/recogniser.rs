@@ -42,7 +42,7 @@ pub struct RecogniserInput<'a> {
     /// How this model writes calls and reasoning; None means plain text.
     pub format: Option<&'a Format>,
     /// The request's tools, as OpenAI tool objects.
-    pub tools: &'a [Value],
+    pub tools: Arc<Vec<Value>>,
     /// There are tools, and `tool_choice` is not `none`. Otherwise call markup is ordinary text.
     pub calls_allowed: bool,
     /// Reasoning is told apart from content. Otherwise it stays in the content, tags included.
@@ -114,14 +114,40 @@ enum State {
     Suspended { held: String, tail: String },
 }
 
-/// The request's tools by name, with the schemas of their arguments.
+/// The request's tools, and where each of a name is.
 #[derive(Debug, Default)]
-struct Given(HashMap<String, Option<Value>>);
+struct Given {
+    tools: Arc<Vec<Value>>,
+    places: HashMap<String, usize>,
+}
+
+impl Given {
+    fn new(tools: Arc<Vec<Value>>) -> Given {
+        let named = tools.iter().enumerate().filter_map(|(place, tool)| {
+            let name = function(tool).get("name")?.as_str()?;
+            Some((name.to_owned(), place))
+        });
+        Given { places: named.collect(), tools }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.places.keys()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+}
 
 impl Tools for Given {
     fn schema(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)?.as_ref()
+        function(self.tools.get(*self.places.get(name)?)?).get("parameters")
     }
+}
+
+/// The function of a tool object, or one that stands alone.
+fn function(tool: &Value) -> &Value {
+    tool.get("function").unwrap_or(tool)
 }
 
 /// Recognises reasoning and calls in a model's output.
@@ -205,10 +231,6 @@ impl Recogniser {
 
     /// As [`new`](Self::new), with what was prepared for the input's format.
     pub fn prepared(prepared: &Prepared, input: RecogniserInput<'_>) -> Recogniser {
-        let tools = input.tools.iter().filter_map(|tool| {
-            let function = tool.get("function").unwrap_or(tool);
-            Some((function.get("name")?.as_str()?.to_owned(), function.get("parameters").cloned()))
-        });
         let format = input.format;
         let Prepared { plan, followers, channels } = prepared.clone();
         let told = format.and_then(|format| format.reasoning.clone());
@@ -233,7 +255,7 @@ impl Recogniser {
             in_fence: false,
             envelope: format.is_some_and(|format| format.envelope),
             untagged: !input.json && format.is_some_and(|format| format.untagged),
-            tools: Given(tools.collect()),
+            tools: Given::new(input.tools),
             calls_allowed: input.calls_allowed && format.is_some_and(|format| format.calls.is_some()),
             parallel: input.parallel,
             new_id: input.new_id,

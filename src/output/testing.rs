@@ -97,7 +97,7 @@ pub(crate) fn recogniser(format: &Format, tools: &[Value], setting: Setting) -> 
     let mut ids = 0;
     let mut recogniser = Recogniser::new(RecogniserInput {
         format: Some(format),
-        tools,
+        tools: tools.to_vec().into(),
         calls_allowed: setting.calls_allowed,
         reasoning: true,
         json: false,

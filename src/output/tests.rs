@@ -257,7 +257,7 @@ fn a_prompt_calls_nothing() {
         let tools = tools();
         let mut recogniser = Recogniser::new(RecogniserInput {
             format: Some(&hermes()),
-            tools: &tools,
+            tools: tools.into(),
             calls_allowed: true,
             reasoning,
             json: false,

@@ -159,7 +159,7 @@ pub(super) fn user() -> Value {
 pub(super) fn reader(format: &Format, tools: &[Value], reply: &str) -> Recogniser {
     let mut recogniser = Recogniser::new(RecogniserInput {
         format: Some(format),
-        tools,
+        tools: tools.to_vec().into(),
         calls_allowed: true,
         reasoning: true,
         parallel: true,

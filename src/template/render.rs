@@ -141,10 +141,11 @@ impl Templates {
         let rendered = see(env::render(&chosen.template, context, &input.limits));
         let rendered = rendered.map_err(|failure| failure.into_error(chosen.name))?;
         let paths = origins.into_paths();
-        let spans = rendered.marks.iter().filter_map(|mark| {
+        let mut spans = Vec::with_capacity(rendered.marks.len());
+        spans.extend(rendered.marks.iter().filter_map(|mark| {
             Some(Span { start: mark.start as usize, end: mark.end as usize, path: paths.get(mark.source)? })
-        });
-        let mut prompt = Prompt { spans: spans.collect(), text: rendered.text, generation: rendered.generation };
+        }));
+        let mut prompt = Prompt { spans, text: rendered.text, generation: rendered.generation };
         if let Some(continued) = continued {
             continued.cut(&mut prompt)?;
         }

@@ -102,7 +102,7 @@ fn cut_anywhere(case: &Case, text: &str) {
     for (end, _) in text.char_indices() {
         let mut recogniser = Recogniser::new(RecogniserInput {
             format: Some(&case.format),
-            tools: &case.tools,
+            tools: case.tools.to_vec().into(),
             calls_allowed: true,
             reasoning: true,
             json: false,

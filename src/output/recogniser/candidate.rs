@@ -162,7 +162,7 @@ impl Recogniser {
         while at < candidate.readers.len() {
             let reader = &mut candidate.readers[at];
             let status = reader.step(c, &self.tools);
-            let given = reader.name().is_none_or(|name| self.tools.0.contains_key(name));
+            let given = reader.name().is_none_or(|name| self.tools.has(name));
             let wanted = given || !(candidate.bare || reader.foreign);
             let lacks = !matches!(status, Status::More) && reader.lacks_arguments();
             let alien = candidate.bare && (reader.has_foreign_key() || lacks);
@@ -201,7 +201,7 @@ impl Recogniser {
         let reader = candidate.readers.swap_remove(winner);
         let name = reader.name().unwrap_or_default().to_owned();
         if self.place == Place::Reasoning && !self.replaying {
-            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.ends_at_call) && self.tools.0.contains_key(&name);
+            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.ends_at_call) && self.tools.has(&name);
             if !ends {
                 self.state = State::Suspended { held: candidate.held, tail: String::new() };
                 return;

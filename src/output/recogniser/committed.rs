@@ -12,7 +12,7 @@ impl Recogniser {
     /// Opens a call: from here on it is part of the message.
     pub(super) fn commit(&mut self, name: String, id: Option<String>) -> usize {
         let index = self.parsed.tool_calls.len();
-        if !self.tools.0.contains_key(&name) {
+        if !self.tools.has(&name) {
             self.note("unknown_tool", &format!("`{name}` is not one of the given tools"));
         }
         if index == 1 && !self.parallel {

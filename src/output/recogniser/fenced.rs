@@ -64,7 +64,7 @@ impl Recogniser {
     fn fence_object_step(&mut self, mut fence: Box<Fence>, c: char) {
         let Some(reader) = &mut fence.reader else { return };
         let status = reader.step(c, &self.tools);
-        let known = reader.name().is_none_or(|name| self.tools.0.contains_key(name));
+        let known = reader.name().is_none_or(|name| self.tools.has(name));
         if !known || !reader.is_object() || reader.has_foreign_key() || matches!(status, Status::Broken(_)) {
             return self.give_back(&fence.held, c.len_utf8());
         }

@@ -76,7 +76,7 @@ impl Recogniser {
         let own = word.strip_prefix(&*channels.function).unwrap_or(word);
         channels.body.starts_with(blanks)
             && (channels.reasoning.iter().chain(&channels.content).any(|name| fits(name, word))
-                || self.tools.0.keys().any(|name| fits(name, own))
+                || self.tools.names().any(|name| fits(name, own))
                 || (!whole && channels.function.starts_with(word)))
     }
 
@@ -117,7 +117,7 @@ impl Recogniser {
             Some(name) => {
                 let own = name.strip_prefix(&*channels.function).filter(|own| !own.is_empty());
                 let name = own.unwrap_or(name).to_owned();
-                if channels.recipient.is_empty() && channels.header.is_empty() && !self.tools.0.contains_key(&name) {
+                if channels.recipient.is_empty() && channels.header.is_empty() && !self.tools.has(&name) {
                     return self.not_a_header(header);
                 }
                 self.message_to(&name);

@@ -111,7 +111,7 @@ fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t
     let mut ids = 0;
     let mut recogniser = Recogniser::new(RecogniserInput {
         format: Some(format),
-        tools: &tools,
+        tools: tools.to_vec().into(),
         calls_allowed: !options.no_calls,
         reasoning: !options.untold_reasoning,
         json: options.json,

@@ -35,7 +35,6 @@ use crate::validate;
 use crate::verdict::Verdict;
 
 use explain::Last;
-use native::Native;
 use open::{Opened, open};
 use overflow::{Cuts, Fitted};
 use saved::Saved;
@@ -101,9 +100,7 @@ impl Chat {
                 static CREATED: AtomicU64 = AtomicU64::new(1);
                 let id = CREATED.fetch_add(1, Ordering::Relaxed);
                 let saved = match &source {
-                    Source::Native(Native { model, .. }) => {
-                        options.state_file.as_deref().map(|path| Saved::restore(path, id, model))
-                    }
+                    Source::Native(native) => options.state_file.as_deref().map(|path| Saved::restore(path, id, &native.model)),
                     #[cfg(feature = "remote")]
                     Source::Remote(_) => None,
                 };

@@ -98,7 +98,7 @@ impl Known {
             }
             Some(())
         })?;
-        (rest.peek() == None).then_some(members)
+        rest.peek().is_none().then_some(members)
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Ope
         Code::InvalidRequest => CreateFailure::new("invalid_options", error),
         _ => CreateFailure::new("init_context", error),
     })?;
-    let native = Native::new(model, verdict.format());
+    let native = Box::new(Native::new(model, verdict.format()));
     Ok(Opened { source: Source::Native(native), verdict, composed })
 }
 

@@ -26,7 +26,7 @@ use crate::verdict::Verdict;
 /// What generates.
 pub(super) enum Source {
     /// A model in this process.
-    Native(Native),
+    Native(Box<Native>),
     /// Others.
     #[cfg(feature = "remote")]
     Remote(Box<Servers>),

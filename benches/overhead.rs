@@ -2,7 +2,7 @@
 //!
 //! - The cost of a call: the wall time of `llb_chat_infer` without what the engine says it spent from admission to the end, for a
 //!   conversation of 20 messages of which all but the last token is cached, and one token of reply. It is what reads the
-//!   request, renders, tokenises, wakes the engine and writes the reply. Beside it the processor time of the calling thread, which other
+//!   request, renders, tokenises, wakes the engine and writes the reply. The same with ten tools. Beside it the processor time of the calling thread, which other
 //!   processes disturb less, the bare way to another thread and back, and the stages of that thread apart.
 //! - Memory: resident size after one chat, after eight, and over 1,000 requests behind a warm-up of 200.
 //! - The time to the first token of a second turn behind a prompt of some 1,000 tokens, against the first turn's.
@@ -69,9 +69,33 @@ fn calls(chat: &Chat, rounds: usize) {
     row("  processor time of the calling thread", &own);
     row("explain, the whole", &explained);
     row("  processor time of the calling thread", &explained_own);
+    row("infer with ten tools, beside the model", &tooled(chat, rounds));
     row("a word to a sleeping thread and back", &handover(rounds));
     let median = beside.median();
     target(&format!("at most {MOST_MICROSECONDS}: {median:.1}"), median <= MOST_MICROSECONDS);
+}
+
+/// The cost of a call with tools that the model may call, as agents send them with every request.
+fn tooled(chat: &Chat, rounds: usize) -> Figures {
+    let argument = |about: &str| json!({ "type": "string", "description": format!("{about}, told in a sentence or so.") });
+    let tool = |index: usize| {
+        let properties = json!({ "path": argument("The file to look at"), "query": argument("What to look for") });
+        let parameters = json!({ "type": "object", "properties": properties, "required": ["path"] });
+        let description = "Looks for something and returns the places where it is, the best first.";
+        json!({ "type": "function", "function": { "name": format!("tool_{index}"), "description": description, "parameters": parameters } })
+    };
+    let mut request: Value = serde_json::from_str(&request(MESSAGES)).expect("JSON");
+    request["tools"] = (0..10).map(tool).collect();
+    let request = request.to_string();
+    let mut figures = Figures::default();
+    for round in 0..=rounds {
+        let (took, reply) = chat.timed(ffi::llb_chat_infer, &request);
+        let inside = milliseconds(&reply, "prompt_ms") + milliseconds(&reply, "predicted_ms");
+        if round > 0 {
+            figures.push(took.wall * 1e6 - inside * 1e3);
+        }
+    }
+    figures
 }
 
 /// Two threads and two channels, and nothing else: what no call can do without.

@@ -86,7 +86,7 @@ fn wrong_requests_are_named() {
     );
     let endless = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
     refused(ffi::llb_template_render, json!({ "chat_template": endless, "messages": messages }), "TEMPLATE_LIMIT", "");
-    let chain = format!("{{{{ 1{} }}}}", "+1".repeat(100_000));
+    let chain = format!("{{{{ 1{} }}}}", "-1".repeat(100_000));
     refused(ffi::llb_template_info, json!({ "chat_template": chain }), "TEMPLATE_LIMIT", "operations within each other");
     refused(ffi::llb_template_parse, json!({ "chat_template": "x" }), "INVALID_REQUEST", "output: missing");
     refused(ffi::llb_template_compose, json!({}), "INVALID_REQUEST", "components: missing");

@@ -179,7 +179,11 @@ impl Chat {
     }
 
     pub fn explain(&self, request: &Value) -> Value {
-        let request = CString::new(request.to_string()).unwrap();
+        self.explain_text(&request.to_string())
+    }
+
+    pub fn explain_text(&self, request: &str) -> Value {
+        let request = CString::new(request).unwrap();
         // SAFETY: NUL-terminated.
         take(unsafe { ffi::llb_chat_explain(self.handle(), request.as_ptr()) })
     }

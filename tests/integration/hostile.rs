@@ -7,10 +7,10 @@ use serde_json::json;
 use crate::abi::{Chat, ask, model_info, scripted_model};
 
 /// xorshift64: the same mutations in every run.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

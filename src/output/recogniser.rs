@@ -11,22 +11,24 @@ mod committed;
 mod ending;
 mod envelope;
 mod fenced;
+mod given;
 mod header;
 mod markers;
 mod plan;
 mod prime;
 mod text;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use self::between::Gap;
-use self::call_reader::{CallReader, Tools};
+use self::call_reader::CallReader;
 use self::candidate::Candidate;
 use self::envelope::Envelope;
 use self::fenced::Fence;
+use self::given::Given;
 use self::header::Header;
 use self::markers::{Found, Markers};
 use self::plan::Plan;
@@ -112,42 +114,6 @@ enum State {
     Envelope(Box<Envelope>),
     /// A whole call inside reasoning: a call if the reasoning never closes, text if it does.
     Suspended { held: String, tail: String },
-}
-
-/// The request's tools, and where each of a name is.
-#[derive(Debug, Default)]
-struct Given {
-    tools: Arc<Vec<Value>>,
-    places: HashMap<String, usize>,
-}
-
-impl Given {
-    fn new(tools: Arc<Vec<Value>>) -> Given {
-        let named = tools.iter().enumerate().filter_map(|(place, tool)| {
-            let name = function(tool).get("name")?.as_str()?;
-            Some((name.to_owned(), place))
-        });
-        Given { places: named.collect(), tools }
-    }
-
-    fn names(&self) -> impl Iterator<Item = &String> {
-        self.places.keys()
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.places.contains_key(name)
-    }
-}
-
-impl Tools for Given {
-    fn schema(&self, name: &str) -> Option<&Value> {
-        function(self.tools.get(*self.places.get(name)?)?).get("parameters")
-    }
-}
-
-/// The function of a tool object, or one that stands alone.
-fn function(tool: &Value) -> &Value {
-    tool.get("function").unwrap_or(tool)
 }
 
 /// Recognises reasoning and calls in a model's output.

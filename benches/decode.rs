@@ -13,13 +13,13 @@
 mod chat;
 #[path = "measure/mod.rs"]
 mod measure;
-#[path = "decode/peer.rs"]
+#[path = "measure/peer.rs"]
 mod peer;
 
 use chat::{Chat, cpu_seconds};
 use llb::ffi;
 use measure::{Figures, heading, row, target, timed};
-use peer::{Peer, Sampling};
+use peer::{Peer, Run, Sampling};
 use serde_json::json;
 
 /// Decoded after the first token.
@@ -129,20 +129,6 @@ struct Measured {
     cpu: Figures,
     /// As it says itself: `timings` of a reply.
     own: Figures,
-}
-
-/// One run.
-pub(crate) struct Run {
-    /// Seconds, from outside.
-    wall: f64,
-    /// Seconds of processor time, all threads.
-    cpu: f64,
-    /// Seconds to the first token.
-    prompt: f64,
-    /// Seconds from the first token to the last.
-    predicted: f64,
-    generated: usize,
-    text: String,
 }
 
 fn report(title: &str, [llb, pool, plain]: &[Measured; 3]) {

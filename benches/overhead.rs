@@ -15,18 +15,21 @@
 mod chat;
 #[path = "measure/mod.rs"]
 mod measure;
+#[path = "measure/peer.rs"]
+mod peer;
 #[path = "overhead/stages.rs"]
 mod stages;
 
-use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use chat::Chat;
 use llb::ffi;
 use measure::{Figures, heading, row, target, timed};
+use peer::{Peer, Run, Sampling};
 use serde_json::{Value, json};
 
 const MESSAGES: usize = 20;
+const N_CTX: u32 = 8192;
 const MOST_MICROSECONDS: f64 = 100.0;
 const MOST_GROWTH_MIB: f64 = 1.0;
 const LEAST_TURN_RATIO: f64 = 20.0;
@@ -36,29 +39,36 @@ fn main() {
     let rounds = measure::number("LLB_ROUNDS", 300);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = measure::number("LLB_THREADS", cores);
-    let options = json!({ "model": path, "n_threads": threads, "n_ctx": 8192, "n_parallel": 8 });
+    let options = json!({ "model": path, "n_threads": threads, "n_ctx": N_CTX, "n_parallel": 8 });
     let before = resident_mib();
     let chat = Chat::open(&options);
-    calls(&chat, rounds);
+    let explained = chat.call(ffi::llb_chat_explain, &request(MESSAGES));
+    let floor = Floor::open(&path, threads, explained["prompt"].as_str().expect("an explanation has the prompt"));
+    calls(&chat, &floor, rounds);
+    drop(floor);
     stages::stages(&path, &request(MESSAGES), rounds);
     turns(&chat);
     memory(&chat, &options, before);
 }
 
 /// The cost of a call beside the model.
-fn calls(chat: &Chat, rounds: usize) {
+fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
     let request = request(MESSAGES);
     let (mut beside, mut own) = (Figures::default(), Figures::default());
+    let (mut bare, mut above) = (Figures::default(), Figures::default());
     let (mut explained, mut explained_own) = (Figures::default(), Figures::default());
     for round in 0..=rounds {
         let (took, reply) = chat.timed(ffi::llb_chat_infer, &request);
         let inside = milliseconds(&reply, "prompt_ms") + milliseconds(&reply, "predicted_ms");
+        let floor = floor.beside();
         let (alone, explanation) = chat.timed(ffi::llb_chat_explain, &request);
         if round > 0 {
             let (prompt, cached) = (count(&reply["usage"], "prompt_tokens"), &reply["usage"]["prompt_tokens_details"]);
             assert_eq!(count(cached, "cached_tokens") + 1, prompt, "all but the last token is cached");
             assert_eq!(explanation["prompt_tokens"], prompt);
             beside.push(took.wall * 1e6 - inside * 1e3);
+            bare.push(floor);
+            above.push(took.wall * 1e6 - inside * 1e3 - floor);
             own.push(took.thread * 1e6);
             explained.push(alone.wall * 1e6);
             explained_own.push(alone.thread * 1e6);
@@ -70,8 +80,9 @@ fn calls(chat: &Chat, rounds: usize) {
     row("explain, the whole", &explained);
     row("  processor time of the calling thread", &explained_own);
     row("infer with ten tools, beside the model", &tooled(chat, rounds));
-    row("a word to a sleeping thread and back", &handover(rounds));
-    let median = beside.median();
+    row("a loop over llama.cpp behind two channels", &bare);
+    row("infer above that, by round", &above);
+    let median = above.median();
     target(&format!("at most {MOST_MICROSECONDS}: {median:.1}"), median <= MOST_MICROSECONDS);
 }
 
@@ -98,22 +109,40 @@ fn tooled(chat: &Chat, rounds: usize) -> Figures {
     figures
 }
 
-/// Two threads and two channels, and nothing else: what no call can do without.
-fn handover(rounds: usize) -> Figures {
-    let (ask, asked) = channel::<()>();
-    let (answer, answered) = channel();
-    let thread = std::thread::spawn(move || asked.iter().all(|()| answer.send(()).is_ok()));
-    let mut figures = Figures::default();
-    for _ in 0..rounds {
-        // As long as a decode: both sleep, and the processor is elsewhere.
-        std::thread::sleep(Duration::from_millis(10));
-        let (wall, heard) = timed(|| ask.send(()).is_ok() && answered.recv().is_ok());
-        assert!(heard, "the thread answers");
-        figures.push(wall.as_secs_f64() * 1e6);
+/// The shortest loop over llama.cpp on a thread of its own, which is told through a channel to go on and tells what came of it
+/// through another one: what no engine with a thread can do without.
+struct Floor {
+    ask: Sender<()>,
+    told: Receiver<Option<Run>>,
+}
+
+impl Floor {
+    /// On this prompt, all of it but the last token cached.
+    fn open(path: &str, threads: usize, prompt: &str) -> Floor {
+        let (ask, asked) = channel();
+        let (tell, told) = channel();
+        let (path, prompt) = (path.to_owned(), prompt.to_owned());
+        std::thread::spawn(move || {
+            let mut peer = Peer::open(&path, threads as u32, N_CTX, 512, false);
+            let tokens = peer.tokenize(&prompt);
+            let mut kept = false;
+            for () in asked {
+                let run = peer.stream(&tokens, Sampling::Greedy, 1, kept, |_| drop(tell.send(None)));
+                kept = true;
+                drop(tell.send(Some(run)));
+            }
+        });
+        Floor { ask, told }
     }
-    drop(ask);
-    assert!(thread.join().is_ok_and(|answered_all| answered_all), "every word was answered");
-    figures
+
+    /// What one token takes beside the model, microseconds.
+    fn beside(&self) -> f64 {
+        let (wall, run) = timed(|| {
+            self.ask.send(()).expect("the thread lives");
+            self.told.iter().flatten().next().expect("a reply")
+        });
+        (wall.as_secs_f64() - run.prompt - run.predicted) * 1e6
+    }
 }
 
 /// The first token of a second turn.

@@ -7,6 +7,7 @@ use super::args::Args;
 use super::ast::{Arguments, Comparison, Expr, ExprKind};
 use super::error::{Error, Result};
 use super::interpreter::Interpreter;
+use super::look::Looked;
 use super::number::Arithmetic;
 use super::object::Object;
 use super::text::{Text, TextBuilder};
@@ -14,7 +15,7 @@ use super::value::{Undefined, Value};
 use super::{attribute, compare, iterate, methods, operators, print};
 
 /// How deep an expression may be that is evaluated without a look at the stack.
-const SHALLOW: u16 = 16;
+pub(super) const SHALLOW: u16 = 16;
 
 impl<'t> Interpreter<'t> {
     pub(super) fn eval(&mut self, expr: &Expr) -> Result<Value> {
@@ -63,13 +64,17 @@ impl<'t> Interpreter<'t> {
                 if left.is_true() { self.eval(&sides.1) } else { Ok(left) }
             }
             ExprKind::Or(sides) => {
+                // `message.tool_calls or []`
+                if let Some(Looked::Missing) = self.look(&sides.0)? {
+                    return self.eval(&sides.1);
+                }
                 let left = self.eval(&sides.0)?;
                 if left.is_true() { Ok(left) } else { self.eval(&sides.1) }
             }
-            ExprKind::Not(operand) => Ok(Value::Bool(!self.eval(operand)?.is_true())),
-            ExprKind::Compare(first, rest) => self.comparison(first, rest),
+            ExprKind::Not(operand) => Ok(Value::Bool(!self.truth(operand)?)),
+            ExprKind::Compare(first, rest) => self.comparison(first, rest).map(Value::Bool),
             ExprKind::Condition { test, then, otherwise } => {
-                if self.eval(test)?.is_true() {
+                if self.truth(test)? {
                     self.eval(then)
                 } else if let Some(otherwise) = otherwise {
                     self.eval(otherwise)
@@ -215,22 +220,19 @@ impl<'t> Interpreter<'t> {
         Ok(Value::Text(out.finish()?.with_safe(markup)))
     }
 
-    fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<Value> {
-        let mut left = self.eval(first)?;
-        if let ([(op @ (Comparison::Equal | Comparison::NotEqual), right)], Value::Text(left)) = (rest, &left)
-            && let Some(right) = self.constant(right)?
-        {
-            let is_equal = left.as_str() == right;
-            return Ok(Value::Bool(is_equal == (*op == Comparison::Equal)));
+    pub(super) fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<bool> {
+        if let Some(compared) = self.compare_text(first, rest)? {
+            return Ok(compared);
         }
+        let mut left = self.eval(first)?;
         for (op, right) in rest {
             let right = self.eval(right)?;
             if !self.compare(*op, &left, &right)? {
-                return Ok(Value::Bool(false));
+                return Ok(false);
             }
             left = right;
         }
-        Ok(Value::Bool(true))
+        Ok(true)
     }
 
     pub(super) fn compare(&mut self, op: Comparison, left: &Value, right: &Value) -> Result<bool> {

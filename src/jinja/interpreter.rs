@@ -8,6 +8,7 @@ use super::args::Args;
 use super::ast::{Block, Expr, ExprKind, Macro, Name, Stmt, StmtKind, Target};
 use super::budget::Budget;
 use super::error::{Error, Result};
+use super::look::Looked;
 use super::number::Arithmetic;
 use super::object::{self, MacroObject, Object};
 use super::parser::{CALLER, KWARGS, Parsed, VARARGS};
@@ -111,19 +112,30 @@ impl<'t> Interpreter<'t> {
         self.parsed.blocks.iter().find(|(known, _)| self.name(*known) == name).map(|(_, block)| Arc::clone(block))
     }
 
+    /// Whether a dict's attribute of this name can be nothing but a member of it.
+    pub(super) fn is_member(&self, name: Name) -> bool {
+        self.parsed.members[name.0 as usize]
+    }
+
+    /// A variable of a scope or of the context.
+    pub(super) fn known(&self, name: Name) -> Option<&Value> {
+        if let Some(value) = self.scopes.get(name) {
+            return Some(value);
+        }
+        let text = self.name(name);
+        let (_, value) = self.context.variables.iter().find(|(known, _)| known.as_str() == text)?;
+        if let Some(log) = &self.context.log {
+            log.note(text);
+        }
+        Some(value)
+    }
+
     /// The value of a variable: of a scope, of the context, of the environment.
     pub(super) fn variable(&mut self, name: Name) -> Value {
-        if let Some(value) = self.scopes.get(name) {
+        if let Some(value) = self.known(name) {
             return value.clone();
         }
         let text = self.name(name);
-        if let Some((_, value)) = self.context.variables.iter().find(|(known, _)| known.as_str() == text) {
-            let value = value.clone();
-            if let Some(log) = &self.context.log {
-                log.note(text);
-            }
-            return value;
-        }
         if let Some((name, function)) = globals::find(text)
             && (name != "strftime_now" || self.context.strftime_now.is_some())
         {
@@ -224,7 +236,7 @@ impl<'t> Interpreter<'t> {
             StmtKind::Print(expr) => self.print(expr)?,
             StmtKind::If { branches, otherwise } => {
                 for (test, body) in branches {
-                    if self.eval(test)?.is_true() {
+                    if self.truth(test)? {
                         return self.statements(body);
                     }
                 }
@@ -351,6 +363,12 @@ impl<'t> Interpreter<'t> {
     fn print_text(&mut self, expr: &Expr) -> Result<Option<Value>> {
         if let Some(text) = self.constant(expr)? {
             return self.out.last_mut().map_or(Ok(()), |out| out.push(text)).map(|()| None);
+        }
+        if let Some(Looked::Value(Value::Text(text))) = self.look(expr)?
+            && !text.is_safe()
+        {
+            let text = text.clone();
+            return self.out.last_mut().map_or(Ok(()), |out| out.push_text(&text)).map(|()| None);
         }
         match self.eval(expr)? {
             Value::Text(text) if !text.is_safe() => {

@@ -18,6 +18,10 @@ use super::value::Value;
 impl Interpreter<'_> {
     /// Runs a loop over a value within a scope; `depth` counts the calls of a recursive loop.
     pub(super) fn run_loop(&mut self, code: &Arc<For>, iterable: &Value, around: ScopeId, depth: usize) -> Result<Flow> {
+        // Most messages have no calls to go over.
+        if matches!(iterable, Value::List(list) if list.items().is_empty()) {
+            return self.scoped(around, |inner| inner.statements(&code.otherwise));
+        }
         let state = Rc::new(Object::Loop(LoopObject {
             code: Arc::clone(code),
             scope: around,
@@ -94,7 +98,7 @@ impl Interpreter<'_> {
             let Some(test) = &of.code.test else { return Ok(Some(item)) };
             let kept = self.scoped(of.scope, |inner| {
                 inner.assign(&of.code.target, item.clone())?;
-                Ok(inner.eval(test)?.is_true())
+                inner.truth(test)
             })?;
             if kept {
                 return Ok(Some(item));

@@ -22,6 +22,7 @@ mod interpreter;
 mod iterate;
 mod json;
 mod lexer;
+mod look;
 mod loops;
 mod markup;
 mod methods;

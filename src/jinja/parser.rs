@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::ast::{Arguments, Block, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
 use super::error::{Error, Result};
 use super::lexer::{Token, TokenKind, tokens};
+use super::methods;
 
 /// How deep statements, and how deep expressions may nest.
 pub(super) const MAX_DEPTH: u16 = 150;
@@ -28,6 +29,8 @@ pub(crate) struct Parsed {
     pub(crate) blocks: Vec<(Name, Arc<Block>)>,
     /// What [`Name`] counts.
     pub(crate) names: Vec<Box<str>>,
+    /// Whether a dict's attribute of this name can be nothing but a member of it.
+    pub(crate) members: Vec<bool>,
 }
 
 /// Parses a source.
@@ -52,7 +55,10 @@ pub(crate) fn parse(source: &str) -> Result<Parsed> {
     let body = parser.statements(&[])?;
     match parser.missing.or(parser.unknown) {
         Some(error) => Err(error),
-        None => Ok(Parsed { body, blocks: parser.blocks, names: parser.names }),
+        None => {
+            let members = parser.names.iter().map(|name| methods::is_member(name)).collect();
+            Ok(Parsed { body, blocks: parser.blocks, names: parser.names, members })
+        }
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn has(of: &Value, name: &str) -> bool {
                 || list.is_own() && matches!(name, "append" | "extend" | "insert" | "pop")
         }
         Value::Tuple(_) | Value::Range(_) => matches!(name, "count" | "index"),
-        Value::Dict(_) => matches!(name, "get" | "items" | "keys" | "values" | "copy" | "fromkeys"),
+        Value::Dict(_) => dict_has(name),
         Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
             matches!(name, "bit_length" | "bit_count" | "conjugate" | "as_integer_ratio")
         }
@@ -55,10 +55,23 @@ pub(crate) fn is_unsafe(of: &Value, name: &str) -> bool {
             matches!(name, "clear" | "remove" | "reverse" | "sort")
                 || !list.is_own() && matches!(name, "append" | "extend" | "insert" | "pop")
         }
-        Value::Dict(_) => matches!(name, "clear" | "pop" | "popitem" | "setdefault" | "update"),
+        Value::Dict(_) => dict_hides(name),
         _ => false,
     };
     mutates || name.starts_with('_') && is_dunder(of, name)
+}
+
+fn dict_has(name: &str) -> bool {
+    matches!(name, "get" | "items" | "keys" | "values" | "copy" | "fromkeys")
+}
+
+fn dict_hides(name: &str) -> bool {
+    matches!(name, "clear" | "pop" | "popitem" | "setdefault" | "update")
+}
+
+/// Whether a dict's attribute of this name can be nothing but a member of it.
+pub(crate) fn is_member(name: &str) -> bool {
+    !name.starts_with('_') && !dict_has(name) && !dict_hides(name)
 }
 
 /// Whether this is the method of a list that may be called, but is not to be had otherwise: the sandbox hides it.

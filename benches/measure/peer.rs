@@ -1,14 +1,29 @@
 //! The peer: llama.cpp called directly, as little around it as possible.
+#![allow(dead_code, reason = "each benchmark uses a part")]
 
 use std::ffi::{CString, c_char};
 use std::time::Instant;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{Run, cpu_seconds};
+use crate::chat::cpu_seconds;
+
+/// One run.
+pub(crate) struct Run {
+    /// Seconds, from outside.
+    pub(crate) wall: f64,
+    /// Seconds of processor time, all threads.
+    pub(crate) cpu: f64,
+    /// Seconds to the first token.
+    pub(crate) prompt: f64,
+    /// Seconds from the first token to the last.
+    pub(crate) predicted: f64,
+    pub(crate) generated: usize,
+    pub(crate) text: String,
+}
 
 /// How tokens are chosen.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Sampling {
     Greedy,
     /// llb's defaults.
@@ -74,6 +89,18 @@ impl Peer {
 
     /// One reply. With `kept` the prompt is in the KV cache from the run before, all but its last token.
     pub(crate) fn run(&mut self, prompt: &[sys::llama_token], sampling: Sampling, max_tokens: usize, kept: bool) -> Run {
+        self.stream(prompt, sampling, max_tokens, kept, |_| {})
+    }
+
+    /// As `run`; `on_token` gets the text of each token.
+    pub(crate) fn stream(
+        &mut self,
+        prompt: &[sys::llama_token],
+        sampling: Sampling,
+        max_tokens: usize,
+        kept: bool,
+        mut on_token: impl FnMut(&[u8]),
+    ) -> Run {
         let (start, cpu) = (Instant::now(), cpu_seconds());
         let sampler = chain(sampling);
         let from = if kept { prompt.len() - 1 } else { 0 };
@@ -99,7 +126,9 @@ impl Peer {
                 break;
             }
             generated += 1;
+            let before = text.len();
             self.piece(token, &mut text);
+            on_token(&text[before..]);
             if generated == max_tokens {
                 break;
             }

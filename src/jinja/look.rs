@@ -1,0 +1,80 @@
+//! Looks at what is there: a variable or member that is only compared, tested or printed needs no value of its own.
+
+use super::ast::{Comparison, Expr, ExprKind};
+use super::error::Result;
+use super::evaluate::SHALLOW;
+use super::interpreter::Interpreter;
+use super::value::Value;
+
+/// What an expression names.
+pub(super) enum Looked<'v> {
+    Value(&'v Value),
+    /// The dict has no such member.
+    Missing,
+}
+
+impl Looked<'_> {
+    fn is_true(&self) -> bool {
+        match self {
+            Looked::Value(value) => value.is_true(),
+            Looked::Missing => false,
+        }
+    }
+}
+
+impl Interpreter<'_> {
+    /// The variable or member that an expression names; None for whatever must be evaluated.
+    pub(super) fn look(&self, expr: &Expr) -> Result<Option<Looked<'_>>> {
+        if expr.depth >= SHALLOW {
+            return Ok(None);
+        }
+        let found = self.find(expr);
+        if found.is_some() {
+            // One for each step of the way.
+            self.budget.step(u64::from(expr.depth))?;
+        }
+        Ok(found)
+    }
+
+    fn find(&self, expr: &Expr) -> Option<Looked<'_>> {
+        match &expr.kind {
+            ExprKind::Name(name) => self.known(*name).map(Looked::Value),
+            ExprKind::Attr(of, name) if self.is_member(*name) => {
+                let Looked::Value(Value::Dict(dict)) = self.find(of)? else { return None };
+                Some(dict.get_name(self.name(*name)).map_or(Looked::Missing, Looked::Value))
+            }
+            // Where there is no such member, it may be an attribute.
+            ExprKind::Item(of, index) => {
+                let ExprKind::Str(name) = index.kind else { return None };
+                let Looked::Value(Value::Dict(dict)) = self.find(of)? else { return None };
+                dict.get_name(self.name(name)).map(Looked::Value)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an expression is true.
+    pub(super) fn truth(&mut self, expr: &Expr) -> Result<bool> {
+        match &expr.kind {
+            _ if expr.depth >= SHALLOW => {}
+            ExprKind::Not(operand) => return self.truth(operand).map(|is_true| !is_true),
+            ExprKind::And(sides) => return Ok(self.truth(&sides.0)? && self.truth(&sides.1)?),
+            ExprKind::Or(sides) => return Ok(self.truth(&sides.0)? || self.truth(&sides.1)?),
+            ExprKind::Compare(first, rest) => return self.comparison(first, rest).map_err(|error| error.at(expr.line)),
+            _ => {
+                if let Some(looked) = self.look(expr)? {
+                    return Ok(looked.is_true());
+                }
+            }
+        }
+        Ok(self.eval(expr)?.is_true())
+    }
+
+    /// `first == "x"` and `!=`, where `first` names a string.
+    pub(super) fn compare_text(&self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<Option<bool>> {
+        let [(op @ (Comparison::Equal | Comparison::NotEqual), right)] = rest else { return Ok(None) };
+        let Some(right) = self.constant(right)? else { return Ok(None) };
+        let Some(Looked::Value(Value::Text(left))) = self.look(first)? else { return Ok(None) };
+        Ok(Some((left.as_str() == right) == (*op == Comparison::Equal)))
+    }
+}

@@ -23,8 +23,15 @@ pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Runs a body that returns JSON, and returns it or the error as an owned C string.
 pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_char {
-    let written = || serde_json::to_string(&body()?).map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()));
-    string::give(catch(written).unwrap_or_else(|error| remember(&error).to_string()))
+    let written = || {
+        let body = body()?;
+        // Room for most replies, and for their NUL.
+        let mut json = Vec::with_capacity(1024);
+        let written = serde_json::to_writer(&mut json, &body);
+        written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
+        Ok(json)
+    };
+    string::give(catch(written).unwrap_or_else(|error| remember(&error).to_string().into_bytes()))
 }
 
 /// Runs a body whose result nobody sees.

@@ -28,13 +28,13 @@ pub(super) unsafe fn borrow<'a>(text: *const c_char, name: &str) -> Result<&'a s
 }
 
 /// The text belongs to the caller now. It ends at a NUL, of which JSON text has none.
-pub(super) fn give(text: String) -> *const c_char {
+pub(super) fn give(text: impl Into<Vec<u8>>) -> *const c_char {
     owned(text).into_raw()
 }
 
 /// A C string with the text up to its first NUL.
-pub(super) fn owned(text: String) -> CString {
-    CString::new(text).unwrap_or_else(|error| {
+pub(super) fn owned(text: impl Into<Vec<u8>>) -> CString {
+    CString::new(text.into()).unwrap_or_else(|error| {
         let end = error.nul_position();
         let mut bytes = error.into_vec();
         bytes.truncate(end);

@@ -128,9 +128,9 @@ impl Dict {
     /// The value of a string key that is a name of the source, or else accounted for.
     pub(crate) fn get_name(&self, name: &str) -> Option<&Value> {
         let found = if self.entries.len() < INDEXED {
-            self.entries.iter().find(|(key, _)| key.as_str() == Some(name))
+            self.entries.iter().find(|(key, _)| key.is_text(name))
         } else {
-            self.places(compare::hash_str(name)).map(|place| &self.entries[place]).find(|(key, _)| key.as_str() == Some(name))
+            self.places(compare::hash_str(name)).map(|place| &self.entries[place]).find(|(key, _)| key.is_text(name))
         };
         let (key, value) = found?;
         if let Some(watch) = &self.watch {

@@ -1,5 +1,6 @@
 //! Runs the statements of a template.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ type Strftime = dyn Fn(&str) -> String;
 /// What a template sees beside its own variables.
 pub(crate) struct Context {
     /// Variables by name.
-    pub(crate) variables: Vec<(Text, Value)>,
+    pub(crate) variables: Vec<(Cow<'static, str>, Value)>,
     /// `strftime_now(format)`; None where a template may not know the time.
     pub(crate) strftime_now: Option<Box<Strftime>>,
     /// Where look-ups of variables are noted.
@@ -123,7 +124,7 @@ impl<'t> Interpreter<'t> {
             return Some(value);
         }
         let text = self.name(name);
-        let (_, value) = self.context.variables.iter().find(|(known, _)| known.as_str() == text)?;
+        let (_, value) = self.context.variables.iter().find(|(known, _)| known == text)?;
         if let Some(log) = &self.context.log {
             log.note(text);
         }

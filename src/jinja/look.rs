@@ -75,6 +75,6 @@ impl Interpreter<'_> {
         let [(op @ (Comparison::Equal | Comparison::NotEqual), right)] = rest else { return Ok(None) };
         let Some(right) = self.constant(right)? else { return Ok(None) };
         let Some(Looked::Value(Value::Text(left))) = self.look(first)? else { return Ok(None) };
-        Ok(Some((left.as_str() == right) == (*op == Comparison::Equal)))
+        Ok(Some(left.is(right) == (*op == Comparison::Equal)))
     }
 }

@@ -81,6 +81,12 @@ impl Text {
         &self.buffer.text[self.start as usize..self.end as usize]
     }
 
+    /// Whether it has these characters; cheaper than comparing [`as_str`](Self::as_str), which looks for their boundaries.
+    pub(crate) fn is(&self, other: &str) -> bool {
+        (self.end - self.start) as usize == other.len()
+            && self.buffer.text.as_bytes()[self.start as usize..self.end as usize] == *other.as_bytes()
+    }
+
     pub(crate) fn is_safe(&self) -> bool {
         self.safe
     }

@@ -177,6 +177,11 @@ impl Value {
         self.as_text().map(Text::as_str)
     }
 
+    /// Whether it is a string of these characters.
+    pub(crate) fn is_text(&self, text: &str) -> bool {
+        matches!(self, Value::Text(own) if own.is(text))
+    }
+
     pub(crate) fn is_undefined(&self) -> bool {
         matches!(self, Value::Undefined(_))
     }

@@ -120,7 +120,7 @@ enum State {
 pub struct Recogniser {
     plan: Arc<Plan>,
     followers: Arc<[Text]>,
-    markers: Markers,
+    markers: Arc<Markers>,
     reasoning: Option<Reasoning>,
     /// Whether reasoning is told apart from content, and its tags if it is not.
     told: bool,
@@ -178,13 +178,21 @@ pub struct Prepared {
     plan: Arc<Plan>,
     followers: Arc<[Text]>,
     channels: Option<Arc<Channels>>,
+    /// Of replies whose reasoning is told, and that are no JSON.
+    markers: Arc<Markers>,
 }
 
 impl Prepared {
     /// Takes a format apart.
     pub fn new(format: &Format) -> Prepared {
         let plan = Plan::new(format);
-        Prepared { followers: plan.followers().into(), plan: Arc::new(plan), channels: format.channels.clone().map(Arc::new) }
+        let markers = Markers::of(format, &plan, format.reasoning.as_ref(), None, false);
+        Prepared {
+            followers: plan.followers().into(),
+            channels: format.channels.clone().map(Arc::new),
+            markers: Arc::new(markers),
+            plan: Arc::new(plan),
+        }
     }
 }
 
@@ -198,14 +206,16 @@ impl Recogniser {
     /// As [`new`](Self::new), with what was prepared for the input's format.
     pub fn prepared(prepared: &Prepared, input: RecogniserInput<'_>) -> Recogniser {
         let format = input.format;
-        let Prepared { plan, followers, channels } = prepared.clone();
+        let Prepared { plan, followers, channels, mut markers } = prepared.clone();
         let told = format.and_then(|format| format.reasoning.clone());
         let close_is_end = told.as_ref().is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
-        let markers = format.map(|format| Markers::of(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
-        let mut markers = markers.unwrap_or_default();
-        if format.is_none() && input.json {
-            markers.add(Marker::Fence, FENCE);
+        match format {
+            Some(format) if input.json || !input.reasoning => {
+                markers = Arc::new(Markers::of(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
+            }
+            None if input.json => Arc::make_mut(&mut markers).add(Marker::Fence, FENCE),
+            _ => {}
         }
         Recogniser {
             followers,

@@ -33,7 +33,7 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, Error> {
     let variables = fixed.as_object().into_iter().chain(given.as_object()).flatten();
     let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
     let context = Context {
-        variables: variables.map(|(name, json)| (Text::outer(name, Vec::new()), plain(json))).collect(),
+        variables: variables.map(|(name, json)| (name.clone().into(), plain(json))).collect(),
         strftime_now: Some(Box::new(move |format| now.strftime(format))),
         log: None,
     };

@@ -313,7 +313,7 @@ fn number(number: &Number) -> Value {
 }
 
 fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
-    let place = |entries: &[(Value, Value)], name: &str| entries.iter().position(|(key, _)| key.as_str() == Some(name));
+    let place = |entries: &[(Value, Value)], name: &str| entries.iter().position(|(key, _)| key.is_text(name));
     let given = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(|name| {
         let (_, value) = &entries[place(&entries, name)?];
         (!value.is_none()).then(|| value.clone())

@@ -18,7 +18,7 @@ use super::env;
 use super::failure::Failure;
 use super::import::{self, Wanted};
 use super::limits::Limits;
-use crate::jinja::{Context, Log, Template, Text};
+use crate::jinja::{Context, Log, Template};
 
 /// The time every probe sees: 2024-07-26T00:00:00.
 const PROBE_TIME: i64 = 1_721_952_000;
@@ -218,7 +218,8 @@ impl Prober {
         let now = LocalTime::from_unix_local(PROBE_TIME + probe.later, 0);
         let mut variables = Vec::new();
         for (name, json) in self.context(probe) {
-            variables.push((Text::outer(&name, Vec::new()), import::value(&json, &name, &mut wanted)));
+            let value = import::value(&json, &name, &mut wanted);
+            variables.push((name.into(), value));
         }
         let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
         let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };

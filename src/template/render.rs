@@ -1,5 +1,6 @@
 //! From a conversation to a prompt.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::Map;
@@ -158,28 +159,27 @@ impl Templates {
         messages: &[serde_json::Value],
         tools_yaml: Option<&serde_json::Value>,
         wanted: &mut Wanted<'_>,
-    ) -> Result<Vec<(Text, Value)>> {
-        let name = |name: &str| Text::outer(name, Vec::new());
+    ) -> Result<Vec<(Cow<'static, str>, Value)>> {
         let mut list = |items: Option<&[serde_json::Value]>, path| match items {
             Some(items) => import::list(items, path, wanted),
             None => Value::None,
         };
         let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
-        let token = |text: &str, used: bool| Value::Text(name(if used { text } else { "" }));
+        let token = |text: &str, used: bool| Value::Text(Text::outer(if used { text } else { "" }, Vec::new()));
         let mut variables = vec![
-            (name("messages"), import::messages(messages, input.raw, wanted)),
-            (name("tools"), tools),
-            (name("documents"), documents),
-            (name("add_generation_prompt"), Value::Bool(input.add_generation_prompt)),
-            (name("bos_token"), token(&self.bos_token, input.variables.bos_token)),
-            (name("eos_token"), token(&self.eos_token, input.variables.eos_token)),
+            ("messages".into(), import::messages(messages, input.raw, wanted)),
+            ("tools".into(), tools),
+            ("documents".into(), documents),
+            ("add_generation_prompt".into(), Value::Bool(input.add_generation_prompt)),
+            ("bos_token".into(), token(&self.bos_token, input.variables.bos_token)),
+            ("eos_token".into(), token(&self.eos_token, input.variables.eos_token)),
         ];
         // Undefined without: templates ask whether there are any.
         if let Some(skills) = input.skills {
-            variables.push((name("skills"), import::list(skills, "skills", wanted)));
+            variables.push(("skills".into(), import::list(skills, "skills", wanted)));
         }
         if let Some(yaml) = tools_yaml {
-            variables.push((name("tools_yaml"), import::value(yaml, "tools", wanted)));
+            variables.push(("tools_yaml".into(), import::value(yaml, "tools", wanted)));
         }
         for (key, json) in input.kwargs.into_iter().flatten() {
             let path = format!("chat_template_kwargs.{key}");
@@ -187,9 +187,9 @@ impl Templates {
                 return Err(Error::invalid(path, "this variable is set by the request itself"));
             }
             let value = import::value(json, &path, wanted);
-            match variables.iter_mut().find(|(known, _)| known.as_str() == key) {
+            match variables.iter_mut().find(|(known, _)| known == key) {
                 Some((_, known)) => *known = value,
-                None => variables.push((name(key), value)),
+                None => variables.push((key.clone().into(), value)),
             }
         }
         Ok(variables)

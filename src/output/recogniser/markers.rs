@@ -16,7 +16,7 @@ pub(super) enum Found {
 }
 
 /// The markers of a format.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Markers {
     list: Vec<(Marker, String)>,
     /// First characters: nearly every character of a reply is none of them.

@@ -2,8 +2,10 @@
 //!
 //! - The cost of a call: the wall time of `llb_chat_infer` without what the engine says it spent from admission to the end, for a
 //!   conversation of 20 messages of which all but the last token is cached, and one token of reply. It is what reads the
-//!   request, renders, tokenises, wakes the engine and writes the reply. The same with ten tools. Beside it the processor time of the calling thread, which other
-//!   processes disturb less, the bare way to another thread and back, and the stages of that thread apart.
+//!   request, renders, tokenises, wakes the engine and writes the reply. The floor is the same of the shortest loop over
+//!   llama.cpp on a thread of its own, behind two channels, which decodes the same tokens: two threads that wake each other. It
+//!   takes turns with llb, and what a call costs above it is the ABI's own. Beside them the processor time of the calling
+//!   thread, which other processes disturb less, the same with ten tools, and the stages of that thread apart.
 //! - Memory: resident size after one chat, after eight, and over 1,000 requests behind a warm-up of 200.
 //! - The time to the first token of a second turn behind a prompt of some 1,000 tokens, against the first turn's.
 //!

@@ -78,3 +78,51 @@ impl Interpreter<'_> {
         Ok(Some(left.is(right) == (*op == Comparison::Equal)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::jinja::{Bounds, Context, Template};
+
+    fn render(source: &str) -> Result<String, String> {
+        let bounds = Bounds {
+            fuel: 1 << 20,
+            output_bytes: 1 << 20,
+            recursion: 500,
+            memory_bytes: 1 << 20,
+            time: Duration::from_secs(60),
+        };
+        let variables = vec![("given".into(), crate::jinja::Value::Bool(true))];
+        let context = Context { variables, strftime_now: None, log: None };
+        let rendered = Template::compile(source).and_then(|template| template.render(context, bounds));
+        rendered.map(|rendered| rendered.text).map_err(|error| error.message().to_owned())
+    }
+
+    /// Expected is what Jinja2 3.1's sandbox writes.
+    #[test]
+    fn members_are_what_they_are_as_values() {
+        let member = "{% set m = {'role': 'user', 'content': '', 'items': 1, 'keys': 0, '_x': 2, 'n': 0, 't': 'user'} %}";
+        for (source, expected) in [
+            ("{{ m.role == 'user' }} {{ m.role != 'user' }} {{ m['role'] == 'user' }}", "True False True"),
+            ("{{ m.none == 'user' }} {{ m.none != 'user' }} {{ m.none == m.other }}", "False True True"),
+            ("{{ m['items'] == '1' }} {{ m.n == 0 }} {{ m.n == '0' }}", "False True False"),
+            ("{{ 1 if m.role == 'user' == m.t else 2 }}", "1"),
+            ("{% if m.items %}y{% else %}n{% endif %}", "y"),
+            ("{% if m.keys %}y{% else %}n{% endif %}{% if m['keys'] %}y{% else %}n{% endif %}", "yn"),
+            ("{% if m._x %}y{% else %}n{% endif %}{% if m.__class__ %}y{% else %}n{% endif %}", "yn"),
+            ("{% if m.none %}y{% else %}n{% endif %}{% if nothing %}y{% else %}n{% endif %}", "nn"),
+            ("{% if given and not m.content and (m.n or m.role == 'user') %}y{% else %}n{% endif %}", "y"),
+            ("{{ m.none or 'x' }}{{ m.content or 'y' }}{{ m.n or m.none }}{{ m.clear or 'z' }}", "xyz"),
+            ("{{ 'a' + m.role + m.content + 'b' }}", "auserb"),
+            ("{% for x in m.none or [] %}{{ x }}{% else %}none{% endfor %}", "none"),
+            ("{% for x in [] recursive %}x{% else %}{{ loop is defined }}{% endfor %}", "False"),
+        ] {
+            assert_eq!(render(&format!("{member}{source}")).as_deref(), Ok(expected), "{source}");
+        }
+        for source in ["{% if m.none.x %}y{% endif %}", "{{ m.none.x == 'y' }}", "{{ m.none['x'] or 'y' }}"] {
+            let error = render(&format!("{member}{source}")).expect_err(source);
+            assert_eq!(error, "'dict object' has no attribute 'none'", "{source}");
+        }
+    }
+}

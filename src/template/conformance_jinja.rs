@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::LocalTime;
 use super::import::plain;
 use crate::conformance::{folder, say, shows};
-use crate::jinja::{Bounds, Context, Error, Template, Text};
+use crate::jinja::{Bounds, Context, Error, Template};
 
 const CASES: &str = include_str!("../../tests/data/jinja/cases.jsonl");
 /// The cases where we differ, and why: `{"source", "why"}`.

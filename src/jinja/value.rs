@@ -3,6 +3,8 @@
 //! They live on one thread and for one render. Containers drop without recursion, however deep they nest, and what may refer
 //! to itself (lists that grow, namespaces) is emptied when the render ends.
 
+mod release;
+
 use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
 use std::ops::Deref;
@@ -16,6 +18,8 @@ use super::error::{Error, Result};
 use super::object::Object;
 use super::text::Text;
 use super::watch::Watch;
+
+pub(super) use release::{nests, release};
 
 /// A Python value.
 #[derive(Clone)]
@@ -419,85 +423,6 @@ impl Namespace {
     pub(crate) fn clear(&self) {
         let attributes = std::mem::take(&mut *self.attributes.borrow_mut());
         release(attributes.into_iter().map(|(_, value)| value).collect());
-    }
-}
-
-/// Drops values one after another: nesting a million deep must not use a million frames of the stack.
-pub(crate) fn release(mut values: Vec<Value>) {
-    while let Some(value) = values.pop() {
-        match value {
-            Value::List(list) | Value::Tuple(list) => {
-                if let Some(list) = Rc::into_inner(list) {
-                    values.append(&mut list.items.borrow_mut());
-                }
-            }
-            Value::Dict(dict) => {
-                // One without others in it is dropped as it is.
-                if let Some(mut dict) = Rc::into_inner(dict)
-                    && dict.nests()
-                {
-                    values.extend(dict.take_values());
-                }
-            }
-            Value::Namespace(namespace) => {
-                if let Some(namespace) = Rc::into_inner(namespace) {
-                    values.extend(std::mem::take(&mut *namespace.attributes.borrow_mut()).into_iter().map(|(_, value)| value));
-                }
-            }
-            Value::Object(object) => {
-                if let Some(mut object) = Rc::into_inner(object) {
-                    object.take_values(&mut values);
-                }
-            }
-            Value::Undefined(why) => {
-                if let Some(mut why) = Rc::into_inner(why) {
-                    values.extend(why.take_key());
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Whether dropping a value can lead to dropping others.
-pub(crate) fn nests(value: &Value) -> bool {
-    match value {
-        Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Namespace(_) | Value::Object(_) => true,
-        Value::Undefined(why) => matches!(**why, Undefined::Element(..)),
-        _ => false,
-    }
-}
-
-impl Undefined {
-    /// The key that found nothing, if it nests.
-    fn take_key(&mut self) -> Option<Value> {
-        match self {
-            Undefined::Element(_, key) if nests(key) => Some(std::mem::replace(key, Value::None)),
-            _ => None,
-        }
-    }
-}
-
-impl Drop for Undefined {
-    fn drop(&mut self) {
-        if let Some(key) = self.take_key() {
-            release(vec![key]);
-        }
-    }
-}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        let items = self.items.get_mut();
-        if items.iter().any(nests) {
-            release(std::mem::take(items));
-        }
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        self.clear();
     }
 }
 

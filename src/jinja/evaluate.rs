@@ -64,11 +64,12 @@ impl<'t> Interpreter<'t> {
                 if left.is_true() { self.eval(&sides.1) } else { Ok(left) }
             }
             ExprKind::Or(sides) => {
-                // `message.tool_calls or []`
-                if let Some(Looked::Missing) = self.look(&sides.0)? {
-                    return self.eval(&sides.1);
-                }
-                let left = self.eval(&sides.0)?;
+                let left = match self.look(&sides.0)? {
+                    // `message.tool_calls or []`
+                    Some(Looked::Missing) => return self.eval(&sides.1),
+                    Some(Looked::Value(value)) => value.clone(),
+                    None => self.eval(&sides.0)?,
+                };
                 if left.is_true() { Ok(left) } else { self.eval(&sides.1) }
             }
             ExprKind::Not(operand) => Ok(Value::Bool(!self.truth(operand)?)),

@@ -30,6 +30,7 @@ mod number;
 mod object;
 mod operators;
 mod parse_expression;
+mod parse_statement;
 mod parser;
 mod pprint;
 mod predicates;

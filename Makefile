@@ -147,13 +147,14 @@ test-java: lib scripted-models ## the Java module
 fuzz: ## fuzz the template and output layers: FUZZ_SECONDS for each target (needs a nightly compiler)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
-lint: ready ## formatting, clippy, whether the fuzz targets compile and NOTICE names every crate
+lint: ready ## check formatting, clippy, the fuzz targets, NOTICE and the crate features
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --check
 	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --all-targets -- -D warnings
 	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
 	@$(STEP) "notice" scripts/notice-check.sh
+	@$(STEP) "features" scripts/features-check.sh
 
 header: ## write include/llb.h anew from the code
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"

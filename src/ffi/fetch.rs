@@ -1,30 +1,34 @@
-//! `llb_model_fetch*`: models from the hub.
+//! `llb_model_fetch*`: models of the Hugging Face hub.
 
 use std::ffi::{c_char, c_void};
 
 use super::callback::{Callback, llb_event_cb};
 use super::{guard, string};
 
-/// Fetches a model of the Hugging Face hub into the cache, and verifies it: `{"type":"model_fetched","path",...}`
-/// (docs/hub.md). Blocks until the file is there, whole and judged by its header.
+/// Downloads a model of the Hugging Face hub into the cache and verifies it:
+/// `{"type":"model_fetched","path",...}` (docs/hub.md).
 ///
-/// `on_event` may be NULL. It is called on this thread: `fetch_start`, `fetch_progress:<bytes>/<total>` at most ten times a
-/// second, `fetch_verify`, and last `fetch_success` or `fetch_failure:<code>`. `llb_model_fetch_cancel` may be called in it.
-/// Any thread; two fetches of one file wait for each other, in other processes too. Never NULL; free the result with
-/// `llb_string_free`.
+/// Blocks until the file is complete and its header has been checked. Never returns NULL. Free the
+/// result with `llb_string_free`. May be called from any thread. Fetches of the same file run one at a
+/// time, also across processes.
+///
+/// `on_event` is called on the calling thread: `fetch_start`, then `fetch_progress:<bytes>/<total>` at
+/// most ten times a second, `fetch_verify`, and last `fetch_success` or `fetch_failure:<code>`. It may
+/// call `llb_model_fetch_cancel`.
 ///
 /// # Safety
-/// `request_json` is NULL or NUL-terminated. `on_event` may be called with `user_data` until this returns.
+/// `request_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
+/// with `user_data` until this function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_model_fetch(
     request_json: *const c_char,
     on_event: llb_event_cb,
     user_data: *mut c_void,
 ) -> *const c_char {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller allows calls of `on_event` until this function returns.
     let events = unsafe { Callback::new(on_event, user_data) };
     guard::json(|| {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller passes NULL or a NUL-terminated string.
         let request = unsafe { string::borrow(request_json, "request_json") };
         #[cfg(feature = "hub")]
         {
@@ -35,22 +39,23 @@ pub unsafe extern "C" fn llb_model_fetch(
         {
             use crate::error::{Code, Error};
             let _ = (request?, events);
-            Err(Error::new(Code::InvalidRequest, "llb_model_fetch: not built into this library (the feature `hub`)"))
+            Err(Error::new(Code::InvalidRequest, "llb_model_fetch: this library was built without the feature `hub`"))
         }
     })
 }
 
-/// Ends the fetches of a model: `org/name:quant` those asked for by just that text, `org/name` all of that model. They answer
-/// `CANCELLED`, and the next fetch goes on where they ended.
+/// Cancels the fetches of a model: with `org/name:quant` those requested by exactly that id, with
+/// `org/name` all fetches of that model. They return `CANCELLED`. The next fetch resumes the download.
 ///
-/// Returns at once. Any thread, also a callback; NULL and an id that nobody fetches do nothing.
+/// Does not wait. May be called from any thread and from callbacks. NULL and an id with no running fetch
+/// are no-ops.
 ///
 /// # Safety
-/// `id` is NULL or NUL-terminated.
+/// `id` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_model_fetch_cancel(id: *const c_char) {
-    guard::quietly(|| {
-        // SAFETY: passed on to the caller.
+    guard::void(|| {
+        // SAFETY: the caller passes NULL or a NUL-terminated string.
         let id = unsafe { string::borrow_nullable(id, "id") };
         #[cfg(feature = "hub")]
         if let Ok(Some(id)) = id {

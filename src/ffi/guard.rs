@@ -1,4 +1,5 @@
-//! What stands around the body of every C function: panics caught, errors turned into replies, the last one remembered.
+//! Wraps the body of every C function: catches panics, converts errors to JSON, and stores the last
+//! error of the thread.
 
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -15,48 +16,50 @@ thread_local! {
     static LAST_ERROR: RefCell<Option<Value>> = const { RefCell::new(None) };
 }
 
-/// Runs a body; a panic is `INTERNAL_BRIDGE_ERROR`.
+/// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`.
 pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _quiet = panic::Quiet::enter();
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| Err(panic::error(&*payload)))
 }
 
-/// Runs a body that returns JSON, and returns it or the error as an owned C string.
+/// Runs a body and returns its value, or its error, as JSON in an owned C string.
 pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_char {
-    let written = || {
+    let serialized = || {
         let body = body()?;
-        // Room for most replies, and for their NUL.
+        // Large enough for most replies and the terminating NUL.
         let mut json = Vec::with_capacity(1024);
         let written = serde_json::to_writer(&mut json, &body);
         written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
         Ok(json)
     };
-    string::give(catch(written).unwrap_or_else(|error| remember(&error).to_string().into_bytes()))
+    string::into_raw(catch(serialized).unwrap_or_else(|error| set_last_error(&error).to_string().into_bytes()))
 }
 
-/// Runs a body whose result nobody sees.
-pub(super) fn quietly(body: impl FnOnce()) {
+/// Runs a body that reports no result to the caller.
+pub(super) fn void(body: impl FnOnce()) {
     let _ = catch(|| {
         body();
         Ok(())
     });
 }
 
-/// Makes an error this thread's last one; returns its JSON.
-pub(super) fn remember(error: &Error) -> Value {
+/// Stores the last error of this thread and returns its JSON.
+pub(super) fn set_last_error(error: &Error) -> Value {
     let json = error.to_json();
     LAST_ERROR.with(|last| *last.borrow_mut() = Some(json.clone()));
     json
 }
 
-/// Returns the last error of this thread as JSON: `{"type":"error","error":{"code","message","details"?}}`, or
-/// `{"type":"error","error":null}` if there was none.
+/// Returns the last error of the calling thread as JSON:
+/// `{"type":"error","error":{"code","message","details"?}}`, or `{"type":"error","error":null}` if the
+/// thread has had none.
 ///
-/// Set by every function that fails, kept until the next failure. Free the result with `llb_string_free`.
+/// Every function that fails sets it. It is kept until the next failure: success does not clear it.
+/// Free the result with `llb_string_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_last_error() -> *const c_char {
     let last = LAST_ERROR.with(|last| last.borrow().clone());
-    string::give(last.unwrap_or_else(|| json!({ "type": "error", "error": null })).to_string())
+    string::into_raw(last.unwrap_or_else(|| json!({ "type": "error", "error": null })).to_string())
 }
 
 #[cfg(test)]
@@ -64,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_error_with_its_message() {
+    fn a_panic_becomes_an_error_with_its_message() {
         let error = catch::<()>(|| panic!("on purpose {}", 7)).expect_err("caught");
         assert_eq!(error.code(), Code::InternalBridgeError);
         assert!(error.message().ends_with("on purpose 7"), "{}", error.message());

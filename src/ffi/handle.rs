@@ -1,22 +1,26 @@
-//! Handles are keys into a table, not pointers: one that is stale, or was never given out, is recognised.
+//! Handles are keys into a table, not pointers, so a stale or invented handle is detected.
 //!
-//! A key is a slot number and the slot's generation. Destroying raises the generation, so an old key matches nothing. The
-//! table only grows to the largest number of chats that were open at once.
+//! A key combines a slot index with the generation of that slot. Destroying a chat raises the
+//! generation, so that old keys no longer match. The table grows only to the largest number of chats
+//! that were open at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chat::Chat;
 use crate::error::{Code, Error, Result};
 
-/// An open chat. Not a pointer to anything: pass it back as it is, and never look inside.
+/// An open chat. An opaque handle, not a pointer: never dereference or change it.
 #[allow(non_camel_case_types, reason = "the name in the C header")]
 pub struct llb_chat {
     _opaque: [u8; 0],
 }
 
-/// Half of a pointer's bits number the slot, half its generation.
-const HALF: u32 = usize::BITS / 2;
-const MASK: usize = (1 << HALF) - 1;
+/// The low half of a key is the slot index, the high half the generation.
+const INDEX_BITS: u32 = usize::BITS / 2;
+const INDEX_MASK: usize = (1 << INDEX_BITS) - 1;
+
+/// The all-ones generation is never used, so that no handle is `usize::MAX`.
+const LAST_GENERATION: usize = INDEX_MASK - 1;
 
 struct Slot {
     generation: usize,
@@ -34,7 +38,12 @@ pub(super) fn key(handle: *const llb_chat) -> usize {
     handle.addr()
 }
 
-/// Puts a chat into the table.
+/// Slot index and generation of a handle.
+fn split(handle: *const llb_chat) -> (usize, usize) {
+    (key(handle) & INDEX_MASK, key(handle) >> INDEX_BITS)
+}
+
+/// Adds a chat to the table and returns its handle.
 pub(super) fn insert(chat: Chat) -> *mut llb_chat {
     let chat = Some(Arc::new(chat));
     let mut table = table();
@@ -48,26 +57,25 @@ pub(super) fn insert(chat: Chat) -> *mut llb_chat {
             table.len() - 1
         }
     };
-    // A generation is never 0, so no handle is NULL.
-    std::ptr::without_provenance_mut(table[index].generation << HALF | index)
+    // Generations start at 1, so no handle is NULL.
+    std::ptr::without_provenance_mut(table[index].generation << INDEX_BITS | index)
 }
 
-/// The chat of a handle; `ENGINE_CLOSED` for NULL and every handle that is not open.
+/// Returns the chat of a handle. NULL and any handle that is not open are `ENGINE_CLOSED`.
 pub(super) fn get(handle: *const llb_chat) -> Result<Arc<Chat>> {
-    let (index, generation) = (key(handle) & MASK, key(handle) >> HALF);
+    let (index, generation) = split(handle);
     let table = table();
     let slot = table.get(index).filter(|slot| slot.generation == generation);
     slot.and_then(|slot| slot.chat.clone()).ok_or_else(closed)
 }
 
-/// Takes a chat out of the table; its handle is stale from here on.
+/// Removes a chat from the table. Its handle is stale afterwards.
 pub(super) fn remove(handle: *const llb_chat) -> Option<Arc<Chat>> {
-    let (index, generation) = (key(handle) & MASK, key(handle) >> HALF);
+    let (index, generation) = split(handle);
     let mut table = table();
     let slot = table.get_mut(index).filter(|slot| slot.generation == generation)?;
     let chat = slot.chat.take()?;
-    // The last generation is left out: no handle is all ones.
-    slot.generation = if slot.generation == MASK - 1 { 1 } else { slot.generation + 1 };
+    slot.generation = if slot.generation == LAST_GENERATION { 1 } else { slot.generation + 1 };
     Some(chat)
 }
 

@@ -1,9 +1,13 @@
-//! The C ABI: the only module C calls. Small functions that guard, check, convert, call, convert.
+//! The C ABI. Each function is short: guard, check, convert, call, convert.
 //!
-//! The contract of every function: strings are UTF-8 and NUL-terminated; inputs are copied; every returned string but
-//! `llb_version`'s is the caller's, to be freed by `llb_string_free`, and never NULL; no input ends the process; nothing is
-//! printed; any thread may call.
-#![allow(unsafe_code, reason = "the one module that C calls")]
+//! Contract of every function:
+//!
+//! - Strings are UTF-8 and NUL-terminated. Inputs are copied.
+//! - Every returned string except that of `llb_version` is owned by the caller, is never NULL, and must
+//!   be freed with `llb_string_free`.
+//! - No input ends the process, and nothing is printed.
+//! - Any thread may call it.
+#![allow(unsafe_code, reason = "the only module called from C")]
 
 mod callback;
 mod chat;

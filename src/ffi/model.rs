@@ -8,16 +8,17 @@ use super::{guard, string};
 use crate::error::{Code, Error};
 use crate::verdict;
 
-/// Says what a model file is and can do, from its header alone: one flat JSON object (docs/abi.md), in milliseconds.
+/// Describes a model file and its capabilities: one flat JSON object (docs/abi.md).
 ///
-/// Never NULL; on failure `error` is `null_path`, `model_not_found`, `load_model` or `chat_template`, and `message` says what
-/// and where. Free the result with `llb_string_free`.
+/// Reads only the header of the file, which takes milliseconds. Never returns NULL. On failure `error`
+/// is `null_path`, `model_not_found`, `load_model` or `chat_template`, and `message` says what is wrong
+/// and where. Free the result with `llb_string_free`. May be called from any thread.
 ///
 /// # Safety
-/// `gguf_path` is NULL or NUL-terminated.
+/// `gguf_path` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_model_info(gguf_path: *const c_char) -> *const c_char {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller passes NULL or a NUL-terminated string.
     let path = unsafe { string::borrow_nullable(gguf_path, "gguf_path") };
     let info = guard::catch(|| {
         let info = match path {
@@ -25,12 +26,12 @@ pub unsafe extern "C" fn llb_model_info(gguf_path: *const c_char) -> *const c_ch
             Ok(None) => Err(("null_path", Error::new(Code::InvalidRequest, "gguf_path: is NULL"))),
             Err(error) => Err(("model_not_found", error)),
         };
-        Ok(info.unwrap_or_else(|(kind, error)| failed(kind, &error)))
+        Ok(info.unwrap_or_else(|(kind, error)| failure(kind, &error)))
     });
-    string::give(info.unwrap_or_else(|error| failed("load_model", &error)).to_string())
+    string::into_raw(info.unwrap_or_else(|error| failure("load_model", &error)).to_string())
 }
 
-fn failed(kind: &str, error: &Error) -> Value {
-    guard::remember(error);
+fn failure(kind: &str, error: &Error) -> Value {
+    guard::set_last_error(error);
     verdict::failed_info(kind, error.message())
 }

@@ -1,4 +1,4 @@
-//! `llb_template_*`: templates without a model.
+//! `llb_template_*`: chat templates without a model.
 
 use std::ffi::c_char;
 
@@ -6,59 +6,65 @@ use super::{guard, string};
 use crate::compose_request;
 use crate::template_request as requests;
 
-/// Says what a chat template can do: `{"type":"template_info", ...}` with the members of `llb_model_info` that concern it.
+/// Describes the capabilities of a chat template: `{"type":"template_info",...}` with the template
+/// members of `llb_model_info` (docs/abi.md).
 ///
-/// Free the result with `llb_string_free`.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
+/// callbacks.
 ///
 /// # Safety
-/// `request_json` is NULL or NUL-terminated.
+/// `request_json` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_template_info(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller passes NULL or a NUL-terminated string.
         requests::info(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }
 
 /// Renders messages to a prompt: `{"type":"rendered","prompt","polyfills_applied"}`.
 ///
-/// Free the result with `llb_string_free`.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
+/// callbacks.
 ///
 /// # Safety
-/// `request_json` is NULL or NUL-terminated.
+/// `request_json` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_template_render(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller passes NULL or a NUL-terminated string.
         requests::render(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }
 
-/// Parses a model's text into a message: `{"type":"message","message","complete","diagnostics"}`.
+/// Parses the output of a model into a message: `{"type":"message","message","complete","diagnostics"}`.
 ///
-/// Free the result with `llb_string_free`.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
+/// callbacks.
 ///
 /// # Safety
-/// `request_json` is NULL or NUL-terminated.
+/// `request_json` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_template_parse(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller passes NULL or a NUL-terminated string.
         requests::parse(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }
 
-/// Composes a chat template from building blocks: `components` (an object, or the name of a registered template), or
-/// `derive_from` a Jinja template, or `list`. Answers `{"type":"template",...}` or `{"type":"templates",...}` (docs/compose.md).
+/// Composes a chat template from `components` (an object, or the name of a registered template),
+/// derives components from the Jinja template in `derive_from`, or lists the registered templates with
+/// `list`. Returns `{"type":"template",...}` or `{"type":"templates",...}` (docs/compose.md).
 ///
-/// Any thread. Free the result with `llb_string_free`.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
+/// callbacks.
 ///
 /// # Safety
-/// `request_json` is NULL or NUL-terminated.
+/// `request_json` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_template_compose(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller passes NULL or a NUL-terminated string.
         compose_request::compose(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }

@@ -1,11 +1,12 @@
-//! Which library this is.
+//! The version of the library and of its ABI.
 
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;
 
 use super::string;
 
-/// Version of the C ABI; grows when functions are added, and would change the SONAME if one were changed.
+/// Version of the C ABI. It grows when functions are added. An incompatible change would also change
+/// the SONAME.
 pub const LLB_ABI_VERSION: u32 = 1;
 
 static VERSION: LazyLock<CString> = LazyLock::new(|| {
@@ -13,16 +14,16 @@ static VERSION: LazyLock<CString> = LazyLock::new(|| {
     let engine = crate::llama::version();
     #[cfg(not(feature = "engine"))]
     let engine = "not built in";
-    string::owned(format!("llb {} (llama.cpp {engine})", env!("CARGO_PKG_VERSION")))
+    string::c_string(format!("llb {} (llama.cpp {engine})", env!("CARGO_PKG_VERSION")))
 });
 
-/// Returns `llb <version> (llama.cpp <build>)`. Static: do not free.
+/// Returns `llb <version> (llama.cpp <build>)`. The string is static: do not free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Returns the version of the C ABI, `LLB_ABI_VERSION` of the header it was built with.
+/// Returns the C ABI version of the loaded library: its `LLB_ABI_VERSION`.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_abi_version() -> u32 {
     LLB_ABI_VERSION

@@ -20,8 +20,8 @@
 typedef struct llb_chat llb_chat_t;
 
 /**
- * Version of the C ABI. It grows when functions are added. An incompatible change would also change
- * the SONAME.
+ * Version of the C ABI. It grows when functions are added. An incompatible change would also
+ * change the SONAME.
  */
 #define LLB_ABI_VERSION 1
 
@@ -52,9 +52,10 @@ uint32_t llb_abi_version(void);
 /**
  * Describes a model file and its capabilities: one flat JSON object (docs/abi.md).
  *
- * Reads only the header of the file, which takes milliseconds. Never returns NULL. On failure `error`
- * is `null_path`, `model_not_found`, `load_model` or `chat_template`, and `message` says what is wrong
- * and where. Free the result with `llb_string_free`. May be called from any thread.
+ * Reads only the header of the file, which takes milliseconds. Never returns NULL. On failure
+ * `error` is `null_path`, `model_not_found`, `load_model` or `chat_template`, and `message` says
+ * what is wrong and where. Free the result with `llb_string_free`. May be called from any
+ * thread.
  *
  * `gguf_path` must be NULL or NUL-terminated.
  */
@@ -63,48 +64,46 @@ const char *llb_model_info(const char *gguf_path);
 /**
  * Opens a chat on a model file. Same as `llb_chat_create_with` with `{"model": gguf_path}`.
  *
- * `gguf_path` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called with
- * `user_data` until the chat is destroyed.
+ * `gguf_path` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
+ * with `user_data` until the chat is destroyed.
  */
-llb_chat_t *llb_chat_create(const char *gguf_path,
-                            llb_event_cb on_event,
-                            void *user_data);
+llb_chat_t *llb_chat_create(const char *gguf_path, llb_event_cb on_event, void *user_data);
 
 /**
  * Opens a chat with options, a JSON object (docs/abi.md).
  *
- * Returns a handle to be destroyed with `llb_chat_destroy`. On failure emits one `create_failure:*`
- * event and returns NULL; `llb_last_error` has the reason. The tool-capability check reads only the
- * header of the file and runs before any weight is read. Events are emitted on the calling thread,
- * both here and in later calls on the chat.
+ * Returns a handle to be destroyed with `llb_chat_destroy`. On failure emits one
+ * `create_failure:*` event and returns NULL; `llb_last_error` has the reason. The
+ * tool-capability check reads only the header of the file and runs before any weight is read.
+ * Events are emitted on the calling thread, both here and in later calls on the chat.
  *
- * `options_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
- * with `user_data` until the chat is destroyed.
+ * `options_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be
+ * called with `user_data` until the chat is destroyed.
  */
 llb_chat_t *llb_chat_create_with(const char *options_json, llb_event_cb on_event, void *user_data);
 
 /**
  * Runs one chat request and returns the reply as JSON.
  *
- * Never returns NULL: a failure is `{"type":"error",...}`. Free the result with `llb_string_free`. May
- * be called from any thread. Calls on one chat run one at a time, in order of arrival. A NULL or
- * destroyed `chat` is `ENGINE_CLOSED`. A call from a callback of the same chat is `BUSY`.
+ * Never returns NULL: a failure is `{"type":"error",...}`. Free the result with
+ * `llb_string_free`. May be called from any thread. Calls on one chat run one at a time, in
+ * order of arrival. A NULL or destroyed `chat` is `ENGINE_CLOSED`. A call from a callback of the
+ * same chat is `BUSY`.
  *
  * `request_json` must be NULL or NUL-terminated.
  */
-const char *llb_chat_infer(llb_chat_t *chat,
-                           const char *request_json);
+const char *llb_chat_infer(llb_chat_t *chat, const char *request_json);
 
 /**
  * Runs one chat request, streams the reply to `on_token`, and returns the same JSON as
  * `llb_chat_infer`, under the same rules.
  *
- * `on_token` receives pieces of the visible content, each a whole number of UTF-8 characters. Together
- * they are the reply's `text`. With `"stream_format":"chunks"` it receives `chat.completion.chunk`
- * objects instead. It is called on the calling thread.
+ * `on_token` receives pieces of the visible content, each a whole number of UTF-8 characters.
+ * Together they are the reply's `text`. With `"stream_format":"chunks"` it receives
+ * `chat.completion.chunk` objects instead. It is called on the calling thread.
  *
- * `request_json` must be NULL or NUL-terminated. `on_token` may be NULL; otherwise it may be called
- * with `user_data` until this function returns.
+ * `request_json` must be NULL or NUL-terminated. `on_token` may be NULL; otherwise it may be
+ * called with `user_data` until this function returns.
  */
 const char *llb_chat_infer_stream(llb_chat_t *chat,
                                   const char *request_json,
@@ -112,41 +111,40 @@ const char *llb_chat_infer_stream(llb_chat_t *chat,
                                   void *user_data);
 
 /**
- * Describes what a request would do, without generating a token: prompt, token count, grammar, and
- * capabilities used, as JSON (docs/abi.md).
+ * Describes what a request would do, without generating a token: prompt, token count, grammar,
+ * and capabilities used, as JSON (docs/abi.md).
  *
- * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread; it does
- * not wait for a running request of the chat. A NULL or destroyed `chat` is `ENGINE_CLOSED`. A call
- * from a callback of the same chat is `BUSY`.
+ * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread; it
+ * does not wait for a running request of the chat. A NULL or destroyed `chat` is
+ * `ENGINE_CLOSED`. A call from a callback of the same chat is `BUSY`.
  *
  * `request_json` must be NULL or NUL-terminated.
  */
-const char *llb_chat_explain(llb_chat_t *chat,
-                             const char *request_json);
+const char *llb_chat_explain(llb_chat_t *chat, const char *request_json);
 
 /**
- * Cancels the running request of a chat and all waiting ones. Each returns the output it has so far,
- * with `finish_reason` `cancelled`.
+ * Cancels the running request of a chat and all waiting ones. Each returns the output it has so
+ * far, with `finish_reason` `cancelled`.
  *
- * Does not wait. May be called from any thread and from callbacks, but not from a signal handler. A
- * NULL or destroyed `chat` is a no-op.
+ * Does not wait. May be called from any thread and from callbacks, but not from a signal
+ * handler. A NULL or destroyed `chat` is a no-op.
  */
 void llb_chat_cancel(llb_chat_t *chat);
 
 /**
  * Destroys a chat: cancels its requests, waits until they end, and frees it.
  *
- * May be called from any thread. A NULL or destroyed `chat` is a no-op. From a callback of the same
- * chat the function returns at once, and the chat is freed when the running call returns.
+ * May be called from any thread. A NULL or destroyed `chat` is a no-op. From a callback of the
+ * same chat the function returns at once, and the chat is freed when the running call returns.
  */
 void llb_chat_destroy(llb_chat_t *chat);
 
 /**
- * Describes the capabilities of a chat template: `{"type":"template_info",...}` with the template
- * members of `llb_model_info` (docs/abi.md).
+ * Describes the capabilities of a chat template: `{"type":"template_info",...}` with the
+ * template members of `llb_model_info` (docs/abi.md).
  *
- * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
- * callbacks.
+ * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+ * from callbacks.
  *
  * `request_json` must be NULL or NUL-terminated.
  */
@@ -155,18 +153,19 @@ const char *llb_template_info(const char *request_json);
 /**
  * Renders messages to a prompt: `{"type":"rendered","prompt","polyfills_applied"}`.
  *
- * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
- * callbacks.
+ * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+ * from callbacks.
  *
  * `request_json` must be NULL or NUL-terminated.
  */
 const char *llb_template_render(const char *request_json);
 
 /**
- * Parses the output of a model into a message: `{"type":"message","message","complete","diagnostics"}`.
+ * Parses the output of a model into a message:
+ * `{"type":"message","message","complete","diagnostics"}`.
  *
- * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
- * callbacks.
+ * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+ * from callbacks.
  *
  * `request_json` must be NULL or NUL-terminated.
  */
@@ -174,11 +173,12 @@ const char *llb_template_parse(const char *request_json);
 
 /**
  * Composes a chat template from `components` (an object, or the name of a registered template),
- * derives components from the Jinja template in `derive_from`, or lists the registered templates with
- * `list`. Returns `{"type":"template",...}` or `{"type":"templates",...}` (docs/compose.md).
+ * derives components from the Jinja template in `derive_from`, or lists the registered templates
+ * with `list`. Returns `{"type":"template",...}` or `{"type":"templates",...}`
+ * (docs/compose.md).
  *
- * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
- * callbacks.
+ * Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+ * from callbacks.
  *
  * `request_json` must be NULL or NUL-terminated.
  */
@@ -188,27 +188,26 @@ const char *llb_template_compose(const char *request_json);
  * Downloads a model of the Hugging Face hub into the cache and verifies it:
  * `{"type":"model_fetched","path",...}` (docs/hub.md).
  *
- * Blocks until the file is complete and its header has been checked. Never returns NULL. Free the
- * result with `llb_string_free`. May be called from any thread. Fetches of the same file run one at a
- * time, also across processes.
+ * Blocks until the file is complete and its header has been checked. Never returns NULL. Free
+ * the result with `llb_string_free`. May be called from any thread. Fetches of the same file run
+ * one at a time, also across processes.
  *
- * `on_event` is called on the calling thread: `fetch_start`, then `fetch_progress:<bytes>/<total>` at
- * most ten times a second, `fetch_verify`, and last `fetch_success` or `fetch_failure:<code>`. It may
- * call `llb_model_fetch_cancel`.
+ * `on_event` is called on the calling thread: `fetch_start`, then
+ * `fetch_progress:<bytes>/<total>` at most ten times a second, `fetch_verify`, and last
+ * `fetch_success` or `fetch_failure:<code>`. It may call `llb_model_fetch_cancel`.
  *
- * `request_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
- * with `user_data` until this function returns.
+ * `request_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be
+ * called with `user_data` until this function returns.
  */
-const char *llb_model_fetch(const char *request_json,
-                            llb_event_cb on_event,
-                            void *user_data);
+const char *llb_model_fetch(const char *request_json, llb_event_cb on_event, void *user_data);
 
 /**
  * Cancels the fetches of a model: with `org/name:quant` those requested by exactly that id, with
- * `org/name` all fetches of that model. They return `CANCELLED`. The next fetch resumes the download.
+ * `org/name` all fetches of that model. They return `CANCELLED`. The next fetch resumes the
+ * download.
  *
- * Does not wait. May be called from any thread and from callbacks. NULL and an id with no running fetch
- * are no-ops.
+ * Does not wait. May be called from any thread and from callbacks. NULL and an id with no
+ * running fetch are no-ops.
  *
  * `id` must be NULL or NUL-terminated.
  */
@@ -216,18 +215,19 @@ void llb_model_fetch_cancel(const char *id);
 
 /**
  * Returns the last error of the calling thread as JSON:
- * `{"type":"error","error":{"code","message","details"?}}`, or `{"type":"error","error":null}` if the
- * thread has had none.
+ * `{"type":"error","error":{"code","message","details"?}}`, or `{"type":"error","error":null}`
+ * if the thread has had none.
  *
- * Every function that fails sets it. It is kept until the next failure: success does not clear it.
- * Free the result with `llb_string_free`.
+ * Every function that fails sets it. It is kept until the next failure: success does not clear
+ * it. Free the result with `llb_string_free`.
  */
 const char *llb_last_error(void);
 
 /**
  * Frees a string returned by this library. NULL is a no-op.
  *
- * Do not pass the string of `llb_version`, and do not free a string twice. Any thread may free it.
+ * Do not pass the string of `llb_version`, and do not free a string twice. Any thread may free
+ * it.
  *
  * `text` must be NULL or a string that this library returned and that has not been freed.
  */

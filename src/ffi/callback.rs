@@ -66,7 +66,8 @@ impl Drop for RunningCall {
     }
 }
 
-/// Whether this thread already runs a call on the chat, so that the caller is one of its callbacks.
+/// Whether this thread already runs a call on the chat, so that the caller is one of its
+/// callbacks.
 pub(super) fn is_running_here(key: usize) -> bool {
     RUNNING.with(|running| running.borrow().contains(&key))
 }

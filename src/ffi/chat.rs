@@ -12,8 +12,8 @@ use crate::error::{Code, Error, Result};
 /// Opens a chat on a model file. Same as `llb_chat_create_with` with `{"model": gguf_path}`.
 ///
 /// # Safety
-/// `gguf_path` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called with
-/// `user_data` until the chat is destroyed.
+/// `gguf_path` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
+/// with `user_data` until the chat is destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_chat_create(
     gguf_path: *const c_char,
@@ -29,14 +29,14 @@ pub unsafe extern "C" fn llb_chat_create(
 
 /// Opens a chat with options, a JSON object (docs/abi.md).
 ///
-/// Returns a handle to be destroyed with `llb_chat_destroy`. On failure emits one `create_failure:*`
-/// event and returns NULL; `llb_last_error` has the reason. The tool-capability check reads only the
-/// header of the file and runs before any weight is read. Events are emitted on the calling thread,
-/// both here and in later calls on the chat.
+/// Returns a handle to be destroyed with `llb_chat_destroy`. On failure emits one
+/// `create_failure:*` event and returns NULL; `llb_last_error` has the reason. The
+/// tool-capability check reads only the header of the file and runs before any weight is read.
+/// Events are emitted on the calling thread, both here and in later calls on the chat.
 ///
 /// # Safety
-/// `options_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
-/// with `user_data` until the chat is destroyed.
+/// `options_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be
+/// called with `user_data` until the chat is destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_chat_create_with(
     options_json: *const c_char,
@@ -71,9 +71,10 @@ fn create(options: Result<CreateOptions>, events: Callback) -> *mut llb_chat {
 
 /// Runs one chat request and returns the reply as JSON.
 ///
-/// Never returns NULL: a failure is `{"type":"error",...}`. Free the result with `llb_string_free`. May
-/// be called from any thread. Calls on one chat run one at a time, in order of arrival. A NULL or
-/// destroyed `chat` is `ENGINE_CLOSED`. A call from a callback of the same chat is `BUSY`.
+/// Never returns NULL: a failure is `{"type":"error",...}`. Free the result with
+/// `llb_string_free`. May be called from any thread. Calls on one chat run one at a time, in
+/// order of arrival. A NULL or destroyed `chat` is `ENGINE_CLOSED`. A call from a callback of the
+/// same chat is `BUSY`.
 ///
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.
@@ -89,13 +90,13 @@ pub unsafe extern "C" fn llb_chat_infer(chat: *mut llb_chat, request_json: *cons
 /// Runs one chat request, streams the reply to `on_token`, and returns the same JSON as
 /// `llb_chat_infer`, under the same rules.
 ///
-/// `on_token` receives pieces of the visible content, each a whole number of UTF-8 characters. Together
-/// they are the reply's `text`. With `"stream_format":"chunks"` it receives `chat.completion.chunk`
-/// objects instead. It is called on the calling thread.
+/// `on_token` receives pieces of the visible content, each a whole number of UTF-8 characters.
+/// Together they are the reply's `text`. With `"stream_format":"chunks"` it receives
+/// `chat.completion.chunk` objects instead. It is called on the calling thread.
 ///
 /// # Safety
-/// `request_json` must be NULL or NUL-terminated. `on_token` may be NULL; otherwise it may be called
-/// with `user_data` until this function returns.
+/// `request_json` must be NULL or NUL-terminated. `on_token` may be NULL; otherwise it may be
+/// called with `user_data` until this function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_chat_infer_stream(
     chat: *mut llb_chat,
@@ -113,12 +114,12 @@ pub unsafe extern "C" fn llb_chat_infer_stream(
     })
 }
 
-/// Describes what a request would do, without generating a token: prompt, token count, grammar, and
-/// capabilities used, as JSON (docs/abi.md).
+/// Describes what a request would do, without generating a token: prompt, token count, grammar,
+/// and capabilities used, as JSON (docs/abi.md).
 ///
-/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread; it does
-/// not wait for a running request of the chat. A NULL or destroyed `chat` is `ENGINE_CLOSED`. A call
-/// from a callback of the same chat is `BUSY`.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread; it
+/// does not wait for a running request of the chat. A NULL or destroyed `chat` is
+/// `ENGINE_CLOSED`. A call from a callback of the same chat is `BUSY`.
 ///
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.
@@ -131,11 +132,11 @@ pub unsafe extern "C" fn llb_chat_explain(chat: *mut llb_chat, request_json: *co
     })
 }
 
-/// Cancels the running request of a chat and all waiting ones. Each returns the output it has so far,
-/// with `finish_reason` `cancelled`.
+/// Cancels the running request of a chat and all waiting ones. Each returns the output it has so
+/// far, with `finish_reason` `cancelled`.
 ///
-/// Does not wait. May be called from any thread and from callbacks, but not from a signal handler. A
-/// NULL or destroyed `chat` is a no-op.
+/// Does not wait. May be called from any thread and from callbacks, but not from a signal
+/// handler. A NULL or destroyed `chat` is a no-op.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_chat_cancel(chat: *mut llb_chat) {
     guard::void(|| {
@@ -147,8 +148,8 @@ pub extern "C" fn llb_chat_cancel(chat: *mut llb_chat) {
 
 /// Destroys a chat: cancels its requests, waits until they end, and frees it.
 ///
-/// May be called from any thread. A NULL or destroyed `chat` is a no-op. From a callback of the same
-/// chat the function returns at once, and the chat is freed when the running call returns.
+/// May be called from any thread. A NULL or destroyed `chat` is a no-op. From a callback of the
+/// same chat the function returns at once, and the chat is freed when the running call returns.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_chat_destroy(chat: *mut llb_chat) {
     guard::void(|| {

@@ -8,17 +8,17 @@ use super::{guard, string};
 /// Downloads a model of the Hugging Face hub into the cache and verifies it:
 /// `{"type":"model_fetched","path",...}` (docs/hub.md).
 ///
-/// Blocks until the file is complete and its header has been checked. Never returns NULL. Free the
-/// result with `llb_string_free`. May be called from any thread. Fetches of the same file run one at a
-/// time, also across processes.
+/// Blocks until the file is complete and its header has been checked. Never returns NULL. Free
+/// the result with `llb_string_free`. May be called from any thread. Fetches of the same file run
+/// one at a time, also across processes.
 ///
-/// `on_event` is called on the calling thread: `fetch_start`, then `fetch_progress:<bytes>/<total>` at
-/// most ten times a second, `fetch_verify`, and last `fetch_success` or `fetch_failure:<code>`. It may
-/// call `llb_model_fetch_cancel`.
+/// `on_event` is called on the calling thread: `fetch_start`, then
+/// `fetch_progress:<bytes>/<total>` at most ten times a second, `fetch_verify`, and last
+/// `fetch_success` or `fetch_failure:<code>`. It may call `llb_model_fetch_cancel`.
 ///
 /// # Safety
-/// `request_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be called
-/// with `user_data` until this function returns.
+/// `request_json` must be NULL or NUL-terminated. `on_event` may be NULL; otherwise it may be
+/// called with `user_data` until this function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llb_model_fetch(
     request_json: *const c_char,
@@ -45,10 +45,11 @@ pub unsafe extern "C" fn llb_model_fetch(
 }
 
 /// Cancels the fetches of a model: with `org/name:quant` those requested by exactly that id, with
-/// `org/name` all fetches of that model. They return `CANCELLED`. The next fetch resumes the download.
+/// `org/name` all fetches of that model. They return `CANCELLED`. The next fetch resumes the
+/// download.
 ///
-/// Does not wait. May be called from any thread and from callbacks. NULL and an id with no running fetch
-/// are no-ops.
+/// Does not wait. May be called from any thread and from callbacks. NULL and an id with no
+/// running fetch are no-ops.
 ///
 /// # Safety
 /// `id` must be NULL or NUL-terminated.

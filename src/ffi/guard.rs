@@ -1,5 +1,5 @@
-//! Wraps the body of every C function: catches panics, converts errors to JSON, and stores the last
-//! error of the thread.
+//! Wraps the body of every C function: catches panics, converts errors to JSON, and stores the
+//! last error of the thread.
 
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -51,11 +51,11 @@ pub(super) fn set_last_error(error: &Error) -> Value {
 }
 
 /// Returns the last error of the calling thread as JSON:
-/// `{"type":"error","error":{"code","message","details"?}}`, or `{"type":"error","error":null}` if the
-/// thread has had none.
+/// `{"type":"error","error":{"code","message","details"?}}`, or `{"type":"error","error":null}`
+/// if the thread has had none.
 ///
-/// Every function that fails sets it. It is kept until the next failure: success does not clear it.
-/// Free the result with `llb_string_free`.
+/// Every function that fails sets it. It is kept until the next failure: success does not clear
+/// it. Free the result with `llb_string_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_last_error() -> *const c_char {
     let last = LAST_ERROR.with(|last| last.borrow().clone());

@@ -1,8 +1,8 @@
 //! Handles are keys into a table, not pointers, so a stale or invented handle is detected.
 //!
 //! A key combines a slot index with the generation of that slot. Destroying a chat raises the
-//! generation, so that old keys no longer match. The table grows only to the largest number of chats
-//! that were open at once.
+//! generation, so that old keys no longer match. The table grows only to the largest number of
+//! chats that were open at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -3,7 +3,8 @@
 //! Contract of every function:
 //!
 //! - Strings are UTF-8 and NUL-terminated. Inputs are copied.
-//! - Every returned string except that of `llb_version` is owned by the caller, is never NULL, and must
+//! - Every returned string except that of `llb_version` is owned by the caller, is never NULL,
+//!   and must
 //!   be freed with `llb_string_free`.
 //! - No input ends the process, and nothing is printed.
 //! - Any thread may call it.

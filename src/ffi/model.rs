@@ -10,9 +10,10 @@ use crate::verdict;
 
 /// Describes a model file and its capabilities: one flat JSON object (docs/abi.md).
 ///
-/// Reads only the header of the file, which takes milliseconds. Never returns NULL. On failure `error`
-/// is `null_path`, `model_not_found`, `load_model` or `chat_template`, and `message` says what is wrong
-/// and where. Free the result with `llb_string_free`. May be called from any thread.
+/// Reads only the header of the file, which takes milliseconds. Never returns NULL. On failure
+/// `error` is `null_path`, `model_not_found`, `load_model` or `chat_template`, and `message` says
+/// what is wrong and where. Free the result with `llb_string_free`. May be called from any
+/// thread.
 ///
 /// # Safety
 /// `gguf_path` must be NULL or NUL-terminated.

@@ -1,11 +1,12 @@
-//! Strings across the C boundary: borrowed from the caller on the way in, owned by the caller on the
-//! way out.
+//! Strings across the C boundary: borrowed from the caller on the way in, owned by the caller on
+//! the way out.
 
 use std::ffi::{CStr, CString, c_char};
 
 use crate::error::{Error, Result};
 
-/// Borrows a string argument, or returns `None` for NULL. `name` is the argument's name in the header.
+/// Borrows a string argument, or returns `None` for NULL. `name` is the argument's name in the
+/// header.
 ///
 /// # Safety
 /// `text` must be NULL or NUL-terminated, and must not change during the call.
@@ -28,7 +29,8 @@ pub(super) unsafe fn borrow<'a>(text: *const c_char, name: &str) -> Result<&'a s
     unsafe { borrow_nullable(text, name) }?.ok_or_else(|| Error::invalid(name, "is NULL"))
 }
 
-/// Passes ownership of `text` to the C caller. The text ends at its first NUL; JSON contains none.
+/// Passes ownership of `text` to the C caller. The text ends at its first NUL; JSON contains
+/// none.
 pub(super) fn into_raw(text: impl Into<Vec<u8>>) -> *const c_char {
     c_string(text).into_raw()
 }
@@ -45,7 +47,8 @@ pub(super) fn c_string(text: impl Into<Vec<u8>>) -> CString {
 
 /// Frees a string returned by this library. NULL is a no-op.
 ///
-/// Do not pass the string of `llb_version`, and do not free a string twice. Any thread may free it.
+/// Do not pass the string of `llb_version`, and do not free a string twice. Any thread may free
+/// it.
 ///
 /// # Safety
 /// `text` must be NULL or a string that this library returned and that has not been freed.

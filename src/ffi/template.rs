@@ -6,11 +6,11 @@ use super::{guard, string};
 use crate::compose_request;
 use crate::template_request as requests;
 
-/// Describes the capabilities of a chat template: `{"type":"template_info",...}` with the template
-/// members of `llb_model_info` (docs/abi.md).
+/// Describes the capabilities of a chat template: `{"type":"template_info",...}` with the
+/// template members of `llb_model_info` (docs/abi.md).
 ///
-/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
-/// callbacks.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+/// from callbacks.
 ///
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.
@@ -24,8 +24,8 @@ pub unsafe extern "C" fn llb_template_info(request_json: *const c_char) -> *cons
 
 /// Renders messages to a prompt: `{"type":"rendered","prompt","polyfills_applied"}`.
 ///
-/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
-/// callbacks.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+/// from callbacks.
 ///
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.
@@ -37,10 +37,11 @@ pub unsafe extern "C" fn llb_template_render(request_json: *const c_char) -> *co
     })
 }
 
-/// Parses the output of a model into a message: `{"type":"message","message","complete","diagnostics"}`.
+/// Parses the output of a model into a message:
+/// `{"type":"message","message","complete","diagnostics"}`.
 ///
-/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
-/// callbacks.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+/// from callbacks.
 ///
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.
@@ -53,11 +54,12 @@ pub unsafe extern "C" fn llb_template_parse(request_json: *const c_char) -> *con
 }
 
 /// Composes a chat template from `components` (an object, or the name of a registered template),
-/// derives components from the Jinja template in `derive_from`, or lists the registered templates with
-/// `list`. Returns `{"type":"template",...}` or `{"type":"templates",...}` (docs/compose.md).
+/// derives components from the Jinja template in `derive_from`, or lists the registered templates
+/// with `list`. Returns `{"type":"template",...}` or `{"type":"templates",...}`
+/// (docs/compose.md).
 ///
-/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and from
-/// callbacks.
+/// Never returns NULL. Free the result with `llb_string_free`. May be called from any thread and
+/// from callbacks.
 ///
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use super::string;
 
-/// Version of the C ABI. It grows when functions are added. An incompatible change would also change
-/// the SONAME.
+/// Version of the C ABI. It grows when functions are added. An incompatible change would also
+/// change the SONAME.
 pub const LLB_ABI_VERSION: u32 = 1;
 
 static VERSION: LazyLock<CString> = LazyLock::new(|| {

@@ -1,7 +1,9 @@
-/* Just enough JSON for the examples: text is escaped on the way in, members are found in what llb replies.
+/* The minimum of JSON that the examples need: escape text, find members of a reply.
  *
- * This is no parser. It trusts llb to write valid JSON; whatever the text is, it reads no further than its NUL.
- * A program that has a JSON library does not need this file. SPDX-License-Identifier: MIT OR Apache-2.0
+ * Not a parser: it expects the valid JSON that llb returns. It never reads past the terminating NUL
+ * of any text. A program with a JSON library does not need this file.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
  */
 #ifndef JSON_TEXT_H
 #define JSON_TEXT_H
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* printf into a string of its own, which the caller frees. */
+/* Formats into a new string. The caller frees it. */
 static inline char *json_format(const char *format, ...)
 {
     va_list arguments;
@@ -27,7 +29,7 @@ static inline char *json_format(const char *format, ...)
     return text;
 }
 
-/* UTF-8 text as a JSON string, quotes included; the caller frees it. */
+/* Returns UTF-8 text as a JSON string with its quotes. The caller frees it. */
 static inline char *json_quote(const char *text)
 {
     char *json = malloc(strlen(text) * 6 + 3), *at = json;
@@ -49,7 +51,7 @@ static inline char *json_quote(const char *text)
     return json;
 }
 
-/* The first character after a value. */
+/* Returns a pointer to the first character after a value. */
 static inline const char *json_end(const char *value)
 {
     size_t depth = 0;
@@ -71,7 +73,8 @@ static inline const char *json_end(const char *value)
     return value;
 }
 
-/* The value of an object's member, inside the object's text; NULL when there is none, or no object. */
+/* Returns a member of an object, as a pointer into its text. NULL if the member is missing or
+ * `object` is not an object. */
 static inline const char *json_member(const char *object, const char *name)
 {
     if (!object || *object != '{')
@@ -90,7 +93,7 @@ static inline const char *json_member(const char *object, const char *name)
     }
 }
 
-/* The first value of an array; NULL when it is empty, or no array. */
+/* Returns the first value of an array. NULL if the array is empty or `array` is not an array. */
 static inline const char *json_first(const char *array)
 {
     if (!array || *array != '[')
@@ -100,13 +103,13 @@ static inline const char *json_first(const char *array)
     return *array && *array != ']' ? array : NULL;
 }
 
-/* A value's own text, to be sent back as it is; the caller frees it. */
+/* Copies the JSON text of a value. The caller frees it. NULL for NULL. */
 static inline char *json_copy(const char *value)
 {
     return value ? json_format("%.*s", (int)(json_end(value) - value), value) : NULL;
 }
 
-/* What a JSON string says, in UTF-8; the caller frees it. NULL when the value is no string. */
+/* Decodes a JSON string to UTF-8. The caller frees it. NULL if the value is not a string. */
 static inline char *json_string(const char *value)
 {
     if (!value || *value != '"')
@@ -129,7 +132,7 @@ static inline char *json_string(const char *value)
                 value += 6;
             }
             if (code == 0)
-                code = 0xFFFD; /* a C string cannot hold it */
+                code = 0xFFFD; /* a C string cannot contain NUL */
             if (code < 0x80) {
                 *at++ = (char)code;
             } else {

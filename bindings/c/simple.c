@@ -1,4 +1,4 @@
-/* Asks a model one question and prints its reply.
+/* Asks a model one question and prints the reply.
  *
  *     cc -std=c11 simple.c $(pkg-config --cflags --libs llb) -o simple
  *     ./simple model.gguf "What is the capital of France?"
@@ -13,7 +13,7 @@
 
 #include "json_text.h"
 
-/* Says what this thread's last error was. */
+/* Prints the last error of this thread. */
 static int failed(const char *what)
 {
     const char *error = llb_last_error();
@@ -28,11 +28,11 @@ int main(int argc, char **argv)
 {
     if (argc != 3) {
         fprintf(stderr, "usage: simple MODEL.gguf QUESTION\n"
-                        "Loads the model, asks it the question, prints the reply.\n");
+                        "Loads a model, asks it one question and prints the reply.\n");
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? EXIT_SUCCESS : 2;
     }
 
-    /* A model whose chat template cannot carry tools is refused here; tool_policy "any" takes every model. */
+    /* By default create refuses a model that cannot call tools. "any" accepts every model. */
     char *model = json_quote(argv[1]);
     char *options = json_format("{\"model\":%s,\"tool_policy\":\"any\"}", model);
     llb_chat_t *chat = llb_chat_create_with(options, NULL, NULL);
@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     free(request);
     free(question);
 
-    /* Never NULL: a failure is a reply too, of type "error", and has no text. */
+    /* The reply is never NULL. A failure is a reply of type "error" without `text`. */
     char *text = json_string(json_member(reply, "text"));
     int status = text ? EXIT_SUCCESS : failed("infer");
     if (text)

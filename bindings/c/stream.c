@@ -1,4 +1,4 @@
-/* Streams a reply to the terminal as it is generated. Ctrl-C ends the reply, not the program.
+/* Streams a reply to the terminal. Ctrl-C ends the reply, not the program.
  *
  *     cc -std=c11 stream.c -pthread $(pkg-config --cflags --libs llb) -o stream
  *     ./stream model.gguf "Tell me a long story."
@@ -22,8 +22,8 @@
 static _Atomic(llb_chat_t *) chat;
 static atomic_bool finished;
 
-/* No signal handler: llb_chat_cancel takes locks, which a handler must not. SIGINT is blocked in every thread, and this one
- * waits for it. */
+/* Waits for SIGINT, which is blocked in every thread. A signal handler could not call
+ * llb_chat_cancel, because it takes locks. */
 static void *wait_for_interrupts(void *unused)
 {
     (void)unused;
@@ -35,12 +35,12 @@ static void *wait_for_interrupts(void *unused)
         if (finished)
             return NULL;
         if (!chat)
-            _Exit(130); /* still loading: there is no reply to end */
+            _Exit(130); /* still loading: there is no reply to cancel */
         llb_chat_cancel(chat);
     }
 }
 
-/* A piece is whole characters. It is gone when this returns. */
+/* A piece is a whole number of characters and is valid only during the call. */
 static void print_piece(const char *piece, void *user_data)
 {
     (void)user_data;
@@ -87,11 +87,11 @@ int main(int argc, char **argv)
 {
     if (argc != 3) {
         fprintf(stderr, "usage: stream MODEL.gguf QUESTION\n"
-                        "Prints the reply as it is generated, then what it cost. Ctrl-C ends the reply.\n");
+                        "Streams the reply and prints its token usage. Ctrl-C ends the reply.\n");
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? EXIT_SUCCESS : 2;
     }
 
-    /* Before any other thread is there: threads inherit what is blocked, those of llb too. */
+    /* Block SIGINT before any thread starts: all new threads inherit the mask, those of llb too. */
     sigset_t interrupt;
     sigemptyset(&interrupt);
     sigaddset(&interrupt, SIGINT);

@@ -1,4 +1,5 @@
-/* Lets a model call a function of this program: asks, runs the call the model makes, and asks again with its result.
+/* Lets a model call a function of this program. The first request returns the call; the second
+ * passes its result to the model.
  *
  *     cc -std=c11 tools.c $(pkg-config --cflags --libs llb) -o tools
  *     ./tools model.gguf "What is the weather in Paris?"
@@ -18,7 +19,7 @@ static const char tools[] =
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\",\"maxLength\":40}},"
     "\"required\":[\"city\"],\"additionalProperties\":false}}}]";
 
-/* The function itself. Arguments of a forced call are always an object that satisfies the schema above. */
+/* The function. The arguments of a forced call always satisfy the schema above. */
 static char *get_weather(const char *arguments)
 {
     const char *city = json_member(arguments, "city");
@@ -38,7 +39,7 @@ static int failed(const char *what)
     return EXIT_FAILURE;
 }
 
-/* Whether the model can call tools, from the file's header: milliseconds, no weights. */
+/* Prints whether the model can call tools. Reads only the header of the file. */
 static int print_model_info(const char *path)
 {
     const char *info = llb_model_info(path);
@@ -57,7 +58,7 @@ static int print_model_info(const char *path)
     return status;
 }
 
-/* The second request: the question, the model's message with its call, and the call's result. */
+/* Sends the second request: the question, the model's message with the call, and the result. */
 static int answer(llb_chat_t *chat, const char *question, const char *message, const char *id, const char *result)
 {
     char *content = json_quote(result);
@@ -101,7 +102,7 @@ static int converse(llb_chat_t *chat, const char *question)
     } else if (json_member(reply, "error")) {
         failed("first request");
     } else {
-        fprintf(stderr, "tools: the call was not complete before max_tokens\n");
+        fprintf(stderr, "tools: max_tokens ended the reply before the call was complete\n");
     }
     free(message);
     free(id);
@@ -115,7 +116,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2 || argc > 3 || strcmp(argv[1], "--help") == 0) {
         fprintf(stderr, "usage: tools MODEL.gguf [QUESTION]\n"
-                        "Has the model call get_weather, and answer with its result.\n");
+                        "Forces a call of get_weather and prints the answer to its result.\n");
         return argc == 2 ? EXIT_SUCCESS : 2;
     }
     if (print_model_info(argv[1]) != EXIT_SUCCESS)

@@ -1,5 +1,7 @@
-/* The C ABI as C sees it. `abi_test` runs every group; `abi_test GROUP...` runs some. tests/c/run.sh sets the environment:
- * LLB_TEST_MODELS (the scripted models), LLB_MODELS (real ones, or unset), LLB_TEST_SLOW (under valgrind).
+/* Tests the C ABI from C. `abi_test` runs all groups, `abi_test GROUP...` the named ones.
+ *
+ * tests/c/run.sh sets the environment: LLB_TEST_MODELS (the scripted models), LLB_MODELS (real
+ * models, optional), LLB_TEST_SLOW (set under valgrind).
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -67,9 +69,9 @@ int main(int argc, char **argv)
         int checks_before = checks, failures_before = failures;
         groups[index].run();
         run++;
-        /* Without a check: not for valgrind, or there is no real model. */
-        const char *verdict = failures > failures_before ? "FAILED" : checks > checks_before ? "ok" : "-";
-        printf("%-6s  %s (%d checks)\n", verdict, groups[index].name, checks - checks_before);
+        /* "-" is a group without checks: it does not run under valgrind, or needs a real model. */
+        const char *result = failures > failures_before ? "FAILED" : checks > checks_before ? "ok" : "-";
+        printf("%-6s  %s (%d checks)\n", result, groups[index].name, checks - checks_before);
         fflush(stdout);
     }
     if (run == 0)

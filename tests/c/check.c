@@ -14,7 +14,8 @@ void check_that(bool holds, const char *file, int line, const char *condition, c
         return;
     failures++;
     const char *name = strrchr(file, '/');
-    printf("  %s:%d: not so: %s\n    got: %.2000s\n", name ? name + 1 : file, line, condition, got ? got : "NULL");
+    printf("  %s:%d: check failed: %s\n    got: %.2000s\n", name ? name + 1 : file, line, condition,
+           got ? got : "NULL");
     fflush(stdout);
 }
 
@@ -78,7 +79,7 @@ const char *real_model(void)
     const char *folder = getenv("LLB_MODELS");
     DIR *listing = folder && !path ? opendir(folder) : NULL;
     for (struct dirent *entry; listing && (entry = readdir(listing));)
-        /* The smallest one that CI fetches. */
+        /* The smallest model that CI fetches. */
         if (!path && strncmp(entry->d_name, "smollm2-135m", 12) == 0 && strstr(entry->d_name, ".gguf"))
             path = json_format("%s/%s", folder, entry->d_name);
     if (listing)
@@ -209,7 +210,7 @@ bool is_valid_utf8(const char *text)
     return true;
 }
 
-/* The end of a JSON value by the grammar of RFC 8259; NULL where there is none. */
+/* Returns the end of a JSON value by the grammar of RFC 8259, or NULL if `at` is not a value. */
 static const char *valid_value(const char *at, int depth)
 {
     at += strspn(at, " \t\r\n");
@@ -291,18 +292,18 @@ void join_thread(pthread_t thread)
         abort();
 }
 
-void gate_open(struct gate *gate)
+void latch_open(struct latch *latch)
 {
-    pthread_mutex_lock(&gate->lock);
-    gate->open = true;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->lock);
+    pthread_mutex_lock(&latch->lock);
+    latch->open = true;
+    pthread_cond_broadcast(&latch->changed);
+    pthread_mutex_unlock(&latch->lock);
 }
 
-void gate_wait(struct gate *gate)
+void latch_wait(struct latch *latch)
 {
-    pthread_mutex_lock(&gate->lock);
-    while (!gate->open)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
+    pthread_mutex_lock(&latch->lock);
+    while (!latch->open)
+        pthread_cond_wait(&latch->changed, &latch->lock);
+    pthread_mutex_unlock(&latch->lock);
 }

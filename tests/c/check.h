@@ -1,4 +1,4 @@
-/* What every test file uses: checks that count, events that are recorded, requests and replies as text. */
+/* Shared by all test files: counted checks, recorded events, requests and replies as text. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -11,74 +11,75 @@
 
 #include "json_text.h"
 
-/* A check that fails is printed with what there was instead, and the test goes on. Any thread. */
+/* Prints a failed condition with `got` and continues. May be used on any thread. */
 #define CHECK(condition, got) check_that((condition), __FILE__, __LINE__, #condition, (got))
 void check_that(bool holds, const char *file, int line, const char *condition, const char *got);
 
-/* Checks so far, and those that failed. */
+/* The number of checks so far, and of failed ones. */
 extern atomic_int checks, failures;
 
-/* How often to repeat what is repeated: fewer times under valgrind (LLB_TEST_SLOW). */
+/* The number of repetitions: `slow` under valgrind (LLB_TEST_SLOW), else `normally`. */
 int rounds(int normally, int slow);
 
-/* Path of a scripted model; lives as long as the program. */
+/* The path of a scripted model. Never freed. */
 const char *model_path(const char *name);
-/* What a scripted model answers: "text", "tool_call" or "long" of expected.json. */
+/* The output of a scripted model: "text", "tool_call" or "long" of expected.json. */
 const char *expected(const char *name);
-/* A real model, or NULL where LLB_MODELS is not set or has none. */
+/* The path of a real model, or NULL if LLB_MODELS is unset or has none. */
 const char *real_model(void);
 
-/* Texts one after another: pieces of a stream, or events, each on a line of its own. */
+/* Collected texts: the pieces of a stream, or events, one per line. */
 struct record {
     pthread_mutex_t lock;
     char *text;
     size_t length;
     int count;
     bool all_valid_utf8;
-    /* Called for each one, outside the lock. */
+    /* Called for each text, outside the lock. */
     void (*then)(struct record *record, const char *text);
     void *context;
 };
 void record_init(struct record *record);
-/* The record's text since the start or the last call; the caller frees it. */
+/* Returns the text recorded since the last call, and clears it. The caller frees it. */
 char *record_take(struct record *record);
 void record_free(struct record *record);
 void on_event(const char *event, void *record);
 void on_piece(const char *piece, void *record);
 
-/* Opens a model with further members of the options, written `,"n_ctx":64`, or "". The events go to `record`, if any. */
+/* Opens a model with more option members, written `,"n_ctx":64`, or "". `record` receives the
+ * events and may be NULL. */
 llb_chat_t *open_chat(const char *model, const char *members, struct record *record);
-/* A request of one user message and further members; greedy. The caller frees it. */
+/* Returns a greedy request with one user message and more members. The caller frees it. */
 char *ask(const char *members);
-/* Infers, and frees the request. */
+/* Runs a request and frees it. */
 const char *infer(llb_chat_t *chat, char *request);
 
-/* Frees a reply after looking at it. The looks are checks of their own. */
+/* Check a reply and free it. */
 void reply_is_error(const char *reply, const char *code, const char *in_message);
 void reply_text_is(const char *reply, const char *text, const char *finish_reason);
 void last_error_is(const char *code, const char *in_message);
 
 bool is_valid_utf8(const char *text);
-/* Whether the whole text is one JSON value. */
+/* Whether the text is exactly one JSON value. */
 bool is_json(const char *text);
 bool member_is(const char *object, const char *name, const char *text);
 long member_number(const char *object, const char *name);
 
-/* Starts a thread that must start, and waits for one that must end. */
+/* Start or join a thread, and abort on failure. */
 pthread_t start_thread(void *(*body)(void *), void *argument);
 void join_thread(pthread_t thread);
 
-/* A gate that opens once. */
-struct gate {
+/* A latch: opens once and stays open. */
+struct latch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool open;
 };
-#define GATE_CLOSED { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false }
-void gate_open(struct gate *gate);
-void gate_wait(struct gate *gate);
+#define LATCH_CLOSED { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false }
+void latch_open(struct latch *latch);
+void latch_wait(struct latch *latch);
 
-/* Groups of cases, in the order they run. */
+/* Groups of cases, in the order in which they run. */
 void version(void);
 void null_arguments(void);
 void invalid_utf8(void);
@@ -111,7 +112,7 @@ void silence(void);
 void forks(void);
 void exits(void);
 
-/* The child process of `silence` and `exits`. */
+/* Runs in the child process of `silence` and `exits`. */
 int run_child(const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* Opening a model: its events in their order, and every way to fail.
+/* Opening a model: the order of events, and every kind of failure.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-/* `load_progress:` events between `first` and `last`: from 0.00 to 1.00, growing. */
+/* The `load_progress:` events increase from 0.00 to 1.00. */
 static void check_progress(const char *events)
 {
     double last = -1;
@@ -53,16 +53,16 @@ void create_events(void)
     CHECK(strcmp(events.text, "destroy\n") == 0, events.text);
     free(record_take(&events));
 
-    /* Another template of the file, another policy, another template. */
-    static const char *const ways[][2] = {
+    /* Other templates, policies and load options. */
+    static const char *const variants[][2] = {
         {"tool_use.gguf", ""},
         {"no_tools.gguf", ",\"tool_policy\":\"any\""},
         {"no_tools.gguf", ",\"tool_policy\":\"any\",\"log\":\"debug\""},
         {"text.gguf", ",\"n_ctx\":64,\"n_batch\":64,\"n_parallel\":1,\"n_gpu_layers\":\"auto\",\"use_mmap\":false"},
         {"text.gguf", ",\"flash_attn\":\"on\",\"cache_type_k\":\"q8_0\",\"cache_type_v\":\"q8_0\""},
     };
-    for (size_t index = 0; index < sizeof ways / sizeof *ways; index++) {
-        chat = open_chat(ways[index][0], ways[index][1], &events);
+    for (size_t index = 0; index < sizeof variants / sizeof *variants; index++) {
+        chat = open_chat(variants[index][0], variants[index][1], &events);
         CHECK(chat, events.text);
         CHECK(ends_with(events.text, "create_success\n"), events.text);
         free(record_take(&events));
@@ -84,7 +84,7 @@ static void create_fails(const char *options, const char *event, const char *cod
     CHECK(occurrences(events.text, "create_") == 2, events.text);
     free(last);
     record_free(&events);
-    /* The same, with nobody listening. */
+    /* The same without a callback. */
     CHECK(!llb_chat_create_with(options, NULL, NULL), options);
 }
 
@@ -97,7 +97,7 @@ static void model_fails(const char *model, const char *members, const char *even
     free(path);
 }
 
-/* A file of its own for each text. */
+/* Writes the bytes to a temporary file and opens it as a model. */
 static void garbage_fails(const char *bytes, size_t length)
 {
     char path[] = "/tmp/llb-abi-test-XXXXXX";
@@ -130,12 +130,12 @@ void create_failures(void)
     model_fails("no_template.gguf", "", "tools_unsupported", "MODEL_NOT_TOOL_CAPABLE", "no chat template");
     model_fails("text.gguf", ",\"chat_template\":\"{{ messages[0].content }}\"", "tools_unsupported",
                 "MODEL_NOT_TOOL_CAPABLE", "");
-    /* llama.cpp quantises V only with flash attention. */
+    /* llama.cpp quantizes V only with flash attention. */
     model_fails("text.gguf", ",\"flash_attn\":\"off\",\"cache_type_v\":\"q8_0\"", "init_context", "INFERENCE_FAILED", "");
     model_fails("text.gguf", ",\"n_ctx\":2147483647,\"cache_type_k\":\"f32\",\"cache_type_v\":\"f32\"", "oom", "OUT_OF_MEMORY",
                 "n_ctx");
 
-    /* NULL and the plain function take the same way. */
+    /* NULL arguments of both functions. */
     struct record events;
     record_init(&events);
     CHECK(!llb_chat_create(NULL, on_event, &events), "a chat");

@@ -1,4 +1,4 @@
-/* The header alone, as strict C11: every declaration can be used, and nothing else must be included first.
+/* The header alone, as strict C11: every declaration is usable without another include.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -1,4 +1,4 @@
-/* The signatures that are promised, assigned to pointers of exactly these types. C and C++. */
+/* Assigns each function to a pointer of its documented type. Valid C and C++. */
 #ifndef HEADER_CASES_H
 #define HEADER_CASES_H
 
@@ -20,7 +20,7 @@ const llb_event_cb on_event = event;
 const llb_token_cb on_token = event;
 
 #if LLB_ABI_VERSION != 1
-#error "a new ABI version: see that the functions above are all there"
+#error "new ABI version: check that all functions are listed above"
 #endif
 
 int main(void)

@@ -1,4 +1,4 @@
-/* What callers get wrong: NULL, bytes that are not UTF-8, text that is not JSON, JSON of the wrong shape.
+/* Invalid input: NULL, invalid UTF-8, invalid JSON, and JSON of the wrong shape.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -28,8 +28,8 @@ static void info_fails(const char *path, const char *error, const char *in_messa
     CHECK(is_json(info) && member_is(info, "type", "model_info"), info);
     CHECK(member_is(info, "error", error), info);
     CHECK(message && strstr(message, in_message), info);
-    const char *gate = json_member(info, "supports_tools");
-    CHECK(gate && strncmp(gate, "false", 5) == 0, info);
+    const char *supports_tools = json_member(info, "supports_tools");
+    CHECK(supports_tools && strncmp(supports_tools, "false", 5) == 0, info);
     free(message);
     llb_string_free(info);
 }
@@ -66,13 +66,14 @@ void null_arguments(void)
     llb_chat_destroy(NULL);
     llb_string_free(NULL);
 
-    /* No callback is a callback too. */
+    /* The callback may be NULL. */
     reply_text_is(llb_chat_infer_stream(chat, request, NULL, NULL), expected("text"), "stop");
     free(request);
     llb_chat_destroy(chat);
 }
 
-/* A byte that never occurs, an overlong slash, half a surrogate pair, beyond the last character, a character cut short. */
+/* An invalid byte, an overlong slash, a lone surrogate, a code point above U+10FFFF, and a
+ * truncated character. */
 static const char *const not_utf8[] = {"\xFF", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE4\xBA"};
 
 void invalid_utf8(void)
@@ -135,7 +136,7 @@ void broken_json(void)
     llb_chat_destroy(chat);
 }
 
-/* Members of a request, and what the message must begin with. */
+/* Members of a request, and the expected start of the error message. */
 struct wrong {
     const char *json, *path;
 };
@@ -282,9 +283,9 @@ void wrong_requests(void)
     static const char *const no_objects[] = {"[]", "1", "null", "\"x\"", "true"};
     for (size_t index = 0; index < COUNT(no_objects); index++)
         reply_is_error(llb_chat_infer(chat, no_objects[index]), "INVALID_REQUEST", "request: ");
-    CHECK(pieces.count == 0, "pieces of a request that did not run");
+    CHECK(pieces.count == 0, "an invalid request streamed pieces");
     record_free(&pieces);
-    /* A member that nobody reads is named; null is absent. */
+    /* An unknown member is listed in `ignored_keys`. A null member counts as absent. */
     const char *reply = infer(chat, ask(",\"strange\":1,\"tools\":null,\"stop\":null"));
     char *ignored = json_copy(json_member(reply, "ignored_keys"));
     CHECK(ignored && strcmp(ignored, "[\"strange\"]") == 0, reply);

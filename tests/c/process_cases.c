@@ -1,4 +1,4 @@
-/* What a process sees of the library: its stacks, descriptors, memory maps, output, children and end.
+/* Effects on the process: stack use, descriptors, memory maps, output, fork and exit.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A request that makes every layer recurse: deep JSON, a deep schema, a template with calls. */
+/* Runs a request that recurses in every layer: nested JSON, tool schemas, a template. */
 static void *use_all(void *unused)
 {
     (void)unused;
@@ -35,7 +35,7 @@ static void *use_all(void *unused)
 
 void small_stacks(void)
 {
-    /* What some systems give a thread; valgrind's own frames need more. */
+    /* The thread stack size of some systems. Valgrind needs more for its own frames. */
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, (size_t)rounds(256, 1024) * 1024);
@@ -99,13 +99,15 @@ void repeated_chats(void)
     char *got = json_format("%d descriptors, were %d; %d maps, were %d; %d threads, were %d", open_descriptors(), descriptors,
                             memory_maps(), maps, threads(), running);
     CHECK(open_descriptors() == descriptors, got);
-    /* The allocator may take some more, but not one a chat. Under valgrind its own maps count, and memcheck looks itself. */
+    /* The allocator may add a few maps, but not one per chat. Under valgrind the count includes
+     * maps of valgrind, and memcheck finds leaks. */
     CHECK(memory_maps() < maps + 10 || getenv("LLB_TEST_SLOW"), got);
     CHECK(threads() == running, got);
     free(got);
 }
 
-/* This program again, as `--child WHAT`, with its output in a file. Its exit status, or -1 for a signal. */
+/* Runs this program as `--child WHAT` and captures its output. Returns its exit status, or -1 if a
+ * signal ended it. */
 static int spawn(const char *what, char *output, size_t size)
 {
     char path[] = "/tmp/llb-abi-test-XXXXXX";
@@ -130,14 +132,14 @@ static int spawn(const char *what, char *output, size_t size)
 void silence(void)
 {
     if (getenv("LLB_TEST_SLOW"))
-        return; /* /proc/self/exe is valgrind */
+        return; /* under valgrind, /proc/self/exe is valgrind */
     char output[4096];
     int status = spawn("silence", output, sizeof output);
     CHECK(status == 0, output);
     CHECK(strcmp(output, "start\nend\n") == 0, output);
 }
 
-/* Every kind of success and failure; what is printed in between is the library's. */
+/* Exercises success and failure. Only the library could print anything between the two lines. */
 static void be_silent(void)
 {
     puts("start");
@@ -165,28 +167,28 @@ static void be_silent(void)
 void forks(void)
 {
     if (getenv("LLB_TEST_SLOW"))
-        return; /* valgrind would count the parent's memory as lost in the child */
+        return; /* valgrind would report the parent's memory as leaked in the child */
     llb_chat_t *chat = open_chat("text.gguf", "", NULL);
     llb_string_free(infer(chat, ask("")));
     fflush(NULL);
-    for (int way = 0; way < 3; way++) {
+    for (int variant = 0; variant < 3; variant++) {
         pid_t child = fork();
         if (child == 0) {
             alarm(20);
-            if (way == 1) {
-                /* A chat of its own, which is not one of its parent's. */
+            if (variant == 1) {
+                /* Functions that use no chat work in a forked child. */
                 const char *reply = llb_template_render("{\"chat_template\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"y\"}]}");
                 bool right = member_is(reply, "prompt", "x") && strncmp(llb_version(), "llb ", 4) == 0;
                 llb_string_free(reply);
                 _exit(!right);
             }
-            if (way == 2)
+            if (variant == 2)
                 execl("/bin/true", "true", (char *)NULL);
-            exit(0); /* with the exit handlers of whatever the library linked */
+            exit(0); /* runs the exit handlers of the library's dependencies */
         }
         int status = -1;
         waitpid(child, &status, 0);
-        char *got = json_format("way %d: status %d, signal %d", way, WEXITSTATUS(status), WTERMSIG(status));
+        char *got = json_format("variant %d: status %d, signal %d", variant, WEXITSTATUS(status), WTERMSIG(status));
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, got);
         free(got);
     }
@@ -197,22 +199,22 @@ void forks(void)
 void exits(void)
 {
     if (getenv("LLB_TEST_SLOW"))
-        return; /* /proc/self/exe is valgrind */
+        return; /* under valgrind, /proc/self/exe is valgrind */
     char output[4096];
-    static const char *const ways[] = {"exit_with_a_chat", "exit_while_it_runs"};
-    for (int way = 0; way < 2; way++)
+    static const char *const variants[] = {"exit_with_a_chat", "exit_while_it_runs"};
+    for (int variant = 0; variant < 2; variant++)
         for (int round = 10; round > 0; round--) {
-            int status = spawn(ways[way], output, sizeof output);
+            int status = spawn(variants[variant], output, sizeof output);
             CHECK(status == 0 && !output[0], output);
         }
 }
 
-static struct gate running;
+static struct latch running;
 
 static void note(const char *piece, void *unused)
 {
     (void)piece, (void)unused;
-    gate_open(&running);
+    latch_open(&running);
 }
 
 static void *generate(void *chat)
@@ -233,9 +235,9 @@ int run_child(const char *what)
     llb_chat_t *chat = open_chat("long.gguf", ",\"n_ctx\":65536", NULL);
     llb_string_free(infer(chat, ask("")));
     if (strcmp(what, "exit_while_it_runs") == 0) {
-        running = (struct gate)GATE_CLOSED;
+        running = (struct latch)LATCH_CLOSED;
         start_thread(generate, chat);
-        gate_wait(&running);
+        latch_wait(&running);
     }
     exit(chat ? 0 : 1);
 }

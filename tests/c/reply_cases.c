@@ -1,4 +1,4 @@
-/* What a request answers: text, stream, stops, counts, calls; and templates without a model.
+/* Replies: text, streams, stops, lengths, usage and tool calls; templates without a model.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -36,10 +36,9 @@ static void stream_is(llb_chat_t *chat, char *request, const char *text, const c
     free(request);
 }
 
-/* Chunks: each of them JSON, the contents concatenated in `context`. */
+/* The members of the received chunks, `content` concatenated. */
 struct chunks {
     char *content, *finish_reason, *usage;
-    int without_finish;
 };
 
 static void take_chunk(struct record *record, const char *chunk)
@@ -94,7 +93,7 @@ void stops_and_lengths(void)
     reply_text_is(infer(chat, ask(",\"stop\":\"Gr\"")), "", "stop");
     stream_is(chat, ask(",\"stop\":[\"\\ud83d\\ude00 cut\"]"), "Grüße aus Köln: naïve 東京, and an emoji ", "stop");
 
-    /* Tokens of the script: "Gr\xC3", "\xBC\xC3", "\x9Fe aus", " Köln:", ... and 12 in all. */
+    /* The script has 12 tokens: "Gr\xC3", "\xBC\xC3", "\x9Fe aus", " Köln:", ... */
     static const struct {
         int max_tokens;
         const char *text;
@@ -111,7 +110,7 @@ void stops_and_lengths(void)
     reply_text_is(reply, expected("text"), "stop");
     llb_chat_destroy(chat);
 
-    /* A context that is too small for the prompt, and one that is too small for the answer. */
+    /* A context too small for the prompt, and one too small for the reply. */
     chat = open_chat("text.gguf", ",\"n_ctx\":16", NULL);
     reply_is_error(infer(chat, ask("")), "CONTEXT_OVERFLOW", "n_ctx");
     llb_chat_destroy(chat);
@@ -179,7 +178,7 @@ void tool_calls(void)
     reply_is_call(infer(chat, ask(WEATHER ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}")),
                   "get_weather", "Paris");
     reply_text_is(infer(chat, ask(WEATHER ",\"tool_choice\":\"none\"")), expected("tool_call"), "stop");
-    /* No markup in the stream of a call. */
+    /* The stream of a tool call contains no markup. */
     struct record pieces;
     record_init(&pieces);
     char *request = ask(WEATHER);
@@ -189,12 +188,12 @@ void tool_calls(void)
     record_free(&pieces);
     llb_chat_destroy(chat);
 
-    /* A model that would rather talk. */
+    /* A model that prefers text. */
     chat = open_chat("text.gguf", "", NULL);
     reply_text_is(infer(chat, ask(WEATHER)), expected("text"), "stop");
     reply_is_call(infer(chat, ask(WEATHER ",\"tool_choice\":\"required\"")), "get_weather", NULL);
     llb_chat_destroy(chat);
-    /* A template that cannot say how: as our own prompt for tools has it. */
+    /* A template without a known call format: the format of the tools polyfill is used. */
     chat = open_chat("text.gguf",
                      ",\"tool_policy\":\"any\",\"chat_template\":\"{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
                      "CALL {{ c.function.name }} {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}"

@@ -1,13 +1,14 @@
 #!/bin/sh
-# tests/c/run.sh: build the C examples and tests against the library, and run them. `make test-c` calls it with
+# tests/c/run.sh: build the C examples and tests against the library, and run them. `make test-c`
+# calls it with these variables:
 #
-#   LLB_LIBRARY      libllb.so, with libllb.a beside it
-#   LLB_INCLUDE      the folder of llb.h
-#   LLB_TEST_MODELS  the scripted models, with expected.json
-#   LLB_MODELS       real models; without them the cases that need one are skipped
-#   LLB_REQUIRE_ALL  set: a skip is a failure
+#   LLB_LIBRARY      path of libllb.so; libllb.a must be in the same folder
+#   LLB_INCLUDE      folder of llb.h
+#   LLB_TEST_MODELS  folder of the scripted models and expected.json
+#   LLB_MODELS       folder of real models; without it, cases that need one are skipped
+#   LLB_REQUIRE_ALL  if set, a skip is a failure
 #
-# Everything is built in a temporary folder. One line is printed for each group of cases.
+# Everything is built in a temporary folder. Each group of cases prints one line.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -24,7 +25,7 @@ trap 'rm -rf "$build"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 mkdir "$build/lib" "$build/bin"
-# Copies: what is tested stays the same while it is tested.
+# Test copies, so that a build during the tests does not affect them.
 cp "$LLB_LIBRARY" "$build/lib/libllb.so.1"
 cp "${LLB_LIBRARY%.so}.a" "$build/lib/libllb.a"
 ln -s libllb.so.1 "$build/lib/libllb.so"
@@ -40,14 +41,14 @@ fail() {
 skip() { "$root/scripts/skip.sh" "$1" "$2" || status=1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# within SECONDS COMMAND...: a hang is a failure.
+# within SECONDS COMMAND...: run a command; a hang is a failure.
 within() {
     seconds=$1
     shift
     if have timeout; then timeout -k 5 "$seconds" "$@"; else "$@"; fi
 }
 
-# check NAME COMMAND...: a group of its own.
+# check NAME COMMAND...: run a command as one group.
 check() {
     name=$1
     shift
@@ -61,7 +62,7 @@ compile() {
         -Wl,-rpath,"$build/lib" -o "$build/bin/$output"
 }
 
-# --- what the library looks like from outside -----------------------------------------------------------------------------
+# --- header, exported symbols, dependencies ------------------------------------------------------
 
 header_as_c() {
     compile header_c "$here/header.c" && "$build/bin/header_c"
@@ -78,16 +79,16 @@ exports() {
     [ "$(wc -l <"$build/declared")" -ge 18 ] && diff "$build/declared" "$build/exported"
 }
 
-# libc, libm, libgcc_s, and the dynamic loader; no C++, no OpenMP.
+# Only libc, libm, libgcc_s and the dynamic loader are allowed: no C++ runtime, no OpenMP.
 dependencies() {
     readelf -d "$build/lib/libllb.so" >"$build/dynamic"
     grep -q 'SONAME.*\[libllb\.so\.1\]' "$build/dynamic" || { grep SONAME "$build/dynamic"; return 1; }
     ! sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' "$build/dynamic" | grep -vE '^(lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*)$'
 }
 
-# --- the examples -----------------------------------------------------------------------------------------------------------
+# --- examples ------------------------------------------------------------------------------------
 
-# The answer of a scripted model, as a shell can read it.
+# The output of the scripted model text.gguf.
 text='Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.'
 
 run() { within 120 "$build/bin/$1" "$LLB_TEST_MODELS/$2" "$3"; }
@@ -99,7 +100,7 @@ prints() {
     grep -qF "$expected" "$build/printed" || { cat "$build/printed"; return 1; }
 }
 
-# fails_with WORDS COMMAND...: exits with 1 and says why.
+# fails_with TEXT COMMAND...: the command must exit with 1 and print TEXT.
 fails_with() {
     expected=$1
     shift
@@ -128,8 +129,8 @@ tools() {
         fails_with 'no such file' run tools nothing.gguf 'Hello' && "$build/bin/tools" --help 2>"$build/printed"
 }
 
-# Ctrl-C while a reply is streamed: it ends, and the program says so and ends well. The signal is sent when the first
-# words are there.
+# Ctrl-C during a streamed reply cancels the reply, and the program exits with 0. The signal is sent
+# after the first byte of output.
 interrupt() {
     mkfifo "$build/pieces"
     "$build/bin/stream" "$real_model" 'Tell me a story of a thousand words.' >"$build/pieces" 2>"$build/usage" &
@@ -138,9 +139,9 @@ interrupt() {
     wait "$streaming" && grep '\[cancelled: ' "$build/usage" || { cat "$build/usage"; return 1; }
 }
 
-# --- an installed library --------------------------------------------------------------------------------------------------
+# --- installed library ---------------------------------------------------------------------------
 
-# Staged, as packagers do: nothing outside the build folder is written, and no path may depend on where that is.
+# Installs into a staging folder, as packagers do. No installed path may depend on that folder.
 staged() {
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n 1)
     "$root/scripts/install.sh" "$build/lib" "$build/stage" /usr/local "$1" 1 "$version"
@@ -165,7 +166,7 @@ cmake_package() {
         find_llb "$version" && cmake --build "$build/cmake" >"$build/output.cmake" || return 1
         within 120 "$build/cmake/simple" "$LLB_TEST_MODELS/text.gguf" 'Hello' | grep -qF "$text" || return 1
     done
-    # Without a version any will do; a later one than there is will not, nor another first number.
+    # Any version satisfies a request without one; a later or incompatible request fails.
     find_llb '' && ! find_llb 99.0 >/dev/null 2>&1 && ! find_llb "$version.99" >/dev/null 2>&1
 }
 
@@ -176,15 +177,15 @@ find_llb() {
         -DSOURCE="$examples" -DWANTED_VERSION="$1"
 }
 
-# --- what is run -----------------------------------------------------------------------------------------------------------
+# --- main ----------------------------------------------------------------------------------------
 
 check 'header as C11' header_as_c
 if have "$CXX"; then check 'header as C++17' header_as_cxx; else skip 'header as C++17' 'no C++ compiler'; fi
 if have nm && have readelf; then
-    check 'exports are what the header declares' exports
+    check 'exports match the header' exports
     check 'SONAME and needed libraries' dependencies
 else
-    skip 'exports and needed libraries' 'no nm or readelf'
+    skip 'exports, SONAME and needed libraries' 'no nm or readelf'
 fi
 
 for example in simple stream tools; do
@@ -198,15 +199,15 @@ else
     skip 'C tests with a real model' 'LLB_MODELS has no smollm2-135m'
 fi
 
-if have pkg-config; then check 'pkg-config, shared and static' pkg_config; else skip 'pkg-config' 'not there'; fi
-if have cmake; then check 'find_package of CMake' cmake_package; else skip 'find_package' 'no CMake'; fi
+if have pkg-config; then check 'pkg-config, shared and static' pkg_config; else skip 'pkg-config' 'no pkg-config'; fi
+if have cmake; then check 'CMake find_package' cmake_package; else skip 'CMake find_package' 'no cmake'; fi
 
 check 'abi_test: compiles as strict C11' compile abi_test "$here/abi_test.c" "$here/check.c" "$here"/*_cases.c
 within 600 "$build/bin/abi_test" || fail 'abi_test'
 
 if have valgrind; then
-    # Only what is lost for good counts: what Rust's tables and shared values hold is found by pointers into the middle,
-    # which valgrind calls possibly lost.
+    # Only definite leaks count. Rust tables and reference-counted values are reached through
+    # interior pointers, which valgrind reports as possibly lost.
     echo 'under valgrind:'
     LLB_TEST_SLOW=1 within 1200 valgrind -q --suppressions="$here/valgrind.supp" --leak-check=full \
         --show-leak-kinds=definite --errors-for-leak-kinds=definite --num-callers=30 --error-exitcode=9 \

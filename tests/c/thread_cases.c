@@ -1,4 +1,4 @@
-/* Handles, callbacks, cancels and threads: what may happen at the same time, and what must not matter.
+/* Invalid handles, calls from callbacks, cancellation, and concurrent use.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-/* Bans the end of the turn (token 258 of every scripted model), so that a generation goes on until something ends it. */
+/* Bans the end-of-turn token (258 in every scripted model), so that generation does not stop by
+ * itself. */
 #define ENDLESS ",\"logit_bias\":{\"258\":-100},\"max_tokens\":60000"
 #define ROOM ",\"n_ctx\":65536,\"n_parallel\":2"
 
@@ -52,7 +53,7 @@ void destroyed_handles(void)
         llb_chat_destroy(old[index]);
         is_closed(old[index]);
     }
-    /* The slot is used again; the old handles are not. */
+    /* The slot is reused, the old handles stay invalid. */
     llb_chat_t *chat = open_chat("text.gguf", "", NULL);
     for (int index = 0; index < 8; index++) {
         CHECK(old[index] != chat, "the same handle twice");
@@ -73,7 +74,7 @@ static void call_back_in(struct record *record, const char *text)
     reply_is_error(llb_chat_infer_stream(the_chat, request, NULL, NULL), "BUSY", "");
     reply_is_error(llb_chat_explain(the_chat, request), "BUSY", "");
     free(request);
-    /* What a callback may call. */
+    /* These functions are allowed in a callback. */
     CHECK(llb_version() && llb_abi_version(), "no version");
     const char *reply = llb_template_render("{\"chat_template\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"y\"}]}");
     CHECK(member_is(reply, "prompt", "x"), reply);
@@ -92,7 +93,7 @@ static void destroy_here(struct record *record, const char *text)
     llb_chat_destroy(the_chat);
 }
 
-/* Streams with a callback that does something to the chat. */
+/* Streams a request and calls `then` for each piece. */
 static const char *stream_with(void (*then)(struct record *, const char *), char *request, struct record *pieces)
 {
     record_init(pieces);
@@ -123,7 +124,7 @@ void calls_from_callbacks(void)
     record_free(&pieces);
     is_closed(the_chat);
 
-    /* From an event: nothing has run, and nothing does. The chat says that it is gone when the call has ended. */
+    /* Destroyed in infer_start: nothing is generated, and `destroy` follows the end of the call. */
     record_init(&events);
     the_chat = open_chat("text.gguf", "", &events);
     free(record_take(&events));
@@ -134,27 +135,27 @@ void calls_from_callbacks(void)
     record_free(&events);
 }
 
-static struct gate piece_seen, go_on;
+static struct latch piece_seen, go_on;
 
 static void announce(struct record *record, const char *text)
 {
     (void)record, (void)text;
-    gate_open(&piece_seen);
-    gate_wait(&go_on);
+    latch_open(&piece_seen);
+    latch_wait(&go_on);
 }
 
 static void *cancel_after_a_piece(void *chat)
 {
-    gate_wait(&piece_seen);
+    latch_wait(&piece_seen);
     llb_chat_cancel(chat);
-    gate_open(&go_on);
+    latch_open(&go_on);
     return NULL;
 }
 
 static void *destroy_after_a_piece(void *chat)
 {
-    gate_wait(&piece_seen);
-    gate_open(&go_on);
+    latch_wait(&piece_seen);
+    latch_open(&go_on);
     llb_chat_destroy(chat);
     is_closed(chat);
     return NULL;
@@ -162,17 +163,17 @@ static void *destroy_after_a_piece(void *chat)
 
 static void *infer_after_a_piece(void *chat)
 {
-    gate_wait(&piece_seen);
+    latch_wait(&piece_seen);
     const char *reply = infer(chat, ask(ENDLESS));
     CHECK(is_json(reply) && (member_is(reply, "finish_reason", "cancelled")), reply);
     llb_string_free(reply);
     return NULL;
 }
 
-static void close_gates(void)
+static void reset_latches(void)
 {
-    piece_seen = (struct gate)GATE_CLOSED;
-    go_on = (struct gate)GATE_CLOSED;
+    piece_seen = (struct latch)LATCH_CLOSED;
+    go_on = (struct latch)LATCH_CLOSED;
 }
 
 static void is_cancelled(const char *reply, struct record *pieces)
@@ -192,31 +193,31 @@ void cancels(void)
     the_chat = open_chat("long.gguf", ROOM, NULL);
     is_cancelled(stream_with(cancel_here, ask(ENDLESS), &pieces), &pieces);
 
-    close_gates();
+    reset_latches();
     pthread_t thread = start_thread(cancel_after_a_piece, the_chat);
     is_cancelled(stream_with(announce, ask(ENDLESS), &pieces), &pieces);
     join_thread(thread);
 
-    /* One that has nothing to cancel; the next request is none of its business. */
+    /* A cancel without a running request does not affect the next request. */
     llb_chat_cancel(the_chat);
     reply_text_is(infer(the_chat, ask(",\"max_tokens\":400")), expected("long"), "stop");
 
-    /* Time is up. */
+    /* Time-out. */
     const char *reply = infer(the_chat, ask(ENDLESS ",\"timeout_ms\":50"));
     CHECK(member_is(reply, "finish_reason", "cancelled"), reply);
     llb_string_free(reply);
 
-    /* Destroyed by another thread: the same end for the caller, and destroy has waited for it. */
-    close_gates();
+    /* Destroyed by another thread: the request is cancelled, and destroy waits for its end. */
+    reset_latches();
     thread = start_thread(destroy_after_a_piece, the_chat);
     is_cancelled(stream_with(announce, ask(ENDLESS), &pieces), &pieces);
     join_thread(thread);
     is_closed(the_chat);
 }
 
-static void *cancel_until_open(void *gate)
+static void *cancel_until_open(void *latch)
 {
-    struct gate *done = gate;
+    struct latch *done = latch;
     for (bool open = false; !open;) {
         llb_chat_cancel(the_chat);
         pthread_mutex_lock(&done->lock);
@@ -230,18 +231,18 @@ void cancels_with_a_real_model(void)
 {
     const char *model = real_model();
     if (!model || getenv("LLB_TEST_SLOW"))
-        return; /* run.sh says so */
+        return; /* run.sh reports the skip */
     the_chat = open_chat(model, ",\"tool_policy\":\"any\",\"n_ctx\":2048", NULL);
     CHECK(the_chat, model);
-    /* A prompt of some 1500 tokens: a second of prefill and more. The cancel comes within it. */
+    /* About 1500 prompt tokens take over a second to prefill. The cancel arrives during prefill. */
     char words[7 * 1500 + 1];
     for (int index = 0; index < 1500; index++)
         memcpy(words + 7 * index, " apples", 8);
     char *request = json_format("{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"max_tokens\":300}", words);
-    struct gate done = GATE_CLOSED;
+    struct latch done = LATCH_CLOSED;
     pthread_t thread = start_thread(cancel_until_open, &done);
     const char *reply = infer(the_chat, request);
-    gate_open(&done);
+    latch_open(&done);
     join_thread(thread);
     CHECK(is_json(reply) && member_is(reply, "finish_reason", "cancelled") && member_is(reply, "text", ""), reply);
     CHECK(member_number(json_member(reply, "usage"), "prompt_tokens") == 0
@@ -249,7 +250,7 @@ void cancels_with_a_real_model(void)
           reply);
     llb_string_free(reply);
 
-    close_gates();
+    reset_latches();
     struct record pieces;
     thread = start_thread(cancel_after_a_piece, the_chat);
     is_cancelled(stream_with(announce, ask(",\"max_tokens\":300,\"logit_bias\":{\"2\":-100}"), &pieces), &pieces);
@@ -275,21 +276,21 @@ void threads_on_one_chat(void)
         join_thread(threads[index]);
     llb_chat_destroy(chat);
 
-    /* Cancel ends the one that runs and the one that waits. */
+    /* A cancel ends both the running and the waiting request. */
     chat = open_chat("long.gguf", ROOM, NULL);
     the_chat = chat;
-    close_gates();
+    reset_latches();
     pthread_t waiting = start_thread(infer_after_a_piece, chat);
     struct record pieces;
-    struct gate done = GATE_CLOSED;
-    gate_open(&go_on);
+    struct latch done = LATCH_CLOSED;
+    latch_open(&go_on);
     pthread_t canceller = start_thread(cancel_after_a_piece, chat);
     const char *reply = stream_with(announce, ask(ENDLESS), &pieces);
     is_cancelled(reply, &pieces);
-    /* The waiting thread may have come after that cancel. */
+    /* The second request may have arrived after that cancel, so cancel until it ends. */
     pthread_t again = start_thread(cancel_until_open, &done);
     join_thread(waiting);
-    gate_open(&done);
+    latch_open(&done);
     join_thread(again);
     join_thread(canceller);
     llb_chat_destroy(chat);
@@ -327,7 +328,7 @@ void threads_on_one_model(void)
         join_thread(threads[index]);
 }
 
-/* Any end is fine but a crash, a hang, or half an answer. */
+/* Every reply must be complete, cancelled, or `ENGINE_CLOSED`. */
 static void *infer_until_closed(void *chat)
 {
     for (bool closed = false; !closed;) {
@@ -339,7 +340,7 @@ static void *infer_until_closed(void *chat)
     return NULL;
 }
 
-/* What the callback was given may be freed once destroy has returned. */
+/* No callback runs after destroy has returned. */
 static void not_after_destroy(struct record *record, const char *event)
 {
     CHECK(!*(atomic_bool *)record->context, event);
@@ -387,7 +388,7 @@ void last_errors_of_threads(void)
     last_error_is("ENGINE_CLOSED", "");
     join_thread(start_thread(fail_here, NULL));
     last_error_is("ENGINE_CLOSED", "");
-    /* Success leaves it as it is. */
+    /* Success does not clear it. */
     llb_chat_t *chat = open_chat("text.gguf", "", NULL);
     llb_string_free(llb_chat_infer(chat, request));
     llb_chat_destroy(chat);

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use llama_cpp_sys_2 as sys;
 use llb::gguf::ModelHeader;
-use llb::verdict::Verdict;
+use llb::profile::Verdict;
 use measure::{Figures, heading, row, target, timed};
 
 /// The first argument of a child process: what it measures the peak of.

@@ -17,8 +17,8 @@ mod peer;
 use std::time::Duration;
 
 use data::{Conversation, Data, Golden, NOW, Template};
+use llb::requests;
 use llb::template::{LocalTime, RenderInput, Sources, Templates};
-use llb::template_request;
 use measure::{Figures, timed};
 use peer::Peer;
 use serde_json::{Value, json};
@@ -218,7 +218,7 @@ fn render_once(templates: &Templates, conversation: &str) -> llb::error::Result<
 }
 
 fn request_once(request: &str) -> llb::error::Result<String> {
-    let mut reply = template_request::render(request)?;
+    let mut reply = requests::render(request)?;
     match reply["prompt"].take() {
         Value::String(prompt) => Ok(prompt),
         _ => Ok(String::new()),
@@ -265,7 +265,7 @@ fn compile(bench: &mut Bench, data: &Data) {
                 let seconds = match who {
                     0 => Some(timed(|| Templates::compile(&sources(template, &source)).is_ok()).0.as_secs_f64()),
                     1 => {
-                        let [first, again] = [(); 2].map(|()| timed(|| template_request::info(&request)));
+                        let [first, again] = [(); 2].map(|()| timed(|| requests::info(&request)));
                         assert_eq!(first.1.ok(), again.1.ok(), "the second answer is the first");
                         // The round before the first is not counted.
                         if round > 0 {

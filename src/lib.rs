@@ -3,34 +3,35 @@
 //! Data flows one way, through the folders in this order (docs/architecture.md):
 //! `ffi` -> `api` -> `template` -> `engine` -> `output` -> `api` -> `ffi`.
 
-pub mod error;
-
 pub mod api;
-pub mod compose_request;
-#[cfg(test)]
-mod conformance;
+#[cfg(feature = "engine")]
+pub mod chat;
+pub mod compose;
 pub mod constraint;
+#[cfg(feature = "engine")]
+pub mod engine;
+pub mod error;
+#[cfg(feature = "engine")]
+pub mod ffi;
 pub mod gguf;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod jinja;
+#[cfg(feature = "engine")]
+pub mod llama;
 #[cfg(any(feature = "hub", feature = "remote"))]
 mod net;
 pub mod output;
-#[cfg(feature = "remote")]
-pub mod remote;
-pub mod template;
-pub mod template_request;
-pub mod validate;
-pub mod verdict;
-
-#[cfg(feature = "engine")]
-pub mod chat;
-#[cfg(feature = "engine")]
-pub mod engine;
-#[cfg(feature = "engine")]
-pub mod ffi;
-#[cfg(feature = "engine")]
-pub mod llama;
 #[cfg(any(feature = "engine", feature = "hub", feature = "remote"))]
 mod panic;
+pub mod profile;
+#[cfg(feature = "remote")]
+pub mod remote;
+pub mod requests;
+pub mod template;
+pub mod validate;
+pub mod vision;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod test_support;

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use llb::api::{self, ChatRequest, Polyfills};
 use llb::gguf::ModelHeader;
 use llb::output::{Prepared, Recogniser, RecogniserInput};
+use llb::profile::Verdict;
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
-use llb::verdict::Verdict;
 
 use crate::chat::thread_seconds;
 use crate::measure::{Figures, heading, row};

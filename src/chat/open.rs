@@ -9,12 +9,12 @@ use super::remote::Servers;
 use super::saved::Saved;
 use super::source::Source;
 use crate::api::{CreateOptions, RemoteOptions, ToolPolicy};
+use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama;
+use crate::profile::Verdict;
 use crate::template::Sources;
-use crate::template::compose::Composed;
-use crate::verdict::Verdict;
 
 /// What a chat is made of.
 pub(super) struct Opened {

@@ -20,8 +20,8 @@ use crate::constraint::{Relaxed, Response, Wanted};
 use crate::engine::{Outcome, Token, Update, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::output::Diagnostic;
+use crate::profile::Verdict;
 use crate::template::Prompt;
-use crate::verdict::Verdict;
 
 /// What generates.
 pub(super) enum Source {

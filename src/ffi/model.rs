@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{guard, string};
 use crate::error::{Code, Error};
-use crate::verdict;
+use crate::profile;
 
 /// Describes a model file and its capabilities: one flat JSON object (docs/abi.md).
 ///
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn llb_model_info(gguf_path: *const c_char) -> *const c_ch
     let path = unsafe { string::borrow_nullable(gguf_path, "gguf_path") };
     let info = guard::catch(|| {
         let info = match path {
-            Ok(Some(path)) => verdict::model_info(path),
+            Ok(Some(path)) => profile::model_info(path),
             Ok(None) => Err(("null_path", Error::new(Code::InvalidRequest, "gguf_path: is NULL"))),
             Err(error) => Err(("model_not_found", error)),
         };
@@ -34,5 +34,5 @@ pub unsafe extern "C" fn llb_model_info(gguf_path: *const c_char) -> *const c_ch
 
 fn failure(kind: &str, error: &Error) -> Value {
     guard::set_last_error(error);
-    verdict::failed_info(kind, error.message())
+    profile::failed_info(kind, error.message())
 }

@@ -3,8 +3,7 @@
 use std::ffi::c_char;
 
 use super::{guard, string};
-use crate::compose_request;
-use crate::template_request as requests;
+use crate::requests;
 
 /// Describes the capabilities of a chat template: `{"type":"template_info",...}` with the
 /// template members of `llb_model_info` (docs/abi.md).
@@ -67,6 +66,6 @@ pub unsafe extern "C" fn llb_template_parse(request_json: *const c_char) -> *con
 pub unsafe extern "C" fn llb_template_compose(request_json: *const c_char) -> *const c_char {
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
-        compose_request::compose(unsafe { string::borrow(request_json, "request_json") }?)
+        requests::compose(unsafe { string::borrow(request_json, "request_json") }?)
     })
 }

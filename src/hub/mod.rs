@@ -6,7 +6,7 @@
 
 mod address;
 mod cache;
-mod cancel;
+pub(crate) mod cancel;
 mod environment;
 mod fault;
 mod hash;
@@ -29,7 +29,8 @@ use serde_json::{Value, json};
 
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::verdict::{self, Verdict};
+use crate::profile;
+use crate::profile::Verdict;
 
 pub use cancel::cancel;
 pub use environment::Environment;
@@ -271,7 +272,7 @@ impl Fetch<'_> {
             }
             Ok(verdict) => Ok(verdict.info(header)),
             Err(error) if self.request.require_tools => Err(error.about(&self.request.id.repository)),
-            Err(error) => Ok(verdict::failed_info("chat_template", error.message())),
+            Err(error) => Ok(profile::failed_info("chat_template", error.message())),
         }
     }
 

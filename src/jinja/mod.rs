@@ -4,56 +4,31 @@
 //! Never reads files, environment, network or clock, never panics on a template, and stays within a [`Bounds`]. Why this is
 //! an interpreter of our own: docs/templates.md.
 
-mod args;
-mod ast;
-mod attribute;
 mod budget;
-mod compare;
-mod dict;
+mod builtins;
 mod error;
-mod evaluate;
-mod filters;
-mod format;
-mod globals;
-#[cfg(test)]
-mod hostile;
-mod inspect;
-mod interpreter;
-mod iterate;
-mod json;
-mod lexer;
-mod look;
-mod loops;
-mod markup;
-mod methods;
-mod number;
-mod object;
-mod operators;
-mod parse_expression;
-mod parse_statement;
-mod parser;
-mod pprint;
-mod predicates;
-mod print;
-mod scope;
-mod text;
-mod unicode;
+mod syntax;
 mod value;
-mod watch;
+mod vm;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod tests;
 
 use std::ops::Range;
+use syntax::parser;
 
 pub(crate) use budget::{Bounds, Budget, thread_time};
 pub(crate) use error::Error;
-pub(crate) use inspect::Inspection;
-pub(crate) use interpreter::Context;
-pub(crate) use number::float as print_float;
-pub(crate) use text::{Mark, Text};
+pub(crate) use syntax::inspect::Inspection;
 pub(crate) use value::Value;
-pub(crate) use watch::{Log, Watch};
+pub(crate) use value::number::float as print_float;
+pub(crate) use value::text::{Mark, Text};
+pub(crate) use value::watch::{Log, Watch};
+pub(crate) use vm::interpreter::Context;
 
-use interpreter::Interpreter;
-use parser::Parsed;
+use syntax::parser::Parsed;
+use vm::interpreter::Interpreter;
 
 /// A compiled template; may be shared between threads.
 #[derive(Debug)]

@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn real_headers_are_enough() {
         let Some(folder) = std::env::var_os("LLB_MODELS").map(std::path::PathBuf::from) else {
-            return crate::conformance::say("skipped: layers of real headers: LLB_MODELS is not set");
+            return crate::test_support::conformance::say("skipped: layers of real headers: LLB_MODELS is not set");
         };
         // The blocks these models have, and the output.
         let cases = [
@@ -220,7 +220,7 @@ mod tests {
         for (name, n_layers) in cases {
             let path = folder.join(name);
             if !path.is_file() {
-                crate::conformance::say(&format!("skipped: layers of {name}: it is not in LLB_MODELS"));
+                crate::test_support::conformance::say(&format!("skipped: layers of {name}: it is not in LLB_MODELS"));
                 continue;
             }
             let header = ModelHeader::read_file(&path).expect("a header");

@@ -4,36 +4,23 @@
 //! the end the message they add up to. Never an error: what is not well-formed markup stays text, and what was relaxed,
 //! repaired or guessed is listed as a diagnostic. Enforcing schemas is the sampler's business, not this module's.
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
-mod adverse;
-mod call;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
-mod conformance;
 mod detect;
-mod families;
+pub(crate) mod families;
 pub mod format;
-mod infer;
 mod message;
-mod partial_json;
+mod parser;
 mod read;
-mod recogniser;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
-pub(crate) mod testing;
+mod write;
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
-mod turn;
-mod verify;
-mod write;
 
 pub use detect::Detected;
+pub use detect::turn::Opener;
+pub use detect::verify::{Render, Report, Row, Verdict};
 #[doc(hidden)]
 pub use families::all as families;
 pub use format::Format;
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};
-pub use recogniser::{Accepts, Prepared, Recogniser, RecogniserInput};
-pub use turn::Opener;
-pub use verify::{Render, Report, Row, Verdict};
+pub use parser::{Accepts, Prepared, Recogniser, RecogniserInput};

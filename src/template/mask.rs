@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::vision::Edits;
+use super::edits::Edits;
 use super::{Prompt, RenderInput, Templates, polyfill};
 use crate::api::{Fields, Polyfills};
 use crate::error::{Code, Error, Result};
@@ -59,7 +59,7 @@ impl Turns {
     }
 
     /// Of all assistant messages those that are asked for.
-    pub(super) fn of(self, assistants: &[usize]) -> &[usize] {
+    pub(crate) fn of(self, assistants: &[usize]) -> &[usize] {
         match self {
             Turns::All => assistants,
             Turns::Last => &assistants[assistants.len().saturating_sub(1)..],
@@ -91,7 +91,7 @@ impl Mask {
 }
 
 /// Where the messages of assistants are.
-pub(super) fn assistants(messages: &[Value]) -> Vec<usize> {
+pub(crate) fn assistants(messages: &[Value]) -> Vec<usize> {
     messages.iter().enumerate().filter(|(_, message)| message["role"] == "assistant").map(|(index, _)| index).collect()
 }
 

@@ -3,75 +3,55 @@
 //! In: the Jinja source of a model file, messages, tools, the time. Out: the prompt, or an error with its kind and line, and
 //! the capability flags. Never reads files, the network or (but for [`LocalTime::now`]) the clock, and never prints.
 
-mod calls;
-mod caps;
 mod clock;
-pub mod compose;
-mod content;
 mod continued;
-pub mod derive;
-mod details;
-mod effort;
-mod env;
-mod evidence;
-mod example;
+pub(crate) mod edits;
+mod environment;
 mod failure;
-mod findings;
-mod frame;
-mod generation_prompt;
+pub(crate) mod host;
 mod import;
 mod limits;
-mod mask;
-mod minja;
+mod lint;
+pub(crate) mod mask;
 pub mod polyfill;
-mod prober;
-mod reasoning;
+mod probe;
 mod render;
-mod roles;
 mod source;
 mod span;
-mod switches;
-mod template_caps;
 pub mod thinking;
-mod traits;
-mod turns;
-pub mod vision;
 
 #[cfg(test)]
-pub(crate) mod conformance;
-#[cfg(test)]
-mod conformance_caps;
-#[cfg(test)]
-mod conformance_fork;
-#[cfg(test)]
-mod conformance_jinja;
-#[cfg(test)]
-mod conformance_polyfill;
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+pub(crate) mod tests;
 
+use probe::caps;
+use probe::minja;
+use probe::prober;
+use probe::template_caps;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Map;
 use sha2::{Digest, Sha256};
 
-pub use caps::{Caps, CapsReport};
 pub use clock::LocalTime;
-pub use evidence::{Evidence, Status};
 pub use failure::Failure;
-pub use findings::{Finding, Severity};
 pub use limits::Limits;
+pub use lint::{Finding, Severity};
 pub use mask::{LeftOut, Mask, MaskedTurn, Turns};
+pub use probe::caps::{Caps, CapsReport};
+pub use probe::evidence::{Evidence, Status};
+pub use probe::traits::{
+    Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
+};
 pub use render::{Prompt, RenderInput, Variables};
 pub use source::Sources;
 pub use span::Span;
-pub use traits::{
-    Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
-};
 
 use crate::error::Result;
 use crate::jinja::Template;
-use compose::HostWork;
+use host::HostWork;
 pub use polyfill::Polyfilled;
-use prober::{Exceeded, Prober};
+use probe::prober::{Exceeded, Prober};
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -109,7 +89,7 @@ struct Compiled {
 
 impl Compiled {
     fn new(name: &'static str, source: &str, host: HostWork) -> Result<Compiled, Failure> {
-        let template = Arc::new(env::compile(source)?);
+        let template = Arc::new(environment::compile(source)?);
         let (caps, traits) = (OnceLock::new(), OnceLock::new());
         Ok(Compiled { name, source: source.into(), host, template, caps, traits, exceeded: Exceeded::default() })
     }
@@ -127,7 +107,7 @@ impl Compiled {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        findings::review(self.name, self.prober(), &self.template.inspect(), &self.traits().0)
+        lint::review(self.name, self.prober(), &self.template.inspect(), &self.traits().0)
     }
 }
 
@@ -141,7 +121,7 @@ impl Templates {
         let tool_use = match sources.own_tool_use().map(|text| Compiled::new(TOOL_USE, text, sources.host)) {
             Some(Ok(compiled)) => Some(compiled),
             Some(Err(failure)) => {
-                noticed.push(findings::ignored(&failure));
+                noticed.push(lint::ignored(&failure));
                 None
             }
             None => None,
@@ -267,7 +247,7 @@ impl Templates {
         self.findings.get_or_init(|| {
             let mut findings = self.noticed.clone();
             if self.default.name == CHATML && self.tool_use.is_none() {
-                findings.push(findings::built_in());
+                findings.push(lint::built_in());
             }
             findings.extend(self.own().flat_map(Compiled::findings));
             findings
@@ -277,119 +257,4 @@ impl Templates {
 
 fn sha256(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::error::Code;
-
-    fn templates(default: Option<&str>, tool_use: Option<&str>) -> Templates {
-        let sources = Sources {
-            default: default.map(str::to_owned),
-            tool_use: tool_use.map(str::to_owned),
-            bos_token: "<s>".to_owned(),
-            eos_token: "</s>".to_owned(),
-            ..Sources::default()
-        };
-        Templates::compile(&sources).unwrap()
-    }
-
-    fn input<'a>(messages: &'a [serde_json::Value], kwargs: &'a serde_json::Value) -> RenderInput<'a> {
-        let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
-        RenderInput { add_generation_prompt: true, kwargs: kwargs.as_object(), ..RenderInput::new(messages, now) }
-    }
-
-    fn render(templates: &Templates, tools: &[serde_json::Value], kwargs: serde_json::Value) -> Result<String> {
-        let messages = [json!({"role": "user", "content": "Hi"})];
-        let tools = Some(tools).filter(|tools| !tools.is_empty());
-        templates.render(&RenderInput { tools, ..input(&messages, &kwargs) }).map(|prompt| prompt.text)
-    }
-
-    #[track_caller]
-    fn check(templates: &Templates, tools: &[serde_json::Value], kwargs: serde_json::Value, expected: &str) {
-        assert_eq!(render(templates, tools, kwargs).unwrap(), expected);
-    }
-
-    #[test]
-    fn templates_are_shared_between_threads() {
-        fn shared<T: Send + Sync>() {}
-        shared::<Templates>();
-    }
-
-    #[test]
-    fn the_built_in_template() {
-        for default in [None, Some(""), Some("chatml")] {
-            let templates = templates(default, None);
-            check(&templates, &[], json!({}), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-            assert_eq!(templates.variant(true), "chatml");
-            assert_eq!(templates.sha256(), None);
-            assert!(!templates.caps().caps.tool_capable());
-        }
-    }
-
-    #[test]
-    fn tools_choose_the_template() {
-        let both = templates(Some("plain {{ tools }}"), Some("tools {{ tools|length }}"));
-        check(&both, &[], json!({}), "plain None");
-        check(&both, &[json!({})], json!({}), "tools 1");
-        assert!(both.has_tool_use());
-        assert_eq!(both.sha256(), Some(sha256("tools {{ tools|length }}")));
-        let only = templates(None, Some("tools {{ tools }}"));
-        check(&only, &[], json!({}), "tools None");
-        assert_eq!(only.variant(false), "tool_use");
-    }
-
-    #[test]
-    fn a_broken_tool_use_template_is_left_out() {
-        let templates = templates(Some("plain"), Some("{% if %}"));
-        check(&templates, &[json!({})], json!({}), "plain");
-        assert!(!templates.has_tool_use());
-        assert_eq!(templates.findings()[0].code, "tool_use_template_ignored");
-        assert_eq!(templates.sha256(), Some(sha256("plain")));
-    }
-
-    #[test]
-    fn a_broken_default_is_an_error() {
-        let sources = Sources { default: Some("a\n{% if %}".to_owned()), ..Sources::default() };
-        let error = Templates::compile(&sources).unwrap_err();
-        assert_eq!(error.code(), Code::TemplateError);
-        let details = error.details().unwrap();
-        assert_eq!(
-            (&details["kind"], &details["line"], &details["template"]),
-            (&json!("syntax"), &json!(2), &json!("default"))
-        );
-    }
-
-    #[test]
-    fn variables() {
-        let templates = templates(Some("{{ bos_token }}{{ x }}{{ y is none }}{{ documents }}"), None);
-        check(&templates, &[], json!({"x": [1], "y": null}), "<s>[1]TrueNone");
-        check(&templates, &[], json!({"bos_token": "B"}), "BFalseNone");
-        let error = render(&templates, &[], json!({"tools": []})).unwrap_err();
-        assert_eq!(error.code(), Code::InvalidRequest);
-        assert!(error.message().starts_with("chat_template_kwargs.tools: "));
-    }
-
-    #[test]
-    fn variables_that_are_left_out() {
-        let templates = templates(Some("{{ bos_token }}{{ eos_token }}{{ strftime_now is defined }}"), None);
-        let messages = [json!({"role": "user", "content": "Hi"})];
-        let kwargs = json!({});
-        let input = input(&messages, &kwargs);
-        assert_eq!(templates.render(&input).unwrap().text, "<s></s>True");
-        let variables = Variables { bos_token: false, eos_token: false, strftime_now: false };
-        assert_eq!(templates.render(&RenderInput { variables, ..input }).unwrap().text, "False");
-    }
-
-    #[test]
-    fn a_refusal_keeps_its_words() {
-        let error = render(&templates(Some("\n{{ raise_exception('No {x}!') }}"), None), &[], json!({})).unwrap_err();
-        assert_eq!((error.code(), error.message()), (Code::TemplateError, "No {x}!"));
-        assert_eq!(error.details().unwrap()["kind"], "raised");
-    }
 }

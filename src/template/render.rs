@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde_json::Map;
 
 use super::import::{self, Origins, Wanted};
-use super::{Failure, Limits, LocalTime, Polyfilled, Span, Templates, continued, env, span};
+use super::{Failure, Limits, LocalTime, Polyfilled, Span, Templates, continued, environment, span};
 use crate::api::Polyfills;
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Text, Value};
@@ -139,7 +139,7 @@ impl Templates {
         let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
-        let rendered = see(env::render(&chosen.template, context, &input.limits));
+        let rendered = see(environment::render(&chosen.template, context, &input.limits));
         let rendered = rendered.map_err(|failure| failure.into_error(chosen.name))?;
         let paths = origins.into_paths();
         let mut spans = Vec::with_capacity(rendered.marks.len());

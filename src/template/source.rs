@@ -1,6 +1,6 @@
 //! Which template text is compiled.
 
-use super::compose::HostWork;
+use super::host::HostWork;
 
 /// The built-in template for files that have none.
 pub(crate) const CHATML: &str = "{%- for message in messages -%}

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::traits::Traits;
+use super::probe::traits::Traits;
 use crate::api::Thinking;
 use crate::error::{Error, Result};
 

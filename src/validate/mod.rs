@@ -8,6 +8,10 @@ mod number;
 mod pattern;
 mod schema;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod tests;
+
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -131,7 +135,3 @@ fn found(broken: Vec<Broken>, subject: &Subject) -> impl Iterator<Item = Violati
         reason,
     })
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
-mod tests;

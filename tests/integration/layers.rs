@@ -1,32 +1,28 @@
-//! Data flows one way: a module imports only from the layers below it in docs/architecture.md's table.
+//! Data flows one way: a module imports only what its row of docs/architecture.md names.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Each module and what it may import. `error` is for all.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("error", &[]),
-    ("panic", &["error"]),
-    ("api", &["error"]),
-    ("gguf", &["error", "api"]),
-    ("jinja", &[]),
-    ("template", &["error", "api", "jinja"]),
-    ("output", &["error", "api", "template"]),
-    ("constraint", &["error", "api", "output"]),
-    ("validate", &["error", "api", "output"]),
-    ("verdict", &["error", "api", "gguf", "template", "output"]),
-    ("compose_request", &["error", "api", "template", "verdict"]),
-    ("template_request", &["error", "api", "gguf", "template", "output", "validate", "verdict"]),
-    ("engine", &["error", "panic", "api", "constraint"]),
-    ("llama", &["error", "api", "gguf", "constraint", "engine"]),
-    ("net", &["error"]),
-    ("remote", &["error", "panic", "api", "net"]),
-    ("hub", &["error", "panic", "api", "gguf", "verdict", "net"]),
-    ("chat", &["error", "api", "gguf", "template", "output", "constraint", "validate", "verdict", "engine", "llama", "remote"]),
-    ("ffi", &["error", "panic", "api", "verdict", "compose_request", "template_request", "hub", "chat", "llama"]),
-];
+/// Code of tests: it imports what it needs, and other modules' tests import it.
+const TEST_SUPPORT: &str = "test_support";
 
-/// Modules that only tests have: they import what they like, and other modules' tests import them.
-const OF_TESTS: &[&str] = &["conformance"];
+/// Each module of the table and the modules that it may import.
+fn table() -> HashMap<String, Vec<String>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, table) = text.split_once("| module | what it does | imports |").expect("the table of modules");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let mut modules = HashMap::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let [module, _, imports] = cells[..] else { panic!("{row}: not three cells") };
+        for module in names(module) {
+            assert!(modules.insert(module, names(imports)).is_none(), "{row}: a second row of this module");
+        }
+    }
+    modules
+}
 
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -40,31 +36,42 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn no_layer_reaches_back() {
+fn modules_import_what_the_table_says() {
+    let table = table();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     sources(&root, &mut files);
     let mut seen = 0;
     for file in files {
         let relative = file.strip_prefix(&root).unwrap().with_extension("");
-        let module = relative.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
-        let name = relative.file_name().unwrap().to_str().unwrap();
-        if module == "lib" || OF_TESTS.contains(&name) {
+        let mut folders = relative.iter().map(|part| part.to_str().unwrap());
+        let module = folders.next().unwrap();
+        if module == "lib" || module == TEST_SUPPORT || folders.any(|folder| folder == "tests") {
             continue;
         }
-        let (_, allowed) =
-            ALLOWED.iter().find(|(name, _)| *name == module).unwrap_or_else(|| panic!("{module} is in no layer"));
+        let allowed = table.get(module).unwrap_or_else(|| panic!("{module} has no row in docs/architecture.md"));
         let text = std::fs::read_to_string(&file).unwrap();
         for import in text.split("crate::").skip(1) {
             let name: String = import.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
-            if OF_TESTS.contains(&name.as_str()) {
+            if name == TEST_SUPPORT {
                 continue;
             }
-            assert!(name == module || allowed.contains(&name.as_str()), "{}: imports {name}", file.display());
+            assert!(name == module || allowed.contains(&name), "{}: imports {name}", file.display());
             seen += 1;
         }
     }
     assert!(seen > 50, "only {seen} imports were found");
+}
+
+#[test]
+fn the_table_has_no_circle() {
+    let mut table = table();
+    while !table.is_empty() {
+        let free: Vec<String> = table.iter().filter(|(_, imports)| imports.is_empty()).map(|(name, _)| name.clone()).collect();
+        assert!(!free.is_empty(), "a circle among {:?}", table.keys());
+        table.retain(|name, _| !free.contains(name));
+        table.values_mut().for_each(|imports| imports.retain(|name| !free.contains(name)));
+    }
 }
 
 #[test]

@@ -6,14 +6,16 @@ mod elements;
 mod json;
 mod literal;
 mod pairs;
+pub(crate) mod partial_json;
 mod python;
 mod tagged;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
-mod tests;
 mod types;
 mod values;
 mod writer;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod tests;
 
 use serde_json::Value;
 

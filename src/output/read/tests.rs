@@ -8,7 +8,7 @@ use super::pairs::PairsReader;
 use super::python::PythonReader;
 use super::tagged::TaggedReader;
 use super::{Reader, Step};
-use crate::conformance::thread_time;
+use crate::test_support::conformance::thread_time;
 
 /// What came of a text.
 #[derive(Debug, Clone, PartialEq)]

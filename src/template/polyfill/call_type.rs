@@ -20,7 +20,7 @@ pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use serde_json::json;
 
     #[test]

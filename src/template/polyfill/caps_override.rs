@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::template::traits::{ReasoningFormat, TemplateCaps};
+use crate::template::probe::traits::{ReasoningFormat, TemplateCaps};
 
 const FORMATS: [ReasoningFormat; 9] = [
     ReasoningFormat::ReasoningContentField,
@@ -55,7 +55,7 @@ fn flag<'a>(caps: &'a mut TemplateCaps, name: &str) -> Option<&'a mut bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::traits;
+    use super::super::tests::case::traits;
     use super::*;
     use serde_json::json;
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::node::{Members, Node};
 use super::text::Text;
 use crate::api::Polyfills;
-use crate::template::traits::{Details, TemplateCaps};
+use crate::template::probe::traits::{Details, TemplateCaps};
 
 /// Something that was lost, moved, renamed or repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]

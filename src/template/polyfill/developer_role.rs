@@ -4,7 +4,7 @@
 use super::conversation::{Context, Conversation};
 use super::node::Node;
 use crate::error::Result;
-use crate::template::traits::Fate;
+use crate::template::probe::traits::Fate;
 
 pub(super) fn wanted(context: &Context) -> bool {
     let system_shows = context.caps.supports_system_role || context.options.system_role;
@@ -28,8 +28,8 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, traits};
-    use crate::template::traits::Fate;
+    use super::super::tests::case::{Case, traits};
+    use crate::template::probe::traits::Fate;
     use serde_json::json;
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, traits};
+    use super::super::tests::case::{Case, traits};
     use serde_json::json;
 
     #[test]

@@ -33,8 +33,6 @@ mod typed_content;
 mod validate;
 
 #[cfg(test)]
-mod case;
-#[cfg(test)]
 mod tests;
 
 use serde_json::Value;
@@ -43,7 +41,7 @@ pub use conversation::Diagnostic;
 pub use polyfilled::{Polyfilled, StringVisitor};
 pub use text::Segment;
 
-use super::traits::Traits;
+use super::probe::traits::Traits;
 use crate::api::Polyfills;
 use crate::error::Result;
 use conversation::{Context, Conversation};

@@ -4,7 +4,7 @@ use super::conversation::{Context, Conversation, Message};
 use super::node::Node;
 use super::text::Text;
 use crate::error::Result;
-use crate::template::traits::NoContent;
+use crate::template::probe::traits::NoContent;
 
 pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
     let mut changed = false;
@@ -47,7 +47,7 @@ fn settle(message: &mut Message, context: &Context) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use super::*;
     use serde_json::{Value, json};
 

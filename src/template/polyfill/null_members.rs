@@ -15,7 +15,7 @@ pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, traits};
+    use super::super::tests::case::{Case, traits};
     use serde_json::json;
 
     #[test]

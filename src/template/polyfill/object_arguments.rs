@@ -13,7 +13,7 @@ use super::text::Text;
 use super::{dump, tool_calls};
 use crate::api::InvalidArguments;
 use crate::error::{Error, Result};
-use crate::template::traits::Arguments;
+use crate::template::probe::traits::Arguments;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -116,9 +116,9 @@ fn spelled(text: &str) -> Option<Map<String, Value>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use super::*;
-    use crate::template::traits::Traits;
+    use crate::template::probe::traits::Traits;
     use serde_json::json;
 
     fn taking(arguments: Arguments) -> Traits {

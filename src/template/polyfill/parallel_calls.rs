@@ -59,8 +59,8 @@ fn split(message: &Message, mut results: Vec<Message>) -> Result<Vec<Message>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
-    use crate::template::traits::Traits;
+    use super::super::tests::case::{Case, call, traits};
+    use crate::template::probe::traits::Traits;
     use serde_json::json;
 
     fn single() -> Traits {

@@ -7,7 +7,7 @@ use super::node::Node;
 use super::text::Text;
 use crate::api::ReasoningConflict;
 use crate::error::Result;
-use crate::template::traits::{ReasoningFormat, WithCalls};
+use crate::template::probe::traits::{ReasoningFormat, WithCalls};
 
 const MEMBERS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
@@ -149,9 +149,9 @@ fn blocks(message: &mut Message, reasoning: Option<Text>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use super::*;
-    use crate::template::traits::{NoContent, Traits};
+    use crate::template::probe::traits::{NoContent, Traits};
     use serde_json::{Value, json};
 
     fn reading(format: ReasoningFormat) -> Traits {

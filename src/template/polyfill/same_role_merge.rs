@@ -62,7 +62,7 @@ fn append(first: &mut Message, mut second: Message) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use serde_json::json;
 
     #[test]

@@ -6,7 +6,7 @@ use super::conversation::Context;
 use super::{developer_role, object_arguments, parallel_calls, same_role_merge, system_position, system_role};
 use super::{tool_call_ids, tool_calls, tool_responses, tools, typed_content};
 use crate::api::member;
-use crate::template::traits::{NoContent, ReasoningFormat};
+use crate::template::probe::traits::{NoContent, ReasoningFormat};
 
 /// Whether no step would change or report anything. Wrong in one direction only: true is certain.
 pub(super) fn nothing_to_do(messages: &[Value], context: &Context) -> bool {

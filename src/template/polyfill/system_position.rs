@@ -4,7 +4,7 @@ use super::conversation::{Context, Conversation, Message};
 use super::{content, system_role};
 use crate::api::SystemPosition;
 use crate::error::Result;
-use crate::template::traits::Fate;
+use crate::template::probe::traits::Fate;
 
 pub(super) fn wanted(context: &Context) -> bool {
     context.options.system_role && context.caps.supports_system_role && context.details.later_system != Fate::Shown
@@ -61,9 +61,9 @@ fn hoist(conversation: &mut Conversation) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, traits};
+    use super::super::tests::case::{Case, traits};
     use crate::api::SystemPosition;
-    use crate::template::traits::{Fate, Traits};
+    use crate::template::probe::traits::{Fate, Traits};
     use serde_json::{Value, json};
 
     fn losing() -> Traits {

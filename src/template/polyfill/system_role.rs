@@ -56,7 +56,7 @@ pub(super) fn fold(conversation: &mut Conversation, choose: impl Fn(usize) -> bo
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, traits};
+    use super::super::tests::case::{Case, traits};
     use serde_json::{Value, json};
 
     #[track_caller]

@@ -122,7 +122,7 @@ fn hash(seed: &str, attempt: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use super::*;
     use serde_json::json;
 

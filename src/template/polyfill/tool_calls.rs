@@ -44,7 +44,7 @@ fn shape(call: &Node) -> Node {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use serde_json::json;
 
     #[test]

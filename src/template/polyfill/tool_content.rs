@@ -27,7 +27,7 @@ fn is_part(node: &Node) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, traits};
+    use super::super::tests::case::{Case, traits};
     use serde_json::{Value, json};
 
     #[track_caller]

@@ -49,8 +49,8 @@ fn text(context: &Context) -> Text {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, NO_MESSAGE, traits};
-    use crate::template::traits::Traits;
+    use super::super::tests::case::{Case, NO_MESSAGE, traits};
+    use crate::template::probe::traits::Traits;
     use serde_json::json;
 
     const TEXT: &str = "You can call any of the following tools to satisfy the user's requests: [\n  {\n    \"type\": \"function\",\n    \

@@ -65,7 +65,7 @@ fn unsupported(message: &Message, parts: &[Node], part: &Node) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::{Case, call, traits};
+    use super::super::tests::case::{Case, call, traits};
     use serde_json::json;
 
     #[test]

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use llb::{compose_request, template_request};
+use llb::requests;
 use serde_json::{Map, Value, json};
 
 const TEXTS: [&str; 31] = [
@@ -82,9 +82,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
     let components = components(text);
     let request = json!({ "components": components }).to_string();
-    let Some(reply) = llb_fuzz::request(compose_request::compose, &request) else { return Corpus::Keep };
+    let Some(reply) = llb_fuzz::request(requests::compose, &request) else { return Corpus::Keep };
     let again = json!({ "components": reply["spec"] }).to_string();
-    let again = compose_request::compose(&again).expect("the normal form is a spec");
+    let again = requests::compose(&again).expect("the normal form is a spec");
     assert_eq!((&again["chat_template"], &again["spec"]), (&reply["chat_template"], &reply["spec"]));
     let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": { "x": 1 } } });
     let messages = json!([
@@ -97,7 +97,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         "components": components, "messages": messages, "mask": "all", "polyfills": { "apply_polyfills": false },
         "tools": [{ "type": "function", "function": { "name": "f" } }], "skills": [{ "name": "k", "description": "d" }],
     });
-    match template_request::render(&request.to_string()) {
+    match requests::render(&request.to_string()) {
         Ok(rendered) => assert_eq!(rendered["mask"].as_array().map(Vec::len), Some(2), "{rendered}"),
         Err(error) => assert!(error.code().as_str().starts_with("TEMPLATE_"), "{error}"),
     }

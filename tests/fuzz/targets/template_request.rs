@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use llb::template_request;
+use llb::requests;
 use serde_json::Value;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
@@ -13,9 +13,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         return Corpus::Reject;
     }
     let call = match function % 3 {
-        0 => template_request::render,
-        1 => template_request::info,
-        _ => template_request::parse,
+        0 => requests::render,
+        1 => requests::info,
+        _ => requests::parse,
     };
     if let Some(reply) = llb_fuzz::request(call, request) {
         let text = reply.to_string();

@@ -1,0 +1,240 @@
+//! Reverse derivation over the shared data: templates made from known blocks come back as blocks that render the same, and
+//! over the public templates each part is reached as often as is written here.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::compose::derive::conversation::Conversation;
+use crate::compose::derive::*;
+use crate::test_support::conformance::{folder, say, shows};
+
+fn lines(path: &std::path::Path) -> Vec<Value> {
+    fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn list(context: &Value, name: &str) -> Option<Vec<Value>> {
+    context[name].as_array().cloned()
+}
+
+/// The first place where two texts differ.
+fn difference(wanted: &str, text: &str) -> String {
+    let same = wanted.chars().zip(text.chars()).take_while(|(a, b)| a == b).count();
+    let cut = |text: &str| text.chars().skip(same.saturating_sub(30)).take(90).collect::<String>();
+    format!("wants {:?}, has {:?}", cut(wanted), cut(text))
+}
+
+/// The shared conversations, by their ids.
+fn conversations(root: &std::path::Path) -> Vec<(String, Conversation)> {
+    lines(&root.join("compose/contexts.jsonl"))
+        .iter()
+        .map(|context| {
+            let conversation = Conversation {
+                messages: list(context, "messages").unwrap(),
+                tools: list(context, "tools"),
+                skills: list(context, "skills"),
+                generation_prompt: context["gen"] == true,
+                later: 0,
+                thinking: context["kwargs"]["enable_thinking"].as_bool(),
+            };
+            (context["id"].as_str().unwrap().to_owned(), conversation)
+        })
+        .collect()
+}
+
+/// What a template renders, and what the one does that is composed of its blocks.
+struct RoundTrip {
+    derivation: Derivation,
+    compared: usize,
+    /// Where they differ, and how.
+    differ: Vec<String>,
+}
+
+fn round_trip(sources: &Sources, conversations: &[(String, Conversation)]) -> RoundTrip {
+    let derivation = derive(sources).unwrap();
+    let original = Compiled::new(Templates::compile(sources).unwrap());
+    let again = derivation.spec.as_ref().map(|spec| {
+        let composed = Composed::of(spec, "components").unwrap();
+        Compiled::new(Templates::compile(&composed.sources()).unwrap())
+    });
+    let (mut compared, mut differ) = (0, Vec::new());
+    for (id, conversation) in conversations {
+        let Some(wanted) = original.render(conversation) else { continue };
+        compared += 1;
+        match again.as_ref().and_then(|again| again.render(conversation)) {
+            Some(text) if text == wanted => {}
+            Some(text) => differ.push(format!("{id}: {}", difference(&wanted, &text))),
+            None => differ.push(format!("{id}: refused")),
+        }
+    }
+    RoundTrip { derivation, compared, differ }
+}
+
+/// All that is built in, and what is written by hand in the shared data, with each way to switch thinking.
+#[test]
+fn built_in_and_handwritten_templates_come_back() {
+    let Some(root) = folder("reverse derivation of built-in templates") else { return };
+    let conversations = conversations(&root);
+    let built_in = crate::compose::registered().into_iter().map(|(_, spec, _)| spec);
+    let shared = lines(&root.join("compose/templates.jsonl")).into_iter().map(|row| row["components"].clone());
+    let (mut count, mut compared, mut written) = (0, 0, 0);
+    let mut differing = Vec::new();
+    for spec in built_in.chain(shared.filter(|spec| !spec["chat_template"].is_null())) {
+        let composed = Composed::of(&spec, "components").unwrap();
+        let RoundTrip { derivation, compared: rendered, differ } = round_trip(&composed.sources(), &conversations);
+        count += 1;
+        compared += rendered;
+        written += usize::from(!composed.is_generated());
+        if !differ.is_empty() {
+            differing.push(format!("{}: {differ:#?}\n{}", spec["name"], derivation.to_json()));
+        }
+    }
+    say(&format!(
+        "derivation: {count} built-in and handwritten templates, {compared} renders; {} do not come back",
+        differing.len()
+    ));
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+    assert!(count >= 19 && written >= 6 && compared >= 1_200, "{count} {written} {compared}");
+}
+
+#[test]
+fn composed_templates_come_back() {
+    let Some(root) = folder("reverse derivation of composed templates") else { return };
+    let conversations = conversations(&root);
+    let (mut count, mut back, mut rendered, mut compared) = (0, 0, 0, 0);
+    let mut differing = Vec::new();
+    for template in lines(&root.join("compose/templates.jsonl")) {
+        let name = template["name"].as_str().unwrap();
+        let Ok(composed) = Composed::of(&template["components"], "components") else { continue };
+        if !composed.is_generated() {
+            continue;
+        }
+        count += 1;
+        let RoundTrip { derivation: derived, compared: all, differ } = round_trip(&composed.sources(), &conversations);
+        compared += all;
+        rendered += all - differ.len();
+        if differ.is_empty() {
+            back += 1;
+        } else {
+            differing.push(name.to_owned());
+            if shows() {
+                say(&format!("{name}: {differ:#?}\n{}", serde_json::to_string_pretty(&derived.to_json()).unwrap()));
+            }
+        }
+    }
+    say(&format!(
+        "derivation: {back} of {count} composed templates come back, {rendered} of {compared} renders; not {differing:?}"
+    ));
+    assert!(back == count && count >= 54 && rendered == compared, "{differing:?}");
+}
+
+/// Where the renders of each failing context differ.
+fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
+    let failing: Vec<&str> = derived.parts.iter().flat_map(|verdict| verdict.failing.iter().copied()).collect();
+    let Some(spec) = &derived.spec else { return Vec::new() };
+    let composed = Composed::of(spec, "components").unwrap();
+    let again = Compiled::new(Templates::compile(&composed.sources()).unwrap());
+    let original = Compiled::new(Templates::compile(sources).unwrap());
+    let contexts = contexts::all().into_iter().filter(|context| failing.contains(&context.id));
+    let line = |context: contexts::Context| {
+        let text = again.render(&context.conversation).unwrap_or_else(|| "REFUSED".to_owned());
+        let wanted = original.render(&context.conversation).unwrap_or_default();
+        format!("  {} {}: {}", context.part.name(), context.id, difference(&wanted, &text))
+    };
+    contexts.map(line).collect()
+}
+
+/// Of how many public templates each part is exact, and how many make no use of it and are rendered the same, at least.
+const REACHED: [(Part, usize, usize); 5] =
+    [(Part::Chat, 301, 0), (Part::System, 289, 9), (Part::Tools, 104, 144), (Part::Calls, 105, 132), (Part::Results, 163, 66)];
+
+/// Conversations at the edge of what a template is made for: turns in an unusual order, empty or missing texts, empty lists.
+const EDGES: [&str; 16] = [
+    "answer_prompt",
+    "answer_first_prompt",
+    "two_users_prompt",
+    "empty_answer",
+    "system_answer_first_prompt",
+    "system_empty_prompt",
+    "system_alone_prompt",
+    "tools_system_empty_prompt",
+    "tools_none_system_prompt",
+    "tools_none_prompt",
+    "tool_bare_prompt",
+    "call_null",
+    "call_without_content",
+    "calls_empty_list",
+    "call_bare",
+    "result_without_call",
+];
+
+#[test]
+fn rates_over_public_templates() {
+    let Some(root) = folder("reverse derivation of public templates") else { return };
+    let mut counts: BTreeMap<(Part, &str), usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let mut most = 0;
+    let mut mismatches = Vec::new();
+    let templates = crate::test_support::conformance::templates(&root);
+    let all = templates.len();
+    for (name, sources) in templates {
+        let derived = derive(&sources).unwrap();
+        most = most.max(derived.renders);
+        for verdict in &derived.parts {
+            let reached = derived.spec.is_some() || verdict.part == Part::Chat;
+            let whole = verdict.failing.is_empty();
+            let status = match verdict.status {
+                _ if !reached => "not reached",
+                Status::Ignores if !whole => "ignores, other text",
+                status => status.name(),
+            };
+            *counts.entry((verdict.part, status)).or_default() += 1;
+            if derived.spec.is_some() && verdict.failing.iter().all(|id| EDGES.contains(id)) {
+                *counts.entry((verdict.part, "but for edges")).or_default() += 1;
+            }
+            if !verdict.failing.is_empty() {
+                *reasons.entry(format!("{} {}", verdict.part.name(), verdict.failing.join(" "))).or_default() += 1;
+            }
+        }
+        if let Some(spec) = &derived.spec {
+            let composed = Composed::of(spec, "components").unwrap();
+            assert_eq!(
+                Composed::of(&composed.spec(), "components").unwrap().chat_template(),
+                composed.chat_template(),
+                "{name}"
+            );
+            assert!(!conversation::shows_probe(&spec.to_string()), "{name}: {spec}");
+            let measured = Templates::compile(&composed.sources()).unwrap().traits().0.caps.to_json();
+            let other = composed.declared().into_iter().find(|(flag, declared)| measured[*flag] != *declared);
+            mismatches.extend(other.map(|(flag, declared)| format!("{name}: {flag} {declared}")));
+        }
+        if shows() {
+            say(&format!("{name}: {} {}", derived.renders, derived.to_json()));
+            failures(&sources, &derived).iter().for_each(|line| say(line));
+        }
+    }
+    if shows() {
+        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        reasons.sort_by_key(|(_, count)| usize::MAX - count);
+        reasons.iter().for_each(|(reason, count)| say(&format!("{count} {reason}")));
+    }
+    say(&format!("derivation: {all} public templates, at most {most} renders each"));
+    let mut fallen = Vec::new();
+    for (part, exact, ignores) in REACHED {
+        let count = |status: &'static str| counts.get(&(part, status)).copied().unwrap_or_default();
+        let line: Vec<String> =
+            ["exact", "ignores", "ignores, other text", "partial", "opaque", "not reached", "but for edges"]
+                .map(|status| format!("{} {status}", count(status)))
+                .into();
+        say(&format!("derivation: {}: {}", part.name(), line.join(", ")));
+        if count("exact") < exact || count("ignores") < ignores {
+            fallen.push(format!("{} fell behind {exact} and {ignores}", part.name()));
+        }
+    }
+    assert!(fallen.is_empty(), "{fallen:?}");
+    assert!(mismatches.is_empty(), "{mismatches:#?}");
+    assert!(most <= MAX_RENDERS, "{most} renders");
+}

@@ -1,0 +1,196 @@
+//! Assistants' turns in Jinja, with their reasoning, and the end of a prompt.
+
+use super::text::{Joined, filled, quoted, text, value};
+use super::{ASSISTANT, Writer, parts};
+use crate::compose::spec::Spec;
+use crate::compose::spec::slots::Pattern;
+use crate::compose::spec::thinking::{EmptyReasoning, KeepReasoning};
+use crate::compose::spec::turns::START;
+
+/// What is cut from reasoning that stands in an answer's text, at both ends, and from the text behind it, in front.
+const NEWLINE: &str = "\\n";
+
+impl Writer<'_> {
+    /// `text`, the answer's, with its reasoning in front where it is shown.
+    pub(crate) fn answer(&mut self) {
+        let policy = &self.spec.policies.thinking;
+        self.lines.set("text", value(&parts("message.content", ASSISTANT)));
+        self.null_content();
+        let template = self.spec.reasoning_template.as_ref();
+        if template.is_none() && policy.inline.is_none() {
+            self.spoken();
+            return;
+        }
+        self.lines.set("thoughts", value("(message.reasoning_content if message.reasoning_content is string else \"\")"));
+        if let Some(bounds) = &policy.inline {
+            let (start, end) = (quoted(&bounds.start), quoted(&bounds.end));
+            self.lines.open(&format!("if message.reasoning_content is not string and {end} in text"));
+            let thoughts = format!("text.split({end})[0].rstrip(\"{NEWLINE}\").split({start})[-1].lstrip(\"{NEWLINE}\")");
+            self.lines.set("thoughts", value(&thoughts));
+            self.lines.set("text", value(&format!("text.split({end})[-1].lstrip(\"{NEWLINE}\")")));
+            self.lines.close("endif");
+        }
+        self.spoken();
+        let Some(template) = template else { return };
+        let behind = format!("loop.index0 > {}", self.question());
+        let kept = match policy.keep {
+            KeepReasoning::All => "thoughts".to_owned(),
+            KeepReasoning::LastTurn => format!("thoughts and {behind}"),
+        };
+        let shown = match policy.empty {
+            EmptyReasoning::None => kept,
+            EmptyReasoning::Last => format!("({kept}) or loop.last"),
+            EmptyReasoning::LastTurn => format!("({kept}) or {behind}"),
+        };
+        self.lines.open(&format!("if {shown}"));
+        self.lines.set("text", filled(template, |_| value("thoughts")).value("text"));
+        self.lines.close("endif");
+    }
+
+    /// The index of the last message that asks something.
+    fn question(&self) -> &'static str {
+        if self.spec.policies.thinking.no_question.is_some() { "question.last" } else { "users.last" }
+    }
+
+    /// Whether answers are told apart by the last question.
+    pub(crate) fn asks(&self) -> bool {
+        let policy = &self.spec.policies.thinking;
+        let apart = policy.keep == KeepReasoning::LastTurn || policy.empty == EmptyReasoning::LastTurn;
+        self.spec.reasoning_template.is_some() && apart
+    }
+
+    /// The last question, where some users' messages are none.
+    pub(crate) fn questions(&mut self) {
+        let Some(bounds) = self.spec.policies.thinking.no_question.as_ref().filter(|_| self.asks()) else { return };
+        self.lines.comment("The last message of a user that is no tool result in disguise.");
+        self.lines.set("question", value("namespace(last=-1)"));
+        self.lines.open("for message in messages");
+        let begins = format!("message.content[:{}] == {}", bounds.start.chars().count(), quoted(&bounds.start));
+        let ends = format!("message.content[-{}:] == {}", bounds.end.chars().count(), quoted(&bounds.end));
+        self.lines.open(&format!("if message.role == \"user\" and message.content is string and not ({begins} and {ends})"));
+        self.lines.set("question.last", value("loop.index0"));
+        self.lines.close("endif");
+        self.lines.close("endfor");
+    }
+
+    /// The turn of an answer whose text and calls are known.
+    pub(crate) fn answer_turn(&mut self) {
+        let after = &self.spec.turns.opener_after;
+        let opened: Vec<String> = after.iter().filter(|role| **role != START).map(|role| quoted(role)).collect();
+        if !after.is_empty() {
+            let first = if after.contains(&START) { "not loop.first and" } else { "loop.first or" };
+            let before = "messages[loop.index0 - 1].role";
+            self.lines.open(&format!("if {first} {before} not in [{}]", opened.join(", ")));
+            self.answer_forms(false);
+            self.lines.or("else");
+        }
+        self.answer_forms(true);
+        if !after.is_empty() {
+            self.lines.close("endif");
+        }
+    }
+
+    /// The forms that a turn may have, with the text before the first slot or without it.
+    fn answer_forms(&mut self, begins: bool) {
+        let spec = self.spec;
+        let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
+        let empty = "message.tool_calls is defined and message.tool_calls is not none and not message.tool_calls";
+        let empty_calls = spec.empty_calls_turn.as_ref().map(|turn| (empty, turn));
+        let is_last = if spec.turns.last_answer_with_prompt { "loop.last" } else { "loop.last and not add_generation_prompt" };
+        let last = spec.turns.last_answer.as_ref().map(|last| (is_last, last));
+        let forms: Vec<_> = with_calls.into_iter().chain(empty_calls).chain(last).collect();
+        for (at, (condition, pattern)) in forms.iter().enumerate() {
+            match at {
+                0 => self.lines.open(&format!("if {condition}")),
+                _ => self.lines.or(&format!("elif {condition}")),
+            }
+            self.answer_form(pattern, begins);
+        }
+        if !forms.is_empty() {
+            self.lines.or("else");
+        }
+        self.answer_form(&spec.assistant_template, begins);
+        if !forms.is_empty() {
+            self.lines.close("endif");
+        }
+    }
+
+    fn answer_form(&mut self, pattern: &Pattern, begins: bool) {
+        let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
+        let turn = begun(self.spec, &pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
+        if self.marked {
+            self.lines.tag("generation");
+        }
+        self.lines.write(turn);
+        if self.marked {
+            self.lines.tag("endgeneration");
+        }
+    }
+
+    /// A system message that is not the first.
+    pub(crate) fn late_system(&mut self) {
+        if let Some(pattern) = &self.spec.turns.late_system {
+            self.lines.or("elif message.role == \"system\"");
+            self.lines.write(filled(pattern, |_| value(&parts("message.content", super::SYSTEM))));
+        }
+    }
+
+    /// The generation prompt, or what stands in its place.
+    pub(crate) fn prompt(&mut self) {
+        let turns = &self.spec.turns;
+        let prompt = self.spec.generation_prompt();
+        let differs = |other: &&str| *other != prompt;
+        let others = [
+            ("messages and messages[-1].role == \"assistant\"", turns.prompt_after_answer.as_deref().filter(differs)),
+            ("enable_thinking is defined and enable_thinking is false", turns.no_thinking_prompt.as_deref().filter(differs)),
+        ];
+        let others: Vec<_> = others.into_iter().filter_map(|(condition, other)| Some((condition, other?))).collect();
+        if prompt.is_empty() && others.is_empty() && turns.ending.is_empty() {
+            return;
+        }
+        let except = if turns.no_prompt_after.is_empty() {
+            String::new()
+        } else {
+            let roles: Vec<String> = turns.no_prompt_after.iter().map(|role| quoted(role)).collect();
+            format!(" and not (messages and messages[-1].role in [{}])", roles.join(", "))
+        };
+        self.lines.open(&format!("if add_generation_prompt{except}"));
+        for (at, (condition, other)) in others.iter().enumerate() {
+            match at {
+                0 => self.lines.open(&format!("if {condition}")),
+                _ => self.lines.or(&format!("elif {condition}")),
+            }
+            self.lines.write(text(other));
+        }
+        if !others.is_empty() {
+            self.lines.or("else");
+        }
+        self.lines.write(text(&prompt));
+        if !others.is_empty() {
+            self.lines.close("endif");
+        }
+        if !turns.ending.is_empty() {
+            self.lines.or("elif not add_generation_prompt");
+            self.lines.write(text(&turns.ending));
+        }
+        self.lines.close("endif");
+    }
+}
+
+/// A turn; the first of a conversation has not all of its begin.
+pub(crate) fn begun(spec: &Spec, pattern: &Pattern, fill: impl Fn(&str) -> Joined) -> Joined {
+    let (without, policies) = (&spec.turns.first_turn_without, &spec.policies);
+    let rest = Some(without).filter(|without| !without.is_empty()).and_then(|without| pattern.without_text(without));
+    // Where there is a system turn always, no other turn is the first.
+    let Some(rest) = rest.filter(|_| !(policies.use_system && policies.system_without_message)) else {
+        return filled(pattern, fill);
+    };
+    let skills = if spec.skills_template.is_some() { " and not skills" } else { "" };
+    let alone = if policies.use_system && policies.system_with_tools {
+        format!(" and not ({}){skills}", policies.has_tools())
+    } else {
+        String::new()
+    };
+    let begin = format!("(\"\" if loop.first{alone} else {})", quoted(without));
+    value(&begin).append(filled(&rest, fill))
+}

@@ -1,0 +1,255 @@
+//! Tool calls of an answer and their results.
+
+use super::super::jinja::text::{Joined, filled, quoted, text, value};
+use super::super::spec::calls::ArgumentValues;
+use super::super::spec::processor::Processor;
+use super::super::spec::slots::Pattern;
+use super::{TOOL, Writer, parts, processed};
+
+const FUNCTION: &str = "(call.function if call.type == \"function\" else call)";
+/// Where slots name the parts of a call, it needs no type.
+const ANY_FUNCTION: &str = "(call.function if call.function else call)";
+
+/// A joiner as the first part of what is joined.
+fn between(joiner: &str, first: &str) -> Joined {
+    if joiner.is_empty() { Joined::default() } else { value(&format!("(\"\" if {first} else {})", quoted(joiner))) }
+}
+
+impl Writer<'_> {
+    /// What stands for a content that is null.
+    pub(in crate::compose) fn null_content(&mut self) {
+        let written = &self.spec.policies.null_content;
+        if !written.is_empty() {
+            self.lines.open("if message.content is none");
+            self.lines.set("text", text(written));
+            self.lines.close("endif");
+        }
+    }
+
+    /// White space at the ends of the answer's text, and `spoken`, the text where it decides what is before calls: both without
+    /// reasoning.
+    pub(in crate::compose) fn spoken(&mut self) {
+        if self.spec.policies.assistant_processor == Some(Processor::Strip) {
+            self.lines.set("text", value("text | trim"));
+        }
+        if !self.spec.policies.calls.separator.is_empty() {
+            self.lines.set("spoken", value("text | trim"));
+        }
+    }
+
+    /// `calls`, the text of all calls of the message.
+    pub(in crate::compose) fn calls(&mut self) {
+        let spec = self.spec;
+        self.lines.set("calls", text(""));
+        self.lines.open("if message.tool_calls");
+        self.lines.open("set calls");
+        self.lines.open("for call in message.tool_calls");
+        self.call();
+        self.lines.close("endfor");
+        self.lines.close("endset");
+        if spec.tool_calls_template.pieces().len() > 1 {
+            self.lines.set("calls", filled(&spec.tool_calls_template, |_| value("calls")));
+        }
+        let separator = &spec.policies.calls.separator;
+        if !separator.is_empty() {
+            let separator = value(&format!("({} if spoken else \"\")", quoted(separator)));
+            let joined = if spec.assistant_template.comes_before("tool_calls", "content") {
+                value("calls").append(separator)
+            } else {
+                separator.value("calls")
+            };
+            self.lines.set("calls", joined);
+        }
+        self.lines.close("endif");
+    }
+
+    /// The macro that writes bare values, where arguments are.
+    pub(in crate::compose) fn bare(&mut self) {
+        let policy = &self.spec.policies.calls;
+        if policy.argument_values != ArgumentValues::Bare || self.spec.argument_template.is_none() {
+            return;
+        }
+        let quote = &policy.argument_quote;
+        self.lines.comment("An argument's value without JSON's quotes.");
+        self.lines.open("macro bare(argument)");
+        self.lines.open("if argument is string");
+        self.lines.write(text(quote).value("argument").text(quote));
+        self.lines.or("elif argument is boolean");
+        self.lines.write(value("(\"true\" if argument else \"false\")"));
+        self.lines.or("elif argument is none");
+        self.lines.write(text(&policy.argument_null));
+        self.lines.or("elif argument is mapping");
+        self.lines.write(text("{"));
+        self.lines.open("for key, inner in argument | dictsort");
+        self.lines.write(between(",", "loop.first").value("key").text(":").value("bare(inner)"));
+        self.lines.close("endfor");
+        self.lines.write(text("}"));
+        self.lines.or("elif argument is iterable");
+        self.lines.write(text("["));
+        self.lines.open("for inner in argument");
+        self.lines.write(between(",", "loop.first").value("bare(inner)"));
+        self.lines.close("endfor");
+        self.lines.write(text("]"));
+        self.lines.or("else");
+        self.lines.write(value("argument | tojson"));
+        self.lines.close("endif");
+        self.lines.close("endmacro");
+    }
+
+    /// One call, `call`.
+    fn call(&mut self) {
+        let spec = self.spec;
+        let template = &spec.single_tool_call_template;
+        let has = |slot| template.has(slot);
+        let mut function = false;
+        let written = match &spec.policies.call_processor {
+            _ if !has("tool_call") => Joined::default(),
+            Some(Processor::KimiCall) => {
+                function = true;
+                self.lines.set("function", value(FUNCTION));
+                value("(call.id or \"\")").text("<|tool_call_argument_begin|>").value("function.arguments | tojson")
+            }
+            Some(Processor::DsmlCall) => {
+                function = true;
+                self.lines.set("function", value(FUNCTION));
+                self.dsml();
+                value("invoke")
+            }
+            // Arguments that are JSON text were parsed by the host.
+            _ => value(&format!("{FUNCTION} | tojson")),
+        };
+        if (has("name") || has("arguments")) && !function {
+            self.lines.set("function", value(ANY_FUNCTION));
+        }
+        let arguments = if has("arguments") { self.arguments() } else { Joined::default() };
+        let call = filled(template, |slot| match slot {
+            "name" => value("function.name"),
+            "id" => value("(call.id or \"\")"),
+            "arguments" => arguments.clone(),
+            _ => written.clone(),
+        });
+        self.lines.write(between(&spec.policies.calls.joiner, "loop.first").append(call));
+    }
+
+    /// The arguments of `function`.
+    fn arguments(&mut self) -> Joined {
+        let spec = self.spec;
+        let policy = &spec.policies.calls;
+        let given = "(function.arguments if function.arguments is defined and function.arguments is not none else {})";
+        self.lines.set("given", value(given));
+        let whole = if policy.text_as_is { "(given if given is string else given | tojson)" } else { "given | tojson" };
+        let Some(template) = &spec.argument_template else { return value(whole) };
+        let strings = spec.text_argument_template.as_ref().unwrap_or(template);
+        let json = "argument | tojson";
+        let (string, other) = match policy.argument_values {
+            ArgumentValues::Text => ("argument", json.to_owned()),
+            ArgumentValues::Json => (json, json.to_owned()),
+            ArgumentValues::Bare => ("bare(argument)", "bare(argument)".to_owned()),
+            ArgumentValues::Python => {
+                let boolean = "((\"True\" if argument else \"False\") if argument is boolean";
+                ("argument", format!("{boolean} else \"None\" if argument is none else {json})"))
+            }
+        };
+        self.lines.open("set arguments");
+        self.lines.open("if given is mapping");
+        let pairs = if policy.argument_values == ArgumentValues::Bare { "dictsort" } else { "items" };
+        self.lines.open(&format!("for key, argument in given | {pairs}"));
+        let one = |template: &Pattern, written: &str| {
+            let argument = filled(template, |slot| value(if slot == "key" { "key" } else { written }));
+            between(&policy.argument_joiner, "loop.first").append(argument)
+        };
+        if strings == template && string == other {
+            self.lines.write(one(template, string));
+        } else {
+            self.lines.open("if argument is string");
+            self.lines.write(one(strings, string));
+            self.lines.or("else");
+            self.lines.write(one(template, &other));
+            self.lines.close("endif");
+        }
+        self.lines.close("endfor");
+        self.lines.or("else");
+        self.lines.write(value(whole));
+        self.lines.close("endif");
+        self.lines.close("endset");
+        value("arguments")
+    }
+
+    /// `invoke`, a DSML block of `function`.
+    fn dsml(&mut self) {
+        let parameter = |key: &str, string: bool, written: &str| {
+            let kind = if string { "\" string=\"true\">" } else { "\" string=\"false\">" };
+            text("\n<｜DSML｜parameter name=\"").value(key).text(kind).value(written).text("</｜DSML｜parameter>")
+        };
+        self.lines.open("set invoke");
+        self.lines.write(text("<｜DSML｜invoke name=\"").value("function.name").text("\">"));
+        self.lines.open("if function.arguments is mapping");
+        self.lines.open("for key, argument in function.arguments | items");
+        self.lines.open("if argument is string");
+        self.lines.write(parameter("key", true, "argument"));
+        self.lines.or("else");
+        self.lines.write(parameter("key", false, "argument | tojson"));
+        self.lines.close("endif");
+        self.lines.close("endfor");
+        self.lines.or("elif function.arguments is string");
+        self.lines.write(parameter("\"arguments\"", true, "function.arguments"));
+        self.lines.or("elif function.arguments is defined and function.arguments is not none");
+        self.lines.write(parameter("\"arguments\"", false, "function.arguments | tojson"));
+        self.lines.close("endif");
+        self.lines.write(text("\n</｜DSML｜invoke>"));
+        self.lines.close("endset");
+    }
+
+    /// One result, `message`; the block is written behind the last.
+    pub(in crate::compose) fn results(&mut self) {
+        let spec = self.spec;
+        let Some(template) = &spec.observations_template else {
+            if spec.policies.calls.drops_results {
+                return;
+            }
+            self.lines
+                .write(value("raise_exception(\"no_observations_template: this template has no place for tool results\")"));
+            return;
+        };
+        let policy = &spec.policies.calls;
+        self.lines.set("content", value(&parts("message.content", TOOL)));
+        if let Some(processor) = &policy.result_processor {
+            self.lines.set("content", processed(processor, "content"));
+        }
+        let template_of_one = &spec.single_observation_template;
+        if template_of_one.has("name") {
+            self.answered();
+        }
+        let single = filled(template_of_one, |slot| match slot {
+            "name" => value("(message.name or answered.name)"),
+            "tool_call_id" => value("(message.tool_call_id or \"\")"),
+            _ => value("content"),
+        });
+        let first = "loop.first or messages[loop.index0 - 1].role != \"tool\"";
+        let single = between(&policy.result_joiner, first).append(single);
+        let sum = value("results.text").value(&single.operand());
+        self.lines.set("results.text", sum);
+        self.lines.open("if loop.last or messages[loop.index].role != \"tool\"");
+        self.lines.write(filled(template, |_| value("results.text")));
+        self.lines.set("results.text", text(""));
+        if !policy.results_end.is_empty() {
+            self.lines.open("if loop.last or messages[loop.index].role != \"user\"");
+            self.lines.write(text(&policy.results_end));
+            self.lines.close("endif");
+        }
+        self.lines.close("endif");
+    }
+
+    /// `answered.name`, of the function whose call has the result's id; of several the last.
+    fn answered(&mut self) {
+        self.lines.set("answered", value("namespace(name=\"\")"));
+        self.lines.set("index", value("loop.index0"));
+        self.lines.open("for other in messages[:index]");
+        self.lines.open("for call in (other.tool_calls or [])");
+        self.lines.open("if call.id == message.tool_call_id");
+        self.lines.set("answered.name", value(&format!("{ANY_FUNCTION}.name")));
+        self.lines.close("endif");
+        self.lines.close("endfor");
+        self.lines.close("endfor");
+    }
+}

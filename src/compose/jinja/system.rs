@@ -1,0 +1,186 @@
+//! The system turn in Jinja: written before all turns, or kept for the user's turn that it goes into.
+
+use super::text::{Joined, filled, quoted, text, value};
+use super::{SYSTEM, Writer, parts, processed};
+use crate::compose::spec::policy::Placement;
+use crate::compose::spec::processor::{IfTools, Processor};
+use crate::compose::spec::slots::Pattern;
+
+/// Today's date, in this form.
+pub(crate) fn date(format: &str) -> String {
+    format!("(date_string if date_string is defined else strftime_now({}))", quoted(format))
+}
+
+/// What stands between a system text and tools, where there are both; without a name of the text, where there are tools.
+pub(crate) fn separator(added: &IfTools, name: Option<&str>) -> String {
+    let has_text = name.map(|name| format!("{name} and ")).unwrap_or_default();
+    format!("({} if {has_text}tools_block else \"\")", quoted(&added.text))
+}
+
+impl Writer<'_> {
+    /// Writes the system turn, or sets `system_text` to it where it goes into a user's.
+    pub(crate) fn system(&mut self) {
+        let spec = self.spec;
+        let policies = &spec.policies;
+        self.lines.comment("The system turn.");
+        self.lines.set("has_system", value("(messages and messages[0].role == \"system\")"));
+        if !policies.use_system {
+            return;
+        }
+        if self.system_of_user().is_some() {
+            self.lines.set("system_text", text(""));
+        }
+        let filled = if policies.empty_message_is_none { " and messages[0].content" } else { "" };
+        self.lines.open(&format!("if has_system{filled}"));
+        let content = if policies.first_system_part {
+            self.lines.set("content", value("messages[0].content"));
+            self.lines.open("if content and content is not string");
+            self.lines.set("content", value("content[:1]"));
+            self.lines.close("endif");
+            "content"
+        } else {
+            "messages[0].content"
+        };
+        self.lines.set("text", value(&parts(content, SYSTEM)));
+        self.system_turn(&spec.system_template, true);
+        match (policies.system_without_message, policies.system_with_tools) {
+            (true, _) => self.lines.or("else"),
+            (false, true) => {
+                let skills = if spec.skills_template.is_some() { " or skills" } else { "" };
+                self.lines.or(&format!("elif {}{skills}", policies.has_tools()));
+            }
+            (false, false) => {
+                self.lines.close("endif");
+                return;
+            }
+        }
+        self.lines.set("text", text(&spec.system_message));
+        self.system_turn(spec.default_system(), false);
+        self.lines.close("endif");
+    }
+
+    /// A system turn whose message is `text`, which the conversation has or not.
+    fn system_turn(&mut self, template: &Pattern, given: bool) {
+        let policies = &self.spec.policies;
+        if let Some(processor) = &policies.system_processor {
+            let joined = match processor {
+                Processor::AppendIfTools(added) if given && added.empty => value("text").value(&separator(added, None)),
+                Processor::PrependIfTools(added) if given && added.empty => value(&separator(added, None)).value("text"),
+                processor => processed(processor, "text"),
+            };
+            self.lines.set("text", joined);
+        }
+        let turn: Joined = filled(template, |slot| match slot {
+            "tools" => value("tools_block"),
+            "skills" => value("skills_block"),
+            "date" => value(&date(&policies.date_format)),
+            _ => value("text"),
+        });
+        match self.system_of_user() {
+            Some(_) => self.lines.set("system_text", turn),
+            None => self.lines.write(turn),
+        }
+    }
+
+    /// What stands in front of a user's text; None where the system turn is one of its own.
+    pub(crate) fn system_of_user(&self) -> Option<String> {
+        let policies = &self.spec.policies;
+        (policies.use_system && policies.system_placement != Placement::System)
+            .then(|| format!("(system_text if loop.index0 == users.{} else \"\")", policies.system_placement.user()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use serde_json::{Value, json};
+
+    use crate::compose::Composed;
+    use crate::template::{LocalTime, RenderInput, Templates};
+
+    #[track_caller]
+    fn check(more: &Value, messages: &Value, tools: &Value, expected: &str) {
+        let mut spec = json!({ "user_template": "<u>{content}</u>", "assistant_template": "<a>{content}</a>" });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let composed = Composed::of(&spec, "components").unwrap();
+        let templates = Templates::compile(&composed.sources()).unwrap();
+        let now = LocalTime::parse("2024-07-26T00:00:00Z").unwrap();
+        let tools = tools.as_array().map(Vec::as_slice);
+        let input = RenderInput { tools, ..RenderInput::new(messages.as_array().unwrap(), now) };
+        let text = templates.render(&RenderInput { add_generation_prompt: false, ..input }).unwrap().text;
+        assert_eq!(text, expected, "{}", composed.chat_template());
+        let measured = templates.traits().0.caps.to_json();
+        for (flag, declared) in composed.declared() {
+            assert_eq!(measured[flag], declared, "{flag}: {}", composed.chat_template());
+        }
+    }
+
+    fn talk(system: &str) -> Value {
+        let message = |role: &str, content: &str| json!({ "role": role, "content": content });
+        json!([message("system", system), message("user", "1"), message("assistant", "x"), message("user", "2")])
+    }
+
+    #[test]
+    fn in_a_users_turn() {
+        let spec = |placement: &str| {
+            json!({ "system_template": "{system_message}{tools}:", "user_template_with_tools": "<u>{tools}|{content}</u>",
+                "system_policy": { "placement": placement }, "tool_policy": { "placement": "FIRST_USER" } })
+        };
+        let none = Value::Null;
+        check(&spec("FIRST_USER"), &talk("S"), &none, "<u>S:1</u><a>x</a><u>2</u>");
+        check(&spec("LAST_USER"), &talk("S"), &none, "<u>1</u><a>x</a><u>S:2</u>");
+        check(&spec("FIRST_USER"), &talk("S"), &json!(["t"]), "<u>t|St:1</u><a>x</a><u>2</u>");
+        check(&spec("LAST_USER"), &talk("S"), &json!(["t"]), "<u>t|1</u><a>x</a><u>St:2</u>");
+        check(&spec("FIRST_USER"), &json!([{ "role": "user", "content": "1" }]), &none, "<u>:1</u>");
+        check(&spec("FIRST_USER"), &json!([{ "role": "system", "content": "S" }]), &none, "");
+    }
+
+    #[test]
+    fn dates_and_what_is_empty() {
+        let turns = "<u>1</u><a>x</a><u>2</u>";
+        let (none, empty) = (Value::Null, json!([]));
+        let spec = json!({ "system_template": "{date} {system_message}[{tools}]", "system_message": "D", "tools_template": "T{tools}",
+            "system_policy": { "date_format": "%d/%m", "empty_message": "as_none" }, "tool_policy": { "empty_list": "as_tools" } });
+        check(&spec, &talk("S"), &none, &format!("26/07 S[]{turns}"));
+        check(&spec, &talk(""), &empty, &format!("26/07 D[T]{turns}"));
+        let processor = json!({ "kind": "prepend_if_tools", "text": "-" });
+        let spec = json!({ "system_template": "{tools}{system_message}", "system_policy": { "content_processor": processor } });
+        check(&spec, &talk("S"), &json!(["t"]), &format!("t-S{turns}"));
+        check(&spec, &talk("S"), &empty, &format!("S{turns}"));
+        check(&spec, &talk(""), &json!(["t"]), &format!("t{turns}"));
+        let processor = json!({ "kind": "append_if_tools", "text": "-", "empty": true });
+        let spec = json!({ "system_template": "{system_message}{tools}", "system_policy": { "content_processor": processor } });
+        check(&spec, &talk(""), &json!(["t"]), &format!("-t{turns}"));
+        check(&spec, &json!([{ "role": "user", "content": "1" }]), &json!(["t"]), "t<u>1</u>");
+    }
+
+    #[test]
+    fn tools_in_other_forms() {
+        let parameter = json!({ "x": true, "enum": ["a", null], "type": ["string", "null"], "description": " d " });
+        let schema = json!({ "required": ["p"], "type": "object", "properties": { "p": parameter }, "more": null });
+        let tools = json!([{ "type": "function", "function": { "name": "f", "parameters": schema, "strict": false } }, "s"]);
+        let spec = |formatter: &Value| json!({ "system_template": "{tools}", "tool_policy": { "formatter": formatter } });
+        let messages = json!([{ "role": "user", "content": "1" }]);
+        let begin = "<function>\n<name>f</name>\n<parameters>\n<parameter>\n<name>p</name>\n<type>['string', 'null']</type>\n<description>d</description>";
+        check(
+            &spec(&json!({ "kind": "XmlFormatter" })),
+            &messages,
+            &tools,
+            &format!(
+                "{begin}\n<x>True</x>\n<enum>[\"a\", null]</enum>\n</parameter>\n<required>[\"p\"]</required>\n<more>None</more>\n</parameters>\n<strict>False</strict>\n</function>\ns<u>1</u>"
+            ),
+        );
+        check(
+            &spec(&json!({ "kind": "XmlFormatter", "first": ["enum"], "last": ["required"] })),
+            &messages,
+            &json!(tools.as_array().unwrap()[..1]),
+            &format!(
+                "{begin}\n<enum>[\"a\", null]</enum>\n<x>True</x>\n</parameter>\n<more>None</more>\n<required>[\"p\"]</required>\n</parameters>\n<strict>False</strict>\n</function><u>1</u>"
+            ),
+        );
+        let rows = json!({ "system_template": "{tools}", "single_tool_template": "{name}={description}{parameters};" });
+        let tools = json!([{ "name": "f", "description": "d", "parameters": { "b": 1, "a": [] } }, { "type": "function", "function": { "name": "g" } }]);
+        check(&rows, &messages, &tools, "f=d{\"b\": 1, \"a\": []};g={};<u>1</u>");
+    }
+}

@@ -1,0 +1,144 @@
+//! Declared tools as elements of XML: their name and description, each parameter, and whatever else they have, one a line.
+
+use serde_json::{Map, Value, json};
+
+use super::Writer;
+use super::text::{Joined, quoted, text, value};
+use crate::compose::fault::Reason;
+use crate::compose::spec::reader::Reader;
+use crate::error::Result;
+
+/// The order of members, where it is not the caller's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct XmlStyle {
+    /// Members of a parameter behind its name, type and description and before all others.
+    pub(crate) first: Vec<String>,
+    /// Members of the parameters' schema behind all others.
+    pub(crate) last: Vec<String>,
+}
+
+impl XmlStyle {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<XmlStyle> {
+        let mut names = |key| -> Result<Vec<String>> {
+            let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
+            let names: Option<Vec<String>> = list.iter().map(|name| name.as_str().map(str::to_owned)).collect();
+            Ok(names.ok_or_else(|| reader.fault(Reason::BadValue, key, "expected a list of strings"))?)
+        };
+        Ok(XmlStyle { first: names("first")?, last: names("last")? })
+    }
+
+    /// `{"kind": …}` with the lists that are not empty.
+    pub(crate) fn to_json(&self, kind: &str) -> Value {
+        let mut members = Map::new();
+        members.insert("kind".to_owned(), kind.into());
+        for (name, list) in [("first", &self.first), ("last", &self.last)] {
+            if !list.is_empty() {
+                members.insert(name.to_owned(), json!(list));
+            }
+        }
+        members.into()
+    }
+}
+
+/// A list of texts in Jinja.
+fn list(names: &[&str], more: &[String]) -> String {
+    let all: Vec<String> = names.iter().copied().chain(more.iter().map(String::as_str)).map(quoted).collect();
+    format!("[{}]", all.join(", "))
+}
+
+fn element(name: &str, content: &str) -> Joined {
+    text("\n<").text(name).text(">").value(content).text("</").text(name).text(">")
+}
+
+impl Writer<'_> {
+    /// The macros that write a value, and the members of an object.
+    fn xml_macros(&mut self) {
+        self.lines.comment("A value: a text as it is, other plain values as Python writes them, lists and objects as JSON.");
+        self.lines.open("macro xml_text(content, quotes)");
+        self.lines.open("if content is string");
+        self.lines.write(value("content"));
+        self.lines.or("elif content is none");
+        self.lines.write(text("None"));
+        self.lines.or("elif content is boolean");
+        self.lines.write(value("(\"True\" if content else \"False\")"));
+        self.lines.or("elif content is mapping");
+        self.lines.write(value("content | tojson"));
+        self.lines.or("elif content is sequence");
+        self.lines.write(value("(\"['\" ~ content | join(\"', '\") ~ \"']\" if quotes else content | tojson)"));
+        self.lines.or("else");
+        self.lines.write(value("content"));
+        self.lines.close("endif");
+        self.lines.close("endmacro");
+        self.lines.open("macro xml_members(object, known)");
+        self.lines.open("if object is mapping");
+        self.lines.open("for key, content in object | items");
+        self.lines.open("if key not in known");
+        self.lines
+            .write(text("\n<").value("key").text(">").value("xml_text(content, false)").text("</").value("key").text(">"));
+        self.lines.close("endif");
+        self.lines.close("endfor");
+        self.lines.close("endif");
+        self.lines.close("endmacro");
+    }
+
+    /// Sets `tool_text` to the text of `function`.
+    fn xml_tool(&mut self, style: &XmlStyle) {
+        self.lines.open("set tool_text");
+        self.lines.write(text("<function>\n<name>").value("function.name").text("</name>"));
+        self.lines.open("if function.description is defined");
+        self.lines.write(element("description", "function.description | trim"));
+        self.lines.close("endif");
+        self.lines.write(text("\n<parameters>"));
+        self.lines.open("if function.parameters is mapping");
+        self.lines.open("if function.parameters.properties is mapping");
+        self.lines.open("for name, parameter in function.parameters.properties | items");
+        self.lines.write(text("\n<parameter>").text("\n<name>").value("name").text("</name>"));
+        self.lines.open("if parameter.type is defined");
+        self.lines.write(element("type", "xml_text(parameter.type, true)"));
+        self.lines.close("endif");
+        self.lines.open("if parameter.description is defined");
+        self.lines.write(element("description", "parameter.description | trim"));
+        self.lines.close("endif");
+        for name in &style.first {
+            self.named("parameter", name);
+        }
+        let known = list(&["name", "type", "description"], &style.first);
+        self.lines.write(value(&format!("xml_members(parameter, {known})")));
+        self.lines.write(text("\n</parameter>"));
+        self.lines.close("endfor");
+        self.lines.close("endif");
+        self.lines.write(value(&format!("xml_members(function.parameters, {})", list(&["type", "properties"], &style.last))));
+        for name in &style.last {
+            self.named("function.parameters", name);
+        }
+        self.lines.close("endif");
+        self.lines.write(text("\n</parameters>"));
+        self.lines.write(value("xml_members(function, [\"type\", \"name\", \"description\", \"parameters\"])"));
+        self.lines.write(text("\n</function>"));
+        self.lines.close("endset");
+    }
+
+    /// This member of an object, if it has it.
+    fn named(&mut self, object: &str, name: &str) {
+        let member = format!("{object}[{}]", quoted(name));
+        self.lines.open(&format!("if {member} is defined"));
+        self.lines.write(element(name, &format!("xml_text({member}, false)")));
+        self.lines.close("endif");
+    }
+
+    /// `tools_raw`, each tool as an element; `row` writes one, which is `tool_text`.
+    pub(crate) fn xml_tools(&mut self, style: &XmlStyle, row: &Joined) {
+        self.xml_macros();
+        self.lines.open("set tools_raw");
+        self.lines.open("for tool in tools");
+        self.lines.set("function", value("(tool.function if tool.function is defined else tool)"));
+        self.lines.open("if function is string");
+        self.lines.set("tool_text", value("function"));
+        self.lines.or("else");
+        self.xml_tool(style);
+        self.lines.close("endif");
+        self.lines.write(row.clone());
+        self.lines.close("endfor");
+        self.lines.close("endset");
+    }
+}

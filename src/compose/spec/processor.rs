@@ -1,0 +1,157 @@
+//! What is done to a text before it is put into its slot: a closed list, so that everything has a form in Jinja.
+
+use serde_json::{Map, Value, json};
+
+use super::reader::Reader;
+use crate::compose::fault::Reason;
+use crate::error::Result;
+
+/// The texts that can be processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The system message.
+    System,
+    /// An answer, without its calls.
+    Assistant,
+    /// A declared tool, before it becomes text.
+    Tool,
+    /// One tool call.
+    Call,
+    /// One tool result.
+    Result,
+}
+
+/// A content processor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Processor {
+    /// Knowledge cutoff and today's date before the text.
+    DateHeader {
+        /// The day that the model's knowledge ends.
+        cutoff: String,
+    },
+    /// Text in front.
+    Prepend(String),
+    /// Text behind.
+    Append(String),
+    /// Text behind, when there are tools and a text.
+    AppendIfTools(IfTools),
+    /// Text in front, when there are tools and a text.
+    PrependIfTools(IfTools),
+    /// Text in front of a text that is not empty.
+    PrependIfNonempty(String),
+    /// A newline in front of a text that is not empty.
+    NewlineIfNonempty,
+    /// White space at both ends goes.
+    Strip,
+    /// The tool's `function` member, if it has one.
+    PickFunction,
+    /// Arguments that are JSON text become what they say.
+    ObjectArguments,
+    /// `ID<|tool_call_argument_begin|>ARGUMENTS`.
+    KimiCall,
+    /// A DSML invoke block.
+    DsmlCall,
+    /// The text as a JSON string.
+    Json,
+}
+
+/// Text between a system text and tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IfTools {
+    pub(crate) text: String,
+    /// Also when the conversation has a system message that is empty.
+    pub(crate) empty: bool,
+}
+
+const CUTOFF: &str = "December 2023";
+
+/// Kind, the name of the same in chat-bricks, and where it may stand.
+const KINDS: [(&str, &str, &[Place]); 13] = [
+    ("date_header", "Llama32DateProcessor", &[Place::System]),
+    ("prepend", "", &[Place::System, Place::Assistant]),
+    ("append", "", &[Place::System, Place::Assistant]),
+    ("append_if_tools", "", &[Place::System]),
+    ("prepend_if_tools", "", &[Place::System]),
+    ("prepend_if_nonempty", "", &[Place::Assistant]),
+    ("newline_if_nonempty", "Qwen25AssistantContentProcessor", &[Place::Assistant]),
+    ("strip", "", &[Place::System, Place::Assistant, Place::Result]),
+    ("pick_function", "ToolMainContentProcessor", &[Place::Tool]),
+    ("object_arguments", "", &[Place::Call]),
+    ("kimi_call", "KimiK2ToolCallContentProcessor", &[Place::Call]),
+    ("dsml_call", "DeepSeekV4ToolCallContentProcessor", &[Place::Call]),
+    ("json", "", &[Place::Result]),
+];
+
+impl Processor {
+    /// Reads `{"kind": …}` with its parameters.
+    pub(crate) fn read(value: &Value, path: String, place: Place, ignored: &mut Vec<String>) -> Result<Processor> {
+        let mut reader = Reader::new(path, value)?;
+        let name = reader.string("kind")?.ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
+        let known = KINDS.iter().find(|(kind, alias, _)| *kind == name || (!alias.is_empty() && *alias == name));
+        let Some((kind, ..)) = known.filter(|(_, _, places)| places.contains(&place)) else {
+            let here = KINDS.iter().filter(|(_, _, places)| places.contains(&place)).map(|(kind, ..)| *kind);
+            let here = here.collect::<Vec<_>>().join(", ");
+            return Err(reader
+                .fault(Reason::BadValue, "kind", format!("unknown value {name:?}; here it is one of {here}"))
+                .into());
+        };
+        let text = |reader: &mut Reader<'_>| -> Result<String> {
+            Ok(reader.string("text")?.ok_or_else(|| reader.fault(Reason::MissingField, "text", "missing"))?.to_owned())
+        };
+        let if_tools = |reader: &mut Reader<'_>| -> Result<IfTools> {
+            Ok(IfTools { text: text(reader)?, empty: reader.boolean("empty")?.unwrap_or(false) })
+        };
+        let processor = match *kind {
+            "date_header" => Processor::DateHeader { cutoff: reader.string("cutoff")?.unwrap_or(CUTOFF).to_owned() },
+            "prepend" => Processor::Prepend(text(&mut reader)?),
+            "append" => Processor::Append(text(&mut reader)?),
+            "prepend_if_tools" => Processor::PrependIfTools(if_tools(&mut reader)?),
+            "append_if_tools" => Processor::AppendIfTools(if_tools(&mut reader)?),
+            "prepend_if_nonempty" => Processor::PrependIfNonempty(text(&mut reader)?),
+            "newline_if_nonempty" => Processor::NewlineIfNonempty,
+            "strip" => Processor::Strip,
+            "pick_function" => Processor::PickFunction,
+            "object_arguments" => Processor::ObjectArguments,
+            "kimi_call" => Processor::KimiCall,
+            "json" => Processor::Json,
+            _ => Processor::DsmlCall,
+        };
+        reader.finish(ignored);
+        Ok(processor)
+    }
+
+    /// `{"kind": …}` with the parameters that are not the kind's own.
+    pub(crate) fn to_json(&self) -> Value {
+        let with_text = |kind: &str, text: &String| json!({ "kind": kind, "text": text });
+        let if_tools = |kind: &str, IfTools { text, empty }: &IfTools| {
+            let mut members = json!({ "kind": kind, "text": text });
+            if *empty {
+                members["empty"] = true.into();
+            }
+            members
+        };
+        let plain = |kind: &str| json!({ "kind": kind });
+        match self {
+            Processor::DateHeader { cutoff } => {
+                let mut members = Map::new();
+                members.insert("kind".to_owned(), "date_header".into());
+                if cutoff != CUTOFF {
+                    members.insert("cutoff".to_owned(), cutoff.as_str().into());
+                }
+                Value::Object(members)
+            }
+            Processor::Prepend(text) => with_text("prepend", text),
+            Processor::Append(text) => with_text("append", text),
+            Processor::AppendIfTools(text) => if_tools("append_if_tools", text),
+            Processor::PrependIfTools(text) => if_tools("prepend_if_tools", text),
+            Processor::PrependIfNonempty(text) => with_text("prepend_if_nonempty", text),
+            Processor::NewlineIfNonempty => plain("newline_if_nonempty"),
+            Processor::Strip => plain("strip"),
+            Processor::PickFunction => plain("pick_function"),
+            Processor::ObjectArguments => plain("object_arguments"),
+            Processor::KimiCall => plain("kimi_call"),
+            Processor::DsmlCall => plain("dsml_call"),
+            Processor::Json => plain("json"),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Reads the members of a spec; what is wrong carries its reason and path in `details`.
+
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
+
+use super::slots::{Pattern, Slots};
+use crate::api::Fields;
+use crate::compose::fault::{Fault, Reason};
+use crate::error::{Error, Result};
+
+/// One object of a spec while it is read.
+pub(crate) struct Reader<'a> {
+    fields: Fields<'a>,
+}
+
+impl<'a> Reader<'a> {
+    /// The object at `path`.
+    pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<Reader<'a>> {
+        let path = path.into();
+        match Fields::new(path.clone(), value) {
+            Ok(fields) => Ok(Reader { fields }),
+            Err(error) => Err(with_reason(error, path)),
+        }
+    }
+
+    /// The JSON path of a member.
+    pub(crate) fn path(&self, key: &str) -> String {
+        self.fields.path(key)
+    }
+
+    /// A fault of a member.
+    pub(crate) fn fault(&self, reason: Reason, key: &str, problem: impl Into<String>) -> Fault {
+        Fault::new(reason, &self.path(key), problem)
+    }
+
+    fn read<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Fields<'a>) -> Result<T>) -> Result<T> {
+        read(&mut self.fields).map_err(|error| with_reason(error, self.fields.path(key)))
+    }
+
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Value> {
+        self.fields.get(key)
+    }
+
+    pub(crate) fn string(&mut self, key: &'static str) -> Result<Option<&'a str>> {
+        self.read(key, |fields| fields.string(key))
+    }
+
+    pub(crate) fn boolean(&mut self, key: &'static str) -> Result<Option<bool>> {
+        self.read(key, |fields| fields.boolean(key))
+    }
+
+    pub(crate) fn array(&mut self, key: &'static str) -> Result<Option<&'a Vec<Value>>> {
+        self.read(key, |fields| fields.array(key))
+    }
+
+    pub(crate) fn integer(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+        self.read(key, |fields| fields.integer(key, range))
+    }
+
+    pub(crate) fn one_of<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<Option<T>> {
+        self.read(key, |fields| fields.one_of(key, choices))
+    }
+
+    /// A text with slots.
+    pub(crate) fn pattern(&mut self, key: &'static str, slots: Slots) -> Result<Option<Pattern>> {
+        let Some(text) = self.string(key)? else { return Ok(None) };
+        Ok(Some(Pattern::parse(text, &self.path(key), slots)?))
+    }
+
+    /// An object of its own below this one.
+    pub(crate) fn below(&mut self, key: &'static str) -> Result<Option<Reader<'a>>> {
+        let path = self.path(key);
+        self.get(key).map(|value| Reader::new(path, value)).transpose()
+    }
+
+    /// Notes the members that nobody read.
+    pub(crate) fn finish(self, ignored: &mut Vec<String>) {
+        ignored.extend(self.fields.ignored());
+    }
+}
+
+fn with_reason(error: Error, path: String) -> Error {
+    error.with("reason", Reason::BadValue.as_str()).with("path", path)
+}

@@ -1,0 +1,241 @@
+//! Text with named slots: `<|im_start|>user\n{content}<|im_end|>`.
+//!
+//! `{name}` is a slot, `{{` and `}}` are braces. What is put into a slot is never read again.
+
+use crate::compose::fault::{Fault, Reason};
+
+/// One part of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Text as it is.
+    Text(String),
+    /// The slot of this name.
+    Slot(String),
+}
+
+/// Which slots a pattern may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Slots {
+    /// These, each as often as its range says.
+    Of(&'static [(&'static str, Occurs)]),
+    /// Any name: the members of an entry that the caller makes up.
+    Any,
+}
+
+/// How often a slot may occur.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occurs {
+    /// Not at all, or any number of times.
+    Freely,
+    /// Not at all, or once.
+    AtMostOnce,
+    /// Once.
+    Once,
+    /// At least once.
+    Somewhere,
+}
+
+impl Occurs {
+    fn allows(self, count: usize) -> bool {
+        match self {
+            Occurs::Freely => true,
+            Occurs::AtMostOnce => count <= 1,
+            Occurs::Once => count == 1,
+            Occurs::Somewhere => count >= 1,
+        }
+    }
+}
+
+/// A text with slots, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    source: String,
+    pieces: Vec<Piece>,
+}
+
+impl Pattern {
+    /// Parses the text of the field at `path`.
+    ///
+    /// `unbalanced_brace` for a brace that opens or closes nothing, `bad_slot` for a slot that the field does not have, lacks,
+    /// or has too often.
+    pub(crate) fn parse(source: &str, path: &str, slots: Slots) -> Result<Pattern, Fault> {
+        let mut pieces = Vec::new();
+        let mut text = String::new();
+        let mut rest = source;
+        while let Some(at) = rest.find(['{', '}']) {
+            text.push_str(&rest[..at]);
+            let brace = &rest[at..at + 1];
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix(brace) {
+                text.push_str(brace);
+                rest = after;
+                continue;
+            }
+            let closing = rest.find('}').filter(|_| brace == "{");
+            let Some(end) = closing.filter(|end| !rest[..*end].contains(['{', '\n'])) else {
+                let seen: String = source[source.len() - rest.len() - 1..].chars().take(24).collect();
+                let problem =
+                    format!("a brace without its partner at {seen:?}; a literal brace is written twice: {{{{ or }}}}");
+                return Err(Fault::new(Reason::UnbalancedBrace, path, problem));
+            };
+            if !text.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut text)));
+            }
+            pieces.push(Piece::Slot(rest[..end].to_owned()));
+            rest = &rest[end + 1..];
+        }
+        text.push_str(rest);
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text));
+        }
+        let pattern = Pattern { source: source.to_owned(), pieces };
+        pattern.check(path, slots)?;
+        Ok(pattern)
+    }
+
+    fn check(&self, path: &str, slots: Slots) -> Result<(), Fault> {
+        let fault = |problem: String| Err(Fault::new(Reason::BadSlot, path, problem));
+        let Slots::Of(allowed) = slots else {
+            let empty = self.slots().any(|slot| slot.trim().is_empty());
+            return if empty { fault("a slot without a name; a literal brace is written twice".to_owned()) } else { Ok(()) };
+        };
+        let names = allowed.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
+        if let Some(unknown) = self.slots().find(|slot| !allowed.iter().any(|(name, _)| name == slot)) {
+            let allowed = if names.is_empty() { "this field has no slots".to_owned() } else { format!("it may have {names}") };
+            return fault(format!("unknown slot {{{unknown}}}; {allowed}; a literal brace is written twice: {{{{ or }}}}"));
+        }
+        for (name, occurs) in allowed {
+            let count = self.count(name);
+            if !occurs.allows(count) {
+                let wanted = if *occurs == Occurs::Somewhere { "at least once" } else { "once" };
+                return fault(format!("the slot {{{name}}} is there {count} times and must be {wanted}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// As it was written.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Its parts, in order; two texts never follow each other.
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Slot(name) => Some(name.as_str()),
+            Piece::Text(_) => None,
+        })
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.slots().filter(|slot| *slot == name).count()
+    }
+
+    /// Whether it has this slot.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.count(name) > 0
+    }
+
+    /// Whether the one slot stands before the other.
+    pub(crate) fn comes_before(&self, name: &str, other: &str) -> bool {
+        self.slots().find(|slot| [name, other].contains(slot)) == Some(name)
+    }
+
+    /// The text up to this slot, other slots empty.
+    pub(crate) fn text_before(&self, name: &str) -> String {
+        let before = self.pieces.iter().take_while(|piece| !matches!(piece, Piece::Slot(slot) if slot == name));
+        before.map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "" }).collect()
+    }
+
+    /// The text up to the first slot.
+    pub(crate) fn head(&self) -> &str {
+        match self.pieces.first() {
+            Some(Piece::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// The same without this text at its begin; None where it does not begin so.
+    pub(crate) fn without_text(&self, begin: &str) -> Option<Pattern> {
+        let Some(Piece::Text(text)) = self.pieces.first() else { return None };
+        let rest = Piece::Text(text.strip_prefix(begin)?.to_owned());
+        let mut pattern = self.clone();
+        pattern.pieces[0] = rest;
+        Some(pattern)
+    }
+
+    /// The same without the text before the first slot.
+    pub(crate) fn without_begin(&self) -> Pattern {
+        let mut pattern = self.clone();
+        if let Some(Piece::Text(_)) = pattern.pieces.first() {
+            pattern.pieces.remove(0);
+        }
+        pattern
+    }
+
+    /// The text behind the last slot; all of it where there is none.
+    pub(crate) fn text_after(&self) -> &str {
+        match self.pieces.last() {
+            Some(Piece::Text(text)) => text,
+            _ => "",
+        }
+    }
+}
+
+/// A text without slots, its doubled braces taken as one.
+pub(crate) fn literal(source: &str, path: &str) -> Result<String, Fault> {
+    let pattern = Pattern::parse(source, path, Slots::Of(&[]))?;
+    Ok(pattern.text_after().to_owned())
+}
+
+/// A text written so that a pattern reads it as it is.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('{', "{{").replace('}', "}}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    const CONTENT: Slots = Slots::Of(&[("content", Occurs::Once), ("tools", Occurs::AtMostOnce)]);
+
+    fn pieces(source: &str) -> Vec<Piece> {
+        Pattern::parse(source, "f", CONTENT).unwrap().pieces().to_vec()
+    }
+
+    #[test]
+    fn slots_and_braces() {
+        let (text, slot) = (|text: &str| Piece::Text(text.to_owned()), |name: &str| Piece::Slot(name.to_owned()));
+        assert_eq!(pieces("a{content}b"), [text("a"), slot("content"), text("b")]);
+        assert_eq!(pieces("{tools}{content}"), [slot("tools"), slot("content")]);
+        assert_eq!(pieces("{{\"x\": 1}}{content}"), [text("{\"x\": 1}"), slot("content")]);
+        assert_eq!(pieces("{{content}}{content}"), [text("{content}"), slot("content")]);
+        assert_eq!(pieces("ü{{{content}}}"), [text("ü{"), slot("content"), text("}")]);
+        assert_eq!(literal("a {{b}}", "f").unwrap(), "a {b}");
+        assert_eq!(Pattern::parse("a{tools}b{content}c", "f", CONTENT).unwrap().text_before("content"), "ab");
+        assert_eq!(literal(&escaped("{x}} {"), "f").unwrap(), "{x}} {");
+    }
+
+    #[test]
+    fn faults() {
+        for (source, reason) in [
+            ("", Reason::BadSlot),
+            ("{content}{content}", Reason::BadSlot),
+            ("{content}{tool}", Reason::BadSlot),
+            ("{content}{\"name\": 1}", Reason::BadSlot),
+            ("{content}{", Reason::UnbalancedBrace),
+            ("ü{content}}", Reason::UnbalancedBrace),
+            ("{content}{a{tools}", Reason::UnbalancedBrace),
+        ] {
+            assert_eq!(Pattern::parse(source, "f", CONTENT).unwrap_err().reason, reason, "{source}");
+        }
+        assert!(Pattern::parse("{name} {what ever}", "f", Slots::Any).is_ok());
+        assert!(Pattern::parse("{ }", "f", Slots::Any).is_err());
+    }
+}

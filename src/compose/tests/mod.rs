@@ -1,0 +1,4 @@
+//! Composed templates against the shared conformance data.
+
+mod conformance;
+pub(crate) mod examples;

@@ -1,0 +1,270 @@
+//! Whole replies against the real llguidance, with a vocabulary of bytes and a few special tokens.
+
+#![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+
+mod families;
+mod random;
+mod refusals;
+mod replies;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::ToolChoice;
+use crate::error::Code;
+use crate::output::format::*;
+
+/// Control tokens: kept apart from text.
+const CONTROL: &[&str] = &[
+    "<|eos|>",
+    "<|eot|>",
+    "[TOOL_CALLS]",
+    "[CALL_ID]",
+    "[ARGS]",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁sep｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|\"|>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<|START_ACTION|>",
+    "<|END_ACTION|>",
+    "<|START_THINKING|>",
+    "<|END_THINKING|>",
+    "<|START_RESPONSE|>",
+    "<|END_RESPONSE|>",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "<|tool_call_begin|>",
+    "<|tool_call_end|>x",
+    "<|tool_call_argument_begin|>",
+    "<|start|>",
+    "<|channel|>",
+    "<|message|>",
+    "<|constrain|>",
+    "<|end|>",
+    "<|call|>",
+];
+
+/// Tokens of several characters that are text.
+const WORDS: &[&str] = &["<tool_call>", "</tool_call>", "l<tool_call>x", ">\n<", "\n</parameter>\n", "]<]minimax[>["];
+
+pub(super) fn grammars() -> Grammars {
+    Grammars::new(|| {
+        let bytes = (0..=255u8).map(|byte| vec![byte]);
+        let control = CONTROL.iter().map(|text| [&[0xFF], text.as_bytes()].concat());
+        let words = WORDS.iter().map(|text| text.as_bytes().to_vec());
+        Words {
+            words: bytes.chain(control).chain(words).collect(),
+            ends: vec![256, 257],
+            tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
+        }
+    })
+}
+
+/// Control tokens in a text.
+pub(super) fn specials(text: &str) -> Vec<(Range<usize>, i32)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        match CONTROL.iter().position(|special| text[at..].starts_with(special)) {
+            Some(index) => {
+                found.push((at..at + CONTROL[index].len(), 256 + index as i32));
+                at += CONTROL[index].len();
+            }
+            None => at += text[at..].chars().next().map_or(1, char::len_utf8),
+        }
+    }
+    found
+}
+
+/// A text as tokens: control tokens, words, then bytes; with where each begins.
+pub(super) fn tokens(text: &str, words: bool) -> Vec<(usize, i32)> {
+    let specials = specials(text);
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        if let Some((range, token)) = specials.iter().find(|(range, _)| range.start == at) {
+            tokens.push((at, *token));
+            at = range.end;
+            continue;
+        }
+        let word = WORDS.iter().position(|word| words && text.as_bytes()[at..].starts_with(word.as_bytes()));
+        match word {
+            Some(word) => {
+                tokens.push((at, (256 + CONTROL.len() + word) as i32));
+                at += WORDS[word].len();
+            }
+            None => {
+                tokens.push((at, i32::from(text.as_bytes()[at])));
+                at += 1;
+            }
+        }
+    }
+    tokens
+}
+
+#[test]
+fn grammars_are_shared_by_threads() {
+    fn check<T: Send + Sync>() {}
+    fn moved<T: Send>() {}
+    check::<Grammars>();
+    moved::<Constraint>();
+}
+
+pub(super) struct Case {
+    pub(super) format: Format,
+    pub(super) tools: Vec<Value>,
+    pub(super) choice: ToolChoice,
+    pub(super) parallel: bool,
+    pub(super) response: Option<Value>,
+    pub(super) grammar: Option<&'static str>,
+    pub(super) reasoning_open: bool,
+    pub(super) reasons: bool,
+}
+
+impl Case {
+    pub(super) fn new(format: Format, choice: ToolChoice) -> Self {
+        Case {
+            format,
+            tools: two_tools(),
+            choice,
+            parallel: true,
+            response: None,
+            grammar: None,
+            reasoning_open: false,
+            reasons: true,
+        }
+    }
+
+    pub(super) fn build(&self) -> crate::error::Result<Grammar> {
+        self.with(|wanted| reply(Some(&self.format), wanted, &specials))
+    }
+
+    pub(super) fn try_compile(&self) -> crate::error::Result<Compiled> {
+        self.with(|wanted| compile(&grammars(), Some(&self.format), wanted, &specials))
+    }
+
+    fn with<T>(&self, then: impl Fn(&Wanted) -> T) -> T {
+        let response = match &self.response {
+            None => Response::Text,
+            Some(Value::Null) => Response::JsonObject,
+            Some(schema) => Response::JsonSchema(schema),
+        };
+        let wanted = Wanted {
+            tools: &self.tools,
+            choice: &self.choice,
+            parallel: self.parallel,
+            response,
+            grammar: self.grammar,
+            reasoning_open: self.reasoning_open,
+            reasons: self.reasons,
+        };
+        then(&wanted)
+    }
+
+    pub(super) fn compile(&self) -> Constraint {
+        let grammar = self.build().unwrap().lark.expect("a grammar");
+        match grammars().compile(&grammar) {
+            Ok(constraint) => constraint,
+            Err(error) => panic!("{}\n{grammar}", error.message()),
+        }
+    }
+
+    /// Where the text is refused; its length where it may go on but not end; None where it may end there.
+    fn refused_at(&self, text: &str, words: bool) -> Option<usize> {
+        let mut constraint = self.compile();
+        for (at, token) in tokens(text, words) {
+            let valid = constraint.validate(token).unwrap();
+            let mask = constraint.mask().unwrap();
+            assert_eq!(
+                valid,
+                mask.is_allowed(token as u32) && !constraint.is_finished(),
+                "mask and validate at {at} of {text:?}"
+            );
+            if !valid {
+                return Some(at);
+            }
+            constraint.accept(token).unwrap();
+        }
+        if constraint.may_end().unwrap() { None } else { Some(text.len()) }
+    }
+
+    #[track_caller]
+    pub(super) fn accepts(&self, text: &str) -> &Self {
+        for words in [false, true] {
+            let at = self.refused_at(text, words);
+            if let Some(at) = at {
+                panic!("refused at {at}: {:?} | {:?}\n{}", &text[..at], &text[at..], self.build().unwrap().lark.unwrap());
+            }
+        }
+        self
+    }
+
+    /// `marked` has `¦` where the text is refused; at its end if it must go on.
+    #[track_caller]
+    pub(super) fn refuses(&self, marked: &str) -> &Self {
+        let at = marked.find('¦').expect("a mark");
+        let text = marked.replace('¦', "");
+        let got = self.refused_at(&text, false);
+        if got != Some(at) {
+            panic!("expected {at}, got {got:?} for {text:?}\n{}", self.build().unwrap().lark.unwrap());
+        }
+        self
+    }
+}
+
+pub(super) fn tool(name: &str, parameters: Value) -> Value {
+    json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+}
+
+pub(super) fn two_tools() -> Vec<Value> {
+    vec![
+        tool(
+            "get",
+            json!({"type": "object", "properties": {"a": {"type": "integer"}, "s": {"type": "string"}}, "required": ["a"],
+                   "additionalProperties": false}),
+        ),
+        tool(
+            "get_all",
+            json!({"type": "object", "additionalProperties": false, "required": ["o"], "properties": {
+                "o": {"type": "object", "properties": {"k": {"type": "array", "items": {"type": "boolean"}}}, "required": ["k"],
+                      "additionalProperties": false},
+                "e": {"enum": ["x", "xy", 1, null]}}}),
+        ),
+    ]
+}
+
+pub(super) fn text(text: &'static str) -> Part {
+    Part::Text(Cow::Borrowed(text))
+}
+
+pub(super) fn format(open: &'static str, call: Vec<Part>, separator: &'static str, close: &'static str) -> Format {
+    let calls = Calls { open: open.into(), close: close.into(), separator: separator.into(), call, parallel: true };
+    Format {
+        family: "test".into(),
+        source: Source::Family,
+        verified: true,
+        reasoning: None,
+        wrappers: Vec::new(),
+        channels: None,
+        calls: Some(calls),
+        ends: Vec::new(),
+        fenced_calls: false,
+        envelope: false,
+        untagged: false,
+        also: Vec::new(),
+    }
+}
+
+pub(super) fn thinking(mut format: Format, open: &'static str, close: &'static str) -> Format {
+    format.reasoning = Some(Reasoning { open: open.into(), close: close.into(), ends_at_call: false, end_alone: false });
+    format
+}

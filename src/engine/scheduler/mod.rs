@@ -1,0 +1,370 @@
+//! One batch for many chats: who is admitted, what goes into the next decode, what comes out of it.
+//!
+//! Each turn of the loop: admit waiting jobs in order of arrival while a sequence and room are free; fill a batch with the
+//! next token of every decoding job and what is guessed to follow it (`speculate`), then with prefill in order of admission
+//! up to the batch size; decode; sample. Nothing here blocks and nothing here knows threads.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use super::active::Active;
+use super::backend::{Backend, Decoded, Entry, Token, Vocab};
+use super::job::{Finish, Job, Outcome, Update, is_over};
+use super::prefix_cache::{Held, Kept, PrefixCache, Wish, common_prefix};
+use super::speculate::Speculation;
+use crate::error::{Code, Error, Result};
+
+/// How many tokens penalties look back, as llama.cpp's default.
+pub(crate) const PENALTY_WINDOW: usize = 64;
+
+/// A job waits for another one that computes the beginning of its prompt when that saves it so many tokens.
+const WORTH_WAITING: usize = 64;
+
+/// Owns the backend and all jobs.
+pub(crate) struct Scheduler {
+    backend: Box<dyn Backend>,
+    vocab: Arc<dyn Vocab>,
+    cache: PrefixCache,
+    speculation: Option<Speculation>,
+    waiting: VecDeque<Job>,
+    active: Vec<Active>,
+}
+
+/// Entries of one job in a batch.
+struct Share {
+    active: usize,
+    /// Length of its sequence before the batch.
+    before: usize,
+    /// The row whose logits are wanted.
+    row: Option<usize>,
+    /// What was guessed to follow; the rows behind `row`.
+    draft: Vec<Token>,
+}
+
+impl Scheduler {
+    /// `speculation` is dropped where the backend cannot forget a wrong guess.
+    pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>, speculation: Option<Speculation>) -> Self {
+        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.is_divisible());
+        let speculation = speculation.filter(|_| backend.is_divisible());
+        Scheduler { backend, vocab, cache, speculation, waiting: VecDeque::new(), active: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, job: Job) {
+        self.waiting.push_back(job);
+    }
+
+    /// What a request of this chat would find in the KV cache.
+    pub(crate) fn held(&mut self, chat: u64, prompt: &[Token]) -> Held {
+        self.look();
+        self.cache.held(chat, prompt)
+    }
+
+    /// What the sequence holds that a chat used last; None if there is none any more.
+    pub(crate) fn keep(&self, chat: u64) -> Result<Option<Kept>> {
+        let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
+        let tokens = self.cache.tokens(sequence).to_vec();
+        Ok(Some(Kept { tokens, data: self.backend.keep(sequence)? }))
+    }
+
+    /// Makes what was kept the content of a sequence, and that the chat's.
+    pub(crate) fn restore(&mut self, chat: u64, kept: &Kept) -> Result<()> {
+        let wish = Wish { prompt: &kept.tokens, reserve: kept.tokens.len(), chat, reuse: false, copy: true };
+        let no_room = || Error::new(Code::Busy, "the KV cache has no room for it beside the requests that run");
+        let sequence = self.cache.claim(wish).ok_or_else(no_room)?.sequence;
+        self.forget_from(sequence, 0);
+        for idle in self.cache.evictions() {
+            self.forget_from(idle, 0);
+        }
+        let restored = self.backend.restore(sequence, &kept.data, kept.tokens.len());
+        if restored.is_ok() {
+            self.cache.push(sequence, &kept.tokens);
+        }
+        self.cache.release(sequence);
+        restored
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.active.is_empty()
+    }
+
+    /// Whether the backend cannot be used any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.backend.is_broken()
+    }
+
+    /// Ends every job with an error: the engine cannot go on.
+    pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
+        for job in self.waiting.drain(..).chain(self.active.drain(..).map(|active| active.job)) {
+            let _ = job.updates.send(Update::Failed(error()));
+        }
+    }
+
+    /// One decode of all that runs.
+    pub(crate) fn step(&mut self) {
+        self.drop_cancelled();
+        self.admit();
+        let watched = self.active.iter().map(|active| &active.job);
+        let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
+            watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
+        let abort = move || flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline));
+        let drafts = self.draft(&abort);
+        let (batch, shares) = self.fill_batch(drafts);
+        if batch.is_empty() {
+            return;
+        }
+        match self.backend.decode(&batch, &abort) {
+            Ok(Decoded::Done) => self.advance(&batch, shares),
+            Ok(Decoded::Aborted) => self.roll_back(&shares),
+            Err(error) => self.fail_batch(&shares, &error),
+        }
+    }
+
+    fn drop_cancelled(&mut self) {
+        let (cancelled, waiting): (Vec<Job>, Vec<Job>) = self.waiting.drain(..).partition(Job::is_cancelled);
+        self.waiting = waiting.into();
+        for job in cancelled {
+            let outcome = Outcome { finish: Finish::Cancelled, ..Outcome::default() };
+            let _ = job.updates.send(Update::Done(outcome));
+        }
+        for index in (0..self.active.len()).rev() {
+            if self.active[index].job.is_cancelled() {
+                self.finish(index, Finish::Cancelled);
+            }
+        }
+    }
+
+    fn admit(&mut self) {
+        let mut copy = true;
+        while !self.waiting.is_empty() {
+            // As llama-server counts: what the KV cache is changed for a prompt is part of the prompt's time.
+            let admitted = Instant::now();
+            self.look();
+            let Some(job) = self.waiting.front() else { return };
+            if copy && self.is_being_computed(job) {
+                return;
+            }
+            let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
+            let wish = Wish { prompt: &job.prompt, reserve, chat: job.chat, reuse: job.reuse_prefix, copy };
+            let Some(claim) = self.cache.claim(wish) else { return };
+            let sequence = claim.sequence;
+            self.forget_from(sequence, claim.kept);
+            if let Some((from, length)) = claim.copy
+                && !self.copy(from, sequence, length)
+            {
+                // The cells it was admitted for are not enough now: once more, without.
+                self.cache.release(sequence);
+                copy = false;
+                continue;
+            }
+            copy = true;
+            let Some(job) = self.waiting.pop_front() else { return };
+            for idle in self.cache.evictions() {
+                self.forget_from(idle, 0);
+            }
+            let recent =
+                if job.sampling.has_penalties() { &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..] } else { &[] };
+            match self.backend.sampler(&job.sampling, recent) {
+                Ok(sampler) => {
+                    let cached_tokens = self.cache.len(sequence);
+                    self.active.push(Active::new(job, sequence, cached_tokens, sampler, admitted));
+                }
+                Err(error) => {
+                    self.cache.release(sequence);
+                    let _ = job.updates.send(Update::Failed(error));
+                }
+            }
+        }
+    }
+
+    /// Asks how much of each sequence is of use.
+    fn look(&mut self) {
+        for sequence in 0..self.backend.n_sequences() {
+            self.cache.set_shortest(sequence, self.backend.shortest(sequence, self.cache.len(sequence)));
+        }
+    }
+
+    /// Whether a running job is about to compute what this one begins with. It was admitted before, and prefill goes by order of
+    /// admission: nothing is lost by waiting until it is past the common part, which is copied then.
+    fn is_being_computed(&self, job: &Job) -> bool {
+        if !job.reuse_prefix || !self.cache.copies() {
+            return false;
+        }
+        let reusable = &job.prompt[..job.prompt.len().saturating_sub(1)];
+        let mut prefills = self.active.iter().filter(|active| active.next.is_none());
+        prefills.any(|active| {
+            let common = common_prefix(&active.job.prompt, reusable);
+            let without = self.cache.longest_beside(active.sequence, &job.prompt);
+            self.cache.len(active.sequence) < common && common >= without + WORTH_WAITING
+        })
+    }
+
+    /// Copies what `from` holds up to `length` behind what `to` holds.
+    fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
+        let copied = self.backend.copy(from, to, self.cache.len(to)..length);
+        if copied {
+            self.cache.copy(from, to, length);
+        } else {
+            self.cache.truncate(to, 0);
+        }
+        copied
+    }
+
+    /// Forgets a sequence from `length` on, or the whole of it where the model cannot forget a part.
+    fn forget_from(&mut self, sequence: usize, length: usize) {
+        if self.cache.len(sequence) <= length {
+            return;
+        }
+        let kept = if self.backend.truncate(sequence, length) {
+            length
+        } else {
+            self.backend.truncate(sequence, 0);
+            0
+        };
+        self.cache.truncate(sequence, kept);
+    }
+
+    fn draft(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
+        let Some(speculation) = &mut self.speculation else { return Vec::new() };
+        speculation.draft(&mut self.active, &self.cache, self.backend.as_ref(), self.vocab.as_ref(), abort)
+    }
+
+    /// `drafts` has one for each active job, or none at all.
+    fn fill_batch(&self, drafts: Vec<Vec<Token>>) -> (Vec<Entry>, Vec<Share>) {
+        let n_batch = self.backend.n_batch();
+        let mut batch = Vec::new();
+        let mut shares = Vec::new();
+        let mut drafts = drafts.into_iter();
+        for (index, active) in self.active.iter().enumerate() {
+            let draft = drafts.next().unwrap_or_default();
+            if let Some(token) = active.next {
+                let before = self.cache.len(active.sequence);
+                let row = Some(batch.len());
+                for (offset, token) in [token].iter().chain(&draft).enumerate() {
+                    let position = before + offset;
+                    batch.push(Entry { token: *token, position, sequence: active.sequence, logits: true });
+                }
+                shares.push(Share { active: index, before, row, draft });
+            }
+        }
+        for (index, active) in self.active.iter().enumerate().filter(|(_, active)| active.next.is_none()) {
+            let before = self.cache.len(active.sequence);
+            let room = n_batch - batch.len();
+            let rest = &active.job.prompt[before..];
+            let chunk = &rest[..rest.len().min(room)];
+            if chunk.is_empty() {
+                break;
+            }
+            let whole = chunk.len() == rest.len();
+            for (offset, &token) in chunk.iter().enumerate() {
+                let logits = whole && offset + 1 == chunk.len();
+                batch.push(Entry { token, position: before + offset, sequence: active.sequence, logits });
+            }
+            shares.push(Share { active: index, before, row: whole.then(|| batch.len() - 1), draft: Vec::new() });
+        }
+        (batch, shares)
+    }
+
+    /// Takes what a decode computed: the cache has grown, and a token can be sampled where logits were asked for.
+    fn advance(&mut self, batch: &[Entry], shares: Vec<Share>) {
+        for entry in batch {
+            self.cache.push(entry.sequence, &[entry.token]);
+        }
+        let mut ended = Vec::new();
+        for share in shares {
+            let Some(row) = share.row else { continue };
+            let (right, end) = self.verify(&share, row);
+            if right < share.draft.len() {
+                // What is forgotten was the last, so a model that forgets at all forgets this.
+                let sequence = self.active[share.active].sequence;
+                self.forget_from(sequence, self.cache.len(sequence) - (share.draft.len() - right));
+            }
+            if let Some(end) = end {
+                ended.push((share.active, end));
+            }
+        }
+        ended.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
+        for (index, end) in ended {
+            match end {
+                Ok(finish) => self.finish(index, finish),
+                Err(error) => self.fail(index, error),
+            }
+        }
+    }
+
+    /// Chooses from the rows of a share, one after another, as long as each choice is what was guessed. Says how many
+    /// guessed tokens were right, and how the job ends, if it does.
+    fn verify(&mut self, share: &Share, row: usize) -> (usize, Option<Result<Finish>>) {
+        let active = &mut self.active[share.active];
+        let length = self.cache.len(active.sequence) - share.draft.len();
+        let mut right = 0;
+        let end = loop {
+            let chosen = match self.backend.logits(row + right).and_then(|logits| active.choose(logits)) {
+                Ok(chosen) => chosen,
+                Err(error) => break Some(Err(error)),
+            };
+            let full = length + right >= self.backend.n_ctx();
+            if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
+                break Some(Ok(finish));
+            }
+            if share.draft.get(right).copied() != active.next {
+                break None;
+            }
+            right += 1;
+        };
+        if let Some(speculation) = &self.speculation {
+            active.pace.verified(share.draft.len(), right, speculation.n_max());
+        }
+        (right, end)
+    }
+
+    /// A decode was aborted: the batch is undone, and the cancelled job leaves on the next step.
+    fn roll_back(&mut self, shares: &[Share]) {
+        for share in shares {
+            let sequence = self.active[share.active].sequence;
+            if !self.backend.truncate(sequence, share.before) {
+                // Cannot forget a part: compute the prompt, and what was generated, once more.
+                self.backend.truncate(sequence, 0);
+                self.restart(share.active);
+            }
+        }
+    }
+
+    /// Prefills a sequence again from nothing, generated tokens included.
+    fn restart(&mut self, index: usize) {
+        let active = &mut self.active[index];
+        let generated = self.cache.tokens(active.sequence).get(active.job.prompt.len()..).unwrap_or_default().to_vec();
+        active.job.prompt.extend(generated);
+        active.job.prompt.extend(active.next.take());
+        self.cache.truncate(active.sequence, 0);
+    }
+
+    /// A decode failed: its jobs end with the error, and their sequences are empty.
+    fn fail_batch(&mut self, shares: &[Share], error: &Error) {
+        let mut indices: Vec<usize> = shares.iter().map(|share| share.active).collect();
+        indices.sort_unstable_by(|a, b| b.cmp(a));
+        for index in indices {
+            let sequence = self.active[index].sequence;
+            self.backend.truncate(sequence, 0);
+            self.cache.truncate(sequence, 0);
+            self.fail(index, Error::new(error.code(), error.message()));
+        }
+    }
+
+    fn fail(&mut self, index: usize, error: Error) {
+        let active = self.active.remove(index);
+        self.cache.release(active.sequence);
+        active.fail(error);
+    }
+
+    fn finish(&mut self, index: usize, finish: Finish) {
+        let active = self.active.remove(index);
+        self.cache.release(active.sequence);
+        let drafted = self.speculation.as_ref().map(|_| active.pace.drafted());
+        active.finish(finish, drafted);
+    }
+}

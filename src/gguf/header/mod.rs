@@ -1,0 +1,388 @@
+//! `ModelHeader`: the answers a model file gives without its weights.
+//!
+//! In: a path or a source. Out: architecture, sizes, templates, token texts, and findings about what is odd but no
+//! obstacle to reading. Refuses what is not a GGUF file of version 2 or 3, little-endian, with an architecture.
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek};
+use std::path::Path;
+
+use super::metadata::{Metadata, Value};
+use super::part::Part;
+use super::quantization::{file_type, tensor_type};
+use super::reader::Cursor;
+use super::split::{PartName, Split};
+use super::tensors::TensorTable;
+use crate::error::{Code, Error, Result};
+
+const TEMPLATE_KEY: &str = "tokenizer.chat_template";
+const TOOL_USE_KEY: &str = "tokenizer.chat_template.tool_use";
+
+/// Something odd about a file that did not keep it from being read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Stable and short, for example `file_truncated`.
+    pub code: &'static str,
+    /// For people: lower case, without a full stop.
+    pub message: String,
+}
+
+/// The header of a model.
+pub struct ModelHeader {
+    version: u32,
+    metadata: Metadata,
+    /// Of all parts that are present.
+    tensors: TensorTable,
+    file_size: u64,
+    tensor_data_end: u64,
+    bos_token: Option<String>,
+    eos_token: Option<String>,
+    findings: Vec<Finding>,
+}
+
+impl ModelHeader {
+    /// Reads the header of a file; of the first part of a split model also the headers of the parts beside it.
+    ///
+    /// # Errors
+    /// `MODEL_NOT_FOUND` for what cannot be opened as a file, `MODEL_INVALID` with the byte offset for the rest, also for
+    /// a part that is not the first.
+    pub fn read_file(path: &Path) -> Result<ModelHeader> {
+        let (file, size) = open(path)?;
+        let mut header = ModelHeader::read_whole(file, size).map_err(|error| error.about(path.display()))?;
+        let Some(split) = Split::of(&header.metadata) else { return Ok(header) };
+        let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        match PartName::parse(file_name) {
+            _ if split.no != 0 => return Err(not_the_first(split, PartName::parse(file_name)).about(path.display())),
+            Some(name) if name.number == 1 && name.count == split.count => header.add_parts(path, &name, split)?,
+            _ => header.find(
+                "split_name",
+                format!(
+                    "the file is part 1 of {}, but {file_name:?} is not named NAME-00001-of-{:05}.gguf, so the others \
+                     cannot be found",
+                    split.count, split.count
+                ),
+            ),
+        }
+        Ok(header)
+    }
+
+    /// Reads the header of one file of `file_size` bytes; of a split model, the first part alone.
+    ///
+    /// # Errors
+    /// `MODEL_INVALID` with the byte offset.
+    pub fn read(source: impl Read + Seek, file_size: u64) -> Result<ModelHeader> {
+        let mut header = ModelHeader::read_whole(source, file_size)?;
+        if let Some(split) = Split::of(&header.metadata) {
+            if split.no != 0 {
+                return Err(not_the_first(split, None));
+            }
+            header.find("split_parts_unread", format!("only part 1 of {} was read", split.count));
+        }
+        Ok(header)
+    }
+
+    fn read_whole(source: impl Read + Seek, file_size: u64) -> Result<ModelHeader> {
+        let mut cursor = Cursor::new(source, file_size);
+        let part = Part::read(&mut cursor)?;
+        let mut header = ModelHeader {
+            version: part.version,
+            tensor_data_end: part.data_end.unwrap_or(0),
+            metadata: part.metadata,
+            tensors: part.tensors,
+            file_size,
+            bos_token: None,
+            eos_token: None,
+            findings: part.findings,
+        };
+        let is_later_part = Split::of(&header.metadata).is_some_and(|split| split.no != 0);
+        if header.architecture().is_empty() && !is_later_part {
+            return Err(Error::new(
+                Code::ModelInvalid,
+                "the metadata has no general.architecture: this is not a model llama.cpp can load",
+            ));
+        }
+        header.bos_token = header.token(&mut cursor, "tokenizer.ggml.bos_token_id")?;
+        header.eos_token = header.token(&mut cursor, "tokenizer.ggml.eos_token_id")?;
+        for key in [TEMPLATE_KEY, TOOL_USE_KEY] {
+            if header.metadata.contains(key) && header.metadata.str(key).is_none() {
+                header.find("chat_template_type", format!("{key} is not a string and is not used"));
+            }
+        }
+        Ok(header)
+    }
+
+    fn token<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, key: &str) -> Result<Option<String>> {
+        // Some converters write "none" as -1 in an unsigned field.
+        let Some(id) = self.metadata.u64(key).filter(|id| *id != u64::from(u32::MAX)) else { return Ok(None) };
+        let token = self.metadata.token(cursor, id)?;
+        if let (None, Some(n_tokens)) = (&token, self.metadata.n_tokens()) {
+            self.find("token_id", format!("{key} is {id}, but there are {n_tokens} tokens"));
+        }
+        Ok(token)
+    }
+
+    /// Reads the parts behind the first and adds them up.
+    fn add_parts(&mut self, first: &Path, name: &PartName<'_>, split: Split) -> Result<()> {
+        let mut missing = Missing::default();
+        for number in 2..=split.count {
+            let file_name = name.of_part(number);
+            let (file, size) = match open(&first.with_file_name(&file_name)) {
+                Ok(opened) => opened,
+                Err(_) => {
+                    missing.add(file_name);
+                    continue;
+                }
+            };
+            let part = Part::read(&mut Cursor::new(file, size)).map_err(|error| {
+                Error::new(Code::ModelInvalid, format!("{file_name}: {}", error.message())).caused_by(error)
+            })?;
+            let its_own = Split::of(&part.metadata);
+            if its_own.is_none_or(|its_own| its_own.no != number - 1 || its_own.count != split.count) {
+                self.find(
+                    "split_part_mismatch",
+                    format!("{file_name} does not say that it is part {number} of {}", split.count),
+                );
+            }
+            self.findings.extend(
+                part.findings
+                    .into_iter()
+                    .map(|finding| Finding { code: finding.code, message: format!("{file_name}: {}", finding.message) }),
+            );
+            self.tensors.add(&part.tensors);
+            self.file_size = self.file_size.saturating_add(size);
+        }
+        if let Some(message) = missing.message(split.count) {
+            self.find("split_part_missing", message);
+        } else if split.tensors.is_some_and(|tensors| tensors != self.tensors.count) {
+            self.find(
+                "split_tensor_count",
+                format!("the parts have {} tensors, split.tensors.count is {}", self.tensors.count, split.tensors.unwrap_or(0)),
+            );
+        }
+        Ok(())
+    }
+
+    fn find(&mut self, code: &'static str, message: String) {
+        self.findings.push(Finding { code, message });
+    }
+
+    /// The texts of the control tokens of a file's vocabulary, which a header does not keep; of a split model, of its first
+    /// part. Empty where it does not say.
+    ///
+    /// # Errors
+    /// As [`ModelHeader::read_file`].
+    pub fn control_tokens(path: &Path) -> Result<Vec<String>> {
+        /// Vocabularies that were made larger hold some thousand tokens that nothing uses.
+        const MOST: usize = 65_536;
+        let (file, size) = open(path)?;
+        let mut cursor = Cursor::new(file, size);
+        let read = Part::read(&mut cursor).and_then(|part| part.metadata.controls(&mut cursor, MOST));
+        read.map_err(|error| error.about(path.display()))
+    }
+
+    /// Version of the format: 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// `general.architecture`.
+    pub fn architecture(&self) -> &str {
+        self.metadata.str("general.architecture").unwrap_or_default()
+    }
+
+    /// `general.name`.
+    pub fn name(&self) -> Option<&str> {
+        self.metadata.str("general.name")
+    }
+
+    /// `general.license`.
+    pub fn license(&self) -> Option<&str> {
+        self.metadata.str("general.license")
+    }
+
+    /// Sum of the tensor elements, over all parts present.
+    pub fn n_params(&self) -> u64 {
+        self.tensors.elements
+    }
+
+    /// Number of tensors, over all parts present.
+    pub fn n_tensors(&self) -> u64 {
+        self.tensors.count
+    }
+
+    /// Bytes of all parts present.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// Bytes the first file must have for its tensors; 0 when a tensor type is unknown.
+    pub fn tensor_data_end(&self) -> u64 {
+        self.tensor_data_end
+    }
+
+    /// The numbers of the tensor types, as ggml counts them.
+    pub fn tensor_types(&self) -> impl Iterator<Item = u32> {
+        self.tensors.elements_by_type.keys().copied()
+    }
+
+    /// `Q4_K_M` and the like from `general.file_type`, else the tensor type that holds most elements, else `unknown`.
+    pub fn quantization(&self) -> String {
+        let from_key = self.metadata.u64("general.file_type").and_then(file_type);
+        let from_tensors = || {
+            let most = self.tensors.elements_by_type.iter().max_by_key(|(_, elements)| **elements)?;
+            tensor_type(*most.0).map(|tensor_type| tensor_type.name)
+        };
+        from_key.or_else(from_tensors).unwrap_or("unknown").to_owned()
+    }
+
+    /// Tokens of context the model was trained for.
+    pub fn context_length(&self) -> Option<u64> {
+        self.of_architecture("context_length")?.as_u64()
+    }
+
+    /// Width of the residual stream.
+    pub fn embedding_length(&self) -> Option<u64> {
+        self.of_architecture("embedding_length")?.as_u64()
+    }
+
+    /// Number of layers.
+    pub fn block_count(&self) -> Option<u64> {
+        self.of_architecture("block_count")?.as_u64()
+    }
+
+    /// A value whose key begins with the name of the architecture.
+    pub(super) fn of_architecture(&self, key: &str) -> Option<&Value> {
+        self.metadata.get(&format!("{}.{key}", self.architecture()))
+    }
+
+    /// Bytes of KV cache per token of context, for the bytes an element of each half takes (2.0 for f16).
+    ///
+    /// An upper bound for models with sliding windows or layers that share a cache. `None` when the header does not say.
+    pub fn kv_bytes_per_token(&self, key_element: f64, value_element: f64) -> Option<u64> {
+        let heads = self.of_architecture("attention.head_count")?;
+        let first_head_count = match heads {
+            Value::Array(_, items) => items.iter().filter_map(Value::as_u64).find(|n| *n > 0)?,
+            scalar => scalar.as_u64().filter(|n| *n > 0)?,
+        };
+        let kv_heads = match self.of_architecture("attention.head_count_kv").unwrap_or(heads) {
+            Value::Array(_, items) => items.iter().map(Value::as_f64).sum::<Option<f64>>()?,
+            scalar => scalar.as_u64()? as f64 * self.block_count()? as f64,
+        };
+        let length = |key| match self.of_architecture(key).and_then(Value::as_u64) {
+            Some(length) => Some(length as f64),
+            None => Some((self.embedding_length()? / first_head_count) as f64),
+        };
+        let bytes =
+            kv_heads * (length("attention.key_length")? * key_element + length("attention.value_length")? * value_element);
+        (bytes.is_finite() && bytes > 0.0 && bytes < u64::MAX as f64).then(|| bytes.ceil() as u64)
+    }
+
+    /// The sums over the tensor table, over all parts present.
+    pub(super) fn tensors(&self) -> &TensorTable {
+        &self.tensors
+    }
+
+    /// Number of tokens of the vocabulary; `None` without one.
+    pub(super) fn n_tokens(&self) -> Option<u64> {
+        self.metadata.n_tokens()
+    }
+
+    /// Text of the token that begins a sequence.
+    pub fn bos_token(&self) -> Option<&str> {
+        self.bos_token.as_deref()
+    }
+
+    /// Text of the token that ends a sequence.
+    pub fn eos_token(&self) -> Option<&str> {
+        self.eos_token.as_deref()
+    }
+
+    /// Whether the tokenizer puts the first token in front by itself; `None` when the header does not say.
+    pub fn add_bos_token(&self) -> Option<bool> {
+        self.metadata.get("tokenizer.ggml.add_bos_token")?.as_bool()
+    }
+
+    /// The default chat template.
+    pub fn chat_template(&self) -> Option<&str> {
+        self.metadata.str(TEMPLATE_KEY)
+    }
+
+    /// The chat template for requests with tools.
+    pub fn tool_use_template(&self) -> Option<&str> {
+        self.metadata.str(TOOL_USE_KEY)
+    }
+
+    /// Names of the chat templates: `default` first, then the others in alphabetical order.
+    pub fn template_names(&self) -> Vec<&str> {
+        self.metadata.template_names()
+    }
+
+    /// A metadata value: any scalar, any string (but templates up to 64 KiB), any array of up to 1,024 integers.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.metadata.get(key)
+    }
+
+    /// What is odd about the file.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+}
+
+fn not_the_first(split: Split, name: Option<PartName<'_>>) -> Error {
+    let no = split.no.saturating_add(1);
+    let first = match name {
+        Some(name) => name.of_part(1),
+        None => format!("the file whose name ends in -00001-of-{:05}.gguf", split.count),
+    };
+    Error::new(Code::ModelInvalid, format!("this is part {no} of {} of a split model: open {first}", split.count))
+}
+
+/// The names of absent parts, a few of them.
+#[derive(Default)]
+struct Missing {
+    names: Vec<String>,
+    count: u64,
+}
+
+impl Missing {
+    fn add(&mut self, name: String) {
+        self.count += 1;
+        if self.names.len() < 4 {
+            self.names.push(name);
+        }
+    }
+
+    fn message(&self, of: u64) -> Option<String> {
+        let more = self.count.checked_sub(self.names.len() as u64)?;
+        let names = self.names.join(", ");
+        match (self.count, more) {
+            (0, _) => None,
+            (count, 0) => Some(format!("{count} of {of} parts missing: {names}")),
+            (count, more) => Some(format!("{count} of {of} parts missing: {names} and {more} more")),
+        }
+    }
+}
+
+/// A regular file and its size. Looks before it opens: opening a pipe would wait for a writer.
+fn open(path: &Path) -> Result<(File, u64)> {
+    let shown = path.display();
+    let not_found = |error: std::io::Error| {
+        let message = match error.kind() {
+            ErrorKind::NotFound => format!("{shown}: no such file"),
+            ErrorKind::PermissionDenied => format!("{shown}: permission denied"),
+            _ => format!("{shown}: {error}"),
+        };
+        Error::new(Code::ModelNotFound, message).caused_by(error)
+    };
+    let metadata = std::fs::metadata(path).map_err(not_found)?;
+    if metadata.is_dir() {
+        return Err(Error::new(Code::ModelNotFound, format!("{shown}: is a directory, not a file")));
+    }
+    if !metadata.is_file() {
+        return Err(Error::new(Code::ModelNotFound, format!("{shown}: is not a regular file")));
+    }
+    Ok((File::open(path).map_err(not_found)?, metadata.len()))
+}

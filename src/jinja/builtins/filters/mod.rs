@@ -1,0 +1,89 @@
+//! The filters of Jinja2, with transformers' `tojson`.
+
+mod numbers;
+mod sequences;
+mod text;
+mod wordwrap;
+
+use super::tojson;
+use crate::jinja::error::{Error, Result};
+use crate::jinja::value::Value;
+use crate::jinja::value::iterate;
+use crate::jinja::vm::args::Args;
+use crate::jinja::vm::interpreter::Interpreter;
+
+/// A filter: what is left of the bar, and the arguments.
+pub(crate) type Filter = fn(&mut Interpreter<'_>, Value, Args) -> Result<Value>;
+
+/// The filter of this name.
+pub(crate) fn find(name: &str) -> Option<Filter> {
+    Some(match name {
+        "abs" => numbers::abs,
+        "attr" => sequences::attr,
+        "batch" => sequences::batch,
+        "capitalize" => text::capitalize,
+        "center" => text::center,
+        "count" | "length" => length,
+        "d" | "default" => default,
+        "dictsort" => sequences::dictsort,
+        "e" | "escape" => text::escape,
+        "filesizeformat" => numbers::filesizeformat,
+        "first" => sequences::first,
+        "float" => numbers::float,
+        "forceescape" => text::forceescape,
+        "format" => text::format,
+        "groupby" => sequences::groupby,
+        "indent" => text::indent,
+        "int" => numbers::int,
+        "items" => sequences::items,
+        "join" => text::join,
+        "last" => sequences::last,
+        "list" => sequences::list,
+        "lower" => text::lower,
+        "map" => sequences::map,
+        "max" => sequences::max,
+        "min" => sequences::min,
+        "pprint" => text::pprint,
+        "random" => |_, _, _| Err(Error::unsupported("the filter 'random' is not supported: renders are reproducible")),
+        "reject" => sequences::reject,
+        "rejectattr" => sequences::rejectattr,
+        "replace" => text::replace,
+        "reverse" => sequences::reverse,
+        "round" => numbers::round,
+        "safe" => text::safe,
+        "select" => sequences::select,
+        "selectattr" => sequences::selectattr,
+        "slice" => sequences::slice,
+        "sort" => sequences::sort,
+        "string" => text::string,
+        "striptags" => text::striptags,
+        "sum" => sequences::sum,
+        "title" => text::title,
+        "tojson" => |interpreter, value, args| tojson::filter(&interpreter.budget, &value, args),
+        "trim" => text::trim,
+        "truncate" => text::truncate,
+        "unique" => sequences::unique,
+        "upper" => text::upper,
+        "urlencode" => text::urlencode,
+        "urlize" => |_, _, _| Err(Error::unsupported("the filter 'urlize' is not supported: prompts have no links")),
+        "wordcount" => text::wordcount,
+        "wordwrap" => wordwrap::wordwrap,
+        "xmlattr" => text::xmlattr,
+        _ => return None,
+    })
+}
+
+fn length(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    args.none("len")?;
+    Ok(Value::count(iterate::length(&interpreter.budget, &value)?))
+}
+
+fn default(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let [default, boolean] = args.bind("default", ["default_value", "boolean"], 0)?;
+    let replaces = value.is_undefined() || boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true();
+    match default {
+        _ if !replaces => Ok(value),
+        Some(default) => Ok(default),
+        None => Value::text(&interpreter.budget, ""),
+    }
+}

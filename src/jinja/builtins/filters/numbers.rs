@@ -1,0 +1,145 @@
+//! Filters for numbers.
+
+use std::rc::Rc;
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_traits::Signed;
+
+use crate::jinja::error::{Error, Result};
+use crate::jinja::value::Value;
+use crate::jinja::value::number;
+use crate::jinja::vm::args::{Args, integer};
+use crate::jinja::vm::interpreter::Interpreter;
+
+pub(super) fn abs(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    args.none("abs")?;
+    match value.defined()? {
+        Value::Float(number) => Ok(Value::Float(number.abs())),
+        other => match number::big(other) {
+            Some(number) => Ok(Value::own_integer(&interpreter.budget, number.abs())),
+            None => Err(Error::value(format!("bad operand type for abs(): '{}'", other.type_name()))),
+        },
+    }
+}
+
+pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let [default, base] = args.bind("int", ["default", "base"], 0)?;
+    let whole = match value.defined()? {
+        Value::Text(text) => {
+            interpreter.budget.read(text.len())?;
+            // A base that is none leaves the number to float().
+            let base = base.map_or(Some(10), |base| base.as_int());
+            let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
+            let float = || number::parse_float(text).and_then(|float| number::whole_part(float).ok());
+            number::parse_int(text, base).or_else(float)
+        }
+        Value::Float(number) => match number::whole_part(*number) {
+            Ok(whole) => Some(whole),
+            Err(error) if number.is_infinite() => return Err(error),
+            Err(_) => None,
+        },
+        other => number::big(other),
+    };
+    let whole = whole.map(|whole| Value::own_integer(&interpreter.budget, whole));
+    Ok(whole.or(default).unwrap_or(Value::Int(0)))
+}
+
+pub(super) fn float(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let [default] = args.bind("float", ["default"], 0)?;
+    let number = match value.defined()? {
+        Value::Text(text) => {
+            interpreter.budget.read(text.len())?;
+            number::parse_float(text)
+        }
+        other => number::as_float(other)?,
+    };
+    Ok(number.map(Value::Float).or(default).unwrap_or(Value::Float(0.0)))
+}
+
+pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let [precision, method] = args.bind("round", ["precision", "method"], 0)?;
+    let budget = Rc::clone(&interpreter.budget);
+    let method = method.as_ref().map_or(Some("common"), Value::as_str);
+    let Some(method @ ("common" | "ceil" | "floor")) = method else {
+        return Err(Error::value("method must be common, ceil or floor"));
+    };
+    let value = value.defined()?;
+    let to_whole = matches!(precision, Some(Value::None)) && method == "common";
+    let precision = precision.filter(|_| !to_whole).map_or(Ok(0), |precision| integer(&precision))?;
+    let wrong = || Error::value(format!("type {} doesn't define __round__ method", value.type_name()));
+    match (method, value) {
+        ("common", Value::Float(number)) if to_whole => number::truncate(&budget, number.round_ties_even()),
+        ("common", Value::Float(number)) if !number.is_finite() && precision == 0 => Ok(value.clone()),
+        ("common", Value::Float(number)) => Ok(Value::Float(number::round(*number, precision))),
+        ("common", _) => {
+            let number = number::big(value).ok_or_else(wrong)?;
+            Ok(Value::own_integer(&budget, if precision < 0 { to_tens(&number, precision.unsigned_abs()) } else { number }))
+        }
+        _ => {
+            let number = number::as_float(value)?.ok_or_else(wrong)?;
+            if precision >= 0 && number::big(value).is_some() {
+                return Ok(Value::Float(number));
+            }
+            let scale = 10f64.powi(i32::try_from(precision).unwrap_or(0));
+            let scaled = number * scale;
+            let whole = if method == "ceil" { scaled.ceil() } else { scaled.floor() };
+            // An integer in between: it has no negative zero, and there is none of infinity.
+            number::whole_part(whole)?;
+            Ok(Value::Float((whole + 0.0) / scale))
+        }
+    }
+}
+
+/// An integer to tens, hundreds and so on, half to even.
+fn to_tens(number: &BigInt, power: u64) -> BigInt {
+    // Every unit that is not larger than any number.
+    let Some(power) = u32::try_from(power).ok().filter(|power| u64::from(*power) <= number.bits()) else {
+        return BigInt::ZERO;
+    };
+    let unit = BigInt::from(10).pow(power);
+    let (whole, rest) = number.div_mod_floor(&unit);
+    let twice = rest * 2;
+    let up = twice > unit || twice == unit && whole.is_odd();
+    (whole + i32::from(up)) * unit
+}
+
+pub(super) fn filesizeformat(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+    let [binary] = args.bind("filesizeformat", ["binary"], 0)?;
+    let binary = binary.is_some_and(|binary| binary.is_true());
+    let number = match value.defined()? {
+        Value::Text(text) => {
+            number::parse_float(text).ok_or_else(|| Error::value(format!("could not convert string to float: {value:?}")))?
+        }
+        other => number::as_float(other)?.ok_or_else(|| {
+            Error::value(format!("float() argument must be a string or a real number, not '{}'", other.type_name()))
+        })?,
+    };
+    let base: u128 = if binary { 1024 } else { 1000 };
+    #[expect(clippy::cast_precision_loss, reason = "as Python converts the integer beside a float")]
+    let float = |number: u128| number as f64;
+    let units = ["k", "M", "G", "T", "P", "E", "Z", "Y"];
+    let text = if number == 1.0 {
+        "1 Byte".to_owned()
+    } else if number < float(base) {
+        let whole = number::whole_part(number)?;
+        format!("{whole} Bytes")
+    } else {
+        // Compared as integers, as Python does.
+        let whole = number::whole_part(number)?;
+        let mut unit = base * base;
+        let mut place = 0;
+        while whole >= BigInt::from(unit) && place + 1 < units.len() {
+            unit *= base;
+            place += 1;
+        }
+        let prefix = units[place];
+        let name = match (binary, prefix) {
+            (true, "k") => "KiB".to_owned(),
+            (true, prefix) => format!("{prefix}iB"),
+            (false, prefix) => format!("{prefix}B"),
+        };
+        format!("{:.1} {name}", float(base) * number / float(unit))
+    };
+    Value::text(&Rc::clone(&interpreter.budget), text)
+}

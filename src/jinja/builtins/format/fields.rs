@@ -1,0 +1,204 @@
+//! `template.format(…)`: its fields and what they name.
+
+use std::rc::Rc;
+
+use super::repr;
+use super::spec::write_value;
+use crate::jinja::error::{Error, Result};
+use crate::jinja::value::Value;
+use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{markup, print};
+use crate::jinja::vm::attribute;
+use crate::jinja::vm::interpreter::Interpreter;
+
+/// `template.format(*positional, **named)`
+pub(crate) fn format(
+    interpreter: &mut Interpreter<'_>,
+    template: &Text,
+    positional: Vec<Value>,
+    named: Value,
+) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    let mut out = TextBuilder::new(&budget);
+    let mut fields = Fields { positional, named, next: Some(0), safe: template.is_safe() };
+    write_format(interpreter, &mut out, template, &mut fields, 2)?;
+    Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
+}
+
+/// The arguments of a format, and how they were asked for so far.
+struct Fields {
+    positional: Vec<Value>,
+    /// A dict.
+    named: Value,
+    /// The next automatic number; None after a manual one.
+    next: Option<usize>,
+    safe: bool,
+}
+
+fn write_format(
+    interpreter: &mut Interpreter<'_>,
+    out: &mut TextBuilder,
+    template: &Text,
+    fields: &mut Fields,
+    depth: usize,
+) -> Result<()> {
+    if depth == 0 {
+        return Err(Error::value("Max string recursion exceeded"));
+    }
+    let source = template.as_str();
+    let mut at = 0;
+    while let Some(found) = source[at..].find(['{', '}']) {
+        out.push_text(&template.slice(at..at + found))?;
+        at += found;
+        let brace = &source[at..=at];
+        if source[at + 1..].starts_with(brace) {
+            out.push(brace)?;
+            at += 2;
+            continue;
+        }
+        if brace == "}" {
+            return Err(Error::value("Single '}' encountered in format string"));
+        }
+        let field_start = at + 1;
+        let mut open = 1usize;
+        let end = source[field_start..].char_indices().find(|(_, c)| {
+            match c {
+                '{' => open += 1,
+                '}' => open -= 1,
+                _ => {}
+            }
+            open == 0
+        });
+        let Some((length, _)) = end else {
+            let message = if source[field_start..].is_empty() {
+                "Single '{' encountered in format string"
+            } else {
+                "expected '}' before end of string"
+            };
+            return Err(Error::value(message));
+        };
+        let field = template.slice(field_start..field_start + length);
+        at = field_start + length + 1;
+        write_field(interpreter, out, &field, fields, depth)?;
+    }
+    out.push_text(&template.slice(at..source.len()))
+}
+
+fn write_field(
+    interpreter: &mut Interpreter<'_>,
+    out: &mut TextBuilder,
+    field: &Text,
+    fields: &mut Fields,
+    depth: usize,
+) -> Result<()> {
+    let budget = Rc::clone(&interpreter.budget);
+    let source = field.as_str();
+    let name_end = source.find(['!', ':']).unwrap_or(source.len());
+    let (name, rest) = source.split_at(name_end);
+    let (conversion, spec) = match rest.strip_prefix('!') {
+        Some(rest) => {
+            let mut chars = rest.chars();
+            let Some(conversion) = chars.next() else {
+                return Err(Error::value("end of string while looking for conversion specifier"));
+            };
+            let spec = chars.as_str();
+            match spec.strip_prefix(':') {
+                Some(spec) => (Some(conversion), spec),
+                None if spec.is_empty() => (Some(conversion), spec),
+                None => return Err(Error::value("expected ':' after conversion specifier")),
+            }
+        }
+        None => (None, rest.strip_prefix(':').unwrap_or(rest)),
+    };
+    let value = lookup(interpreter, name, fields)?;
+    let value = match conversion {
+        None => value,
+        Some('s') => Value::Text(print::text(&budget, &value)?),
+        Some(kind @ ('r' | 'a')) => Value::Text(repr(&budget, &value, kind == 'a')?),
+        Some(other) => return Err(Error::value(format!("Unknown conversion specifier '{other}'"))),
+    };
+    let spec_text = if spec.contains(['{', '}']) {
+        let mut expanded = TextBuilder::new(&budget);
+        write_format(interpreter, &mut expanded, &field.part(spec), fields, depth - 1)?;
+        expanded.finish()?
+    } else {
+        field.part(spec)
+    };
+    if fields.safe {
+        let mut plain = TextBuilder::new(&budget);
+        write_value(&mut plain, &budget, &value, &spec_text)?;
+        let plain = plain.finish()?.with_safe(value.as_text().is_some_and(Text::is_safe));
+        return out.push_text(&markup::escape_text(&budget, &plain)?);
+    }
+    write_value(out, &budget, &value, &spec_text)
+}
+
+/// The value that a field names: `0`, `name`, `name.attribute`, `name[element]`.
+fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    let first_end = name.find(['.', '[']).unwrap_or(name.len());
+    let (first, mut rest) = name.split_at(first_end);
+    // Only a whole name counts as automatic or manual numbering.
+    let index = if name.is_empty() {
+        let Some(next) = fields.next else {
+            return Err(Error::value("cannot switch from manual field specification to automatic field numbering"));
+        };
+        fields.next = Some(next + 1);
+        Some(next)
+    } else if !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit()) {
+        if rest.is_empty() {
+            if fields.next.is_some_and(|next| next > 0) {
+                return Err(Error::value("cannot switch from automatic field numbering to manual field specification"));
+            }
+            fields.next = None;
+        }
+        Some(first.parse().map_err(|_| Error::value("Too many decimal digits in format string"))?)
+    } else {
+        None
+    };
+    let mut value = match index {
+        Some(index) => {
+            let message = || format!("Replacement index {index} out of range for positional args tuple");
+            fields.positional.get(index).cloned().ok_or_else(|| Error::value(message()))?
+        }
+        None => {
+            budget.read(first.len())?;
+            let found = match &fields.named {
+                Value::Dict(dict) => dict.get_name(first).cloned(),
+                _ => None,
+            };
+            found.ok_or_else(|| Error::value(print::quoted_string(first)))?
+        }
+    };
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('.') {
+            let end = after.find(['.', '[']).unwrap_or(after.len());
+            let (name, after) = after.split_at(end);
+            if name.is_empty() {
+                return Err(Error::value("Empty attribute in format string"));
+            }
+            let name = Text::plain(&budget, name)?;
+            value = attribute::attribute(interpreter, &value, &name, |_| name.clone())?;
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('[') {
+            let Some((key, after)) = after.split_once(']') else {
+                return Err(Error::value("Missing ']' in format string"));
+            };
+            if key.is_empty() {
+                return Err(Error::value("Empty attribute in format string"));
+            }
+            let key = match key.parse::<i64>() {
+                Ok(index) if key.bytes().all(|byte| byte.is_ascii_digit()) => Value::Int(index),
+                _ => Value::text(&budget, key)?,
+            };
+            value = attribute::item(interpreter, &value, &key)?;
+            if !after.is_empty() && !after.starts_with(['.', '[']) {
+                return Err(Error::value("Only '.' or '[' may follow ']' in format field specifier"));
+            }
+            rest = after;
+        } else {
+            return Err(Error::value("Only '.' or '[' may follow ']' in format field specifier"));
+        }
+    }
+    Ok(value)
+}

@@ -1,0 +1,161 @@
+//! `format(value, spec)`: the language of format specifications.
+
+use std::iter::Peekable;
+use std::rc::Rc;
+use std::str::Chars;
+
+use num_bigint::BigInt;
+use num_traits::{Signed, ToPrimitive};
+
+use super::{Spec, float_digits, pad_number, pad_text};
+use crate::jinja::budget::Budget;
+use crate::jinja::error::{Error, Result};
+use crate::jinja::value::Value;
+use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{number, print};
+
+/// A format specification; `default_align` is that of the value's type.
+fn parse_spec(text: &str, default_align: char) -> Result<Spec> {
+    let mut spec = Spec::default();
+    let mut chars = text.chars().peekable();
+    let is_align = |c: &char| matches!(c, '<' | '>' | '=' | '^');
+    let mut ahead = chars.clone();
+    if let (Some(fill), Some(align)) = (ahead.next(), ahead.next().filter(is_align)) {
+        (spec.fill, spec.align) = (Some(fill), Some(align));
+        chars = ahead;
+    } else {
+        spec.align = chars.next_if(is_align);
+    }
+    spec.sign = chars.next_if(|c| matches!(c, '+' | '-' | ' '));
+    spec.plain_zero = chars.next_if_eq(&'z').is_some();
+    spec.alternate = chars.next_if_eq(&'#').is_some();
+    if spec.fill.is_none() && chars.next_if_eq(&'0').is_some() {
+        spec.fill = Some('0');
+        if default_align == '>' {
+            spec.align = spec.align.or(Some('='));
+        }
+    }
+    spec.width = decimal(&mut chars).unwrap_or(0);
+    spec.grouping = chars.next_if(|c| matches!(c, ',' | '_'));
+    if chars.next_if_eq(&'.').is_some() {
+        let precision = decimal(&mut chars).ok_or_else(|| Error::value("Format specifier missing precision"))?;
+        spec.precision = Some(precision);
+    }
+    spec.kind = chars.next();
+    if chars.next().is_some() {
+        return Err(Error::value("Invalid format specifier"));
+    }
+    spec.align = spec.align.or(Some(default_align));
+    Ok(spec)
+}
+
+/// The decimal number that comes next, if one does.
+fn decimal(chars: &mut Peekable<Chars<'_>>) -> Option<usize> {
+    let mut number = None;
+    while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
+        number = Some(number.unwrap_or(0usize).saturating_mul(10).saturating_add(digit as usize));
+        chars.next();
+    }
+    number
+}
+
+/// `format(value, spec)`
+pub(super) fn write_value(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, spec: &Text) -> Result<()> {
+    if spec.is_empty() {
+        return print::write(out, budget, value);
+    }
+    budget.read(spec.len())?;
+    let spec = parse_spec(spec, if number::is_number(value) { '>' } else { '<' })?;
+    budget.can_allocate(spec.width)?;
+    let unknown = |kind: char| Error::value(format!("Unknown format code '{kind}' for object of type '{}'", value.type_name()));
+    match value {
+        Value::Text(text) => {
+            if let Some(kind) = spec.kind.filter(|kind| *kind != 's') {
+                return Err(unknown(kind));
+            }
+            if let Some(separator) = spec.grouping {
+                return Err(Error::value(format!("Cannot specify '{separator}' with 's'.")));
+            }
+            if spec.alternate {
+                return Err(Error::value("Alternate form (#) not allowed in string format specifier"));
+            }
+            if spec.plain_zero {
+                return Err(Error::value("Negative zero coercion (z) not allowed in format specifier with string"));
+            }
+            if spec.sign.is_some() {
+                return Err(Error::value("Sign not allowed in string format specifier"));
+            }
+            if spec.align == Some('=') {
+                return Err(Error::value("'=' alignment not allowed in string format specifier"));
+            }
+            pad_text(out, text, &spec)
+        }
+        Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
+            let kind = spec.kind.unwrap_or('d');
+            let number = number::big(value).unwrap_or_default();
+            match (kind, spec.grouping) {
+                ('b' | 'o' | 'x' | 'X' | 'c', Some(',')) | ('c' | 'n', Some(_)) => {
+                    return Err(Error::value(format!("Cannot specify a separator with '{kind}'.")));
+                }
+                _ => {}
+            }
+            match kind {
+                'c' if spec.sign.is_some() || spec.alternate => {
+                    Err(Error::value("Sign or alternate form not allowed with integer format specifier 'c'"))
+                }
+                'd' | 'n' => integer(out, &number, 10, "", spec),
+                'b' => integer(out, &number, 2, "0b", spec),
+                'o' => integer(out, &number, 8, "0o", spec),
+                'x' => integer(out, &number, 16, "0x", spec),
+                'X' => integer(out, &number, 16, "0X", spec),
+                'c' => {
+                    let c = number.to_u32().and_then(char::from_u32);
+                    let c = c.ok_or_else(|| Error::value("%c arg not in range(0x110000)"))?;
+                    pad_text(out, &Text::plain(budget, c.to_string())?, &spec)
+                }
+                'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' => {
+                    float(out, budget, number::as_float(value)?.unwrap_or_default(), spec)
+                }
+                other => Err(unknown(other)),
+            }
+        }
+        Value::Float(number) => match spec.kind {
+            None | Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n' | '%') => float(out, budget, *number, spec),
+            Some(other) => Err(unknown(other)),
+        },
+        other => Err(Error::value(format!("unsupported format string passed to {}.__format__", other.type_name()))),
+    }
+}
+
+fn integer(out: &mut TextBuilder, number: &BigInt, radix: u32, prefix: &str, spec: Spec) -> Result<()> {
+    if spec.precision.is_some() {
+        return Err(Error::value("Precision not allowed in integer format specifier"));
+    }
+    if spec.plain_zero {
+        return Err(Error::value("Negative zero coercion (z) not allowed in format specifier with integer"));
+    }
+    let mut digits = if radix == 10 { number::digits(&number.abs())? } else { number.abs().to_str_radix(radix) };
+    if prefix == "0X" {
+        digits = digits.to_uppercase();
+    }
+    let prefix = if spec.alternate { prefix } else { "" };
+    pad_number(out, number.is_negative(), prefix, &digits, &spec)
+}
+
+fn float(out: &mut TextBuilder, budget: &Rc<Budget>, number: f64, mut spec: Spec) -> Result<()> {
+    let negative = number.is_sign_negative() && !number.is_nan();
+    let positive = number.abs();
+    let digits = match (spec.kind, spec.precision) {
+        (None, None) => number::float(positive),
+        (None, Some(precision)) => {
+            let digits = float_digits(budget, positive, 'g', precision, spec.alternate)?;
+            // Unlike `g`, at least one digit follows the point.
+            if digits.contains(['.', 'e', 'n', 'i']) { digits } else { digits + ".0" }
+        }
+        (Some('%'), precision) => float_digits(budget, positive * 100.0, 'f', precision.unwrap_or(6), spec.alternate)? + "%",
+        (Some('n'), precision) => float_digits(budget, positive, 'g', precision.unwrap_or(6), spec.alternate)?,
+        (Some(kind), precision) => float_digits(budget, positive, kind, precision.unwrap_or(6), spec.alternate)?,
+    };
+    spec.kind = Some('f');
+    pad_number(out, negative, "", &digits, &spec)
+}

@@ -1,0 +1,138 @@
+//! The functions that every template sees.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::jinja::error::{Error, Kind, Result};
+use crate::jinja::value::iterate;
+use crate::jinja::value::iterate::MAX_RANGE;
+use crate::jinja::value::object;
+use crate::jinja::value::object::{Builtin, Object};
+use crate::jinja::value::print;
+use crate::jinja::value::text::Text;
+use crate::jinja::value::{Namespace, Range, Value};
+use crate::jinja::vm::args::{Args, integer, string};
+use crate::jinja::vm::interpreter::Interpreter;
+
+const GLOBALS: [(&str, Builtin); 8] = [
+    ("lipsum", |_, _| Err(Error::unsupported("the function 'lipsum' is not supported: renders are reproducible"))),
+    ("range", range),
+    ("dict", dict),
+    ("namespace", namespace),
+    ("raise_exception", raise_exception),
+    ("strftime_now", strftime_now),
+    ("cycler", cycler),
+    ("joiner", joiner),
+];
+
+/// The function of this name.
+pub(crate) fn find(name: &str) -> Option<(&'static str, Builtin)> {
+    GLOBALS.into_iter().find(|(known, _)| *known == name)
+}
+
+fn raise_exception(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let [message] = args.bind("raise_exception", ["message"], 1)?;
+    let message = print::text(&interpreter.budget, &message.unwrap_or(Value::None))?;
+    Err(Error::new(Kind::Raised, message.as_str()))
+}
+
+fn strftime_now(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let [format] = args.bind("strftime_now", ["format"], 1)?;
+    let format = format.unwrap_or(Value::None);
+    let format = string(&format, "strftime() argument 1")?;
+    // A directive makes up to some twenty characters of two.
+    interpreter.budget.can_allocate(format.len().saturating_mul(16))?;
+    let text = interpreter.strftime_now(format)?;
+    Value::text(&interpreter.budget, text)
+}
+
+fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    if !args.named.is_empty() {
+        return Err(Error::value("range() takes no keyword arguments"));
+    }
+    let numbers = args.positional.iter().map(integer).collect::<Result<Vec<i64>>>()?;
+    let range = match numbers[..] {
+        [stop] => Range { start: 0, stop, step: 1 },
+        [start, stop] => Range { start, stop, step: 1 },
+        [_, _, 0] => return Err(Error::value("range() arg 3 must not be zero")),
+        [start, stop, step] => Range { start, stop, step },
+        _ => return Err(Error::value(format!("range expected 1 to 3 arguments, got {}", numbers.len()))),
+    };
+    if range.len() > MAX_RANGE {
+        return Err(Error::limit(format!("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE}).")));
+    }
+    Ok(Value::Range(Rc::new(range)))
+}
+
+/// The entries that `dict(…)` makes of its arguments.
+fn entries(interpreter: &mut Interpreter<'_>, function: &str, args: Args) -> Result<Vec<(Value, Value)>> {
+    let Args { positional, named } = args;
+    let budget = &interpreter.budget;
+    let mut entries = Vec::new();
+    match positional.as_slice() {
+        [] => {}
+        [Value::Dict(dict)] => entries.extend(dict.entries().iter().cloned()),
+        [pairs] => {
+            let items = iterate::items(budget, pairs.defined()?)?;
+            let _room = budget.charge_values(3 * items.len())?;
+            for pair in items {
+                let pair = iterate::items(budget, &pair)?;
+                match pair.as_slice() {
+                    [key, value] => entries.push((key.clone(), value.clone())),
+                    other => {
+                        let length = other.len();
+                        return Err(Error::value(format!(
+                            "dictionary update sequence element #{} has length {length}; 2 is required",
+                            entries.len()
+                        )));
+                    }
+                }
+            }
+        }
+        more => return Err(Error::value(format!("{function} expected at most 1 argument, got {}", more.len()))),
+    }
+    entries.extend(named.into_iter().map(|(name, value)| (Value::Text(name), value)));
+    Ok(entries)
+}
+
+fn dict(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let entries = entries(interpreter, "dict", args)?;
+    Value::dict(&interpreter.budget, entries)
+}
+
+fn namespace(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let budget = Rc::clone(&interpreter.budget);
+    let entries = entries(interpreter, "namespace", args)?;
+    let Value::Dict(dict) = Value::dict(&budget, entries)? else { return Ok(Value::None) };
+    let mut attributes = Vec::with_capacity(dict.len());
+    for (key, value) in dict.entries() {
+        let name = print::text(&budget, key)?;
+        refuse_underscore(&name)?;
+        attributes.push((name, value.clone()));
+    }
+    Ok(Value::Namespace(Rc::new(Namespace::new(&budget, attributes)?)))
+}
+
+/// transformers' sandbox keeps such names from templates.
+pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
+    if !name.starts_with('_') {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
+        print::quoted_string(name)
+    )))
+}
+
+fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    if args.positional.is_empty() {
+        return Err(Error::value("at least one item has to be provided"));
+    }
+    Ok(object::value(Object::Cycler { items: args.positional, at: Cell::new(0) }))
+}
+
+fn joiner(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
+    let [separator] = args.bind("joiner", ["sep"], 0)?;
+    let separator = separator.unwrap_or_else(|| Value::Text(Text::outer(", ", Vec::new())));
+    Ok(object::value(Object::Joiner { separator, used: Cell::new(false) }))
+}

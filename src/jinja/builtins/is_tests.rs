@@ -1,0 +1,149 @@
+//! The tests of `is`.
+
+use super::filters;
+use crate::jinja::error::Result;
+use crate::jinja::syntax::ast::Comparison;
+use crate::jinja::value::Value;
+use crate::jinja::value::compare;
+use crate::jinja::value::number;
+use crate::jinja::value::number::Arithmetic;
+use crate::jinja::value::object::Object;
+use crate::jinja::value::unicode;
+use crate::jinja::vm::args::Args;
+use crate::jinja::vm::interpreter::Interpreter;
+
+/// A test.
+pub(crate) type Test = fn(&mut Interpreter<'_>, &Value, Args) -> Result<bool>;
+
+/// The test of this name.
+pub(crate) fn find(name: &str) -> Option<Test> {
+    Some(match name {
+        "defined" => |_, value, args| args.none("defined").map(|()| !value.is_undefined()),
+        "undefined" => |_, value, args| args.none("undefined").map(|()| value.is_undefined()),
+        "none" => |_, value, args| args.none("none").map(|()| value.is_none()),
+        "boolean" => |_, value, args| args.none("boolean").map(|()| matches!(value, Value::Bool(_))),
+        "true" => |_, value, args| args.none("true").map(|()| matches!(value, Value::Bool(true))),
+        "false" => |_, value, args| args.none("false").map(|()| matches!(value, Value::Bool(false))),
+        "integer" => |_, value, args| args.none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_))),
+        "float" => |_, value, args| args.none("float").map(|()| matches!(value, Value::Float(_))),
+        "number" => |_, value, args| args.none("number").map(|()| number::is_number(value)),
+        "string" => |_, value, args| args.none("string").map(|()| matches!(value, Value::Text(_))),
+        "mapping" => |_, value, args| args.none("mapping").map(|()| matches!(value, Value::Dict(_))),
+        "sequence" => |_, value, args| args.none("sequence").map(|()| is_sequence(value)),
+        "iterable" => |_, value, args| args.none("iterable").map(|()| is_iterable(value)),
+        "callable" => |_, value, args| args.none("callable").map(|()| is_callable(value)),
+        "escaped" => |_, value, args| args.none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe())),
+        "lower" => |interpreter, value, args| {
+            args.none("lower")?;
+            let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
+            Ok(is_case(&text, char::is_lowercase))
+        },
+        "upper" => |interpreter, value, args| {
+            args.none("upper")?;
+            let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
+            Ok(is_case(&text, char::is_uppercase))
+        },
+        "even" => |interpreter, value, args| args.none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2))),
+        "odd" => |interpreter, value, args| {
+            args.none("odd")?;
+            let rest = remainder(interpreter, value, &Value::Int(2))?;
+            compare::equal(&interpreter.budget, &rest, &Value::Int(1))
+        },
+        "divisibleby" => |interpreter, value, args| {
+            let [number] = args.bind("test_divisibleby", ["num"], 1)?;
+            is_multiple(interpreter, value, &number.unwrap_or(Value::None))
+        },
+        "sameas" => |interpreter, value, args| {
+            let [other] = args.bind("test_sameas", ["other"], 1)?;
+            is_same(interpreter, value, &other.unwrap_or(Value::None))
+        },
+        "filter" => |interpreter, value, args| {
+            args.none("test_filter")?;
+            compare::hash(&interpreter.budget, value)?;
+            Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
+        },
+        "test" => |interpreter, value, args| {
+            args.none("test_test")?;
+            compare::hash(&interpreter.budget, value)?;
+            Ok(value.as_str().is_some_and(|name| find(name).is_some()))
+        },
+        "in" => |interpreter, value, args| {
+            let [container] = args.bind("test_in", ["seq"], 1)?;
+            interpreter.compare(Comparison::In, value, &container.unwrap_or(Value::None))
+        },
+        "eq" | "equalto" | "==" => |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args),
+        "ne" | "!=" => |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args),
+        "lt" | "lessthan" | "<" => |interpreter, value, args| compared(interpreter, Comparison::Less, value, args),
+        "le" | "<=" => |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args),
+        "gt" | "greaterthan" | ">" => |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args),
+        "ge" | ">=" => |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args),
+        _ => return None,
+    })
+}
+
+fn compared(interpreter: &mut Interpreter<'_>, op: Comparison, value: &Value, args: Args) -> Result<bool> {
+    let [other] = args.bind("operator", ["other"], 1)?;
+    interpreter.compare(op, value, &other.unwrap_or(Value::None))
+}
+
+/// Has a length and elements.
+fn is_sequence(value: &Value) -> bool {
+    matches!(value, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Range(_) | Value::Undefined(_))
+}
+
+fn is_iterable(value: &Value) -> bool {
+    match value {
+        Value::Object(object) => matches!(**object, Object::View { .. } | Object::Generator(_) | Object::Loop(_)),
+        other => is_sequence(other),
+    }
+}
+
+fn is_callable(value: &Value) -> bool {
+    match value {
+        Value::Object(object) => object.is_callable(),
+        // Jinja2's undefined has a method that raises when it is called.
+        Value::Undefined(_) => true,
+        _ => false,
+    }
+}
+
+/// `str.islower` and `str.isupper`.
+pub(crate) fn is_case(text: &str, wanted: fn(char) -> bool) -> bool {
+    let mut cased = false;
+    for c in text.chars().filter(|c| unicode::is_cased(*c)) {
+        if !wanted(c) {
+            return false;
+        }
+        cased = true;
+    }
+    cased
+}
+
+fn remainder(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<Value> {
+    crate::jinja::vm::operators::arithmetic(interpreter, Arithmetic::Mod, value, divisor)
+}
+
+fn is_multiple(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {
+    let rest = remainder(interpreter, value, divisor)?;
+    compare::equal(&interpreter.budget, &rest, &Value::Int(0))
+}
+
+/// `is`: the same object. Small values are the same if they are equal.
+fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<bool> {
+    use std::rc::Rc;
+    Ok(match (value, other) {
+        (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => Rc::ptr_eq(a, b),
+        (Value::Dict(a), Value::Dict(b)) => Rc::ptr_eq(a, b),
+        (Value::Undefined(a), Value::Undefined(b)) => Rc::ptr_eq(a, b),
+        // Python keeps one of each short string.
+        (Value::Text(a), Value::Text(b)) => {
+            a.is_safe() == b.is_safe() && (a.is_same(b) || !a.is_safe() && a.len() <= 1 && a.as_str() == b.as_str())
+        }
+        (Value::Bool(_), Value::Int(_)) | (Value::Int(_), Value::Bool(_)) => false,
+        (Value::Float(_), Value::Int(_)) | (Value::Int(_), Value::Float(_)) => false,
+        _ => {
+            let same_type = value.type_name() == other.type_name();
+            same_type && compare::equal(&interpreter.budget, value, other)?
+        }
+    })
+}

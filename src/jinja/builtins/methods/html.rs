@@ -1,0 +1,95 @@
+//! HTML in strings: tags and entities.
+
+use std::rc::Rc;
+
+use crate::jinja::budget::Budget;
+use crate::jinja::error::Result;
+use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::unicode;
+
+/// `Markup(text).striptags()`: without comments and tags, blanks joined, entities resolved.
+pub(crate) fn strip_tags(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
+    let source = text.as_str();
+    let mut kept = TextBuilder::new(budget);
+    let mut at = 0;
+    // Comments first: they may hold tags.
+    let mut without_comments = TextBuilder::new(budget);
+    while let Some(found) = source[at..].find("<!--") {
+        let start = at + found;
+        let Some(end) = source[start..].find("-->") else { break };
+        without_comments.push_text(&text.slice(at..start))?;
+        at = start + end + 3;
+    }
+    without_comments.push_text(&text.slice(at..source.len()))?;
+    let text = without_comments.finish()?;
+    let source = text.as_str();
+    at = 0;
+    while let Some(found) = source[at..].find('<') {
+        let start = at + found;
+        let Some(end) = source[start..].find('>') else { break };
+        kept.push_text(&text.slice(at..start))?;
+        at = start + end + 1;
+    }
+    kept.push_text(&text.slice(at..source.len()))?;
+    let kept = kept.finish()?;
+    let mut joined = TextBuilder::new(budget);
+    for (index, word) in kept.split(unicode::is_space).filter(|word| !word.is_empty()).enumerate() {
+        if index > 0 {
+            joined.push(" ")?;
+        }
+        joined.push_text(&kept.part(word))?;
+    }
+    unescape(budget, &joined.finish()?)
+}
+
+/// `html.unescape`, for numeric entities and the names of escaping. The other names of HTML stay as they are.
+pub(super) fn unescape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
+    let source = text.as_str();
+    let mut out = TextBuilder::new(budget);
+    let mut at = 0;
+    while let Some(found) = source[at..].find('&') {
+        let start = at + found;
+        out.push_text(&text.slice(at..start))?;
+        match entity(&source[start + 1..]) {
+            Some((c, length)) => {
+                out.push_from(c.encode_utf8(&mut [0; 4]), text.source_at(start))?;
+                at = start + 1 + length;
+            }
+            None => {
+                out.push_text(&text.slice(start..start + 1))?;
+                at = start + 1;
+            }
+        }
+    }
+    out.push_text(&text.slice(at..source.len()))?;
+    Ok(out.finish()?.with_safe(false))
+}
+
+/// What the text after an ampersand stands for, and its bytes.
+fn entity(text: &str) -> Option<(char, usize)> {
+    if let Some(number) = text.strip_prefix('#') {
+        return numeric_entity(number).map(|(c, length)| (c, length + 1));
+    }
+    // The first five do without a semicolon as well.
+    let names = [("amp", '&'), ("lt", '<'), ("gt", '>'), ("quot", '"'), ("nbsp", '\u{a0}'), ("apos;", '\'')];
+    let (name, c) = names.into_iter().find(|(name, _)| text.starts_with(name))?;
+    Some((c, name.len() + usize::from(text[name.len()..].starts_with(';'))))
+}
+
+fn numeric_entity(text: &str) -> Option<(char, usize)> {
+    let (digits, radix) = text.strip_prefix(['x', 'X']).map_or((text, 10), |digits| (digits, 16));
+    let length = digits.bytes().take_while(|byte| char::from(*byte).is_digit(radix)).count();
+    if length == 0 {
+        return None;
+    }
+    let code = u32::from_str_radix(&digits[..length], radix).unwrap_or(u32::MAX);
+    // Numbers of Windows' characters, as HTML reads them.
+    let windows = "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8d}Ž\u{8f}\u{90}‘’“”•–—˜™š›œ\u{9d}žŸ";
+    let c = match code {
+        0 => '\u{fffd}',
+        0x80..=0x9f => windows.chars().nth(usize::try_from(code - 0x80).unwrap_or(0)).unwrap_or('\u{fffd}'),
+        code => char::from_u32(code).unwrap_or('\u{fffd}'),
+    };
+    let end = text.len() - digits.len() + length;
+    Some((c, end + usize::from(text[end..].starts_with(';'))))
+}

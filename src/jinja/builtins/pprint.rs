@@ -1,0 +1,176 @@
+//! `pprint.pformat(value)`: a width of 80, sorted dicts.
+
+use std::rc::Rc;
+
+use super::methods;
+use crate::jinja::budget::Budget;
+use crate::jinja::error::{Kind, Result};
+use crate::jinja::value::Value;
+use crate::jinja::value::compare;
+use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
+use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{print, unicode};
+
+const WIDTH: usize = 80;
+
+/// The text of a value.
+pub(crate) fn pprint(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
+    let mut printer = Printer { budget, out: TextBuilder::new(budget) };
+    printer.value(&in_order(budget, value, 0)?, Place { indent: 0, allowance: 0, level: 0 })?;
+    printer.out.finish()
+}
+
+/// The value with the entries of all dicts in order of their keys.
+fn in_order(budget: &Rc<Budget>, value: &Value, depth: usize) -> Result<Value> {
+    if depth > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    budget.step(1)?;
+    let items = |items: &[Value]| items.iter().map(|item| in_order(budget, item, depth + 1)).collect::<Result<Vec<_>>>();
+    match value {
+        Value::List(list) => Value::list(budget, items(&list.items())?),
+        Value::Tuple(list) => Value::tuple(budget, items(&list.items())?),
+        Value::Dict(dict) => {
+            let mut entries = Vec::new();
+            for (key, value) in dict.entries() {
+                entries.push((key.clone(), in_order(budget, value, depth + 1)?));
+            }
+            Value::dict(budget, compare::sorted(entries, |(a, _), (b, _)| before(budget, a, b))?)
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+/// Keys of types that have no order are in order of their types.
+fn before(budget: &Rc<Budget>, a: &Value, b: &Value) -> Result<bool> {
+    match compare::less(budget, a, b) {
+        Err(error) if error.kind() != Kind::Limit => Ok(a.type_name() < b.type_name()),
+        less => less,
+    }
+}
+
+/// Where a value is printed.
+#[derive(Clone, Copy)]
+struct Place {
+    indent: usize,
+    /// What follows on its last line.
+    allowance: usize,
+    level: usize,
+}
+
+struct Printer<'b> {
+    budget: &'b Rc<Budget>,
+    out: TextBuilder,
+}
+
+impl Printer<'_> {
+    fn repr(&self, value: &Value) -> Result<Text> {
+        let mut out = TextBuilder::new(self.budget);
+        print::repr(&mut out, self.budget, value, 0)?;
+        out.finish()
+    }
+
+    fn value(&mut self, value: &Value, place: Place) -> Result<()> {
+        let repr = self.repr(value)?;
+        if repr.char_count() <= WIDTH.saturating_sub(place.indent + place.allowance) {
+            return self.out.push_text(&repr);
+        }
+        let inner = Place { level: place.level + 1, ..place };
+        match value {
+            Value::Dict(dict) => self.members(dict.entries(), inner),
+            Value::List(list) => self.items(&list.items(), "[", "]", inner),
+            Value::Tuple(list) if list.len() == 1 => self.items(&list.items(), "(", ",)", inner),
+            Value::Tuple(list) => self.items(&list.items(), "(", ")", inner),
+            Value::Text(text) if !text.is_safe() => self.string(text, inner),
+            _ => self.out.push_text(&repr),
+        }
+    }
+
+    fn new_line(&mut self, indent: usize) -> Result<()> {
+        self.out.push("\n")?;
+        self.out.push_fill(' ', indent)
+    }
+
+    fn members(&mut self, entries: &[(Value, Value)], place: Place) -> Result<()> {
+        self.out.push("{")?;
+        let indent = place.indent + 1;
+        for (index, (key, value)) in entries.iter().enumerate() {
+            if index > 0 {
+                self.out.push(",")?;
+                self.new_line(indent)?;
+            }
+            let key = self.repr(key)?;
+            self.out.push_text(&key)?;
+            self.out.push(": ")?;
+            let allowance = if index + 1 == entries.len() { place.allowance + 1 } else { 1 };
+            self.value(value, Place { indent: indent + key.char_count() + 2, allowance, ..place })?;
+        }
+        self.out.push("}")
+    }
+
+    fn items(&mut self, items: &[Value], open: &str, close: &str, place: Place) -> Result<()> {
+        self.out.push(open)?;
+        let indent = place.indent + 1;
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                self.out.push(",")?;
+                self.new_line(indent)?;
+            }
+            let allowance = if index + 1 == items.len() { place.allowance + close.len() } else { 1 };
+            self.value(item, Place { indent, allowance, ..place })?;
+        }
+        self.out.push(close)
+    }
+
+    /// A long string: its lines, and their words where they are too long, as literals below each other.
+    fn string(&mut self, text: &Text, place: Place) -> Result<()> {
+        let outermost = usize::from(place.level == 1);
+        let (indent, allowance) = (place.indent + outermost, place.allowance + outermost);
+        let chunks = self.chunks(text, WIDTH.saturating_sub(indent), allowance)?;
+        let bracketed = outermost == 1 && chunks.len() > 1;
+        if bracketed {
+            self.out.push("(")?;
+        }
+        for (index, chunk) in chunks.iter().enumerate() {
+            if index > 0 {
+                self.new_line(indent)?;
+            }
+            self.out.push_text(chunk)?;
+        }
+        if bracketed { self.out.push(")") } else { Ok(()) }
+    }
+
+    fn chunks(&self, text: &Text, width: usize, allowance: usize) -> Result<Vec<Text>> {
+        let mut chunks = Vec::new();
+        let literal = |part: &str| self.repr(&Value::Text(text.part(part)));
+        for line in methods::line_parts(text, true) {
+            let ends_text = line.as_ptr() as usize + line.len() == text.as_ptr() as usize + text.len();
+            let room = |ends: bool| if ends { width.saturating_sub(allowance) } else { width };
+            let whole = literal(line)?;
+            if whole.char_count() <= room(ends_text) {
+                chunks.push(whole);
+                continue;
+            }
+            // From the start of a chunk to the end of what fits.
+            let (mut start, mut end) = (0, 0);
+            while end < line.len() {
+                let next = end + word_length(&line[end..]);
+                let too_long = literal(&line[start..next])?.char_count() > room(ends_text && next == line.len());
+                if too_long && end > start {
+                    chunks.push(literal(&line[start..end])?);
+                    start = end;
+                }
+                end = next;
+            }
+            chunks.push(literal(&line[start..])?);
+        }
+        Ok(chunks)
+    }
+}
+
+/// The bytes of a word and the blanks after it.
+fn word_length(text: &str) -> usize {
+    let word = text.find(unicode::is_space).unwrap_or(text.len());
+    let blanks = text[word..].find(|c| !unicode::is_space(c)).unwrap_or(text.len() - word);
+    word + blanks
+}

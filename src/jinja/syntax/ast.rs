@@ -1,0 +1,180 @@
+//! A parsed template.
+
+use std::sync::Arc;
+
+use num_bigint::BigInt;
+
+use crate::jinja::builtins::filters::Filter;
+use crate::jinja::builtins::is_tests::Test;
+use crate::jinja::value::number::Arithmetic;
+
+/// A name or string of the source, by its place in the template's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Name(pub(crate) u32);
+
+#[derive(Debug)]
+pub(crate) struct Stmt {
+    /// From 1.
+    pub(crate) line: u32,
+    pub(crate) kind: StmtKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum StmtKind {
+    /// Text outside of tags.
+    Text(Box<str>),
+    Print(Expr),
+    If {
+        branches: Vec<(Expr, Vec<Stmt>)>,
+        otherwise: Vec<Stmt>,
+    },
+    For(Arc<For>),
+    Set {
+        target: Target,
+        value: Expr,
+    },
+    /// `{% set x %}…{% endset %}`; the filter applies to [`ExprKind::Captured`].
+    SetBlock {
+        target: Target,
+        filter: Option<Expr>,
+        body: Vec<Stmt>,
+    },
+    Macro(Arc<Macro>),
+    /// `{% call(…) m(…) %}…{% endcall %}`
+    Call {
+        caller: Arc<Macro>,
+        call: Expr,
+    },
+    /// `{% filter f %}…{% endfilter %}`; the filter applies to [`ExprKind::Captured`].
+    Filter {
+        filter: Expr,
+        body: Vec<Stmt>,
+    },
+    With {
+        bindings: Vec<(Target, Expr)>,
+        body: Vec<Stmt>,
+    },
+    Autoescape {
+        enabled: Expr,
+        body: Vec<Stmt>,
+    },
+    /// `{% generation %}…{% endgeneration %}`
+    Generation(Vec<Stmt>),
+    Block(Arc<Block>),
+    Break,
+    Continue,
+    /// A tag that needs a template loader, which there is none of. `{% include x ignore missing %}` of nothing at all is
+    /// nothing.
+    Loader(Option<Expr>),
+}
+
+#[derive(Debug)]
+pub(crate) struct For {
+    pub(crate) target: Target,
+    pub(crate) iterable: Expr,
+    pub(crate) test: Option<Expr>,
+    pub(crate) body: Vec<Stmt>,
+    pub(crate) otherwise: Vec<Stmt>,
+    pub(crate) recursive: bool,
+    /// Whether `loop` occurs in it.
+    pub(crate) uses_loop: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) body: Vec<Stmt>,
+    /// Whether it sees the variables around it.
+    pub(crate) scoped: bool,
+    /// The name of a block that another template should have filled.
+    pub(crate) required: Option<Name>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Macro {
+    /// None for the body of a call block.
+    pub(crate) name: Option<Name>,
+    pub(crate) parameters: Vec<(Name, Option<Expr>)>,
+    pub(crate) body: Vec<Stmt>,
+    pub(crate) uses_caller: bool,
+    pub(crate) uses_varargs: bool,
+    pub(crate) uses_kwargs: bool,
+}
+
+/// Where a value is stored.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Name(Name),
+    Tuple(Vec<Target>),
+    /// An attribute of a namespace.
+    Attribute(Name, Name),
+}
+
+#[derive(Debug)]
+pub(crate) struct Expr {
+    /// From 1.
+    pub(crate) line: u32,
+    /// How deep its operands nest.
+    pub(crate) depth: u16,
+    pub(crate) kind: ExprKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum ExprKind {
+    None,
+    Bool(bool),
+    Int(i64),
+    Big(BigInt),
+    Float(f64),
+    Str(Name),
+    Name(Name),
+    List(Vec<Expr>),
+    Tuple(Vec<Expr>),
+    Dict(Vec<(Expr, Expr)>),
+    Attr(Box<Expr>, Name),
+    Item(Box<Expr>, Box<Expr>),
+    Slice(Box<Expr>, Box<[Option<Expr>; 3]>),
+    Call(Box<Expr>, Arguments),
+    /// The filter is None if there is none of this name: an error only when it is reached.
+    Filter(Box<Expr>, Name, Option<Filter>, Arguments),
+    Test(Box<Expr>, Name, Option<Test>, Arguments),
+    Not(Box<Expr>),
+    Negative(Box<Expr>),
+    Positive(Box<Expr>),
+    /// All but addition.
+    Arithmetic(Arithmetic, Box<(Expr, Expr)>),
+    /// `a + b + c`: two operands or more.
+    Sum(Vec<Expr>),
+    Concat(Vec<Expr>),
+    Compare(Box<Expr>, Vec<(Comparison, Expr)>),
+    And(Box<(Expr, Expr)>),
+    Or(Box<(Expr, Expr)>),
+    Condition {
+        test: Box<Expr>,
+        then: Box<Expr>,
+        otherwise: Option<Box<Expr>>,
+    },
+    /// The text that a block statement captured.
+    Captured,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    In,
+    NotIn,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(Name, Expr)>,
+    /// `*expression`
+    pub(crate) spread: Option<Box<Expr>>,
+    /// `**expression`
+    pub(crate) spread_named: Option<Box<Expr>>,
+}

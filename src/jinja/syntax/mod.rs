@@ -1,0 +1,8 @@
+//! Source text to a syntax tree, and what the tree says without a render.
+
+pub(crate) mod ast;
+pub(crate) mod inspect;
+mod lexer;
+mod parse_expression;
+mod parse_statement;
+pub(crate) mod parser;

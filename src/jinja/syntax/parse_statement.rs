@@ -1,0 +1,398 @@
+//! Tags to statements: those of Jinja2 with loop controls and transformers' `generation`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::ast::{Block, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
+use super::lexer::TokenKind;
+use super::parser::{CALLER, KWARGS, LOOP, Parser, Uses, VARARGS, deepest};
+use crate::jinja::error::{Error, Result};
+
+impl Parser {
+    /// Statements up to a tag of one of these names, which is next then; without names up to the end.
+    pub(crate) fn statements(&mut self, ends: &[&str]) -> Result<Vec<Stmt>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line();
+            let kind = match self.peek() {
+                TokenKind::Data(_) => match self.next() {
+                    TokenKind::Data(text) => StmtKind::Text(text.into()),
+                    _ => continue,
+                },
+                TokenKind::VariableBegin => {
+                    self.at += 1;
+                    let printed = self.tuple(true)?;
+                    if *self.peek() != TokenKind::VariableEnd {
+                        return self.unexpected("end of print statement");
+                    }
+                    self.at += 1;
+                    StmtKind::Print(printed)
+                }
+                TokenKind::BlockBegin => {
+                    self.at += 1;
+                    if matches!(self.peek(), TokenKind::Name(name) if ends.contains(&name.as_str())) {
+                        return Ok(body);
+                    }
+                    let kind = self.deeper(Self::statement)?;
+                    self.end_of_block()?;
+                    kind
+                }
+                TokenKind::End if ends.is_empty() => return Ok(body),
+                _ => return self.unexpected_end(ends),
+            };
+            body.push(Stmt { line, kind });
+        }
+    }
+
+    fn unexpected_end<T>(&self, ends: &[&str]) -> Result<T> {
+        let wanted: Vec<String> = ends.iter().map(|end| format!("'{end}'")).collect();
+        let mut message = String::from("Unexpected end of template.");
+        if !wanted.is_empty() {
+            message.push_str(&format!(" Jinja was looking for the following tags: {}.", wanted.join(" or ")));
+        }
+        if let Some(open) = self.open.last() {
+            message.push_str(&format!(" The innermost block that needs to be closed is '{open}'."));
+        }
+        self.fail(message)
+    }
+
+    fn end_of_block(&mut self) -> Result<()> {
+        if *self.peek() != TokenKind::BlockEnd {
+            return self.unexpected("end of statement block");
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn statement(&mut self) -> Result<StmtKind> {
+        let TokenKind::Name(tag) = self.peek().clone() else { return self.fail("tag name expected") };
+        let line = self.line();
+        self.at += 1;
+        match tag.as_str() {
+            "if" => self.if_(),
+            "for" => self.for_(),
+            "set" => self.set(),
+            "macro" => self.macro_(),
+            "call" => self.call_block(line),
+            "filter" => {
+                let start = self.node(line, 0, ExprKind::Captured)?;
+                let filter = self.filter_chain(start, true)?;
+                let body = self.block("filter", "endfilter")?;
+                Ok(StmtKind::Filter { filter, body })
+            }
+            "with" => self.with(),
+            "autoescape" => {
+                let enabled = self.expression()?;
+                let body = self.block("autoescape", "endautoescape")?;
+                Ok(StmtKind::Autoescape { enabled, body })
+            }
+            "generation" => {
+                let body = self.function_body(|parser| parser.block("generation", "endgeneration"))?;
+                Ok(StmtKind::Generation(body))
+            }
+            "block" => self.block_tag(),
+            "print" => {
+                let mut printed = Vec::new();
+                while *self.peek() != TokenKind::BlockEnd {
+                    if !printed.is_empty() {
+                        self.expect_op(",")?;
+                    }
+                    printed.push(self.expression()?);
+                }
+                let deepest = deepest(&printed);
+                Ok(StmtKind::Print(self.node(line, deepest, ExprKind::Concat(printed))?))
+            }
+            "break" | "continue" => {
+                if self.loops == 0 {
+                    return Err(Error::syntax(format!("'{tag}' outside loop"), line));
+                }
+                Ok(if tag == "break" { StmtKind::Break } else { StmtKind::Continue })
+            }
+            "include" => self.include(),
+            "import" | "from" | "extends" => {
+                while *self.peek() != TokenKind::BlockEnd {
+                    if *self.peek() == TokenKind::End {
+                        return self.unexpected("end of statement block");
+                    }
+                    self.at += 1;
+                }
+                Ok(StmtKind::Loader(None))
+            }
+            _ => {
+                let mut message = format!("Encountered unknown tag '{tag}'.");
+                if let Some(open) = self.open.last() {
+                    message.push_str(&format!(" The innermost block that needs to be closed is '{open}'."));
+                }
+                Err(Error::syntax(message, line))
+            }
+        }
+    }
+
+    /// The end of a tag that has a body; a colon before it is Python's.
+    fn start_of_body(&mut self) -> Result<()> {
+        self.skip_op(":");
+        self.end_of_block()
+    }
+
+    /// The body of a tag and its end tag.
+    fn block(&mut self, tag: &'static str, end: &str) -> Result<Vec<Stmt>> {
+        self.start_of_body()?;
+        self.open.push(tag);
+        let body = self.hard(|parser| parser.statements(&[end]))?;
+        self.open.pop();
+        self.at += 1;
+        Ok(body)
+    }
+
+    fn if_(&mut self) -> Result<StmtKind> {
+        let mut branches = Vec::new();
+        let mut otherwise = Vec::new();
+        self.open.push("if");
+        loop {
+            let test = self.soft(|parser| parser.tuple(false))?;
+            self.start_of_body()?;
+            let body = self.soft(|parser| parser.statements(&["elif", "else", "endif"]))?;
+            branches.push((test, body));
+            match self.next() {
+                TokenKind::Name(tag) if tag == "elif" => {}
+                TokenKind::Name(tag) if tag == "else" => {
+                    self.start_of_body()?;
+                    otherwise = self.soft(|parser| parser.statements(&["endif"]))?;
+                    self.at += 1;
+                    break;
+                }
+                _ => break,
+            }
+        }
+        self.open.pop();
+        Ok(StmtKind::If { branches, otherwise })
+    }
+
+    fn for_(&mut self) -> Result<StmtKind> {
+        let stores = self.loop_stores;
+        let target = self.target()?;
+        if !self.skip_word("in") {
+            return self.unexpected("in");
+        }
+        let iterable = self.tuple(false)?;
+        let around = std::mem::take(&mut self.uses);
+        let test = if self.skip_word("if") { Some(self.hard(Self::expression)?) } else { None };
+        let recursive = self.skip_word("recursive");
+        self.start_of_body()?;
+        self.open.push("for");
+        self.loops += 1;
+        let body = self.hard(|parser| parser.statements(&["endfor", "else"]))?;
+        self.loops -= 1;
+        let uses_loop = self.uses.loop_ || recursive;
+        let mut otherwise = Vec::new();
+        let ended = matches!(self.next(), TokenKind::Name(tag) if tag == "endfor");
+        if !ended {
+            self.start_of_body()?;
+            otherwise = self.hard(|parser| parser.statements(&["endfor"]))?;
+            self.at += 1;
+        }
+        if self.loop_stores > stores {
+            return self.fail("Can't assign to special loop variable in for-loop target");
+        }
+        self.open.pop();
+        self.uses = self.uses.or(around);
+        Ok(StmtKind::For(Arc::new(For { target, iterable, test, body, otherwise, recursive, uses_loop })))
+    }
+
+    fn set(&mut self) -> Result<StmtKind> {
+        let line = self.line();
+        let target = self.namespace_target()?;
+        if self.skip_op("=") {
+            return Ok(StmtKind::Set { target, value: self.tuple(true)? });
+        }
+        let captured = self.node(line, 0, ExprKind::Captured)?;
+        let filter = if self.is_op("|") { Some(self.filter_chain(captured, false)?) } else { None };
+        let body = self.block("set", "endset")?;
+        Ok(StmtKind::SetBlock { target, filter, body })
+    }
+
+    fn macro_(&mut self) -> Result<StmtKind> {
+        let name = self.target_name()?;
+        let parameters = self.signature()?;
+        Ok(StmtKind::Macro(self.macro_body("macro", "endmacro", Some(name), parameters)?))
+    }
+
+    /// The rest of a macro. That it mentions `loop` goes on to the loop around it.
+    fn macro_body(
+        &mut self,
+        tag: &'static str,
+        end: &str,
+        name: Option<Name>,
+        parameters: Vec<(Name, Option<Expr>)>,
+    ) -> Result<Arc<Macro>> {
+        let around = std::mem::take(&mut self.uses);
+        let body = self.function_body(|parser| parser.block(tag, end))?;
+        let inside = self.uses;
+        // A call block may hand on its own caller.
+        let caller = name.is_none() && inside.caller;
+        self.uses = around.or(Uses { loop_: inside.loop_, caller, ..Uses::default() });
+        let is_parameter = |name: Name| parameters.iter().any(|(known, _)| *known == name);
+        Ok(Arc::new(Macro {
+            uses_caller: inside.caller && !is_parameter(CALLER),
+            uses_varargs: inside.varargs && !is_parameter(VARARGS),
+            uses_kwargs: inside.kwargs && !is_parameter(KWARGS),
+            name,
+            parameters,
+            body,
+        }))
+    }
+
+    fn call_block(&mut self, line: u32) -> Result<StmtKind> {
+        let parameters = if self.is_op("(") { self.signature()? } else { Vec::new() };
+        let call = self.expression()?;
+        if !matches!(call.kind, ExprKind::Call(..)) {
+            return Err(Error::syntax("expected call", line));
+        }
+        let caller = self.macro_body("call", "endcall", None, parameters)?;
+        Ok(StmtKind::Call { caller, call })
+    }
+
+    fn signature(&mut self) -> Result<Vec<(Name, Option<Expr>)>> {
+        self.expect_op("(")?;
+        let mut parameters: Vec<(Name, Option<Expr>)> = Vec::new();
+        let mut known = HashSet::new();
+        let mut defaults = false;
+        while !self.is_op(")") {
+            if !parameters.is_empty() {
+                self.expect_op(",")?;
+            }
+            let name = self.target_name()?;
+            if !known.insert(name) {
+                return self.fail(format!("duplicate argument '{}' in function definition", self.text(name)));
+            }
+            if self.skip_op("=") {
+                let default = self.expression()?;
+                defaults = true;
+                parameters.push((name, Some(default)));
+            } else if name == CALLER {
+                return self.fail(
+                    "When defining macros or call blocks the special \"caller\" argument must be omitted or be given a default.",
+                );
+            } else if defaults {
+                return self.fail("non-default argument follows default argument");
+            } else {
+                parameters.push((name, None));
+            }
+        }
+        self.expect_op(")")?;
+        Ok(parameters)
+    }
+
+    fn with(&mut self) -> Result<StmtKind> {
+        let mut bindings = Vec::new();
+        while *self.peek() != TokenKind::BlockEnd {
+            if !bindings.is_empty() {
+                self.expect_op(",")?;
+            }
+            let stores = self.loop_stores;
+            let target = self.target()?;
+            // Only loops and `set` may not use the name.
+            self.loop_stores = stores;
+            self.expect_op("=")?;
+            bindings.push((target, self.expression()?));
+        }
+        let body = self.block("with", "endwith")?;
+        Ok(StmtKind::With { bindings, body })
+    }
+
+    fn block_tag(&mut self) -> Result<StmtKind> {
+        let name = self.expect_name()?;
+        if self.blocks.iter().any(|(known, _)| *known == name) {
+            return self.fail(format!("block '{}' defined twice", self.text(name)));
+        }
+        let scoped = self.skip_word("scoped");
+        let required = self.skip_word("required").then_some(name);
+        let around = std::mem::take(&mut self.uses);
+        // Its name is taken while its body is parsed.
+        let place = self.blocks.len();
+        self.blocks.push((name, Arc::new(Block { body: Vec::new(), scoped, required })));
+        let body = self.function_body(|parser| parser.block("block", "endblock"))?;
+        self.uses = self.uses.or(around);
+        let blank = |statement: &Stmt| matches!(&statement.kind, StmtKind::Text(text) if text.trim().is_empty());
+        if required.is_some() && !body.iter().all(blank) {
+            return self.fail("Required blocks can only contain comments or whitespace");
+        }
+        let word = self.text(name).to_owned();
+        self.skip_word(&word);
+        let block = Arc::new(Block { body, scoped, required });
+        self.blocks[place].1 = Arc::clone(&block);
+        Ok(StmtKind::Block(block))
+    }
+
+    fn include(&mut self) -> Result<StmtKind> {
+        let of = self.expression()?;
+        let ignoring = self.skip_word("ignore");
+        if ignoring && !self.skip_word("missing") {
+            return self.unexpected("missing");
+        }
+        if self.skip_word("with") || self.skip_word("without") {
+            self.skip_word("context");
+        }
+        Ok(StmtKind::Loader(ignoring.then_some(of)))
+    }
+
+    fn target_name(&mut self) -> Result<Name> {
+        let name = self.expect_name()?;
+        match self.text(name) {
+            "true" | "false" | "none" | "True" | "False" | "None" => {
+                let message = format!("can't assign to '{}'", self.text(name));
+                self.fail(message)
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// `x`, `x, y` or `(x, y)`.
+    fn target(&mut self) -> Result<Target> {
+        self.deeper(|parser| parser.targets(false))
+    }
+
+    /// As [`Parser::target`], also `ns.x`.
+    fn namespace_target(&mut self) -> Result<Target> {
+        self.deeper(|parser| parser.targets(true))
+    }
+
+    fn targets(&mut self, namespace: bool) -> Result<Target> {
+        let mut targets = Vec::new();
+        let mut is_tuple = false;
+        loop {
+            if !targets.is_empty() {
+                self.expect_op(",")?;
+            }
+            if matches!(self.peek(), TokenKind::BlockEnd | TokenKind::VariableEnd | TokenKind::Op(")")) {
+                break;
+            }
+            if self.skip_op("(") {
+                let inner = self.deeper(|parser| parser.targets(namespace))?;
+                self.expect_op(")")?;
+                targets.push(inner);
+            } else {
+                let name = self.target_name()?;
+                if namespace && self.skip_op(".") {
+                    targets.push(Target::Attribute(name, self.expect_name()?));
+                } else {
+                    self.loop_stores += usize::from(name == LOOP);
+                    targets.push(Target::Name(name));
+                }
+            }
+            if self.is_op(",") {
+                is_tuple = true;
+            } else {
+                break;
+            }
+        }
+        match targets.pop() {
+            Some(only) if !is_tuple && targets.is_empty() => Ok(only),
+            Some(last) => {
+                targets.push(last);
+                Ok(Target::Tuple(targets))
+            }
+            None => self.fail(format!("Expected an expression, got '{}'", self.peek().describe())),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A parse: the tokens ahead, the table of names, and what an enclosed part may hold. Its grammar is in `parse_statement` and
+//! `parse_expression`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::ast::{Arguments, Block, Expr, ExprKind, Name, Stmt};
+use super::lexer::{Token, TokenKind, tokens};
+use crate::jinja::builtins::methods;
+use crate::jinja::error::{Error, Result};
+
+/// How deep statements, and how deep expressions may nest.
+pub(crate) const MAX_DEPTH: u16 = 150;
+/// How many operands a chain of operators may have.
+const MAX_CHAIN: u16 = 400;
+
+/// The stack that one level of the source may take, and how much more is taken when less is left.
+const RED_ZONE: usize = 128 << 10;
+const MORE_STACK: usize = 1 << 20;
+/// Names that mean something to the interpreter, always the first of the table.
+pub(crate) const LOOP: Name = Name(0);
+pub(crate) const CALLER: Name = Name(1);
+pub(crate) const VARARGS: Name = Name(2);
+pub(crate) const KWARGS: Name = Name(3);
+
+/// What the source says.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) body: Vec<Stmt>,
+    pub(crate) blocks: Vec<(Name, Arc<Block>)>,
+    /// What [`Name`] counts.
+    pub(crate) names: Vec<Box<str>>,
+    /// Whether a dict's attribute of this name can be nothing but a member of it.
+    pub(crate) members: Vec<bool>,
+}
+
+/// Parses a source.
+pub(crate) fn parse(source: &str) -> Result<Parsed> {
+    let mut parser = Parser {
+        tokens: tokens(source)?,
+        at: 0,
+        names: Vec::new(),
+        places: HashMap::new(),
+        depth: 0,
+        unknown: None,
+        missing: None,
+        loops: 0,
+        loop_stores: 0,
+        blocks: Vec::new(),
+        uses: Uses::default(),
+        open: Vec::new(),
+    };
+    for special in ["loop", "caller", "varargs", "kwargs"] {
+        parser.name(special);
+    }
+    let body = parser.statements(&[])?;
+    match parser.missing.or(parser.unknown) {
+        Some(error) => Err(error),
+        None => {
+            let members = parser.names.iter().map(|name| methods::is_member(name)).collect();
+            Ok(Parsed { body, blocks: parser.blocks, names: parser.names, members })
+        }
+    }
+}
+
+/// Which special names an enclosed part mentions.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Uses {
+    pub(crate) loop_: bool,
+    pub(crate) caller: bool,
+    pub(crate) varargs: bool,
+    pub(crate) kwargs: bool,
+}
+
+impl Uses {
+    pub(crate) fn or(self, other: Uses) -> Uses {
+        Uses {
+            loop_: self.loop_ || other.loop_,
+            caller: self.caller || other.caller,
+            varargs: self.varargs || other.varargs,
+            kwargs: self.kwargs || other.kwargs,
+        }
+    }
+}
+
+pub(crate) struct Parser {
+    tokens: Vec<Token>,
+    pub(crate) at: usize,
+    names: Vec<Box<str>>,
+    places: HashMap<Box<str>, Name>,
+    pub(crate) depth: u16,
+    /// The first unknown filter or test outside of conditions. Within them it fails only when it is reached.
+    pub(crate) unknown: Option<Error>,
+    /// The first one that no condition around can excuse: Jinja2 compiles scopes within conditions strictly.
+    missing: Option<Error>,
+    /// Loops that `break` could leave.
+    pub(crate) loops: usize,
+    /// How many targets so far are called `loop`.
+    pub(crate) loop_stores: usize,
+    pub(crate) blocks: Vec<(Name, Arc<Block>)>,
+    pub(crate) uses: Uses,
+    /// The tags that are open, for messages.
+    pub(crate) open: Vec<&'static str>,
+}
+
+impl Parser {
+    pub(crate) fn peek(&self) -> &TokenKind {
+        &self.tokens[self.at].kind
+    }
+
+    pub(crate) fn peek_after(&self) -> &TokenKind {
+        &self.tokens[(self.at + 1).min(self.tokens.len() - 1)].kind
+    }
+
+    pub(crate) fn line(&self) -> u32 {
+        self.tokens[self.at].line
+    }
+
+    pub(crate) fn next(&mut self) -> TokenKind {
+        let token = self.tokens[self.at].kind.clone();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        token
+    }
+
+    pub(crate) fn fail<T>(&self, message: impl Into<String>) -> Result<T> {
+        Err(Error::syntax(message, self.line()))
+    }
+
+    pub(crate) fn is_op(&self, op: &str) -> bool {
+        matches!(self.peek(), TokenKind::Op(known) if *known == op)
+    }
+
+    pub(crate) fn skip_op(&mut self, op: &str) -> bool {
+        let found = self.is_op(op);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    pub(crate) fn expect_op(&mut self, op: &str) -> Result<()> {
+        if self.skip_op(op) { Ok(()) } else { self.unexpected(op) }
+    }
+
+    pub(crate) fn unexpected<T>(&self, wanted: &str) -> Result<T> {
+        match self.peek() {
+            TokenKind::End => self.fail(format!("unexpected end of template, expected '{wanted}'.")),
+            other => self.fail(format!("expected token '{wanted}', got '{}'", other.describe())),
+        }
+    }
+
+    pub(crate) fn is_word(&self, word: &str) -> bool {
+        matches!(self.peek(), TokenKind::Name(name) if name == word)
+    }
+
+    pub(crate) fn skip_word(&mut self, word: &str) -> bool {
+        let found = self.is_word(word);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    pub(crate) fn expect_name(&mut self) -> Result<Name> {
+        match self.peek() {
+            TokenKind::Name(name) => {
+                let name = name.clone();
+                self.at += 1;
+                Ok(self.name(&name))
+            }
+            _ => self.unexpected("name"),
+        }
+    }
+
+    /// The place of a text in the table.
+    pub(crate) fn name(&mut self, text: &str) -> Name {
+        if let Some(known) = self.places.get(text) {
+            return *known;
+        }
+        let name = Name(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        self.names.push(text.into());
+        self.places.insert(text.into(), name);
+        name
+    }
+
+    pub(crate) fn text(&self, name: Name) -> &str {
+        &self.names[name.0 as usize]
+    }
+
+    /// An expression node; chains of operators and subscripts nest to the left without end otherwise.
+    pub(crate) fn node(&self, line: u32, deepest: u16, kind: ExprKind) -> Result<Expr> {
+        if deepest >= MAX_CHAIN {
+            return Err(Error::limit(format!("an expression has more than {MAX_CHAIN} operations within each other")).at(line));
+        }
+        Ok(Expr { line, depth: deepest + 1, kind })
+    }
+
+    /// Parses something one level deeper.
+    pub(crate) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return Err(Error::limit(format!("the source nests deeper than {MAX_DEPTH} levels")).at(self.line()));
+        }
+        self.depth += 1;
+        let parsed = stacker::maybe_grow(RED_ZONE, MORE_STACK, || parse(self));
+        self.depth -= 1;
+        parsed
+    }
+
+    /// Parses what may mention unknown filters and tests, as long as they are not reached.
+    pub(crate) fn soft<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let unknown = self.unknown.take();
+        let parsed = parse(self);
+        self.unknown = unknown;
+        parsed
+    }
+
+    /// Parses a scope: no condition around excuses what is unknown in it.
+    pub(crate) fn hard<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let around = self.unknown.take();
+        let parsed = parse(self);
+        let unknown = std::mem::replace(&mut self.unknown, around);
+        self.missing = self.missing.take().or(unknown);
+        parsed
+    }
+
+    /// Parses what becomes a function of its own in Jinja2: loops around it cannot be left from inside.
+    pub(crate) fn function_body<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let loops = std::mem::replace(&mut self.loops, 0);
+        let parsed = parse(self);
+        self.loops = loops;
+        parsed
+    }
+}
+
+/// The deepest of some expressions.
+pub(crate) fn deepest<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> u16 {
+    expressions.into_iter().map(|expression| expression.depth).max().unwrap_or(0)
+}
+
+/// The deepest of arguments.
+pub(crate) fn deepest_argument(arguments: &Arguments) -> u16 {
+    let named = arguments.named.iter().map(|(_, value)| value);
+    let spread = arguments.spread.iter().chain(&arguments.spread_named).map(|value| &**value);
+    deepest(arguments.positional.iter().chain(named).chain(spread))
+}

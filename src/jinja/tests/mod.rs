@@ -1,0 +1,3 @@
+//! Tests of whole templates.
+
+mod hostile;

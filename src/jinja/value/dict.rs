@@ -1,0 +1,175 @@
+//! Mappings: what a template looks members up in.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use super::compare;
+use super::watch::Watch;
+use super::{ITEM, OVERHEAD, Value, nests, release};
+use crate::jinja::budget::{Budget, Charge};
+use crate::jinja::error::Result;
+
+/// Dicts of this size and more get a hash index.
+const INDEXED: usize = 12;
+
+/// An immutable mapping in order of insertion.
+pub(crate) struct Dict {
+    entries: Vec<(Value, Value)>,
+    /// Hashes of the keys and their places, in order.
+    index: OnceCell<Vec<(u64, u32)>>,
+    watch: Option<Watch>,
+    _charge: Charge,
+}
+
+impl Dict {
+    /// The template's; later entries replace earlier ones of the same key.
+    pub(crate) fn charged(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Dict> {
+        let charge = budget.charge(entries.len() * (2 * ITEM + size_of::<(u64, u32)>()) + OVERHEAD)?;
+        let index = index(budget, &entries)?;
+        let mut entries: Vec<Option<(Value, Value)>> = entries.into_iter().map(Some).collect();
+        let mut repeated = false;
+        // The places of the different keys that have one hash.
+        let mut kept: Vec<usize> = Vec::new();
+        let mut last_hash = None;
+        for (hash, place) in &index {
+            if last_hash.replace(hash) != Some(hash) {
+                kept.clear();
+            }
+            let Some((key, value)) = entries[*place as usize].take() else { continue };
+            let mut first = None;
+            for known in &kept {
+                if let Some((other, _)) = &entries[*known]
+                    && compare::equal(budget, other, &key)?
+                {
+                    first = entries[*known].as_mut();
+                    break;
+                }
+            }
+            // The first key stays where it is and takes the last value.
+            match first {
+                Some((_, old)) => {
+                    *old = value;
+                    repeated = true;
+                }
+                None => {
+                    entries[*place as usize] = Some((key, value));
+                    kept.push(*place as usize);
+                }
+            }
+        }
+        let entries: Vec<(Value, Value)> = entries.into_iter().flatten().collect();
+        let known = if repeated { OnceCell::new() } else { OnceCell::from(index) };
+        Ok(Dict { entries, index: known, watch: None, _charge: charge })
+    }
+
+    /// The caller's; keys are distinct strings.
+    pub(crate) fn outer(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Dict {
+        Dict { entries, index: OnceCell::new(), watch, _charge: Charge::none() }
+    }
+
+    /// Its keys and values; none are left.
+    pub(crate) fn take_values(&mut self) -> impl Iterator<Item = Value> + use<> {
+        std::mem::take(&mut self.entries).into_iter().flat_map(|(key, value)| [key, value])
+    }
+
+    /// Whether dropping it can lead to dropping other containers.
+    pub(crate) fn nests(&self) -> bool {
+        self.entries.iter().any(|(key, value)| nests(key) || nests(value))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether reads of it are noted.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// All entries, noted as read.
+    pub(crate) fn entries(&self) -> &[(Value, Value)] {
+        if let Some(watch) = &self.watch {
+            watch.note_iteration();
+            for (key, _) in &self.entries {
+                watch.note_member(key);
+            }
+        }
+        &self.entries
+    }
+
+    /// All entries, without a note.
+    pub(crate) fn unnoted(&self) -> &[(Value, Value)] {
+        &self.entries
+    }
+
+    /// The keys, noted as an iteration.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Value> {
+        if let Some(watch) = &self.watch {
+            watch.note_iteration();
+        }
+        self.entries.iter().map(|(key, _)| key)
+    }
+
+    /// The value of a key.
+    pub(crate) fn get(&self, budget: &Rc<Budget>, key: &Value) -> Result<Option<&Value>> {
+        if let Value::Text(name) = key {
+            budget.read(name.len())?;
+            return Ok(self.get_name(name));
+        }
+        let hash = compare::hash(budget, key)?;
+        for place in self.places(hash) {
+            if compare::equal(budget, &self.entries[place].0, key)? {
+                return Ok(Some(&self.entries[place].1));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The value of a string key that is a name of the source, or else accounted for.
+    pub(crate) fn get_name(&self, name: &str) -> Option<&Value> {
+        let found = if self.entries.len() < INDEXED {
+            self.entries.iter().find(|(key, _)| key.is_text(name))
+        } else {
+            self.places(compare::hash_str(name)).map(|place| &self.entries[place]).find(|(key, _)| key.is_text(name))
+        };
+        let (key, value) = found?;
+        if let Some(watch) = &self.watch {
+            watch.note_member(key);
+        }
+        Some(value)
+    }
+
+    /// Where keys of this hash are.
+    fn places(&self, hash: u64) -> impl Iterator<Item = usize> + '_ {
+        let index = self.index.get_or_init(|| {
+            // Bounded: what is indexed late is the caller's, or has been hashed before.
+            let hashes = self.entries.iter().map(|(key, _)| compare::known_hash(key));
+            ordered(hashes)
+        });
+        let first = index.partition_point(|(other, _)| *other < hash);
+        index[first..].iter().take_while(move |(other, _)| *other == hash).map(|(_, place)| *place as usize)
+    }
+}
+
+/// The hashes of keys with their places, in order.
+fn index(budget: &Rc<Budget>, entries: &[(Value, Value)]) -> Result<Vec<(u64, u32)>> {
+    let mut hashes = Vec::with_capacity(entries.len());
+    for (key, _) in entries {
+        hashes.push(compare::hash(budget, key)?);
+    }
+    Ok(ordered(hashes.into_iter()))
+}
+
+fn ordered(hashes: impl Iterator<Item = u64>) -> Vec<(u64, u32)> {
+    let mut index: Vec<(u64, u32)> = hashes.zip(0..).collect();
+    index.sort_unstable();
+    index
+}
+
+impl Drop for Dict {
+    fn drop(&mut self) {
+        if self.nests() {
+            release(self.take_values().collect());
+        }
+    }
+}

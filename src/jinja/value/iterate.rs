@@ -1,0 +1,99 @@
+//! What a loop goes over.
+
+use std::rc::Rc;
+
+use super::Value;
+use super::object::{Object, Source};
+use crate::jinja::budget::Budget;
+use crate::jinja::error::{Error, Result};
+
+/// The most numbers a range may have: the sandbox's bound.
+pub(crate) const MAX_RANGE: usize = 100_000;
+
+/// `list(value)`: everything that Python iterates over. A generator is used up by it.
+pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
+    // Each item is looked at, and its copies are alive beside it.
+    let ask = |count: usize| -> Result<()> {
+        budget.step(count as u64)?;
+        budget.can_allocate(count.saturating_mul(2 * size_of::<Value>()))
+    };
+    Ok(match value {
+        Value::List(list) | Value::Tuple(list) => {
+            ask(list.len())?;
+            list.items().clone()
+        }
+        Value::Dict(dict) => {
+            ask(dict.len())?;
+            dict.keys().cloned().collect()
+        }
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            let count = text.char_count();
+            ask(count)?;
+            let mut items = Vec::with_capacity(count);
+            items.extend(text.char_indices().map(|(at, c)| Value::Text(text.slice(at..at + c.len_utf8()).with_safe(false))));
+            items
+        }
+        Value::Undefined(_) => Vec::new(),
+        Value::Range(range) => {
+            ask(range.len())?;
+            (0..range.len()).map(|index| Value::Int(range.get(index))).collect()
+        }
+        Value::Object(object) => match &**object {
+            Object::View { items, .. } => {
+                ask(items.len())?;
+                items.clone()
+            }
+            Object::Generator(generator) => {
+                budget.step(generator.len() as u64)?;
+                generator.drain()?
+            }
+            Object::Loop(_) => return Err(Error::unsupported("only a loop goes over another loop")),
+            other => return Err(not_iterable(other.type_name())),
+        },
+        other => return Err(not_iterable(other.type_name())),
+    })
+}
+
+/// What a loop goes over, item by item. None is taken for nothing, which Jinja2 refuses: templates that loop over `tools`
+/// without asking whether there are any then work without tools.
+pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<Source> {
+    if let Value::Object(object) = value
+        && matches!(**object, Object::Generator(_) | Object::Loop(_))
+    {
+        return Ok(Source::Shared(Rc::clone(object)));
+    }
+    let items = if value.is_none() { Vec::new() } else { items(budget, value)? };
+    let charge = budget.charge_values(items.len())?;
+    Ok(Source::Items { rest: items.into_iter(), _charge: charge })
+}
+
+fn not_iterable(type_name: &str) -> Error {
+    Error::value(format!("'{type_name}' object is not iterable"))
+}
+
+/// `len(value)`.
+pub(crate) fn length(budget: &Rc<Budget>, value: &Value) -> Result<usize> {
+    Ok(match value {
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            text.char_count()
+        }
+        Value::List(list) | Value::Tuple(list) => list.len(),
+        Value::Dict(dict) => dict.len(),
+        Value::Range(range) => range.len(),
+        Value::Undefined(_) => 0,
+        Value::Object(object) => match &**object {
+            Object::View { items, .. } => items.len(),
+            // Python's generators have no length; ours are lists in waiting.
+            Object::Generator(generator) => generator.len(),
+            Object::Loop(of) => of.known_length().ok_or_else(|| no_length(object.type_name()))?,
+            other => return Err(no_length(other.type_name())),
+        },
+        other => return Err(no_length(other.type_name())),
+    })
+}
+
+fn no_length(type_name: &str) -> Error {
+    Error::value(format!("object of type '{type_name}' has no len()"))
+}

@@ -1,0 +1,43 @@
+//! `Markup`: text that needs no HTML escaping, and the escaping of the rest.
+
+use std::rc::Rc;
+
+use super::Value;
+use super::print;
+use super::text::Text;
+use crate::jinja::budget::Budget;
+use crate::jinja::error::Result;
+
+/// `escape(value)`.
+pub(crate) fn escape(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
+    escape_text(budget, &print::text(budget, value)?)
+}
+
+/// `escape(text)`: markup as it is, everything else with `& < > " '` replaced.
+pub(crate) fn escape_text(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
+    if text.is_safe() {
+        return Ok(text.clone());
+    }
+    force_escape(budget, text)
+}
+
+/// The escaped text, even of markup.
+pub(crate) fn force_escape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
+    if !text.contains(['&', '<', '>', '"', '\'']) {
+        return Ok(text.with_safe(true));
+    }
+    let escaped = text.map_chars(budget, |_, c, out| match c {
+        '&' => out.push_str("&amp;"),
+        '<' => out.push_str("&lt;"),
+        '>' => out.push_str("&gt;"),
+        '"' => out.push_str("&#34;"),
+        '\'' => out.push_str("&#39;"),
+        c => out.push(c),
+    })?;
+    Ok(escaped.with_safe(true))
+}
+
+/// An argument of a method of `like`: escaped if that is markup.
+pub(crate) fn argument(budget: &Rc<Budget>, like: &Text, argument: &Text) -> Result<Text> {
+    if like.is_safe() { escape_text(budget, argument) } else { Ok(argument.clone()) }
+}

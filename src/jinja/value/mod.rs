@@ -1,0 +1,451 @@
+//! The values of a render, with Python's types.
+//!
+//! They live on one thread and for one render. Containers drop without recursion, however deep they nest, and what may refer
+//! to itself (lists that grow, namespaces) is emptied when the render ends.
+
+pub(crate) mod compare;
+pub(crate) mod dict;
+pub(crate) mod iterate;
+pub(crate) mod markup;
+pub(crate) mod number;
+pub(crate) mod object;
+pub(crate) mod print;
+mod release;
+pub(crate) mod text;
+pub(crate) mod unicode;
+pub(crate) mod watch;
+
+use std::cell::{Cell, Ref, RefCell};
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use num_bigint::BigInt;
+
+use super::budget::{Budget, Charge};
+use super::error::{Error, Result};
+use dict::Dict;
+use object::Object;
+use text::Text;
+use watch::Watch;
+
+pub(super) use release::{nests, release};
+
+/// A Python value.
+#[derive(Clone)]
+pub(crate) enum Value {
+    Undefined(Rc<Undefined>),
+    None,
+    Bool(bool),
+    Int(i64),
+    /// An integer that does not fit 64 bits.
+    Big(Rc<Big>),
+    Float(f64),
+    Text(Text),
+    List(Rc<List>),
+    Tuple(Rc<List>),
+    Dict(Rc<Dict>),
+    Range(Rc<Range>),
+    Namespace(Rc<Namespace>),
+    Object(Rc<Object>),
+}
+
+/// Why there is no value, for the message when it is used.
+#[derive(Debug, Clone)]
+pub(crate) enum Undefined {
+    /// No variable has this name.
+    Variable(Text),
+    /// A value of this type has no such attribute.
+    Attribute(&'static str, Text),
+    /// A value of this type has no such element.
+    Element(&'static str, Value),
+    /// The sandbox does not give this attribute of this type.
+    Unsafe(&'static str, Text),
+    /// An expression without an `else`, an empty sequence, a missing macro argument.
+    Other(&'static str),
+    /// A parameter that a call did not fill.
+    Parameter(Text),
+}
+
+/// The items of a list or tuple.
+pub(crate) struct List {
+    items: RefCell<Vec<Value>>,
+    /// Lists that the template made may grow; the caller's data may not.
+    own: bool,
+    watch: Option<Watch>,
+    /// Whether it is a group of `groupby`, whose items have names.
+    group: bool,
+    /// Whether the render remembers it, as something that may hold itself.
+    remembered: Cell<bool>,
+    charge: Cell<Option<Charge>>,
+}
+
+/// An integer that does not fit 64 bits.
+#[derive(Debug)]
+pub(crate) struct Big {
+    number: BigInt,
+    _charge: Charge,
+}
+
+impl Deref for Big {
+    type Target = BigInt;
+
+    fn deref(&self) -> &BigInt {
+        &self.number
+    }
+}
+
+/// `range(start, stop, step)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) start: i64,
+    pub(crate) stop: i64,
+    pub(crate) step: i64,
+}
+
+/// `namespace(...)`: attributes that can be set.
+pub(crate) struct Namespace {
+    attributes: RefCell<Vec<(Text, Value)>>,
+    remembered: Cell<bool>,
+    _charge: Charge,
+}
+
+/// What the container of an item accounts for: the value, and what a small one (a range, a function) has outside of it.
+pub(super) const ITEM: usize = size_of::<Value>() + 40;
+/// What a container takes beside its items.
+pub(super) const OVERHEAD: usize = 128;
+
+impl Value {
+    /// A list of the template's.
+    pub(crate) fn list(budget: &Rc<Budget>, items: Vec<Value>) -> Result<Value> {
+        Ok(Value::List(Rc::new(List::charged(budget, items)?)))
+    }
+
+    /// A group of `groupby`: what it is grouped by, and its items.
+    pub(crate) fn group(budget: &Rc<Budget>, grouper: Value, items: Value) -> Result<Value> {
+        let mut list = List::charged(budget, vec![grouper, items])?;
+        list.group = true;
+        Ok(Value::Tuple(Rc::new(list)))
+    }
+
+    pub(crate) fn tuple(budget: &Rc<Budget>, items: Vec<Value>) -> Result<Value> {
+        Ok(Value::Tuple(Rc::new(List::charged(budget, items)?)))
+    }
+
+    /// A dict of the template's; later entries replace earlier ones of the same key.
+    pub(crate) fn dict(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Value> {
+        Ok(Value::Dict(Rc::new(Dict::charged(budget, entries)?)))
+    }
+
+    /// A list of the caller's data.
+    pub(crate) fn outer_list(items: Vec<Value>, watch: Option<Watch>) -> Value {
+        let mut list = List::new(items, None);
+        (list.own, list.watch) = (false, watch);
+        Value::List(Rc::new(list))
+    }
+
+    /// A dict of the caller's data; keys are distinct strings.
+    pub(crate) fn outer_dict(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Value {
+        Value::Dict(Rc::new(Dict::outer(entries, watch)))
+    }
+
+    pub(crate) fn text(budget: &Rc<Budget>, text: impl Into<String>) -> Result<Value> {
+        Ok(Value::Text(Text::plain(budget, text)?))
+    }
+
+    pub(crate) fn undefined(why: Undefined) -> Value {
+        Value::Undefined(Rc::new(why))
+    }
+
+    /// An integer of the caller's, small where it fits.
+    pub(crate) fn integer(number: BigInt) -> Value {
+        match i64::try_from(&number) {
+            Ok(small) => Value::Int(small),
+            Err(_) => Value::Big(Rc::new(Big { number, _charge: Charge::none() })),
+        }
+    }
+
+    /// An integer of the template's.
+    pub(crate) fn own_integer(budget: &Rc<Budget>, number: BigInt) -> Value {
+        match i64::try_from(&number) {
+            Ok(small) => Value::Int(small),
+            Err(_) => {
+                let bytes = usize::try_from(number.bits() / 8).unwrap_or(usize::MAX);
+                Value::Big(Rc::new(Big { number, _charge: budget.hold(bytes.saturating_add(OVERHEAD)) }))
+            }
+        }
+    }
+
+    pub(crate) fn count(count: usize) -> Value {
+        Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&Text> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        self.as_text().map(Text::as_str)
+    }
+
+    /// Whether it is a string of these characters.
+    pub(crate) fn is_text(&self, text: &str) -> bool {
+        matches!(self, Value::Text(own) if own.is(text))
+    }
+
+    pub(crate) fn is_undefined(&self) -> bool {
+        matches!(self, Value::Undefined(_))
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, Value::None)
+    }
+
+    /// The number of an int or bool that fits.
+    pub(crate) fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(number) => Some(*number),
+            Value::Bool(flag) => Some(i64::from(*flag)),
+            _ => None,
+        }
+    }
+
+    /// Python's truth.
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Value::Undefined(_) | Value::None => false,
+            Value::Bool(flag) => *flag,
+            Value::Int(number) => *number != 0,
+            Value::Big(_) | Value::Namespace(_) => true,
+            Value::Float(number) => *number != 0.0,
+            Value::Text(text) => !text.is_empty(),
+            Value::List(list) | Value::Tuple(list) => list.len() != 0,
+            Value::Dict(dict) => dict.len() != 0,
+            Value::Range(range) => range.len() != 0,
+            Value::Object(object) => object.is_true(),
+        }
+    }
+
+    /// Python's `type(value).__name__`.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Value::Undefined(_) => "Undefined",
+            Value::None => "NoneType",
+            Value::Bool(_) => "bool",
+            Value::Int(_) | Value::Big(_) => "int",
+            Value::Float(_) => "float",
+            Value::Text(text) => {
+                if text.is_safe() {
+                    "Markup"
+                } else {
+                    "str"
+                }
+            }
+            Value::List(_) => "list",
+            Value::Tuple(_) => "tuple",
+            Value::Dict(_) => "dict",
+            Value::Range(_) => "range",
+            Value::Namespace(_) => "Namespace",
+            Value::Object(object) => object.type_name(),
+        }
+    }
+
+    /// How Jinja2 calls the owner of a missing attribute.
+    pub(crate) fn owner_name(&self) -> &'static str {
+        match self {
+            Value::None => "None",
+            Value::Bool(_) => "bool object",
+            Value::Int(_) | Value::Big(_) => "int object",
+            Value::Float(_) => "float object",
+            Value::Text(text) if text.is_safe() => "markupsafe.Markup object",
+            Value::Text(_) => "str object",
+            Value::List(_) => "list object",
+            Value::Tuple(_) => "tuple object",
+            Value::Dict(_) => "dict object",
+            Value::Range(_) => "range object",
+            Value::Namespace(_) => "jinja2.utils.Namespace object",
+            Value::Undefined(_) => "jinja2.runtime.Undefined object",
+            Value::Object(object) => object.owner_name(),
+        }
+    }
+
+    /// An error where the value is undefined: what Jinja2 says when it is used.
+    pub(crate) fn defined(&self) -> Result<&Value> {
+        match self {
+            Value::Undefined(why) => Err(why.error()),
+            value => Ok(value),
+        }
+    }
+}
+
+impl Undefined {
+    /// What using it raises.
+    pub(crate) fn error(&self) -> Error {
+        match self {
+            Undefined::Variable(name) => Error::undefined(format!("'{}' is undefined", name.as_str())),
+            Undefined::Attribute(owner, name) => Error::undefined(format!("'{owner}' has no attribute '{}'", name.as_str())),
+            Undefined::Element(owner, key) => Error::undefined(format!("{owner} has no element {key:?}")),
+            Undefined::Unsafe(owner, name) => {
+                Error::unsupported(format!("access to attribute '{}' of '{owner}' object is unsafe.", name.as_str()))
+            }
+            Undefined::Other(what) => Error::undefined(*what),
+            Undefined::Parameter(name) => Error::undefined(format!("parameter '{}' was not provided", name.as_str())),
+        }
+    }
+}
+
+impl List {
+    fn charged(budget: &Rc<Budget>, items: Vec<Value>) -> Result<List> {
+        let charge = budget.charge(items.capacity() * ITEM + OVERHEAD)?;
+        Ok(List::new(items, Some(charge)))
+    }
+
+    fn new(items: Vec<Value>, charge: Option<Charge>) -> List {
+        let (items, charge) = (RefCell::new(items), Cell::new(charge));
+        List { items, own: true, watch: None, group: false, remembered: Cell::new(false), charge }
+    }
+
+    pub(crate) fn items(&self) -> Ref<'_, Vec<Value>> {
+        if let Some(watch) = &self.watch {
+            watch.note_items(self.items.borrow().len());
+        }
+        self.items.borrow()
+    }
+
+    /// Whether reads of it are noted.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// The items, without a note that they were read.
+    pub(crate) fn unnoted(&self) -> Ref<'_, Vec<Value>> {
+        self.items.borrow()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.borrow().len()
+    }
+
+    /// The item at a place that exists.
+    pub(crate) fn get(&self, index: usize) -> Option<Value> {
+        let item = self.items.borrow().get(index).cloned()?;
+        if let Some(watch) = &self.watch {
+            watch.note_item(index);
+        }
+        Some(item)
+    }
+
+    /// Whether its items have the names of a group.
+    pub(crate) fn is_group(&self) -> bool {
+        self.group
+    }
+
+    /// Notes that the render remembers it; whether it did before.
+    pub(crate) fn remember(&self) -> bool {
+        self.remembered.replace(true)
+    }
+
+    /// Whether it may grow.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own
+    }
+
+    /// Changes the items of a list that may grow.
+    pub(crate) fn change<T>(&self, budget: &Rc<Budget>, change: impl FnOnce(&mut Vec<Value>) -> T) -> Result<T> {
+        let mut items = self.items.borrow_mut();
+        let before = items.capacity();
+        if items.len() == before {
+            let capacity = (before * 2).max(4);
+            let charge = budget.charge(capacity * ITEM + OVERHEAD)?;
+            items.reserve_exact(capacity - before);
+            self.charge.set(Some(charge));
+        }
+        Ok(change(&mut items))
+    }
+
+    /// Forgets the items; ends whatever circles there were.
+    pub(crate) fn clear(&self) {
+        let items = std::mem::take(&mut *self.items.borrow_mut());
+        release(items);
+    }
+}
+
+impl Range {
+    pub(crate) fn len(&self) -> usize {
+        let (start, stop, step) = (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
+        let span = if step > 0 { stop - start } else { start - stop };
+        if span <= 0 { 0 } else { usize::try_from((span - 1) / step.abs() + 1).unwrap_or(usize::MAX) }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> i64 {
+        self.start.wrapping_add(self.step.wrapping_mul(i64::try_from(index).unwrap_or(i64::MAX)))
+    }
+
+    pub(crate) fn contains(&self, number: i64) -> bool {
+        let offset = i128::from(number) - i128::from(self.start);
+        let inside =
+            if self.step > 0 { number >= self.start && number < self.stop } else { number <= self.start && number > self.stop };
+        inside && offset % i128::from(self.step) == 0
+    }
+}
+
+impl Namespace {
+    /// With these attributes, which have different names.
+    pub(crate) fn new(budget: &Rc<Budget>, attributes: Vec<(Text, Value)>) -> Result<Namespace> {
+        let charge = budget.charge(attributes.len() * 2 * ITEM + OVERHEAD)?;
+        let remembered = Cell::new(false);
+        Ok(Namespace { attributes: RefCell::new(attributes), remembered, _charge: charge })
+    }
+
+    /// Notes that the render remembers it; whether it did before.
+    pub(crate) fn remember(&self) -> bool {
+        self.remembered.replace(true)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.attributes.borrow().len()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
+        self.attributes.borrow().iter().find(|(known, _)| known.as_str() == name).map(|(_, value)| value.clone())
+    }
+
+    pub(crate) fn set(&self, name: &Text, value: Value) {
+        let mut attributes = self.attributes.borrow_mut();
+        let old = match attributes.iter_mut().find(|(known, _)| known.as_str() == name.as_str()) {
+            Some((_, old)) => std::mem::replace(old, value),
+            None => {
+                attributes.push((name.clone(), value));
+                return;
+            }
+        };
+        drop(attributes);
+        release(vec![old]);
+    }
+
+    pub(crate) fn attributes(&self) -> Ref<'_, Vec<(Text, Value)>> {
+        self.attributes.borrow()
+    }
+
+    pub(crate) fn clear(&self) {
+        let attributes = std::mem::take(&mut *self.attributes.borrow_mut());
+        release(attributes.into_iter().map(|(_, value)| value).collect());
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Int(number) => write!(f, "{number}"),
+            Value::Text(text) => f.write_str(&self::print::quoted_string(&text.chars().take(60).collect::<String>())),
+            Value::None => f.write_str("None"),
+            Value::Bool(true) => f.write_str("True"),
+            Value::Bool(false) => f.write_str("False"),
+            Value::Float(number) => f.write_str(&self::number::float(*number)),
+            other => write!(f, "<{}>", other.type_name()),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Values that are neither data nor namespaces: functions, macros, loops, views and generators.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Value;
+use super::text::Text;
+use crate::jinja::budget::{Budget, Charge};
+use crate::jinja::error::{Error, Result};
+use crate::jinja::syntax::ast::{Block, For, Macro};
+use crate::jinja::vm::args::Args;
+use crate::jinja::vm::interpreter::Interpreter;
+use crate::jinja::vm::scope::ScopeId;
+
+/// A function that the environment defines.
+pub(crate) type Builtin = fn(&mut Interpreter<'_>, Args) -> Result<Value>;
+
+pub(crate) enum Object {
+    /// A global function of this name.
+    Builtin(&'static str, Builtin),
+    /// A method and what it belongs to.
+    Method {
+        receiver: Value,
+        name: Text,
+    },
+    Macro(MacroObject),
+    Loop(LoopObject),
+    /// What `keys()`, `values()` and `items()` of a dict return.
+    View {
+        kind: ViewKind,
+        items: Vec<Value>,
+        _charge: Charge,
+    },
+    /// `self`: the template with its blocks.
+    Template,
+    /// `self.name`: a block that can be called.
+    Block(Arc<Block>),
+    /// What filters such as `map` return: goes once over its items.
+    Generator(Generator),
+    Cycler {
+        items: Vec<Value>,
+        at: Cell<usize>,
+    },
+    Joiner {
+        separator: Value,
+        used: Cell<bool>,
+    },
+}
+
+/// A macro with the scope it was defined in.
+pub(crate) struct MacroObject {
+    pub(crate) code: Arc<Macro>,
+    pub(crate) name: Option<Text>,
+    pub(crate) scope: ScopeId,
+    /// Whether it escapes what it prints.
+    pub(crate) autoescape: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ViewKind {
+    Keys,
+    Values,
+    Items,
+}
+
+impl ViewKind {
+    pub(crate) fn type_name(self) -> &'static str {
+        match self {
+            ViewKind::Keys => "dict_keys",
+            ViewKind::Values => "dict_values",
+            ViewKind::Items => "dict_items",
+        }
+    }
+}
+
+/// `loop`: where a loop is. What it goes over is asked for one item after another, as late as Jinja2 does.
+pub(crate) struct LoopObject {
+    pub(crate) code: Arc<For>,
+    /// The scope around the loop.
+    pub(crate) scope: ScopeId,
+    pub(crate) source: RefCell<Source>,
+    /// Items that were looked at before their turn.
+    pub(crate) ahead: RefCell<VecDeque<Value>>,
+    pub(crate) previous: RefCell<Option<Value>>,
+    pub(crate) current: RefCell<Option<Value>>,
+    /// How many items had their turn, the current one among them.
+    pub(crate) count: Cell<usize>,
+    /// How many calls of a recursive loop are around.
+    pub(crate) depth: usize,
+    /// The last arguments of `loop.changed`.
+    pub(crate) last_changed: RefCell<Option<Value>>,
+}
+
+/// Where a loop has its items from.
+pub(crate) enum Source {
+    Items {
+        rest: std::vec::IntoIter<Value>,
+        _charge: Charge,
+    },
+    /// A generator, or another loop.
+    Shared(Rc<Object>),
+    /// The loop has ended.
+    Ended,
+}
+
+impl LoopObject {
+    /// The place of the current item.
+    pub(crate) fn index(&self) -> usize {
+        self.count.get().saturating_sub(1)
+    }
+
+    /// How many items there are, as far as that is known without running the template.
+    pub(crate) fn known_length(&self) -> Option<usize> {
+        let rest = match &*self.source.borrow() {
+            _ if self.code.test.is_some() => return None,
+            Source::Items { rest, .. } => rest.len(),
+            Source::Shared(object) => match &**object {
+                Object::Generator(generator) => generator.len(),
+                _ => return None,
+            },
+            Source::Ended => 0,
+        };
+        Some(self.count.get() + self.ahead.borrow().len() + rest)
+    }
+}
+
+/// Items that are handed out once, then perhaps an error.
+pub(crate) struct Generator {
+    /// Last first.
+    rest: RefCell<Vec<Value>>,
+    failure: RefCell<Option<Error>>,
+    type_name: &'static str,
+    _charge: Charge,
+}
+
+impl Generator {
+    /// A generator as an object.
+    pub(crate) fn object(
+        budget: &Rc<Budget>,
+        mut items: Vec<Value>,
+        failure: Option<Error>,
+        type_name: &'static str,
+    ) -> Result<Object> {
+        let charge = budget.charge(items.capacity() * size_of::<Value>() + size_of::<Generator>())?;
+        items.reverse();
+        let (rest, failure) = (RefCell::new(items), RefCell::new(failure));
+        Ok(Object::Generator(Generator { rest, failure, type_name, _charge: charge }))
+    }
+
+    /// All that is left.
+    pub(crate) fn drain(&self) -> Result<Vec<Value>> {
+        let mut items = std::mem::take(&mut *self.rest.borrow_mut());
+        items.reverse();
+        self.failure.borrow_mut().take().map_or(Ok(items), Err)
+    }
+
+    /// The next item.
+    pub(crate) fn next(&self) -> Result<Option<Value>> {
+        match self.rest.borrow_mut().pop() {
+            Some(item) => Ok(Some(item)),
+            None => self.failure.borrow_mut().take().map_or(Ok(None), Err),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rest.borrow().len()
+    }
+
+    /// What is left, without using it up.
+    pub(crate) fn left(&self) -> Vec<Value> {
+        self.rest.borrow().iter().rev().cloned().collect()
+    }
+}
+
+impl Object {
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Object::Builtin("range", _) | Object::Builtin("dict", _) | Object::Builtin("namespace", _) => "type",
+            Object::Builtin(..) => "function",
+            Object::Method { .. } => "builtin_function_or_method",
+            Object::Macro(_) => "Macro",
+            Object::Loop(_) => "LoopContext",
+            Object::View { kind, .. } => kind.type_name(),
+            Object::Generator(generator) => generator.type_name,
+            Object::Cycler { .. } => "Cycler",
+            Object::Joiner { .. } => "Joiner",
+            Object::Template => "TemplateReference",
+            Object::Block(_) => "BlockReference",
+        }
+    }
+
+    pub(crate) fn owner_name(&self) -> &'static str {
+        match self {
+            Object::Builtin(..) => "function object",
+            Object::Method { .. } => "builtin_function_or_method object",
+            Object::Macro(_) => "jinja2.runtime.Macro object",
+            Object::Loop(_) => "jinja2.runtime.LoopContext object",
+            Object::View { kind: ViewKind::Keys, .. } => "dict_keys object",
+            Object::View { kind: ViewKind::Values, .. } => "dict_values object",
+            Object::View { kind: ViewKind::Items, .. } => "dict_items object",
+            Object::Generator(_) => "generator object",
+            Object::Cycler { .. } => "jinja2.utils.Cycler object",
+            Object::Joiner { .. } => "jinja2.utils.Joiner object",
+            Object::Template => "jinja2.runtime.TemplateReference object",
+            Object::Block(_) => "jinja2.runtime.BlockReference object",
+        }
+    }
+
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Object::View { items, .. } => !items.is_empty(),
+            _ => true,
+        }
+    }
+
+    pub(crate) fn is_callable(&self) -> bool {
+        !matches!(self, Object::View { .. } | Object::Generator(_) | Object::Template)
+    }
+
+    /// `repr`, without the addresses that Python prints.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Object::Builtin(name, _) => format!("<function {name}>"),
+            Object::Method { receiver, name } => {
+                format!("<built-in method {} of {} object>", name.as_str(), receiver.type_name())
+            }
+            Object::Macro(MacroObject { name: Some(name), .. }) => {
+                format!("<Macro {}>", super::print::quoted_string(name))
+            }
+            Object::Macro(_) => "<Macro anonymous>".to_owned(),
+            Object::Loop(of) => match of.known_length() {
+                Some(length) => format!("<LoopContext {}/{length}>", of.count.get()),
+                None => "<LoopContext>".to_owned(),
+            },
+            Object::Template => "<TemplateReference None>".to_owned(),
+            Object::Block(_) => "<BlockReference>".to_owned(),
+            Object::Cycler { .. } => "<jinja2.utils.Cycler object>".to_owned(),
+            Object::Joiner { .. } => "<jinja2.utils.Joiner object>".to_owned(),
+            Object::View { kind, .. } => kind.type_name().to_owned(),
+            Object::Generator(generator) => format!("<{} object>", generator.type_name),
+        }
+    }
+
+    /// Whether two objects that are not one are equal all the same.
+    pub(crate) fn is_same(&self, other: &Object) -> bool {
+        match (self, other) {
+            (Object::Builtin(a, _), Object::Builtin(b, _)) => a == b,
+            _ => false,
+        }
+    }
+
+    /// Moves the values it holds to those that are to be dropped.
+    pub(crate) fn take_values(&mut self, values: &mut Vec<Value>) {
+        match self {
+            Object::Method { receiver, .. } => values.push(std::mem::replace(receiver, Value::None)),
+            Object::Loop(of) => {
+                if let Source::Items { rest, .. } = of.source.get_mut() {
+                    values.extend(rest);
+                }
+                values.extend(of.ahead.get_mut().drain(..));
+                values.extend(of.previous.take().into_iter().chain(of.current.take()).chain(of.last_changed.take()));
+            }
+            Object::View { items, .. } | Object::Cycler { items, .. } => values.append(items),
+            Object::Generator(generator) => values.append(&mut generator.rest.borrow_mut()),
+            Object::Joiner { separator, .. } => values.push(std::mem::replace(separator, Value::None)),
+            Object::Builtin(..) | Object::Macro(_) | Object::Template | Object::Block(_) => {}
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let mut values = Vec::new();
+        self.take_values(&mut values);
+        super::release(values);
+    }
+}
+
+/// An object as a value.
+pub(crate) fn value(object: Object) -> Value {
+    Value::Object(Rc::new(object))
+}

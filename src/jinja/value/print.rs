@@ -1,0 +1,189 @@
+//! `str(value)` and `repr(value)`.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::Value;
+use super::compare::{MAX_DEPTH, too_deep};
+use super::number;
+use super::object::Object;
+use super::text::{Text, TextBuilder};
+use super::unicode;
+use crate::jinja::budget::Budget;
+use crate::jinja::error::Result;
+
+/// `str(value)`: strings as they are, undefined as nothing.
+pub(crate) fn text(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
+    match value {
+        Value::Text(text) => Ok(text.clone()),
+        _ => {
+            let mut out = TextBuilder::new(budget);
+            write(&mut out, budget, value)?;
+            out.finish()
+        }
+    }
+}
+
+/// Appends `str(value)`.
+pub(crate) fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value) -> Result<()> {
+    match value {
+        Value::Text(text) => out.push_text(text),
+        Value::Undefined(_) => Ok(()),
+        Value::Int(number) => out.push(&number.to_string()),
+        _ => repr(out, budget, value, 0),
+    }
+}
+
+/// Appends `repr(value)`.
+pub(crate) fn repr(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, depth: usize) -> Result<()> {
+    if depth > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    budget.step(1)?;
+    match value {
+        Value::Undefined(_) => out.push("Undefined"),
+        Value::None => out.push("None"),
+        Value::Bool(flag) => out.push(if *flag { "True" } else { "False" }),
+        Value::Int(number) => out.push(&number.to_string()),
+        Value::Big(number) => out.push(&number::digits(number)?),
+        Value::Float(number) => out.push(&number::float(*number)),
+        Value::Text(text) if text.is_safe() => {
+            out.push("Markup(")?;
+            quoted(out, text)?;
+            out.push(")")
+        }
+        Value::Text(text) => quoted(out, text),
+        Value::List(list) => {
+            out.push("[")?;
+            items(out, budget, &list.unnoted(), depth)?;
+            out.push("]")
+        }
+        Value::Tuple(list) => {
+            out.push("(")?;
+            items(out, budget, &list.unnoted(), depth)?;
+            out.push(if list.len() == 1 { ",)" } else { ")" })
+        }
+        Value::Dict(dict) => {
+            let entries = dict.unnoted().iter().map(|(key, value)| (key, value));
+            members(out, budget, entries, depth)
+        }
+        Value::Range(range) => {
+            let mut text = format!("range({}, {}", range.start, range.stop);
+            if range.step != 1 {
+                text.push_str(&format!(", {}", range.step));
+            }
+            out.push(&text)?;
+            out.push(")")
+        }
+        Value::Namespace(namespace) => {
+            out.push("<Namespace ")?;
+            let attributes = namespace.attributes().clone();
+            let attributes: Vec<(Value, Value)> =
+                attributes.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
+            members(out, budget, attributes.iter().map(|(key, value)| (key, value)), depth)?;
+            out.push(">")
+        }
+        Value::Object(object) => match &**object {
+            Object::View { kind, items: values, .. } => {
+                out.push(kind.type_name())?;
+                out.push("([")?;
+                items(out, budget, values, depth)?;
+                out.push("])")
+            }
+            object => out.push(&object.describe()),
+        },
+    }
+}
+
+fn items(out: &mut TextBuilder, budget: &Rc<Budget>, items: &[Value], depth: usize) -> Result<()> {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(", ")?;
+        }
+        repr(out, budget, item, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn members<'a>(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    entries: impl Iterator<Item = (&'a Value, &'a Value)>,
+    depth: usize,
+) -> Result<()> {
+    out.push("{")?;
+    for (index, (key, value)) in entries.enumerate() {
+        if index > 0 {
+            out.push(", ")?;
+        }
+        repr(out, budget, key, depth + 1)?;
+        out.push(": ")?;
+        repr(out, budget, value, depth + 1)?;
+    }
+    out.push("}")
+}
+
+/// A piece of an escaped string.
+pub(crate) enum Piece<'a> {
+    /// What the escaping adds.
+    Added(&'a str),
+    /// Bytes of the string, unchanged.
+    Verbatim(Range<usize>),
+    /// What stands for the character at this byte.
+    Escaped(&'a str, usize),
+}
+
+/// Appends a piece, so that each byte keeps its source.
+pub(crate) fn push_piece(out: &mut TextBuilder, text: &Text, piece: Piece<'_>) -> Result<()> {
+    match piece {
+        Piece::Added(added) => out.push(added),
+        Piece::Verbatim(range) => out.push_text(&text.slice(range)),
+        Piece::Escaped(escaped, at) => out.push_from(escaped, text.source_at(at)),
+    }
+}
+
+fn quoted(out: &mut TextBuilder, text: &Text) -> Result<()> {
+    quote(text, &mut |piece| push_piece(out, text, piece))
+}
+
+/// A string as Python's `repr` quotes it.
+pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mark = if quote == '"' { "\"" } else { "'" };
+    emit(Piece::Added(mark))?;
+    let mut done = 0;
+    for (at, c) in text.char_indices() {
+        let escaped = match c {
+            '\\' => "\\\\".to_owned(),
+            '\n' => "\\n".to_owned(),
+            '\r' => "\\r".to_owned(),
+            '\t' => "\\t".to_owned(),
+            _ if c == quote => format!("\\{c}"),
+            _ if unicode::is_printable(c) => continue,
+            _ => match u32::from(c) {
+                code @ 0..=0xff => format!("\\x{code:02x}"),
+                code @ 0x100..=0xffff => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            },
+        };
+        emit(Piece::Verbatim(done..at))?;
+        emit(Piece::Escaped(&escaped, at))?;
+        done = at + c.len_utf8();
+    }
+    emit(Piece::Verbatim(done..text.len()))?;
+    emit(Piece::Added(mark))
+}
+
+/// A string as Python's `repr` quotes it, for messages.
+pub(crate) fn quoted_string(text: &str) -> String {
+    let mut out = String::new();
+    let written = quote(text, &mut |piece| {
+        match piece {
+            Piece::Added(part) | Piece::Escaped(part, _) => out.push_str(part),
+            Piece::Verbatim(range) => out.push_str(&text[range]),
+        }
+        Ok(())
+    });
+    debug_assert!(written.is_ok(), "nothing fails here");
+    out
+}

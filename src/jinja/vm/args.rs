@@ -1,0 +1,67 @@
+//! Arguments of a call.
+
+use crate::jinja::error::{Error, Result};
+use crate::jinja::value::Value;
+use crate::jinja::value::text::Text;
+
+/// Positional and keyword arguments, evaluated.
+#[derive(Default, Clone)]
+pub(crate) struct Args {
+    pub(crate) positional: Vec<Value>,
+    pub(crate) named: Vec<(Text, Value)>,
+}
+
+impl Args {
+    /// The arguments of a function with these parameters, of which the first `required` must be given.
+    pub(crate) fn bind<const N: usize>(self, function: &str, names: [&str; N], required: usize) -> Result<[Option<Value>; N]> {
+        if self.positional.len() > N {
+            let given = self.positional.len();
+            return Err(Error::value(format!("{function}() takes at most {N} arguments ({given} given)")));
+        }
+        let mut bound = [const { None }; N];
+        for (place, value) in bound.iter_mut().zip(self.positional) {
+            *place = Some(value);
+        }
+        for (name, value) in self.named {
+            match names.iter().position(|known| *known == name.as_str()) {
+                Some(place) if bound[place].is_none() => bound[place] = Some(value),
+                Some(_) => {
+                    return Err(Error::value(format!("{function}() got multiple values for argument '{}'", name.as_str())));
+                }
+                None => {
+                    return Err(Error::value(format!("{function}() got an unexpected keyword argument '{}'", name.as_str())));
+                }
+            }
+        }
+        match bound.iter().take(required).position(Option::is_none) {
+            Some(missing) => {
+                Err(Error::value(format!("{function}() missing 1 required positional argument: '{}'", names[missing])))
+            }
+            None => Ok(bound),
+        }
+    }
+
+    /// Refuses arguments.
+    pub(crate) fn none(self, function: &str) -> Result<()> {
+        self.bind::<0>(function, [], 0).map(|_| ())
+    }
+}
+
+/// A whole number where one is due.
+pub(crate) fn integer(value: &Value) -> Result<i64> {
+    match value {
+        Value::Big(_) => Err(Error::value("Python int too large to convert to C ssize_t")),
+        other => other
+            .defined()?
+            .as_int()
+            .ok_or_else(|| Error::value(format!("'{}' object cannot be interpreted as an integer", other.type_name()))),
+    }
+}
+
+/// A string where one is due.
+pub(crate) fn string<'a>(value: &'a Value, what: &str) -> Result<&'a Text> {
+    match value.defined()? {
+        Value::Text(text) => Ok(text),
+        other => Err(Error::value(format!("{what} must be str, not {}", other.type_name()))),
+    }
+}

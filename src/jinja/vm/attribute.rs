@@ -1,0 +1,158 @@
+//! `value.name` and `value[index]`, within the sandbox.
+
+use super::interpreter::Interpreter;
+use super::operators;
+use crate::jinja::builtins::methods;
+use crate::jinja::error::{Kind, Result};
+use crate::jinja::value::object;
+use crate::jinja::value::object::{LoopObject, Object};
+use crate::jinja::value::text::Text;
+use crate::jinja::value::{Undefined, Value};
+
+/// `of.name`: the attribute, else the element of this name. `text` is the name once more, for whom a member of a dict, as most
+/// attributes are, is not enough.
+pub(crate) fn attribute<'t>(
+    interpreter: &mut Interpreter<'t>,
+    of: &Value,
+    name: &str,
+    text: impl FnOnce(&mut Interpreter<'t>) -> Text,
+) -> Result<Value> {
+    match of {
+        // What every Python object has, the sandbox hides.
+        Value::Undefined(_) if methods::is_unsafe(of, name) => {}
+        Value::Undefined(why) => return Err(why.error()),
+        Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
+            return Ok(match dict.get_name(name) {
+                Some(value) => value.clone(),
+                None => missing(of, &text(interpreter)),
+            });
+        }
+        _ => {}
+    }
+    let name = text(interpreter);
+    match own(interpreter, of, &name)? {
+        Some(value) => Ok(value),
+        None => Ok(missing(of, &name)),
+    }
+}
+
+fn missing(of: &Value, name: &Text) -> Value {
+    Value::undefined(Undefined::Attribute(of.owner_name(), name.clone()))
+}
+
+/// The attribute itself; None if there is none.
+pub(crate) fn own(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text) -> Result<Option<Value>> {
+    methods::refuse_unsupported(of, name)?;
+    if methods::is_unsafe(of, name) || methods::changes_list(of, name) {
+        return Ok(Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))));
+    }
+    if methods::has(of, name) {
+        return Ok(Some(object::value(Object::Method { receiver: of.clone(), name: name.clone() })));
+    }
+    Ok(match of {
+        Value::Namespace(namespace) => {
+            interpreter.budget.step(namespace.len() as u64 / 16)?;
+            namespace.get(name)
+        }
+        Value::Tuple(list) if list.is_group() => match name.as_str() {
+            "grouper" => list.get(0),
+            "list" => list.get(1),
+            _ => None,
+        },
+        Value::Int(_) | Value::Big(_) | Value::Bool(_) | Value::Float(_) => number(of, name),
+        Value::Range(range) => match name.as_str() {
+            "start" => Some(Value::Int(range.start)),
+            "stop" => Some(Value::Int(range.stop)),
+            "step" => Some(Value::Int(range.step)),
+            _ => None,
+        },
+        Value::Object(object) => match &**object {
+            Object::Loop(of) => loop_attribute(interpreter, of, name)?,
+            Object::Template => interpreter.block(name).map(|block| object::value(Object::Block(block))),
+            Object::Macro(of) => match name.as_str() {
+                "name" => Some(of.name.clone().map_or(Value::None, Value::Text)),
+                "arguments" => {
+                    let names = of.code.parameters.iter().map(|(name, _)| Value::Text(interpreter.text(*name))).collect();
+                    Some(Value::tuple(&interpreter.budget, names)?)
+                }
+                "catch_kwargs" => Some(Value::Bool(of.code.uses_kwargs)),
+                "catch_varargs" => Some(Value::Bool(of.code.uses_varargs)),
+                "caller" => Some(Value::Bool(of.code.uses_caller)),
+                _ => None,
+            },
+            Object::Cycler { items, at } => match name.as_str() {
+                "current" => items.get(at.get()).cloned(),
+                "pos" => Some(Value::count(at.get())),
+                "items" => Some(Value::tuple(&interpreter.budget, items.clone())?),
+                _ => None,
+            },
+            Object::Joiner { separator, used } => match name.as_str() {
+                "sep" => Some(separator.clone()),
+                "used" => Some(Value::Bool(used.get())),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+fn number(of: &Value, name: &Text) -> Option<Value> {
+    let whole = match of {
+        Value::Bool(flag) => Value::Int(i64::from(*flag)),
+        other => other.clone(),
+    };
+    match (name.as_str(), of) {
+        ("real", _) => Some(whole),
+        ("imag", Value::Float(_)) => Some(Value::Float(0.0)),
+        ("imag", _) => Some(Value::Int(0)),
+        ("numerator", Value::Int(_) | Value::Big(_) | Value::Bool(_)) => Some(whole),
+        ("denominator", Value::Int(_) | Value::Big(_) | Value::Bool(_)) => Some(Value::Int(1)),
+        _ => None,
+    }
+}
+
+fn loop_attribute(interpreter: &mut Interpreter<'_>, of: &LoopObject, name: &Text) -> Result<Option<Value>> {
+    let neighbour = |item: Option<Value>, what| item.unwrap_or_else(|| Value::undefined(Undefined::Other(what)));
+    Ok(Some(match name.as_str() {
+        "index" => Value::count(of.count.get()),
+        "index0" => Value::count(of.index()),
+        "revindex" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.index())),
+        "revindex0" => Value::count(interpreter.loop_length(of)?.saturating_sub(of.count.get())),
+        "first" => Value::Bool(of.index() == 0),
+        "last" => Value::Bool(interpreter.peek(of)?.is_none()),
+        "length" => Value::count(interpreter.loop_length(of)?),
+        "depth" => Value::count(of.depth + 1),
+        "depth0" => Value::count(of.depth),
+        "previtem" => neighbour(of.previous.borrow().clone(), "there is no previous item"),
+        "nextitem" => neighbour(interpreter.peek(of)?, "there is no next item"),
+        _ => return Ok(None),
+    }))
+}
+
+/// `of[index]`: the element, else, for a string, the attribute of this name.
+pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value) -> Result<Value> {
+    let budget = &interpreter.budget;
+    match of {
+        Value::Undefined(why) => return Err(why.error()),
+        Value::Dict(dict) => {
+            // A key that has no hash finds nothing.
+            match dict.get(budget, index) {
+                Ok(Some(value)) => return Ok(value.clone()),
+                Err(error) if error.kind() == Kind::Limit => return Err(error),
+                _ => {}
+            }
+        }
+        _ => {
+            if let Some(at) = index.as_int()
+                && let Some(value) = operators::element(budget, of, at)?
+            {
+                return Ok(value);
+            }
+        }
+    }
+    if let Value::Text(name) = index {
+        return Ok(own(interpreter, of, name)?.unwrap_or_else(|| missing(of, name)));
+    }
+    Ok(Value::undefined(Undefined::Element(of.owner_name(), index.clone())))
+}

@@ -1,0 +1,330 @@
+//! Evaluates expressions.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use super::args::Args;
+use super::interpreter::Interpreter;
+use super::look::Looked;
+use super::{attribute, operators};
+use crate::jinja::builtins::methods;
+use crate::jinja::error::{Error, Result};
+use crate::jinja::syntax::ast::{Arguments, Comparison, Expr, ExprKind};
+use crate::jinja::value::number::Arithmetic;
+use crate::jinja::value::object::Object;
+use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{Undefined, Value};
+use crate::jinja::value::{compare, iterate, print};
+
+/// How deep an expression may be that is evaluated without a look at the stack.
+pub(crate) const SHALLOW: u16 = 16;
+
+impl<'t> Interpreter<'t> {
+    pub(crate) fn eval(&mut self, expr: &Expr) -> Result<Value> {
+        self.budget.step(1)?;
+        match &expr.kind {
+            ExprKind::None => Ok(Value::None),
+            ExprKind::Bool(flag) => Ok(Value::Bool(*flag)),
+            ExprKind::Int(number) => Ok(Value::Int(*number)),
+            ExprKind::Float(number) => Ok(Value::Float(*number)),
+            ExprKind::Big(number) => Ok(Value::own_integer(&self.budget, number.clone())),
+            ExprKind::Str(name) => Ok(Value::Text(self.text(*name))),
+            ExprKind::Name(name) => Ok(self.variable(*name)),
+            ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
+            _ => {
+                // What is shallow cannot use up the stack by itself, and whatever it calls looks after itself.
+                let value = if expr.depth < SHALLOW {
+                    self.compound(expr)
+                } else {
+                    let budget = Rc::clone(&self.budget);
+                    budget.nested(|| self.compound(expr))
+                };
+                value.map_err(|error| error.at(expr.line))
+            }
+        }
+    }
+
+    fn compound(&mut self, expr: &Expr) -> Result<Value> {
+        match &expr.kind {
+            ExprKind::Attr(of, name) => {
+                let of = self.eval(of)?;
+                attribute::attribute(self, &of, self.name(*name), |interpreter| interpreter.text(*name))
+            }
+            ExprKind::Item(of, index) => {
+                let of = self.eval(of)?;
+                if let (Value::Dict(dict), Some(name)) = (&of, self.constant(index)?)
+                    && let Some(value) = dict.get_name(name)
+                {
+                    return Ok(value.clone());
+                }
+                let index = self.eval(index)?;
+                attribute::item(self, &of, &index)
+            }
+            ExprKind::Call(..) => self.eval_call(expr, None),
+            ExprKind::And(sides) => {
+                let left = self.eval(&sides.0)?;
+                if left.is_true() { self.eval(&sides.1) } else { Ok(left) }
+            }
+            ExprKind::Or(sides) => {
+                let left = match self.look(&sides.0)? {
+                    // `message.tool_calls or []`
+                    Some(Looked::Missing) => return self.eval(&sides.1),
+                    Some(Looked::Value(value)) => value.clone(),
+                    None => self.eval(&sides.0)?,
+                };
+                if left.is_true() { Ok(left) } else { self.eval(&sides.1) }
+            }
+            ExprKind::Not(operand) => Ok(Value::Bool(!self.truth(operand)?)),
+            ExprKind::Compare(first, rest) => self.comparison(first, rest).map(Value::Bool),
+            ExprKind::Condition { test, then, otherwise } => {
+                if self.truth(test)? {
+                    self.eval(then)
+                } else if let Some(otherwise) = otherwise {
+                    self.eval(otherwise)
+                } else {
+                    Ok(Value::undefined(Undefined::Other(
+                        "the inline if-expression evaluated to false and no else section was defined.",
+                    )))
+                }
+            }
+            ExprKind::Filter(operand, name, filter, arguments) => {
+                let operand = self.eval(operand)?;
+                let args = self.arguments(arguments)?;
+                match filter {
+                    Some(filter) => filter(self, operand, args),
+                    None => Err(Error::unsupported(format!("No filter named '{}' found.", self.name(*name)))),
+                }
+            }
+            ExprKind::Test(operand, name, test, arguments) => {
+                let operand = self.eval(operand)?;
+                let args = self.arguments(arguments)?;
+                match test {
+                    Some(test) => Ok(Value::Bool(test(self, &operand, args)?)),
+                    None => Err(Error::unsupported(format!("No test named '{}' found.", self.name(*name)))),
+                }
+            }
+            ExprKind::Sum(operands) => self.sum(operands),
+            ExprKind::Arithmetic(op, sides) => {
+                let left = self.eval(&sides.0)?;
+                let right = self.eval(&sides.1)?;
+                operators::arithmetic(self, *op, &left, &right)
+            }
+            ExprKind::Concat(parts) => self.concat(parts),
+            ExprKind::Slice(of, bounds) => {
+                let of = self.eval(of)?;
+                let mut values = [Value::None, Value::None, Value::None];
+                for (value, bound) in values.iter_mut().zip(bounds.iter()) {
+                    if let Some(bound) = bound {
+                        *value = self.eval(bound)?;
+                    }
+                }
+                operators::slice(&self.budget, &of, &values)
+            }
+            ExprKind::List(items) => {
+                let items = self.values(items)?;
+                Value::list(&self.budget, items)
+            }
+            ExprKind::Tuple(items) => {
+                let items = self.values(items)?;
+                Value::tuple(&self.budget, items)
+            }
+            ExprKind::Dict(entries) => {
+                let mut values = Vec::with_capacity(entries.len());
+                for (key, value) in entries {
+                    values.push((self.eval(key)?, self.eval(value)?));
+                }
+                Value::dict(&self.budget, values)
+            }
+            ExprKind::Negative(operand) => {
+                let value = self.eval(operand)?;
+                operators::negative(&self.budget, &value)
+            }
+            ExprKind::Positive(operand) => {
+                let value = self.eval(operand)?;
+                operators::positive(&self.budget, &value)
+            }
+            _ => self.eval(expr),
+        }
+    }
+
+    /// The text of a string of the source, for what needs no value of it.
+    pub(crate) fn constant(&self, expr: &Expr) -> Result<Option<&'t str>> {
+        let ExprKind::Str(name) = expr.kind else { return Ok(None) };
+        let text = self.name(name);
+        self.budget.read(text.len())?;
+        Ok(Some(text))
+    }
+
+    /// `a + b + c`, strings joined at once: prompts are mostly made of such sums.
+    fn sum(&mut self, operands: &[Expr]) -> Result<Value> {
+        let mut operands = operands.iter();
+        let total = operands.next().map_or(Ok(Value::None), |first| self.eval(first))?;
+        self.add(total, operands)
+    }
+
+    /// Adds the values of more operands to a first value.
+    pub(crate) fn add<'e>(&mut self, mut total: Value, mut operands: impl Iterator<Item = &'e Expr>) -> Result<Value> {
+        while let Some(operand) = operands.next() {
+            let mut right = self.eval(operand)?;
+            if let (Value::Text(left), Value::Text(first)) = (&total, &right)
+                && !left.is_safe()
+                && !first.is_safe()
+            {
+                let mut joined = TextBuilder::new(&self.budget);
+                joined.reserve(left.len() + first.len())?;
+                joined.push_text(left)?;
+                while let Value::Text(text) = &right
+                    && !text.is_safe()
+                {
+                    joined.push_text(text)?;
+                    match operands.next() {
+                        Some(operand) => right = self.eval(operand)?,
+                        None => return Ok(Value::Text(joined.finish()?)),
+                    }
+                }
+                total = Value::Text(joined.finish()?);
+            }
+            total = operators::arithmetic(self, Arithmetic::Add, &total, &right)?;
+        }
+        Ok(total)
+    }
+
+    fn values(&mut self, expressions: &[Expr]) -> Result<Vec<Value>> {
+        let mut values = Vec::with_capacity(expressions.len());
+        for expression in expressions {
+            values.push(self.eval(expression)?);
+        }
+        Ok(values)
+    }
+
+    fn concat(&mut self, parts: &[Expr]) -> Result<Value> {
+        let values = self.values(parts)?;
+        let mut texts = Vec::with_capacity(values.len());
+        for value in &values {
+            texts.push(if self.autoescape {
+                crate::jinja::value::markup::escape(&self.budget, value)?
+            } else {
+                print::text(&self.budget, value)?
+            });
+        }
+        // Escaped only if one of them is markup.
+        let markup = self.autoescape && values.iter().any(|value| value.as_text().is_some_and(Text::is_safe));
+        if self.autoescape && !markup {
+            texts.clear();
+            for value in &values {
+                texts.push(print::text(&self.budget, value)?);
+            }
+        }
+        let mut out = TextBuilder::new(&self.budget);
+        out.reserve(texts.iter().map(|text| text.len()).sum())?;
+        for text in &texts {
+            out.push_text(text)?;
+        }
+        Ok(Value::Text(out.finish()?.with_safe(markup)))
+    }
+
+    pub(crate) fn comparison(&mut self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<bool> {
+        if let Some(compared) = self.compare_text(first, rest)? {
+            return Ok(compared);
+        }
+        let mut left = self.eval(first)?;
+        for (op, right) in rest {
+            let right = self.eval(right)?;
+            if !self.compare(*op, &left, &right)? {
+                return Ok(false);
+            }
+            left = right;
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn compare(&mut self, op: Comparison, left: &Value, right: &Value) -> Result<bool> {
+        let budget = &self.budget;
+        let ordered = |symbol, accepts: fn(Ordering) -> bool| -> Result<bool> {
+            Ok(compare::order(budget, left, right, symbol)?.is_some_and(accepts))
+        };
+        match op {
+            Comparison::Equal => compare::equal(budget, left, right),
+            Comparison::NotEqual => Ok(!compare::equal(budget, left, right)?),
+            Comparison::Less => ordered("<", Ordering::is_lt),
+            Comparison::LessEqual => ordered("<=", Ordering::is_le),
+            Comparison::Greater => ordered(">", Ordering::is_gt),
+            Comparison::GreaterEqual => ordered(">=", Ordering::is_ge),
+            Comparison::In => compare::contains(budget, right, left),
+            Comparison::NotIn => Ok(!compare::contains(budget, right, left)?),
+        }
+    }
+
+    fn arguments(&mut self, arguments: &Arguments) -> Result<Args> {
+        let mut positional = self.values(&arguments.positional)?;
+        let mut named: Vec<(Text, Value)> = Vec::with_capacity(arguments.named.len());
+        for (name, value) in &arguments.named {
+            named.push((self.text(*name), self.eval(value)?));
+        }
+        if let Some(spread) = &arguments.spread {
+            let spread = self.eval(spread)?;
+            positional.extend(iterate::items(&self.budget, &spread)?);
+        }
+        if let Some(spread) = &arguments.spread_named {
+            let Value::Dict(dict) = self.eval(spread)? else {
+                return Err(Error::value("argument after ** must be a mapping"));
+            };
+            if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
+                return Err(Error::value(format!("got multiple values for keyword argument '{}'", name.as_str())));
+            }
+            self.budget.step(dict.len() as u64)?;
+            self.budget.can_allocate(dict.len() * 2 * size_of::<(Text, Value)>())?;
+            for (key, value) in dict.entries() {
+                let Value::Text(key) = key else { return Err(Error::value("keywords must be strings")) };
+                named.push((key.clone(), value.clone()));
+            }
+        }
+        Ok(Args { positional, named })
+    }
+
+    /// A call, with one more keyword argument for call blocks.
+    pub(crate) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
+        let ExprKind::Call(called, arguments) = &call.kind else { return Err(Error::value("expected a call")) };
+        // Methods are called without making an object of them first.
+        if let ExprKind::Attr(of, name) = &called.kind {
+            let of = self.eval(of)?;
+            if extra.is_none() && methods::has(&of, self.name(*name)) {
+                let name = self.text(*name);
+                let args = self.arguments(arguments)?;
+                return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
+            }
+            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| interpreter.text(*name))?;
+            let mut args = self.arguments(arguments)?;
+            args.named.extend(extra);
+            return self.call(&called, args).map_err(|error| error.at(call.line));
+        }
+        let called = self.eval(called)?;
+        let mut args = self.arguments(arguments)?;
+        args.named.extend(extra);
+        self.call(&called, args).map_err(|error| error.at(call.line))
+    }
+
+    /// Calls a value.
+    pub(crate) fn call(&mut self, called: &Value, args: Args) -> Result<Value> {
+        let Value::Object(object) = called.defined()? else {
+            return Err(Error::value(format!("'{}' object is not callable", called.type_name())));
+        };
+        match &**object {
+            Object::Builtin(_, function) => function(self, args),
+            Object::Method { receiver, name } => methods::call(self, receiver, name, args),
+            Object::Macro(called) => self.call_macro(called, args),
+            Object::Loop(of) => self.call_loop(of, args),
+            Object::Block(block) => {
+                args.none("block")?;
+                self.call_block_of_self(block)
+            }
+            Object::Joiner { separator, used } => {
+                args.none("joiner")?;
+                if used.replace(true) { Ok(separator.clone()) } else { Value::text(&self.budget, "") }
+            }
+            Object::View { .. } | Object::Generator(_) | Object::Cycler { .. } | Object::Template => {
+                Err(Error::value(format!("'{}' object is not callable", object.type_name())))
+            }
+        }
+    }
+}

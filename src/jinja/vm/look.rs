@@ -1,0 +1,128 @@
+//! Looks at what is there: a variable or member that is only compared, tested or printed needs no value of its own.
+
+use super::evaluate::SHALLOW;
+use super::interpreter::Interpreter;
+use crate::jinja::error::Result;
+use crate::jinja::syntax::ast::{Comparison, Expr, ExprKind};
+use crate::jinja::value::Value;
+
+/// What an expression names.
+pub(crate) enum Looked<'v> {
+    Value(&'v Value),
+    /// The dict has no such member.
+    Missing,
+}
+
+impl Looked<'_> {
+    fn is_true(&self) -> bool {
+        match self {
+            Looked::Value(value) => value.is_true(),
+            Looked::Missing => false,
+        }
+    }
+}
+
+impl Interpreter<'_> {
+    /// The variable or member that an expression names; None for whatever must be evaluated.
+    pub(crate) fn look(&self, expr: &Expr) -> Result<Option<Looked<'_>>> {
+        if expr.depth >= SHALLOW {
+            return Ok(None);
+        }
+        let found = self.find(expr);
+        if found.is_some() {
+            // One for each step of the way.
+            self.budget.step(u64::from(expr.depth))?;
+        }
+        Ok(found)
+    }
+
+    fn find(&self, expr: &Expr) -> Option<Looked<'_>> {
+        match &expr.kind {
+            ExprKind::Name(name) => self.known(*name).map(Looked::Value),
+            ExprKind::Attr(of, name) if self.is_member(*name) => {
+                let Looked::Value(Value::Dict(dict)) = self.find(of)? else { return None };
+                Some(dict.get_name(self.name(*name)).map_or(Looked::Missing, Looked::Value))
+            }
+            // Where there is no such member, it may be an attribute.
+            ExprKind::Item(of, index) => {
+                let ExprKind::Str(name) = index.kind else { return None };
+                let Looked::Value(Value::Dict(dict)) = self.find(of)? else { return None };
+                dict.get_name(self.name(name)).map(Looked::Value)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an expression is true.
+    pub(crate) fn truth(&mut self, expr: &Expr) -> Result<bool> {
+        match &expr.kind {
+            _ if expr.depth >= SHALLOW => {}
+            ExprKind::Not(operand) => return self.truth(operand).map(|is_true| !is_true),
+            ExprKind::And(sides) => return Ok(self.truth(&sides.0)? && self.truth(&sides.1)?),
+            ExprKind::Or(sides) => return Ok(self.truth(&sides.0)? || self.truth(&sides.1)?),
+            ExprKind::Compare(first, rest) => return self.comparison(first, rest).map_err(|error| error.at(expr.line)),
+            _ => {
+                if let Some(looked) = self.look(expr)? {
+                    return Ok(looked.is_true());
+                }
+            }
+        }
+        Ok(self.eval(expr)?.is_true())
+    }
+
+    /// `first == "x"` and `!=`, where `first` names a string.
+    pub(crate) fn compare_text(&self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<Option<bool>> {
+        let [(op @ (Comparison::Equal | Comparison::NotEqual), right)] = rest else { return Ok(None) };
+        let Some(right) = self.constant(right)? else { return Ok(None) };
+        let Some(Looked::Value(Value::Text(left))) = self.look(first)? else { return Ok(None) };
+        Ok(Some(left.is(right) == (*op == Comparison::Equal)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::jinja::{Bounds, Context, Template};
+
+    fn render(source: &str) -> Result<String, String> {
+        let bounds = Bounds {
+            fuel: 1 << 20,
+            output_bytes: 1 << 20,
+            recursion: 500,
+            memory_bytes: 1 << 20,
+            time: Duration::from_secs(60),
+        };
+        let variables = vec![("given".into(), crate::jinja::Value::Bool(true))];
+        let context = Context { variables, strftime_now: None, log: None };
+        let rendered = Template::compile(source).and_then(|template| template.render(context, bounds));
+        rendered.map(|rendered| rendered.text).map_err(|error| error.message().to_owned())
+    }
+
+    /// Expected is what Jinja2 3.1's sandbox writes.
+    #[test]
+    fn members_are_what_they_are_as_values() {
+        let member = "{% set m = {'role': 'user', 'content': '', 'items': 1, 'keys': 0, '_x': 2, 'n': 0, 't': 'user'} %}";
+        for (source, expected) in [
+            ("{{ m.role == 'user' }} {{ m.role != 'user' }} {{ m['role'] == 'user' }}", "True False True"),
+            ("{{ m.none == 'user' }} {{ m.none != 'user' }} {{ m.none == m.other }}", "False True True"),
+            ("{{ m['items'] == '1' }} {{ m.n == 0 }} {{ m.n == '0' }}", "False True False"),
+            ("{{ 1 if m.role == 'user' == m.t else 2 }}", "1"),
+            ("{% if m.items %}y{% else %}n{% endif %}", "y"),
+            ("{% if m.keys %}y{% else %}n{% endif %}{% if m['keys'] %}y{% else %}n{% endif %}", "yn"),
+            ("{% if m._x %}y{% else %}n{% endif %}{% if m.__class__ %}y{% else %}n{% endif %}", "yn"),
+            ("{% if m.none %}y{% else %}n{% endif %}{% if nothing %}y{% else %}n{% endif %}", "nn"),
+            ("{% if given and not m.content and (m.n or m.role == 'user') %}y{% else %}n{% endif %}", "y"),
+            ("{{ m.none or 'x' }}{{ m.content or 'y' }}{{ m.n or m.none }}{{ m.clear or 'z' }}", "xyz"),
+            ("{{ 'a' + m.role + m.content + 'b' }}", "auserb"),
+            ("{% for x in m.none or [] %}{{ x }}{% else %}none{% endfor %}", "none"),
+            ("{% for x in [] recursive %}x{% else %}{{ loop is defined }}{% endfor %}", "False"),
+        ] {
+            assert_eq!(render(&format!("{member}{source}")).as_deref(), Ok(expected), "{source}");
+        }
+        for source in ["{% if m.none.x %}y{% endif %}", "{{ m.none.x == 'y' }}", "{{ m.none['x'] or 'y' }}"] {
+            let error = render(&format!("{member}{source}")).expect_err(source);
+            assert_eq!(error, "'dict object' has no attribute 'none'", "{source}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Runs loops.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::args::Args;
+use super::interpreter::{Flow, Interpreter};
+use super::scope::ScopeId;
+use crate::jinja::error::{Error, Result};
+use crate::jinja::syntax::ast::For;
+use crate::jinja::syntax::parser::LOOP;
+use crate::jinja::value::Value;
+use crate::jinja::value::iterate;
+use crate::jinja::value::object::{LoopObject, Object, Source};
+
+impl Interpreter<'_> {
+    /// Runs a loop over a value within a scope; `depth` counts the calls of a recursive loop.
+    pub(crate) fn run_loop(&mut self, code: &Arc<For>, iterable: &Value, around: ScopeId, depth: usize) -> Result<Flow> {
+        // Most messages have no calls to go over.
+        if matches!(iterable, Value::List(list) if list.items().is_empty()) {
+            return self.scoped(around, |inner| inner.statements(&code.otherwise));
+        }
+        let state = Rc::new(Object::Loop(LoopObject {
+            code: Arc::clone(code),
+            scope: around,
+            source: RefCell::new(iterate::source(&self.budget, iterable)?),
+            ahead: RefCell::new(VecDeque::new()),
+            previous: RefCell::new(None),
+            current: RefCell::new(None),
+            count: Cell::new(0),
+            depth,
+            last_changed: RefCell::new(None),
+        }));
+        let Object::Loop(of) = &*state else { return Ok(Flow::Next) };
+        let turns = self.turns(code, &state, of);
+        // Its scope is gone soon, and what it has not handed out stays with the generator.
+        of.source.replace(Source::Ended);
+        if turns? { Ok(Flow::Next) } else { self.scoped(around, |inner| inner.statements(&code.otherwise)) }
+    }
+
+    /// Runs the body for each item. Whether it came to its end at least once: what breaks and continues does not count.
+    fn turns(&mut self, code: &Arc<For>, state: &Rc<Object>, of: &LoopObject) -> Result<bool> {
+        let mut completed = false;
+        while let Some(item) = self.advance(of)? {
+            let flow = self.scoped(of.scope, |inner| {
+                if code.uses_loop {
+                    inner.set(LOOP, Value::Object(Rc::clone(state)));
+                }
+                inner.assign(&code.target, item)?;
+                inner.statements(&code.body)
+            })?;
+            match flow {
+                Flow::Next => completed = true,
+                Flow::Continue => {}
+                Flow::Break => break,
+            }
+        }
+        Ok(completed)
+    }
+
+    /// Calls a recursive loop on other items.
+    pub(crate) fn call_loop(&mut self, of: &LoopObject, args: Args) -> Result<Value> {
+        let [iterable] = args.bind("loop", ["iterable"], 1)?;
+        if !of.code.recursive {
+            return Err(Error::value("The loop must have the 'recursive' marker to be called recursively."));
+        }
+        if matches!(*of.source.borrow(), Source::Ended) {
+            return Err(Error::unsupported("a loop is called after its end"));
+        }
+        let iterable = iterable.unwrap_or(Value::None);
+        let budget = Rc::clone(&self.budget);
+        let (text, _) =
+            budget.call(|| self.capture(|interpreter| interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1)))?;
+        Ok(Value::Text(text))
+    }
+
+    /// The next item, which is the current one then.
+    fn advance(&mut self, of: &LoopObject) -> Result<Option<Value>> {
+        let ahead = of.ahead.borrow_mut().pop_front();
+        let next = match ahead {
+            Some(item) => Some(item),
+            None => self.pull(of)?,
+        };
+        if let Some(item) = &next {
+            of.count.set(of.count.get() + 1);
+            of.previous.replace(of.current.replace(Some(item.clone())));
+        }
+        Ok(next)
+    }
+
+    /// The next item that the condition of the loop lets through.
+    fn pull(&mut self, of: &LoopObject) -> Result<Option<Value>> {
+        loop {
+            self.budget.step(1)?;
+            let Some(item) = self.pull_any(of)? else { return Ok(None) };
+            let Some(test) = &of.code.test else { return Ok(Some(item)) };
+            let kept = self.scoped(of.scope, |inner| {
+                inner.assign(&of.code.target, item.clone())?;
+                inner.truth(test)
+            })?;
+            if kept {
+                return Ok(Some(item));
+            }
+        }
+    }
+
+    fn pull_any(&mut self, of: &LoopObject) -> Result<Option<Value>> {
+        let shared = match &mut *of.source.borrow_mut() {
+            Source::Items { rest, .. } => return Ok(rest.next()),
+            Source::Shared(object) => Rc::clone(object),
+            Source::Ended => return Ok(None),
+        };
+        match &*shared {
+            Object::Generator(generator) => generator.next(),
+            // A loop over a loop takes its items, and gives them with the loop.
+            Object::Loop(outer) => match self.advance(outer)? {
+                Some(item) => Value::tuple(&self.budget, vec![item, Value::Object(Rc::clone(&shared))]).map(Some),
+                None => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// The item after the current one.
+    pub(crate) fn peek(&mut self, of: &LoopObject) -> Result<Option<Value>> {
+        if of.ahead.borrow().is_empty() {
+            let next = self.pull(of)?;
+            of.ahead.borrow_mut().extend(next);
+        }
+        Ok(of.ahead.borrow().front().cloned())
+    }
+
+    /// How many items there are; goes through all of them where that is not known.
+    pub(crate) fn loop_length(&mut self, of: &LoopObject) -> Result<usize> {
+        if let Some(length) = of.known_length() {
+            return Ok(length);
+        }
+        while let Some(item) = self.pull(of)? {
+            self.budget.can_allocate(of.ahead.borrow().len() * 2 * size_of::<Value>())?;
+            of.ahead.borrow_mut().push_back(item);
+        }
+        Ok(of.count.get() + of.ahead.borrow().len())
+    }
+}

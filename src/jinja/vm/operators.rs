@@ -1,0 +1,294 @@
+//! Arithmetic on anything that Python adds or multiplies, slices, elements.
+
+use std::rc::Rc;
+
+use super::interpreter::Interpreter;
+use crate::jinja::budget::Budget;
+use crate::jinja::builtins::format;
+use crate::jinja::error::{Error, Result};
+use crate::jinja::value::markup;
+use crate::jinja::value::number;
+use crate::jinja::value::number::Arithmetic;
+use crate::jinja::value::object::Object;
+use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::{Range, Value};
+
+/// `left op right`.
+pub(crate) fn arithmetic(interpreter: &mut Interpreter<'_>, op: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
+    if let Some(result) = number::arithmetic(&interpreter.budget, op, left, right) {
+        return result;
+    }
+    if op == Arithmetic::Mod
+        && let Value::Text(template) = left
+    {
+        return format::percent(interpreter, template, right);
+    }
+    let budget = &interpreter.budget;
+    match (op, left, right) {
+        (_, Value::Undefined(why), _) => Err(why.error()),
+        (Arithmetic::Add, Value::Text(a), Value::Text(b)) => {
+            let safe = a.is_safe() || b.is_safe();
+            if safe && !(a.is_safe() && b.is_safe()) {
+                let a = markup::escape_text(budget, a)?;
+                let b = markup::escape_text(budget, b)?;
+                return Ok(Value::Text(join(budget, &a, &b)?.with_safe(true)));
+            }
+            Ok(Value::Text(join(budget, a, b)?.with_safe(safe)))
+        }
+        (Arithmetic::Add, Value::List(a), Value::List(b)) => {
+            let mut items = Vec::with_capacity(sum(budget, a.len(), b.len())?);
+            items.extend(a.items().iter().cloned());
+            items.extend(b.items().iter().cloned());
+            budget.step(items.len() as u64)?;
+            Value::list(budget, items)
+        }
+        (Arithmetic::Add, Value::Tuple(a), Value::Tuple(b)) => {
+            let mut items = Vec::with_capacity(sum(budget, a.len(), b.len())?);
+            items.extend(a.items().iter().cloned());
+            items.extend(b.items().iter().cloned());
+            budget.step(items.len() as u64)?;
+            Value::tuple(budget, items)
+        }
+        (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), times) if times.as_int().is_some() => {
+            repeat(budget, left, times.as_int().unwrap_or(0))
+        }
+        (Arithmetic::Mul, times, Value::Text(_) | Value::List(_) | Value::Tuple(_)) if times.as_int().is_some() => {
+            repeat(budget, right, times.as_int().unwrap_or(0))
+        }
+        (Arithmetic::Add, Value::Text(_), other) => {
+            other.defined()?;
+            Err(Error::value(format!("can only concatenate str (not \"{}\") to str", other.type_name())))
+        }
+        (Arithmetic::Add, Value::List(_), other) => {
+            other.defined()?;
+            Err(Error::value(format!("can only concatenate list (not \"{}\") to list", other.type_name())))
+        }
+        (Arithmetic::Add, Value::Tuple(_), other) => {
+            other.defined()?;
+            Err(Error::value(format!("can only concatenate tuple (not \"{}\") to tuple", other.type_name())))
+        }
+        (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), other) => {
+            other.defined()?;
+            Err(Error::value(format!("can't multiply sequence by non-int of type '{}'", other.type_name())))
+        }
+        (Arithmetic::Mul, other, Value::Text(_) | Value::List(_) | Value::Tuple(_)) => {
+            Err(Error::value(format!("can't multiply sequence by non-int of type '{}'", other.type_name())))
+        }
+        (Arithmetic::Add, Value::Dict(_), _) | (_, _, _) => {
+            right.defined()?;
+            Err(Error::value(format!(
+                "unsupported operand type(s) for {}: '{}' and '{}'",
+                op.symbol(),
+                left.type_name(),
+                right.type_name()
+            )))
+        }
+    }
+}
+
+fn sum(budget: &Rc<Budget>, a: usize, b: usize) -> Result<usize> {
+    let sum = a.saturating_add(b);
+    budget.can_allocate(sum.saturating_mul(size_of::<Value>()))?;
+    Ok(sum)
+}
+
+fn join(budget: &Rc<Budget>, a: &Text, b: &Text) -> Result<Text> {
+    let mut out = TextBuilder::new(budget);
+    out.reserve(a.len() + b.len())?;
+    out.push_text(a)?;
+    out.push_text(b)?;
+    out.finish()
+}
+
+fn repeat(budget: &Rc<Budget>, value: &Value, times: i64) -> Result<Value> {
+    let times = usize::try_from(times).unwrap_or(0);
+    match value {
+        Value::Text(text) => {
+            if text.is_empty() || times == 0 {
+                return Ok(Value::Text(text.slice(0..0)));
+            }
+            let mut out = TextBuilder::new(budget);
+            out.push_repeated(text, times)?;
+            Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
+        }
+        Value::List(list) | Value::Tuple(list) => {
+            let times = if list.len() == 0 { 0 } else { times };
+            let length = list.len().saturating_mul(times);
+            budget.can_allocate(length.saturating_mul(size_of::<Value>()))?;
+            budget.step(length as u64)?;
+            let mut items = Vec::with_capacity(length);
+            for _ in 0..times {
+                items.extend(list.items().iter().cloned());
+            }
+            if matches!(value, Value::List(_)) { Value::list(budget, items) } else { Value::tuple(budget, items) }
+        }
+        _ => Ok(Value::None),
+    }
+}
+
+/// `-value`
+pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
+    match value.defined()? {
+        Value::Float(number) => Ok(Value::Float(-number)),
+        other => match number::big(other) {
+            Some(number) => Ok(Value::own_integer(budget, -number)),
+            None => Err(Error::value(format!("bad operand type for unary -: '{}'", other.type_name()))),
+        },
+    }
+}
+
+/// `+value`
+pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
+    match value.defined()? {
+        Value::Float(number) => Ok(Value::Float(*number)),
+        other => match number::big(other) {
+            Some(number) => Ok(Value::own_integer(budget, number)),
+            None => Err(Error::value(format!("bad operand type for unary +: '{}'", other.type_name()))),
+        },
+    }
+}
+
+/// The place of an index, which counts from the end if negative.
+fn place(index: i64, length: usize) -> Option<usize> {
+    match usize::try_from(index) {
+        Ok(index) => (index < length).then_some(index),
+        Err(_) => length.checked_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX)),
+    }
+}
+
+/// The element at an index; None if there is none, or if the value has none at all.
+pub(crate) fn element(budget: &Rc<Budget>, of: &Value, index: i64) -> Result<Option<Value>> {
+    if let Value::Text(text) = of {
+        budget.read(text.len())?;
+    }
+    Ok(element_at(of, index))
+}
+
+fn element_at(of: &Value, index: i64) -> Option<Value> {
+    match of {
+        Value::List(list) | Value::Tuple(list) => list.get(place(index, list.len())?),
+        Value::Text(text) => {
+            let start = text.byte_of_char(place(index, text.char_count())?);
+            let length = text[start..].chars().next()?.len_utf8();
+            Some(Value::Text(text.slice(start..start + length)))
+        }
+        Value::Range(range) => Some(Value::Int(range.get(place(index, range.len())?))),
+        _ => None,
+    }
+}
+
+/// `of[start:stop:step]`
+pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Result<Value> {
+    let length = match of.defined()? {
+        Value::Text(text) => {
+            budget.read(text.len())?;
+            text.char_count()
+        }
+        Value::List(list) | Value::Tuple(list) => list.len(),
+        Value::Range(range) => range.len(),
+        Value::Object(object) if matches!(**object, Object::Generator(_)) => {
+            return Err(Error::value(format!("'{}' object is not subscriptable", object.type_name())));
+        }
+        Value::Dict(_) => return Err(Error::value("unhashable type: 'slice'")),
+        other => {
+            // Jinja2 looks for an attribute of this name, and finds none.
+            let slice = Value::text(budget, "slice")?;
+            return match other {
+                Value::None | Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) => {
+                    Err(Error::value(format!("'{}' object is not subscriptable", other.type_name())))
+                }
+                _ => Ok(Value::undefined(crate::jinja::value::Undefined::Element(other.owner_name(), slice))),
+            };
+        }
+    };
+    let places = Places::new(bounds, length)?;
+    budget.step(places.count as u64 / 8)?;
+    match of {
+        Value::Text(text) => slice_text(budget, text, &places),
+        Value::List(list) | Value::Tuple(list) => {
+            budget.can_allocate(places.count * size_of::<Value>())?;
+            let items = places.iter().filter_map(|at| list.get(at)).collect();
+            if matches!(of, Value::List(_)) { Value::list(budget, items) } else { Value::tuple(budget, items) }
+        }
+        Value::Range(range) => slice_range(range, &places),
+        _ => Ok(Value::None),
+    }
+}
+
+fn slice_text(budget: &Rc<Budget>, text: &Text, places: &Places) -> Result<Value> {
+    if places.step == 1 {
+        let start = text.byte_of_char(usize::try_from(places.start).unwrap_or(0));
+        let rest = text.slice(start..text.len());
+        let length = rest.byte_of_char(places.count);
+        return Ok(Value::Text(rest.slice(0..length)));
+    }
+    budget.can_allocate(text.char_count().saturating_mul(size_of::<usize>()))?;
+    let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    let mut out = TextBuilder::new(budget);
+    for at in places.iter() {
+        let end = bytes.get(at + 1).copied().unwrap_or(text.len());
+        out.push_text(&text.slice(bytes[at]..end))?;
+    }
+    Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
+}
+
+fn slice_range(range: &Range, places: &Places) -> Result<Value> {
+    let at = |place: i64| range.step.checked_mul(place).and_then(|offset| range.start.checked_add(offset));
+    let step = if places.exact_step { range.step.checked_mul(places.step) } else { None };
+    match (at(places.start), at(places.stop), step) {
+        (Some(start), Some(stop), Some(step)) => Ok(Value::Range(Rc::new(Range { start, stop, step }))),
+        _ => Err(Error::unsupported("a range of numbers that do not fit 64 bits")),
+    }
+}
+
+/// The places that a slice selects: from `start` on, `count` of them, before `stop`.
+struct Places {
+    start: i64,
+    stop: i64,
+    step: i64,
+    /// Whether the step is the one that was given, and not the nearest that fits 64 bits.
+    exact_step: bool,
+    count: usize,
+}
+
+impl Places {
+    fn new(bounds: &[Value; 3], length: usize) -> Result<Places> {
+        let step = bound(&bounds[2])?.unwrap_or(1);
+        if step == 0 {
+            return Err(Error::value("slice step cannot be zero"));
+        }
+        let length = i64::try_from(length).unwrap_or(i64::MAX);
+        let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
+        let clamp = |value: Option<i64>, default: i64| match value {
+            None => default,
+            Some(at) if at < 0 => at.saturating_add(length).max(lowest),
+            Some(at) => at.min(highest),
+        };
+        let start = clamp(bound(&bounds[0])?, if step > 0 { lowest } else { highest });
+        let stop = clamp(bound(&bounds[1])?, if step > 0 { highest } else { lowest });
+        let span = if step > 0 { stop - start } else { start - stop };
+        let stride = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
+        let count = if span <= 0 { 0 } else { usize::try_from((span - 1) / stride + 1).unwrap_or(0) };
+        Ok(Places { start, stop, step, exact_step: !matches!(bounds[2], Value::Big(_)), count })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        // The products stay between start and stop.
+        (0..self.count).filter_map(|index| {
+            let offset = i64::try_from(index).ok()?.checked_mul(self.step)?;
+            usize::try_from(self.start.checked_add(offset)?).ok()
+        })
+    }
+}
+
+/// A bound of a slice; the nearest that fits 64 bits.
+fn bound(value: &Value) -> Result<Option<i64>> {
+    match value {
+        Value::None => Ok(None),
+        Value::Big(number) => Ok(Some(if number.sign() == num_bigint::Sign::Minus { i64::MIN } else { i64::MAX })),
+        other => match other.defined()?.as_int() {
+            Some(number) => Ok(Some(number)),
+            None => Err(Error::value("slice indices must be integers or None or have an __index__ method")),
+        },
+    }
+}

@@ -1,0 +1,105 @@
+//! Variables and where they are visible.
+//!
+//! Scopes are a stack, except that a macro keeps the scopes around its definition: those stay until the render ends.
+
+use crate::jinja::syntax::ast::Name;
+use crate::jinja::value::Value;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScopeId(usize);
+
+#[derive(Default)]
+struct Scope {
+    around: Option<ScopeId>,
+    /// In order of their names.
+    variables: Vec<(Name, Value)>,
+    kept: bool,
+}
+
+/// All scopes of a render.
+pub(crate) struct Scopes {
+    all: Vec<Scope>,
+    current: ScopeId,
+    /// Emptied lists of variables, to be used again: loops open a scope for every item.
+    spare: Vec<Vec<(Name, Value)>>,
+}
+
+impl Scopes {
+    /// The outermost scope alone.
+    pub(crate) fn new() -> Scopes {
+        Scopes { all: vec![Scope { kept: true, ..Scope::default() }], current: ScopeId(0), spare: Vec::new() }
+    }
+
+    pub(crate) fn current(&self) -> ScopeId {
+        self.current
+    }
+
+    pub(crate) fn outermost(&self) -> ScopeId {
+        ScopeId(0)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Opens a scope within `around`; returns the one to go back to.
+    pub(crate) fn enter(&mut self, around: ScopeId) -> ScopeId {
+        let back = self.current;
+        self.current = ScopeId(self.all.len());
+        let variables = self.spare.pop().unwrap_or_default();
+        self.all.push(Scope { around: Some(around), variables, kept: false });
+        back
+    }
+
+    /// Closes the current scope.
+    pub(crate) fn leave(&mut self, back: ScopeId) {
+        let left = self.current.0;
+        self.current = back;
+        if !self.all[left].kept {
+            self.all[left].variables.clear();
+            // Those above it were left before.
+            while self.all.len() > left && self.all.last().is_some_and(|scope| !scope.kept) {
+                self.spare.extend(self.all.pop().map(|scope| scope.variables));
+            }
+        }
+    }
+
+    /// Keeps the current scope and those around it until the end.
+    pub(crate) fn keep(&mut self) -> ScopeId {
+        let mut scope = Some(self.current);
+        while let Some(ScopeId(at)) = scope {
+            if self.all[at].kept {
+                break;
+            }
+            self.all[at].kept = true;
+            scope = self.all[at].around;
+        }
+        self.current
+    }
+
+    /// Sets a variable of the current scope; returns the value it had.
+    pub(crate) fn set(&mut self, name: Name, value: Value) -> Option<Value> {
+        let variables = &mut self.all[self.current.0].variables;
+        match variables.binary_search_by_key(&name, |(known, _)| *known) {
+            Ok(place) => Some(std::mem::replace(&mut variables[place].1, value)),
+            Err(place) => {
+                variables.insert(place, (name, value));
+                None
+            }
+        }
+    }
+
+    /// The innermost variable of this name.
+    pub(crate) fn get(&self, name: Name) -> Option<&Value> {
+        let mut scope = Some(self.current);
+        while let Some(ScopeId(at)) = scope {
+            let Scope { around, variables, .. } = &self.all[at];
+            if let Ok(place) = variables.binary_search_by_key(&name, |(known, _)| *known) {
+                return Some(&variables[place].1);
+            }
+            scope = *around;
+        }
+        None
+    }
+}

@@ -1,0 +1,189 @@
+//! Every template of the conformance set that writes calls: which family writes the same, and what inference makes of it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+
+use super::*;
+use crate::output::families;
+use crate::output::format::Tagged;
+use crate::template::tests::renders::{data, say, templates};
+use crate::template::{LocalTime, RenderInput, Sources, Templates};
+
+fn render(templates: &Templates, messages: &[Value], tools: &[Value], prompt: bool) -> crate::error::Result<String> {
+    let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
+    let input = RenderInput { tools: Some(tools), add_generation_prompt: prompt, ..RenderInput::new(messages, now) };
+    templates.render(&input).map(|prompt| prompt.text)
+}
+
+/// Calls without their blanks, which are free.
+fn without_blanks(calls: &Calls) -> Calls {
+    let strip = |text: &str| text.split_whitespace().collect::<String>().into();
+    let part = |part: &Part| match part {
+        Part::Text(text) => Part::Text(strip(text)),
+        Part::Arguments(Encoding::Tagged(tags)) => Part::Arguments(Encoding::Tagged(Tagged {
+            open: strip(&tags.open),
+            after_key: strip(&tags.after_key),
+            kind: tags.kind.clone(),
+            close: strip(&tags.close),
+            separator: strip(&tags.separator),
+        })),
+        other => other.clone(),
+    };
+    Calls {
+        open: strip(&calls.open),
+        close: strip(&calls.close),
+        separator: if calls.parallel { strip(&calls.separator) } else { "".into() },
+        call: calls.call.iter().map(part).filter(|part| *part != Part::Text("".into())).collect(),
+        parallel: calls.parallel,
+    }
+}
+
+/// A template with these calls in each turn: `c` is a call, `f` its function.
+fn template(calls: &str) -> Templates {
+    let text = format!(
+        "{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content or '' }}}}{{% if m.tool_calls %}}{calls}{{% endif %}}<|end|>\
+         {{% endfor %}}{{% if add_generation_prompt %}}<|assistant|>{{% endif %}}"
+    );
+    Templates::compile(&Sources { default: Some(text), ..Sources::default() }).unwrap()
+}
+
+const EACH: &str = "{% for c in m.tool_calls %}{% set f = c.function %}";
+
+#[track_caller]
+fn check(family: &str, calls: &str) {
+    let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
+    let render = |messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt);
+    let formats = families::all();
+    let found = find(&formats, &render).map(|(format, kind)| (&*format.family, kind));
+    assert_eq!(found, Ok((family, Match::Bytes)), "{:?}", infer(&render));
+    let inferred = infer(&render).unwrap().format.calls.unwrap();
+    let expected = formats.iter().find(|format| format.family == family).unwrap().calls.as_ref().unwrap();
+    assert_eq!(without_blanks(&inferred), without_blanks(expected));
+}
+
+/// Shapes that no template of the conformance set has.
+#[test]
+fn ids_and_types() {
+    check(
+        "kimi-k2",
+        "<|tool_calls_section_begin|>EACH<|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>{{ f.arguments|tojson }}\
+         <|tool_call_end|>DONE<|tool_calls_section_end|>",
+    );
+    check(
+        "cohere-action",
+        "{{ '<|START_ACTION|>[\\n' }}EACH{{ '    {\"tool_call_id\": \"' ~ loop.index0 ~ '\", \"tool_name\": \"' ~ f.name }}\
+         {{ '\", \"parameters\": ' ~ f.arguments|tojson ~ '}' ~ ('' if loop.last else ',\\n') }}DONE{{ '\\n]<|END_ACTION|>' }}",
+    );
+    let nine = "EACH{% if c.id|length != 9 %}{{ raise_exception('nine') }}{% endif %}";
+    check(
+        "mistral-array",
+        &format!(
+            "[TOOL_CALLS][{nine}{{{{ '{{\"name\": \"' ~ f.name ~ '\", \"arguments\": ' ~ f.arguments|tojson ~ ', \"id\": \"' ~ c.id }}}}\
+             {{{{ '\"}}' ~ ('' if loop.last else ', ') }}}}DONE]"
+        ),
+    );
+    check(
+        "mistral-id",
+        &format!("{nine}[TOOL_CALLS]{{{{ f.name }}}}[CALL_ID]{{{{ c.id }}}}[ARGS]{{{{ f.arguments|tojson }}}}DONE"),
+    );
+    check("mistral-args", "EACH[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments|tojson }}DONE");
+    check(
+        "kimi-k3",
+        "<|open|>tools<|sep|>EACH<|open|>call tool=\"{{ f.name }}\" index=\"{{ loop.index }}\"<|sep|>\
+         {% for k, v in f.arguments.items() %}<|open|>argument key=\"{{ k }}\" type=\"{% if v is string %}string\
+         {% elif v is boolean %}boolean{% elif v is none %}null{% elif v is number %}number{% elif v is mapping %}object\
+         {% else %}array{% endif %}\"<|sep|>{{ v if v is string else v|tojson }}<|close|>argument<|sep|>{% endfor %}\
+         <|close|>call<|sep|>DONE<|close|>tools<|sep|>",
+    );
+    check(
+        "minicpm5",
+        "EACH{{ '' if loop.first else '\\n' }}<function name=\"{{ f.name }}\">{% for k, v in f.arguments.items() %}\
+         <param name=\"{{ k }}\">{{ v if v is string else v|tojson }}</param>{% endfor %}</function>DONE",
+    );
+    check(
+        "olmo",
+        "<function_calls>EACH{{ '' if loop.first else '\\n' }}{{ f.name }}({% for k, v in f.arguments.items() %}\
+         {{ '' if loop.first else ', ' }}{{ k }}={{ v|tojson }}{% endfor %})DONE</function_calls>",
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let refused = |calls: &str| {
+        let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
+        infer(&|messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt)).unwrap_err()
+    };
+    let bare = refused("EACH[{{ f.name }}({% for k, v in f.arguments.items() %}{{ k }}={{ v }}, {% endfor %})]DONE");
+    assert!(bare.writes_calls && bare.because.contains("nothing but text"), "{bare:?}");
+    let quote = refused("EACH<c>{{ '{\"name\": \"' ~ f.name ~ ', \"arguments\": ' ~ f.arguments|tojson }}}</c>DONE");
+    assert!(quote.writes_calls && quote.because.contains("begins as JSON and is none"), "{quote:?}");
+    assert!(!refused("EACHcallDONE").writes_calls);
+}
+
+#[test]
+fn the_templates_of_the_conformance_set() {
+    let Some(root) = data("formats of templates") else { return };
+    let show = crate::test_support::conformance::shows();
+    let formats = families::all();
+    let mut lines = Vec::new();
+    let (mut exact, mut blanks, mut channels, mut one_call) = (0, 0, 0, 0);
+    let (mut total, mut by_family, mut inferred, mut alike, mut most) = (0, 0, 0, 0, 0);
+    for (name, compiled) in templates(&root) {
+        let render = |messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt);
+        let found = infer(&render);
+        if found.as_ref().is_err_and(|unexplained| !unexplained.writes_calls) {
+            continue;
+        }
+        let family = find(&formats, &render).ok();
+        match &family {
+            Some((_, Match::Bytes)) => exact += 1,
+            Some((_, Match::ButBlanks)) => blanks += 1,
+            Some((_, Match::Channels)) => channels += 1,
+            Some((_, Match::OneCall)) => one_call += 1,
+            None => {}
+        }
+        let family = family.map(|(format, _)| format);
+
+        total += 1;
+        by_family += usize::from(family.is_some());
+        let family_name = family.as_ref().map_or("-", |format| &*format.family).to_owned();
+        match found {
+            Ok(found) => {
+                inferred += 1;
+                most = most.max(found.renders);
+                let calls = found.format.calls.as_ref().unwrap();
+                let agrees = family
+                    .as_ref()
+                    .is_some_and(|family| without_blanks(family.calls.as_ref().unwrap()) == without_blanks(calls));
+                alike += usize::from(agrees);
+                lines.push(format!(
+                    "{name}: {family_name} {} {:?} reasoning {:?} ends {:?} wrappers {:?}",
+                    if agrees {
+                        "same"
+                    } else if family.is_some() {
+                        "OTHER"
+                    } else {
+                        "alone"
+                    },
+                    calls,
+                    found.format.reasoning,
+                    found.format.ends,
+                    found.format.wrappers
+                ));
+            }
+            Err(unexplained) => lines.push(format!("{name}: {family_name} NONE {}", unexplained.because)),
+        }
+    }
+    if show {
+        lines.iter().for_each(|line| say(line));
+    }
+    say(&format!(
+        "formats: {total} templates, {by_family} by family ({exact} exact, {blanks} but for blanks, {channels} by channels, {one_call} for one call), {inferred} inferred, {alike} alike; at most {most} renders"
+    ));
+    // The others print what nobody can read: strings without quotes, numbers as strings, a name without its closing quote.
+    assert!(total >= 189 && inferred >= total - 6, "{inferred} of {total} inferred");
+    assert!(by_family >= 180 && exact >= 152, "{by_family} of {total} by family, {exact} exactly");
+    assert!(alike >= 164, "{alike} as their family");
+    assert!(most <= 64, "{most} renders");
+}

@@ -1,0 +1,332 @@
+//! One call as a JSON object, read character by character: which function, and where its arguments are.
+//!
+//! In: the characters from the opening brace on. Out: the name, and the arguments' text as soon as it may be shown. Never
+//! gives out anything before name and arguments are both known to be there; never judges whether the tool exists.
+
+use crate::output::format::Part;
+use crate::output::read::partial_json::{Container, Event, Scanner};
+
+/// Names longer than this are none.
+pub(crate) const MAX_NAME: usize = 256;
+
+/// Where the object stands after a character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Inside.
+    More,
+    /// The brace that opened it is closed.
+    Closed,
+    /// This cannot be a call any more, or, after its arguments, this is no longer part of it.
+    Broken,
+}
+
+/// The members of a call's object that mean something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keys {
+    /// None where the function's name is itself the key of the arguments: `{"f": {"a": 1}}`.
+    name: Option<String>,
+    arguments: String,
+    id: Option<String>,
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys { name: Some("name".to_owned()), arguments: "arguments".to_owned(), id: None }
+    }
+}
+
+impl Keys {
+    /// The keys of a call that is one JSON object; None if it is written in another way.
+    pub(crate) fn of(call: &[Part]) -> Option<Keys> {
+        let mut before = "";
+        let (mut name, mut arguments, mut id) = (None, None, None);
+        for part in call {
+            match part {
+                Part::Text(text) => before = text,
+                Part::Name => name = Some(last_key(before)),
+                Part::Arguments(_) => arguments = Some(last_key(before)),
+                Part::Id(_) => id = last_key(before),
+            }
+        }
+        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if object_at(text).is_some()));
+        if !in_object {
+            return None;
+        }
+        match (name?, arguments?) {
+            (Some(name), Some(arguments)) => Some(Keys { name: Some(name), arguments, id }),
+            // The text between the name and the arguments is the end of a key.
+            (None, _) => Some(Keys { name: None, arguments: "arguments".to_owned(), id }),
+            (Some(_), None) => None,
+        }
+    }
+
+    fn is_name(&self, key: &str) -> bool {
+        matches!(key, "name" | "tool_name") || self.name.as_deref() == Some(key)
+    }
+
+    fn is_arguments(&self, key: &str) -> bool {
+        matches!(key, "arguments" | "parameters") || self.arguments == key
+    }
+
+    fn is_id(&self, key: &str) -> bool {
+        matches!(key, "id" | "tool_call_id") || self.id.as_deref() == Some(key)
+    }
+}
+
+/// Where a JSON object begins in the text of a format.
+pub(crate) fn object_at(text: &str) -> Option<usize> {
+    let mut braces = text.match_indices('{').map(|(at, _)| at);
+    braces.find(|at| text[at + 1..].trim_start().starts_with('"'))
+}
+
+/// The key that stands at the end of this text, before a value or the quote of one.
+fn last_key(text: &str) -> Option<String> {
+    let text = text.trim_end().trim_end_matches('"').trim_end().strip_suffix(':')?.trim_end().strip_suffix('"')?;
+    let (_, key) = text.rsplit_once('"')?;
+    (!key.is_empty()).then(|| key.to_owned())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Name,
+    Arguments,
+    Id,
+    Wrapper,
+    Other,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Object,
+    Array,
+    Text,
+    Word,
+}
+
+#[derive(Debug)]
+pub(crate) struct CallObject {
+    scanner: Scanner,
+    /// The level at which name and arguments stand; 0 once that object is closed.
+    level: usize,
+    field: Field,
+    /// A key stood at the level that says nothing about a call.
+    foreign_key: bool,
+    name: Option<String>,
+    id: Option<String>,
+    kind: Option<Kind>,
+    open: bool,
+    arguments: String,
+    after: String,
+    notes: Vec<&'static str>,
+}
+
+impl Default for CallObject {
+    fn default() -> CallObject {
+        CallObject {
+            scanner: Scanner::new(),
+            level: 1,
+            field: Field::Other,
+            foreign_key: false,
+            name: None,
+            id: None,
+            kind: None,
+            open: false,
+            arguments: String::new(),
+            after: String::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl CallObject {
+    /// The function's name, once it is complete.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The call's id, if it has one and it is complete.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// What the arguments turned out to be, once they have begun.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.kind
+    }
+
+    /// The commit point: the name is known, and arguments that can be shown as they come have begun.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.name.is_some() && (self.arguments_complete() || (self.open && self.kind == Some(Kind::Object)))
+    }
+
+    pub(crate) fn arguments_complete(&self) -> bool {
+        self.kind.is_some() && !self.open
+    }
+
+    /// Whether keys were seen that no call has.
+    pub(crate) fn has_foreign_key(&self) -> bool {
+        self.foreign_key
+    }
+
+    pub(crate) fn in_string(&self) -> bool {
+        self.scanner.in_string()
+    }
+
+    /// The arguments' text that has not been taken yet.
+    pub(crate) fn take_arguments(&mut self) -> String {
+        std::mem::take(&mut self.arguments)
+    }
+
+    /// The text after the arguments, for the case that it is not the object's after all.
+    pub(crate) fn take_after(&mut self) -> String {
+        std::mem::take(&mut self.after)
+    }
+
+    /// Diagnostic codes of what was relaxed, with a few words; taken, not repeated.
+    pub(crate) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+        let python = self.scanner.take_python().then_some("python_literals");
+        let words = |code| match code {
+            "arguments_null" => "the arguments were null and became an empty object",
+            "arguments_string_unwrapped" => "the arguments were a string that holds an object",
+            _ => "the call was spelled as Python and was rewritten as JSON",
+        };
+        std::mem::take(&mut self.notes).into_iter().chain(python).map(|code| (code, words(code).to_owned())).collect()
+    }
+
+    pub(crate) fn step(&mut self, c: char, keys: &Keys) -> Progress {
+        let mut out = String::new();
+        if self.scanner.ends_word(c) {
+            self.scanner.close_word(&mut out);
+            self.keep(&out);
+            out.clear();
+            if self.scanner.depth() == self.level {
+                if self.field == Field::Name {
+                    return Progress::Broken;
+                }
+                self.end_value();
+            }
+        }
+        let capturing = self.open;
+        let after_arguments = self.arguments_complete() && self.name.is_some();
+        let event = self.scanner.step(c, &mut out);
+        if capturing {
+            self.keep(&out);
+        }
+        if after_arguments {
+            self.after.push(c);
+        }
+        if !self.act(event, &out, keys) {
+            return Progress::Broken;
+        }
+        // Inside arguments that are already being shown there is no way back: the text is kept and reported.
+        let shown = (capturing || self.open) && self.is_ready();
+        if self.scanner.faults().syntax && !shown {
+            return Progress::Broken;
+        }
+        if event == Event::Close && self.scanner.depth() == 0 { Progress::Closed } else { Progress::More }
+    }
+
+    /// Ends arguments that the text broke off. What is there is all there is.
+    pub(crate) fn cut(&mut self) {
+        let mut out = String::new();
+        self.scanner.flush(&mut out);
+        self.keep(&out);
+        if self.open && self.kind == Some(Kind::Text) {
+            self.arguments = self.scanner.text().to_owned();
+            self.notes.push("arguments_string_unwrapped");
+        }
+        self.open = false;
+    }
+
+    fn keep(&mut self, text: &str) {
+        if self.open {
+            self.arguments.push_str(text);
+        }
+    }
+
+    /// False when the event shows that this is no call.
+    fn act(&mut self, event: Event, out: &str, keys: &Keys) -> bool {
+        let depth = self.scanner.depth();
+        match event {
+            Event::None => {}
+            Event::Key if depth == self.level => {
+                self.field = self.classify(keys);
+            }
+            Event::Key => {}
+            Event::Open(container) if depth == self.level + 1 => match (self.field, container) {
+                (Field::Name, _) => return false,
+                (Field::Wrapper, Container::Object) => self.level += 1,
+                (Field::Arguments, Container::Object) => self.begin(Kind::Object, out),
+                (Field::Arguments, Container::Array) => self.begin(Kind::Array, out),
+                _ => {}
+            },
+            Event::Open(_) => {}
+            Event::StringStart if depth == self.level && self.field == Field::Arguments => self.begin(Kind::Text, out),
+            Event::WordStart if depth == self.level && self.field == Field::Arguments => self.begin(Kind::Word, out),
+            Event::StringStart | Event::WordStart => {}
+            Event::StringEnd if depth == self.level => {
+                if self.field == Field::Name {
+                    if self.scanner.text().is_empty() || self.scanner.text().len() > MAX_NAME {
+                        return false;
+                    }
+                    self.name = Some(self.scanner.text().to_owned());
+                }
+                if self.field == Field::Id && !self.scanner.text().is_empty() {
+                    self.id = Some(self.scanner.text().to_owned());
+                }
+                self.end_value();
+            }
+            Event::StringEnd => {}
+            Event::Close if depth == self.level => self.end_value(),
+            Event::Close if depth < self.level => self.level = 0,
+            Event::Close => {}
+        }
+        true
+    }
+
+    fn classify(&mut self, keys: &Keys) -> Field {
+        let key = self.scanner.text();
+        if keys.is_name(key) && self.name.is_none() {
+            Field::Name
+        } else if keys.is_arguments(key) && self.kind.is_none() {
+            Field::Arguments
+        } else if keys.is_id(key) {
+            Field::Id
+        } else if self.level == 1 && self.name.is_none() && key == "function" {
+            Field::Wrapper
+        } else if keys.name.is_none() && !key.is_empty() && self.name.is_none() && self.level == 1 {
+            self.name = Some(key.to_owned());
+            Field::Arguments
+        } else {
+            self.foreign_key |= key != "type";
+            Field::Other
+        }
+    }
+
+    fn begin(&mut self, kind: Kind, out: &str) {
+        self.kind = Some(kind);
+        self.open = true;
+        self.arguments.push_str(out);
+    }
+
+    fn end_value(&mut self) {
+        self.field = Field::Other;
+        if !self.open {
+            return;
+        }
+        self.open = false;
+        self.scanner.forgive_syntax();
+        match self.kind {
+            Some(Kind::Text) => {
+                let text = self.scanner.text();
+                self.arguments = if text.trim().is_empty() { "{}".to_owned() } else { text.to_owned() };
+                self.notes.push("arguments_string_unwrapped");
+            }
+            Some(Kind::Word) if self.arguments.trim() == "null" => {
+                self.arguments = "{}".to_owned();
+                self.notes.push("arguments_null");
+            }
+            _ => {}
+        }
+    }
+}

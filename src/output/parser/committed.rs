@@ -1,0 +1,188 @@
+//! Calls from their commit point on: given out, never taken back, checked when they end.
+
+use super::between::Gap;
+use super::call_reader::{CallReader, Status};
+use super::candidate::Candidate;
+use super::markers::Found;
+use super::{Failed, Marker, Place, Recogniser, State, is_blank};
+use crate::output::message::{Delta, ToolCall};
+use crate::output::read::partial_json;
+
+impl Recogniser {
+    /// Opens a call: from here on it is part of the message.
+    pub(super) fn commit(&mut self, name: String, id: Option<String>) -> usize {
+        let index = self.parsed.tool_calls.len();
+        if !self.tools.has(&name) {
+            self.note("unknown_tool", &format!("`{name}` is not one of the given tools"));
+        }
+        if index == 1 && !self.parallel {
+            self.note("parallel_not_requested", "more than one call, though parallel calls were not asked for");
+        }
+        if self.place == Place::Reasoning {
+            if self.reasoning.as_ref().is_none_or(|tags| !tags.ends_at_call) {
+                self.note("call_in_reasoning", "the call stands inside reasoning that was not closed");
+            }
+            self.place = Place::Content;
+        }
+        self.blanks.clear();
+        let id = match id.filter(|id| !id.is_empty()) {
+            Some(id) if !self.ids.contains(&id) => id,
+            Some(id) => {
+                self.note("id_generated", &format!("the id `{id}` is another call's; this one has a new one"));
+                (self.new_id)()
+            }
+            None => {
+                if self.plan.ids {
+                    self.note("id_generated", "the call has no id; it was given one");
+                }
+                (self.new_id)()
+            }
+        };
+        self.ids.insert(id.clone());
+        self.deltas.push(Delta::ToolCall { index, id: id.clone(), name: name.clone() });
+        self.parsed.tool_calls.push(ToolCall { id, name, arguments: String::new() });
+        index
+    }
+
+    pub(super) fn committed_step(&mut self, mut candidate: Box<Candidate>, c: char) {
+        let between = candidate.readers.first().is_some_and(CallReader::is_between_values);
+        if candidate.tail.is_empty() && !(between && !is_json(c) && self.plan_begins(c)) {
+            return self.feed(candidate, c);
+        }
+        candidate.tail.push(c);
+        match self.find_tag(&candidate.tail) {
+            Found::Beginning => self.state = State::Call(candidate),
+            Found::Whole(..) => {
+                let tail = std::mem::take(&mut candidate.tail);
+                let (closes, shape) = (candidate.closes(), candidate.readers.first().and_then(|reader| reader.shape));
+                if let (Some(mut reader), Some(index)) = (candidate.readers.pop(), candidate.index) {
+                    reader.finish();
+                    self.end_arguments(&mut reader, index);
+                }
+                self.note("unbalanced_wrapper", "the call's object is not closed");
+                self.call_closed();
+                self.state = State::Between(Gap { bare: candidate.bare, closes, shape, ..Gap::default() });
+                self.again(&tail);
+            }
+            Found::No => {
+                let tail = std::mem::take(&mut candidate.tail);
+                let mut rest = tail.chars();
+                if let Some(first) = rest.next() {
+                    self.feed(candidate, first);
+                }
+                self.again(rest.as_str());
+            }
+        }
+    }
+
+    fn feed(&mut self, mut candidate: Box<Candidate>, c: char) {
+        let Some(reader) = candidate.readers.first_mut() else { return };
+        let status = reader.step(c, &self.tools);
+        if candidate.message && !reader.is_ready() {
+            candidate.held.push(c);
+            if let (Status::Broken(_), Some(index)) = (&status, candidate.index) {
+                // Whatever the message holds is what the function is sent.
+                self.place = Place::Arguments(index);
+                self.state = State::Text;
+                return self.again(&candidate.held);
+            }
+        }
+        self.after_step(candidate, status);
+    }
+
+    /// What a character brought to a call that is committed.
+    pub(super) fn after_step(&mut self, mut candidate: Box<Candidate>, status: Status) {
+        let (Some(reader), Some(index)) = (candidate.readers.first_mut(), candidate.index) else { return };
+        let fragment = reader.take_arguments();
+        self.arguments(index, &fragment);
+        let broken = matches!(status, Status::Broken(_));
+        let rest = match status {
+            Status::More => {
+                self.state = State::Call(candidate);
+                return;
+            }
+            Status::Closed => String::new(),
+            Status::Ended(rest) => rest,
+            Status::Broken(_) => {
+                self.note("unbalanced_wrapper", "the call's object is not closed");
+                reader.take_after()
+            }
+        };
+        self.end_arguments(reader, index);
+        self.call_closed();
+        self.owed_close = broken;
+        self.state = State::Between(Gap {
+            closed: broken,
+            bare: candidate.bare,
+            closes: candidate.closes(),
+            shape: candidate.readers.first().and_then(|reader| reader.shape),
+            ..Gap::default()
+        });
+        self.again(&rest);
+    }
+
+    /// Gives out more of a call's arguments.
+    pub(super) fn arguments(&mut self, index: usize, fragment: &str) {
+        if fragment.is_empty() {
+            return;
+        }
+        self.parsed.tool_calls[index].arguments.push_str(fragment);
+        match self.deltas.last_mut() {
+            Some(Delta::Arguments { index: last, fragment: text }) if *last == index => text.push_str(fragment),
+            _ => self.deltas.push(Delta::Arguments { index, fragment: fragment.to_owned() }),
+        }
+    }
+
+    /// Gives out what is left of the arguments, and reports what is wrong with them.
+    pub(super) fn end_arguments(&mut self, reader: &mut CallReader, index: usize) {
+        let fragment = reader.take_arguments();
+        self.arguments(index, &fragment);
+        if reader.lacks_arguments() {
+            self.arguments(index, "{}");
+            self.note("arguments_missing", "the call has no arguments");
+        }
+        self.note_relaxed(reader);
+        if let Some(late) = reader.id().filter(|id| !self.ids.contains(*id)).map(str::to_owned) {
+            self.note("id_generated", &format!("the id `{late}` stands behind the arguments; the call had been given one"));
+        }
+        let text = &self.parsed.tool_calls[index].arguments;
+        let faults = partial_json::check_object(text);
+        if faults.too_deep {
+            self.note("arguments_too_deep", &format!("more than {} levels", partial_json::NESTING_CAP));
+        } else if faults.any() {
+            let message = match partial_json::repair(text) {
+                Some(repaired) => format!("the arguments are not a JSON object; repaired: {repaired}"),
+                None => "the arguments are not a JSON object".to_owned(),
+            };
+            self.note("arguments_invalid_json", &message);
+        }
+    }
+
+    /// Reports what was relaxed to read the call.
+    pub(super) fn note_relaxed(&mut self, reader: &mut CallReader) {
+        for (code, message) in reader.take_notes() {
+            self.note(code, &message);
+        }
+        self.parsed.leftover.extend(reader.take_leftover());
+    }
+
+    pub(super) fn call_closed(&mut self) {
+        self.failed = Failed::No;
+        self.owed_close = false;
+        self.marker_passed();
+    }
+
+    fn plan_begins(&self, c: char) -> bool {
+        self.markers.may_begin(c)
+    }
+
+    /// The tags of calls alone.
+    pub(super) fn find_tag(&self, held: &str) -> Found {
+        self.markers.find(held, |marker| matches!(marker, Marker::CallOpen(_) | Marker::CallClose | Marker::End))
+    }
+}
+
+/// Characters that JSON has outside of strings.
+fn is_json(c: char) -> bool {
+    c.is_ascii_alphanumeric() || is_blank(c) || "{}[]:,\"'+-._".contains(c)
+}

@@ -1,0 +1,164 @@
+//! The end of the text: whatever is still held is decided now.
+
+use std::sync::Arc;
+
+use super::call_reader::CallReader;
+use super::candidate::Candidate;
+use super::plan::Item;
+use super::{Marker, Place, Recogniser, State};
+use crate::output::parser::call::{CallObject, Keys, Kind, Progress};
+
+impl Recogniser {
+    /// Decides what is held. What was suspended is read again first, once.
+    pub(super) fn end(&mut self) {
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Text => {}
+            State::Header(header) if self.parsed.content.is_empty() && !header.is_marked() => self.not_a_header(&header),
+            State::Header(header) => self.parsed.leftover.extend(header.into_text()),
+            State::Call(candidate) => self.end_call(candidate),
+            State::Between(mut gap) => {
+                // A bracket that might have begun a tag.
+                if gap.tail.chars().all(|c| matches!(c, ']' | ')' | '}')) {
+                    gap.held.push_str(&std::mem::take(&mut gap.tail));
+                }
+                let rest = gap.held.trim();
+                if rest.is_empty() || matches!(rest, "]" | ")" | ")]") {
+                    if gap.owes_close() {
+                        self.note("missing_end_marker", "the call has no closing tag");
+                    }
+                } else {
+                    self.leave_gap(&gap);
+                }
+                self.again(&gap.tail);
+            }
+            State::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
+            State::Envelope(envelope) => self.text_all(&envelope.held),
+            State::Fence(fence) => self.text_all(&fence.held),
+            State::FenceEnd(fence) => {
+                self.note("missing_end_marker", "the fenced call's block is not closed");
+                self.commit_fence(fence);
+            }
+            State::Suspended { held, tail } if self.early => {
+                self.text_all(&held);
+                self.text_all(&tail);
+            }
+            State::Suspended { held, tail } => {
+                self.replaying = true;
+                self.again(&held);
+                self.again(&tail);
+                return self.end();
+            }
+        }
+        let tail = std::mem::take(&mut self.tail);
+        // It waited for the rest of a longer marker.
+        match self.markers.exact(&tail) {
+            Some(marker @ (Marker::End | Marker::Wrapper | Marker::ReasoningClose)) => self.on_marker(marker, &tail),
+            Some(Marker::Fence) if self.in_fence => self.on_marker(Marker::Fence, &tail),
+            _ => self.text_all(&tail),
+        }
+        let blanks = std::mem::take(&mut self.blanks);
+        match self.place {
+            Place::Content | Place::Reasoning => self.emit(&blanks),
+            Place::Elsewhere => self.leave_message(),
+            Place::Arguments(index) => {
+                self.parsed.unfinished = Some(index);
+                self.leave_message();
+            }
+        }
+        if self.place == Place::Reasoning {
+            self.parsed.complete = false;
+            if self.opened_by_tag && self.block_empty {
+                self.note("dangling_marker", "a reasoning tag at the end of the text was left out");
+            } else {
+                self.note("reasoning_unclosed", "the text ends inside reasoning");
+            }
+        }
+    }
+
+    fn end_call(&mut self, mut candidate: Box<Candidate>) {
+        let tail = std::mem::take(&mut candidate.tail);
+        if candidate.index.is_none() && self.place == Place::Content {
+            // Arguments that are shown only as a whole: here this is the whole.
+            let begins = |reader: &CallReader| reader.has_begun() && !candidate.is_bare() && !self.doubts(false, reader);
+            let begun = candidate.readers.iter().position(begins);
+            if let Some(at) = begun {
+                candidate.readers.swap(0, at);
+                let (name, id) = (candidate.readers[0].name().map(str::to_owned), candidate.readers[0].id().map(str::to_owned));
+                candidate.index = name.map(|name| self.commit(name, id));
+            }
+        }
+        let (Some(index), Some(reader)) = (candidate.index, candidate.readers.first_mut()) else {
+            return self.end_undecided(&candidate);
+        };
+        if !reader.is_closed() {
+            self.parsed.unfinished = Some(index);
+        }
+        if reader.finish() {
+            let rest = reader.take_after() + &tail;
+            self.end_arguments(reader, index);
+            self.note("unbalanced_wrapper", "the call's object is not closed");
+            if !rest.trim().is_empty() {
+                self.parsed.leftover.push(rest);
+            }
+        } else {
+            let fragment = reader.take_arguments();
+            self.arguments(index, &fragment);
+            self.note_relaxed(reader);
+            self.note("truncated_call", "the text ends inside the call's arguments");
+            self.parsed.complete = false;
+            if !tail.is_empty() {
+                self.parsed.leftover.push(tail);
+            }
+        }
+    }
+
+    fn end_undecided(&mut self, candidate: &Candidate) {
+        let own = candidate.readers.iter().any(|reader| !reader.foreign);
+        if candidate.is_bare() || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty()) {
+            return self.text_all(&candidate.text());
+        }
+        if candidate.is_opening_tag() && !candidate.is_whole_tag() {
+            return self.text_all(&candidate.text());
+        }
+        if candidate.is_opening_tag() {
+            self.note("dangling_marker", "an opening tag at the end of the text was left out");
+            return self.marker_passed();
+        }
+        self.cut_off(candidate.held.clone());
+    }
+
+    /// A call that ends before it can be told to be one.
+    fn cut_off(&mut self, held: String) {
+        if self.place == Place::Reasoning {
+            return self.text_all(&held);
+        }
+        self.note("truncated_call", "the text ends inside a call, before its arguments");
+        self.parsed.complete = false;
+        self.parsed.leftover.push(held);
+    }
+
+    /// A reply that is nothing but a call without its tags stays text, but is worth a word.
+    pub(super) fn report_bare_call(&mut self) {
+        let content = self.parsed.content.trim();
+        if !self.calls_allowed || !content.starts_with('{') {
+            return;
+        }
+        let own = self.plan.shapes.iter().flat_map(|shape| shape.items.iter()).find_map(|item| match item {
+            Item::Object(keys) => Some(Arc::clone(keys)),
+            _ => None,
+        });
+        let keys = own.unwrap_or_else(|| Arc::new(Keys::default()));
+        let mut call = CallObject::default();
+        let mut progress = Progress::More;
+        for c in content.chars() {
+            if progress != Progress::More {
+                return;
+            }
+            progress = call.step(c, &keys);
+            call.take_arguments();
+        }
+        if progress == Progress::Closed && call.name().is_some() && call.kind() == Some(Kind::Object) {
+            self.note("call_like_content", "the reply is a call without its tags; it was kept as text");
+        }
+    }
+}

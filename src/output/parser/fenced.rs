@@ -1,0 +1,109 @@
+//! Calls in a fenced block: only a block that holds one call of a given tool and nothing else. It is decided as a whole, but
+//! goes back to text as soon as it cannot be that.
+
+use std::sync::Arc;
+
+use super::call_reader::{CallReader, Status};
+use super::plan::Item;
+use super::{FENCE, Recogniser, State, is_blank};
+use crate::output::parser::call::Keys;
+
+/// What may stand behind the backticks.
+const LANGUAGES: [&str; 3] = ["json", "tool_call", "tool_code"];
+
+/// Backticks at the start of a line, and what follows them.
+#[derive(Debug)]
+pub(super) struct Fence {
+    pub(super) held: String,
+    language: String,
+    /// Blanks follow: the language is complete.
+    named: bool,
+    /// The object in it.
+    reader: Option<CallReader>,
+    tail: String,
+}
+
+impl Fence {
+    pub(super) fn new(held: String) -> Fence {
+        Fence { held, language: String::new(), named: false, reader: None, tail: String::new() }
+    }
+}
+
+impl Recogniser {
+    pub(super) fn fence_step(&mut self, mut fence: Box<Fence>, c: char) {
+        fence.held.push(c);
+        if fence.reader.is_some() {
+            return self.fence_object_step(fence, c);
+        }
+        let known = fence.language.is_empty() || LANGUAGES.contains(&fence.language.as_str());
+        if c == '{' && known {
+            let items: Arc<[Item]> = [Item::Object(Arc::new(Keys::default()))].into();
+            fence.reader = Some(CallReader::new(&items, 0, false, &self.followers));
+            return self.fence_object_step(fence, c);
+        }
+        let around = self.json && self.parsed.content.is_empty() && matches!(&*fence.language, "" | "json");
+        if c == '\n' && around {
+            // The fence around a JSON reply.
+            self.in_fence = true;
+            return self.marker_passed();
+        }
+        let fits = if is_blank(c) {
+            fence.named = true;
+            known
+        } else {
+            fence.language.push(c);
+            !fence.named && LANGUAGES.iter().any(|language| language.starts_with(&fence.language))
+        };
+        if fits {
+            self.state = State::Fence(fence);
+        } else {
+            self.give_back(&fence.held, c.len_utf8());
+        }
+    }
+
+    fn fence_object_step(&mut self, mut fence: Box<Fence>, c: char) {
+        let Some(reader) = &mut fence.reader else { return };
+        let status = reader.step(c, &self.tools);
+        let known = reader.name().is_none_or(|name| self.tools.has(name));
+        if !known || !reader.is_object() || reader.has_foreign_key() || matches!(status, Status::Broken(_)) {
+            return self.give_back(&fence.held, c.len_utf8());
+        }
+        if status == Status::More {
+            self.state = State::Fence(fence);
+        } else if reader.name().is_some() && !reader.lacks_arguments() {
+            self.state = State::FenceEnd(fence);
+        } else {
+            self.text_all(&fence.held);
+        }
+    }
+
+    pub(super) fn fence_end_step(&mut self, mut fence: Box<Fence>, c: char) {
+        let backtick = c == '`' && fence.tail.trim_start().len() < FENCE.len();
+        if backtick || (is_blank(c) && !fence.tail.ends_with('`')) {
+            fence.tail.push(c);
+            if fence.tail.ends_with(FENCE) {
+                self.commit_fence(fence);
+            } else {
+                self.state = State::FenceEnd(fence);
+            }
+            return;
+        }
+        self.note("call_like_content", "a fenced block begins with a call, but holds more; it was kept as text");
+        self.text_all(&fence.held);
+        self.again(&fence.tail);
+        self.again(c.encode_utf8(&mut [0; 4]));
+    }
+
+    pub(super) fn commit_fence(&mut self, fence: Box<Fence>) {
+        let Some(mut reader) = fence.reader else { return };
+        let Some(name) = reader.name().map(str::to_owned) else { return };
+        if !self.accepted(&mut reader) {
+            self.note("call_like_content", "a fenced block holds a call whose arguments break its schema; it was kept as text");
+            return self.text_all(&(fence.held + &fence.tail));
+        }
+        self.note("fenced_call", &format!("a fenced block that holds a call of `{name}` was taken as that call"));
+        let index = self.commit(name, reader.id().map(str::to_owned));
+        self.end_arguments(&mut reader, index);
+        self.call_closed();
+    }
+}

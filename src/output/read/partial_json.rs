@@ -1,0 +1,471 @@
+//! A JSON scanner that is fed one character at a time and always knows where it stands.
+//!
+//! Out: one event per character at most, and the text again. The text is the model's own, except that Python's spelling is
+//! rewritten token by token (`'a'` -> `"a"`, `True` -> `true`). Faults are noted, never fatal: brackets and strings are
+//! balanced all the same, so the end of a value is found even when its inside is broken. No recursion; at most
+//! [`NESTING_CAP`] levels are remembered, deeper ones are only counted.
+
+/// Levels of nesting that are checked.
+pub(crate) const NESTING_CAP: usize = 128;
+
+/// What one character brought to an end or to a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Nothing to act on.
+    None,
+    /// A key is complete: [`Scanner::text`].
+    Key,
+    /// An object or array opened as a value.
+    Open(Container),
+    /// An object or array closed.
+    Close,
+    /// A string value began.
+    StringStart,
+    /// A string value ended: [`Scanner::text`].
+    StringEnd,
+    /// A number or literal began. Its end is reported by [`Scanner::close_word`].
+    WordStart,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Container {
+    Object,
+    Array,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Value,
+    ValueOrEnd,
+    Key,
+    KeyOrEnd,
+    Colon,
+    CommaOrEnd,
+    Done,
+}
+
+/// What was wrong so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    /// A comma before a closing bracket.
+    pub(crate) trailing_comma: bool,
+    /// Something JSON does not allow inside a string.
+    pub(crate) string: bool,
+    /// Anything else JSON does not allow.
+    pub(crate) syntax: bool,
+    /// More levels than [`NESTING_CAP`].
+    pub(crate) too_deep: bool,
+    /// Python's spelling, which was rewritten: no fault of the text given out.
+    pub(crate) python: bool,
+}
+
+impl Faults {
+    pub(crate) fn any(self) -> bool {
+        self.trailing_comma || self.string || self.syntax || self.too_deep
+    }
+}
+
+#[derive(Debug)]
+struct Quoted {
+    quote: char,
+    key: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    stack: Vec<Container>,
+    deeper: usize,
+    expect: Expect,
+    quoted: Option<Quoted>,
+    /// Characters of the escape under way, the backslash included; 0 outside of one.
+    escape: usize,
+    unit: u32,
+    /// A high surrogate whose low half may still come.
+    high: Option<u32>,
+    /// Text not given out yet: an unfinished escape or pair, or a literal that may be Python's.
+    held: String,
+    word: Option<String>,
+    text: String,
+    faults: Faults,
+}
+
+impl Scanner {
+    pub(crate) fn new() -> Scanner {
+        Scanner {
+            stack: Vec::new(),
+            deeper: 0,
+            expect: Expect::Value,
+            quoted: None,
+            escape: 0,
+            unit: 0,
+            high: None,
+            held: String::new(),
+            word: None,
+            text: String::new(),
+            faults: Faults::default(),
+        }
+    }
+
+    /// Containers that are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.stack.len() + self.deeper
+    }
+
+    pub(crate) fn in_string(&self) -> bool {
+        self.quoted.is_some()
+    }
+
+    /// Whether a number or literal is open that `next` would end. Then [`Scanner::close_word`] is due before `step`.
+    pub(crate) fn ends_word(&self, next: char) -> bool {
+        self.word.is_some() && !is_word(next)
+    }
+
+    /// The last key, or string value near the top, without quotes and escapes.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    /// Forgets a syntax fault that has been dealt with.
+    pub(crate) fn forgive_syntax(&mut self) {
+        self.faults.syntax = false;
+    }
+
+    /// Whether Python's spelling was rewritten since this was asked last.
+    pub(crate) fn take_python(&mut self) -> bool {
+        std::mem::take(&mut self.faults.python)
+    }
+
+    /// Ends the number or literal that is open.
+    pub(crate) fn close_word(&mut self, out: &mut String) {
+        let Some(word) = self.word.take() else { return };
+        if self.held.is_empty() {
+            self.faults.syntax |= !is_literal(&word);
+            return;
+        }
+        self.held.clear();
+        match word.as_str() {
+            "True" => out.push_str("true"),
+            "False" => out.push_str("false"),
+            "None" => out.push_str("null"),
+            other => {
+                self.faults.syntax = true;
+                out.push_str(other);
+                return;
+            }
+        }
+        self.faults.python = true;
+    }
+
+    /// Gives out what is held, because the text ends here.
+    pub(crate) fn flush(&mut self, out: &mut String) {
+        out.push_str(&std::mem::take(&mut self.held));
+    }
+
+    pub(crate) fn step(&mut self, c: char, out: &mut String) -> Event {
+        if self.quoted.is_some() {
+            return self.string_step(c, out);
+        }
+        if let Some(word) = &mut self.word {
+            if is_word(c) {
+                word.push(c);
+                if self.held.is_empty() {
+                    out.push(c)
+                } else {
+                    self.held.push(c)
+                }
+                return Event::None;
+            }
+            self.close_word(out);
+        }
+        match c {
+            ' ' | '\t' | '\n' | '\r' => {
+                out.push(c);
+                Event::None
+            }
+            '{' => self.open(Container::Object, c, out),
+            '[' => self.open(Container::Array, c, out),
+            '}' => self.close(Container::Object, c, out),
+            ']' => self.close(Container::Array, c, out),
+            ':' => {
+                self.demand(self.expect == Expect::Colon);
+                self.expect = Expect::Value;
+                out.push(c);
+                Event::None
+            }
+            ',' => {
+                self.demand(self.expect == Expect::CommaOrEnd);
+                self.expect = if self.stack.last() == Some(&Container::Object) { Expect::Key } else { Expect::Value };
+                out.push(c);
+                Event::None
+            }
+            '"' | '\'' => self.open_string(c, out),
+            _ if is_word(c) => {
+                self.begin_value();
+                self.word = Some(c.to_string());
+                if matches!(c, 'T' | 'F' | 'N') {
+                    self.held.push(c)
+                } else {
+                    out.push(c)
+                }
+                Event::WordStart
+            }
+            _ => {
+                self.demand(false);
+                out.push(c);
+                Event::None
+            }
+        }
+    }
+
+    fn demand(&mut self, holds: bool) {
+        self.faults.syntax |= !holds;
+    }
+
+    /// A value starts here; afterwards a comma or an end is due.
+    fn begin_value(&mut self) {
+        self.demand(matches!(self.expect, Expect::Value | Expect::ValueOrEnd));
+        self.expect = Expect::CommaOrEnd;
+    }
+
+    fn open(&mut self, container: Container, c: char, out: &mut String) -> Event {
+        out.push(c);
+        self.begin_value();
+        if self.stack.len() == NESTING_CAP {
+            self.deeper += 1;
+            self.faults.too_deep = true;
+        } else {
+            self.stack.push(container);
+        }
+        self.expect = match container {
+            Container::Object => Expect::KeyOrEnd,
+            Container::Array => Expect::ValueOrEnd,
+        };
+        Event::Open(container)
+    }
+
+    fn close(&mut self, container: Container, c: char, out: &mut String) -> Event {
+        out.push(c);
+        if self.deeper > 0 {
+            self.deeper -= 1;
+            self.expect = Expect::CommaOrEnd;
+            return Event::Close;
+        }
+        let after_comma = match container {
+            Container::Object => self.expect == Expect::Key,
+            // In an array a value is due after a comma only: an empty one expects `ValueOrEnd`.
+            Container::Array => self.expect == Expect::Value,
+        };
+        let top = self.stack.pop();
+        if after_comma && top == Some(container) {
+            self.faults.trailing_comma = true;
+        } else {
+            let may_end = matches!(self.expect, Expect::CommaOrEnd | Expect::KeyOrEnd | Expect::ValueOrEnd);
+            self.demand(may_end && top == Some(container));
+        }
+        self.expect = if self.stack.is_empty() { Expect::Done } else { Expect::CommaOrEnd };
+        Event::Close
+    }
+
+    fn open_string(&mut self, quote: char, out: &mut String) -> Event {
+        out.push('"');
+        self.text.clear();
+        self.faults.python |= quote == '\'';
+        let key = matches!(self.expect, Expect::Key | Expect::KeyOrEnd);
+        self.quoted = Some(Quoted { quote, key });
+        if key {
+            self.expect = Expect::Colon;
+            return Event::None;
+        }
+        self.begin_value();
+        Event::StringStart
+    }
+
+    fn string_step(&mut self, c: char, out: &mut String) -> Event {
+        if self.escape == 0 || !self.escape_step(c, out) {
+            return self.plain_step(c, out);
+        }
+        Event::None
+    }
+
+    /// One character of a string outside an escape.
+    fn plain_step(&mut self, c: char, out: &mut String) -> Event {
+        if c == '\\' {
+            self.held.push(c);
+            self.escape = 1;
+            return Event::None;
+        }
+        self.lone_surrogate();
+        self.flush(out);
+        let Some(quoted) = &self.quoted else { return Event::None };
+        let (quote, key) = (quoted.quote, quoted.key);
+        if c == quote {
+            out.push('"');
+            self.quoted = None;
+            return if key { Event::Key } else { Event::StringEnd };
+        }
+        self.faults.string |= c < ' ';
+        if c == '"' {
+            out.push('\\');
+        }
+        out.push(c);
+        self.remember(c);
+        Event::None
+    }
+
+    /// One character of an escape; false when it does not belong to it after all.
+    fn escape_step(&mut self, c: char, out: &mut String) -> bool {
+        if self.escape == 1 {
+            self.held.push(c);
+            if c == 'u' {
+                self.escape = 2;
+                self.unit = 0;
+                return true;
+            }
+            self.lone_surrogate();
+            let meant = match c {
+                '"' | '\\' | '/' => c,
+                'b' => '\u{8}',
+                'f' => '\u{c}',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                '\'' if self.quoted.as_ref().is_some_and(|quoted| quoted.quote == '\'') => {
+                    self.held.truncate(self.held.len() - 2);
+                    self.held.push('\'');
+                    c
+                }
+                other => {
+                    self.faults.string = true;
+                    other
+                }
+            };
+            self.remember(meant);
+            self.escape = 0;
+            self.flush(out);
+            return true;
+        }
+        let Some(digit) = c.to_digit(16) else {
+            self.faults.string = true;
+            self.escape = 0;
+            return false;
+        };
+        self.held.push(c);
+        self.unit = self.unit * 16 + digit;
+        self.escape += 1;
+        if self.escape == 6 {
+            self.escape = 0;
+            self.end_of_unit(out);
+        }
+        true
+    }
+
+    fn end_of_unit(&mut self, out: &mut String) {
+        match (self.high, self.unit) {
+            (_, 0xD800..=0xDBFF) => {
+                self.lone_surrogate();
+                self.high = Some(self.unit);
+                return;
+            }
+            (Some(high), low @ 0xDC00..=0xDFFF) => {
+                self.high = None;
+                let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+                self.remember(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            (_, unit) => {
+                self.lone_surrogate();
+                self.faults.string |= char::from_u32(unit).is_none();
+                self.remember(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+        }
+        self.flush(out);
+    }
+
+    fn lone_surrogate(&mut self) {
+        if self.high.take().is_some() {
+            self.faults.string = true;
+            self.remember(char::REPLACEMENT_CHARACTER);
+        }
+    }
+
+    /// Keys and the values next to them are needed as text; what lies deeper is not.
+    fn remember(&mut self, c: char) {
+        if self.stack.len() <= 2 {
+            self.text.push(c);
+        }
+    }
+}
+
+/// The faults of a whole text that should be one JSON object.
+pub(crate) fn check_object(text: &str) -> Faults {
+    let mut scanner = Scanner::new();
+    let mut out = String::new();
+    for c in text.chars() {
+        if scanner.ends_word(c) {
+            scanner.close_word(&mut out);
+        }
+        scanner.step(c, &mut out);
+        out.clear();
+    }
+    let object = text.trim_start().starts_with('{');
+    scanner.faults.syntax |= scanner.faults.python || !object || scanner.expect != Expect::Done;
+    scanner.faults
+}
+
+/// What a broken object may have meant: trailing commas left out, control characters escaped. None when that is not enough.
+pub(crate) fn repair(text: &str) -> Option<String> {
+    let mut repaired = String::with_capacity(text.len());
+    let mut scanner = Scanner::new();
+    let mut ignored = String::new();
+    let mut comma: Option<usize> = None;
+    for c in text.chars() {
+        if scanner.in_string() {
+            match c {
+                '\n' => repaired.push_str("\\n"),
+                '\r' => repaired.push_str("\\r"),
+                '\t' => repaired.push_str("\\t"),
+                c => repaired.push(c),
+            }
+        } else {
+            match c {
+                ',' => comma = Some(repaired.len()),
+                '}' | ']' => {
+                    if let Some(at) = comma.take() {
+                        repaired.remove(at);
+                    }
+                }
+                ' ' | '\t' | '\n' | '\r' => {}
+                _ => comma = None,
+            }
+            repaired.push(c);
+        }
+        scanner.step(c, &mut ignored);
+        ignored.clear();
+    }
+    (!check_object(&repaired).any()).then_some(repaired)
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_')
+}
+
+fn is_literal(word: &str) -> bool {
+    matches!(word, "true" | "false" | "null") || is_number(word)
+}
+
+fn is_number(word: &str) -> bool {
+    let word = word.strip_prefix('-').unwrap_or(word);
+    let (mantissa, exponent) = match word.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
+        None => (word, None),
+    };
+    let (whole, fraction) = match mantissa.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (mantissa, None),
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits(whole) && (whole == "0" || !whole.starts_with('0')) && fraction.is_none_or(digits) && exponent.is_none_or(digits)
+}

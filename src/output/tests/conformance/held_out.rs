@@ -1,0 +1,167 @@
+//! Templates that the corpus does not have: shapes of the table, and shapes that a vendor could invent.
+
+use super::{round_trips, verdict};
+
+/// A template whose assistant's turns hold this. `EACH` … `DONE` is a loop over the calls `c` with the functions `f`, `JSON`
+/// the arguments, `PAIRS` … `DONE` a loop over keys `k` and values `v`, `THOUGHT` the reasoning, `RAW` a value whose strings have no quotes.
+fn template(turn: &str) -> String {
+    framed("<|assistant|>", turn, "<|end|>")
+}
+
+fn framed(open: &str, turn: &str, end: &str) -> String {
+    let turn = turn
+        .replace("EACH", "{%- for c in m.tool_calls -%}{%- set f = c.function -%}{%- set outer = loop -%}")
+        .replace("PAIRS", "{%- for k, v in f.arguments.items() -%}")
+        .replace("DONE", "{%- endfor -%}")
+        .replace("JSON", "{{- f.arguments if f.arguments is string else f.arguments | tojson -}}")
+        .replace("RAW", "{{- v if v is string else v | tojson -}}")
+        .replace("THOUGHT", "{{- m.reasoning_content -}}")
+        .replace("TEXT", "{{- m.content or '' -}}");
+    format!(
+        "{{%- if tools -%}}<|tools|>{{{{ tools | tojson }}}}{end}{{%- endif -%}}{{%- for m in messages -%}}\
+         {{%- if m.role == 'assistant' -%}}{{{{- {open:?} -}}}}{turn}{{{{- {end:?} -}}}}\
+         {{%- else -%}}{{{{- '<|' ~ m.role ~ '|>' ~ m.content -}}}}{end}{{%- endif -%}}{{%- endfor -%}}\
+         {{%- if add_generation_prompt -%}}{{{{- {open:?} -}}}}{{%- endif -%}}"
+    )
+}
+
+#[track_caller]
+fn check(name: &str, template: &str, parallel: bool) {
+    let verdict = verdict(template);
+    let caps = &verdict.templates.caps().caps;
+    let format = verdict.format().unwrap();
+    assert!(format.verified, "{name}: {caps:?} {format:?}");
+    assert_eq!(format.calls.as_ref().unwrap().parallel, parallel, "{name}: {format:?}");
+    let tally = round_trips(&verdict, format, 200);
+    crate::test_support::conformance::say(&format!(
+        "{name}: {} {} lost {:?} moved {:?}",
+        format.family, tally.sets, tally.lost, tally.moved
+    ));
+    assert!(tally.failures.is_empty(), "{name}: {} of {}: {}\n{format:?}", tally.failures.len(), tally.sets, tally.failures[0]);
+}
+
+const THINK: &str =
+    "{%- if m.reasoning_content -%}<think>{{- '\\n' -}}THOUGHT{{- '\\n' -}}</think>{{- '\\n\\n' -}}{%- endif -%}";
+
+fn thinking(turn: &str) -> String {
+    template(&format!("{THINK}TEXT{{%- if m.tool_calls -%}}{turn}{{%- endif -%}}"))
+}
+
+#[test]
+fn kimi_k2() {
+    let turn = "<|tool_calls_section_begin|>EACH<|tool_call_begin|>{{- c.id -}}<|tool_call_argument_begin|>JSON<|tool_call_end|>DONE<|tool_calls_section_end|>";
+    check("kimi-k2", &thinking(turn), true);
+}
+
+#[test]
+fn kimi_k3() {
+    let turn = "{%- if m.reasoning_content -%}<|open|>think<|sep|>THOUGHT<|close|>think<|sep|>{%- endif -%}\
+        {%- if m.content -%}<|open|>response<|sep|>TEXT<|close|>response<|sep|>{%- endif -%}\
+        {%- if m.tool_calls -%}<|open|>tools<|sep|>EACH<|open|>call tool=\"{{- f.name -}}\" index=\"{{- loop.index -}}\"<|sep|>\
+        PAIRS<|open|>argument key=\"{{- k -}}\" type=\"{%- if v is string -%}string\
+        {%- elif v is boolean -%}boolean{%- elif v is none -%}null{%- elif v is number -%}number{%- elif v is mapping -%}object\
+        {%- else -%}array{%- endif -%}\"<|sep|>RAW<|close|>argument<|sep|>DONE<|close|>call<|sep|>DONE<|close|>tools<|sep|>{%- endif -%}";
+    check("kimi-k3", &framed("<|open|>message role=\"assistant\"<|sep|>", turn, "<|close|>message<|sep|>"), true);
+}
+
+#[test]
+fn cohere_action() {
+    let turn = "{%- if m.reasoning_content -%}<|START_THINKING|>THOUGHT<|END_THINKING|>{%- endif -%}\
+        {%- if m.tool_calls -%}<|START_ACTION|>[{{- '\\n' -}}EACH{{- '    {\"tool_call_id\": \"' ~ loop.index0 ~ '\", \"tool_name\": \"' ~ f.name -}}\
+        {{- '\", \"parameters\": ' ~ f.arguments|tojson ~ '}' ~ ('' if loop.last else ',') ~ '\\n' -}}DONE]<|END_ACTION|>\
+        {%- else -%}<|START_RESPONSE|>TEXT<|END_RESPONSE|>{%- endif -%}";
+    let open = "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>";
+    check("cohere-action", &framed(open, turn, "<|END_OF_TURN_TOKEN|>"), true);
+}
+
+#[test]
+fn mistral() {
+    let nine = "EACH{%- if c.id | length != 9 -%}{{- raise_exception('ids have nine characters') -}}{%- endif -%}";
+    let turn = format!(
+        "TEXT{{%- if m.tool_calls -%}}{nine}[TOOL_CALLS]{{{{- f.name -}}}}[CALL_ID]{{{{- c.id -}}}}[ARGS]JSONDONE{{%- endif -%}}"
+    );
+    check("mistral-id", &framed("[/INST]", &turn, "</s>"), true);
+    let turn = format!(
+        "TEXT{{%- if m.tool_calls -%}}[TOOL_CALLS][{nine}{{{{- '{{\"name\": \"' ~ f.name ~ '\", \"arguments\": ' -}}}}JSON\
+         {{{{- ', \"id\": \"' ~ c.id ~ '\"}}' ~ ('' if loop.last else ', ') -}}}}DONE]{{%- endif -%}}"
+    );
+    check("mistral-array", &framed(" [ASST] ", &turn, "</s>"), true);
+    let turn = "{%- if m.reasoning_content -%}[THINK]THOUGHT[/THINK]{%- endif -%}TEXT{%- if m.tool_calls -%}EACH[TOOL_CALLS]{{- f.name -}}[ARGS]JSONDONE{%- endif -%}";
+    check("mistral-args", &framed("[/INST]", turn, "</s>"), true);
+}
+
+#[test]
+fn functionary() {
+    let turn = "{%- if m.content -%}all{{- '\\n' -}}TEXT{%- if m.tool_calls -%}{{- '>>>' -}}{%- endif -%}{%- endif -%}\
+        EACH{{- f.name ~ '\\n' -}}JSON{%- if not loop.last -%}{{- '>>>' -}}{%- endif -%}DONE";
+    check("functionary-3.2", &framed("<|start_header_id|>assistant<|end_header_id|>\n\n>>>", turn, "<|eot_id|>"), true);
+    check("functionary-3.1", &template("TEXTEACH<function={{- f.name -}}>JSON</function>DONE"), true);
+}
+
+#[test]
+fn granite() {
+    let one = "{{- '{\"name\": \"' ~ f.name ~ '\", \"arguments\": ' -}}JSON{{- '}' ~ ('' if loop.last else ', ') -}}";
+    check("granite", &thinking(&format!("<|tool_call|>[EACH{one}DONE]")), true);
+}
+
+#[test]
+fn minicpm5() {
+    let turn = "EACH{{- '' if loop.first else '\\n' -}}<function name=\"{{- f.name -}}\">PAIRS<param name=\"{{- k -}}\">RAW</param>DONE</function>DONE";
+    check("minicpm5", &thinking(turn), true);
+}
+
+#[test]
+fn lfm2() {
+    let value = "{%- if v is boolean or v is none -%}{{- v -}}{%- else -%}{{- v | tojson -}}{%- endif -%}";
+    let one = format!("{{{{- f.name -}}}}(PAIRS{{{{- '' if loop.first else ', ' -}}}}{{{{- k -}}}}={value}DONE)");
+    check(
+        "lfm2",
+        &thinking(&format!("<|tool_call_start|>[EACH{{{{- '' if loop.first else ', ' -}}}}{one}DONE]<|tool_call_end|>")),
+        true,
+    );
+}
+
+#[test]
+fn command_r() {
+    let turn = "TEXT{%- if m.tool_calls -%}{{- 'Action:\\n```json\\n[\\n' -}}EACH{{- '    {\\n        \"tool_name\": \"' ~ f.name ~ '\",\\n        \"parameters\": ' -}}JSON\
+        {{- '\\n    }' ~ ('\\n' if loop.last else ',\\n') -}}DONE{{- ']```' -}}{%- endif -%}";
+    check("command-r-plus", &framed("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", turn, "<|END_OF_TURN_TOKEN|>"), true);
+}
+
+#[test]
+fn harmony_spaced() {
+    let turn = "{%- if m.reasoning_content -%}<|channel|> analysis<|message|> THOUGHT<|end|><|start|> assistant{%- endif -%}\
+        {%- if m.content -%}<|channel|> final<|message|> TEXT{%- if m.tool_calls -%}<|end|><|start|> assistant{%- endif -%}{%- endif -%}\
+        EACH to=functions.{{- f.name -}}<|channel|> commentary <|constrain|>  json<|message|> JSON{%- if not loop.last -%}<|call|><|start|> assistant{%- endif -%}DONE";
+    check("harmony-spaced", &framed("<|start|> assistant", turn, "<|call|>"), true);
+}
+
+#[test]
+fn invented_by_nobody_yet() {
+    check("brackets", &thinking("EACH{{- '<<call ' ~ f.name ~ '>>' -}}JSON{{- '<<end>>' -}}DONE"), true);
+    check("assignments", &thinking("EACH<|run|>{{- f.name -}}PAIRS<|set|>{{- k -}}=RAW<|/set|>DONE<|/run|>DONE"), true);
+    check(
+        "lines",
+        &thinking(
+            "{{- '\\n' -}}EACH<use tool=\"{{- f.name -}}\">{{- '\\n' -}}PAIRS{{- '  <arg ' ~ k ~ '>' -}}RAW</arg>{{- '\\n' -}}DONE</use>{{- '\\n' -}}DONE",
+        ),
+        true,
+    );
+    let one = "{{- '{\"' ~ f.name ~ '\": ' -}}JSON{{- '}' ~ ('' if loop.last else ', ') -}}";
+    check("keyed by name", &thinking(&format!("<|actions|>[EACH{one}DONE]<|/actions|>")), true);
+    let ponder = "{%- if m.reasoning_content -%}<ponder>THOUGHT</ponder>{%- endif -%}TEXT";
+    check(
+        "json with ids",
+        &template(&format!(
+            "{ponder}EACH{{{{- '<act>{{\"id\": \"' ~ c.id ~ '\", \"tool\": \"' ~ f.name ~ '\", \"input\": ' -}}}}JSON{{{{- '}}</act>' -}}}}DONE"
+        )),
+        true,
+    );
+    check(
+        "last only",
+        &template(&format!(
+            "{ponder}{{%- set c = m.tool_calls[0] if m.tool_calls else none -%}}{{%- if c -%}}{{%- set f = c.function -%}}<|do|>{{{{- f.name -}}}}<|with|>JSON<|/do|>{{%- endif -%}}"
+        )),
+        false,
+    );
+}

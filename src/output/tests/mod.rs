@@ -1,0 +1,634 @@
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod adverse;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod conformance;
+
+use serde_json::{Value, json};
+
+use super::detect::verify;
+use super::*;
+use crate::test_support::conformance::thread_time;
+use crate::test_support::replies::{PLAIN, Random, Setting, family, feed, parse, recogniser};
+
+const NO_CALLS: Setting = Setting { calls_allowed: false, ..PLAIN };
+const THINKING: Setting = Setting { prompt: "<think>\n", ..PLAIN };
+
+fn hermes() -> Format {
+    family("hermes")
+}
+
+fn tools() -> Vec<Value> {
+    ["f", "g"].map(|name| json!({ "type": "function", "function": { "name": name, "parameters": {} } })).to_vec()
+}
+
+/// One text and the message it must become. Calls are `(name, arguments)`.
+#[track_caller]
+fn check(
+    setting: Setting,
+    text: &str,
+    content: &str,
+    reasoning: Option<&str>,
+    calls: &[(&str, &str)],
+    diagnostics: &[&str],
+) -> Parsed {
+    let parsed = parse(&hermes(), &tools(), setting, text);
+    assert_eq!(parsed.content, content, "content of {text:?}");
+    assert_eq!(parsed.reasoning.as_deref(), reasoning, "reasoning of {text:?}");
+    let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+    assert_eq!(got, calls, "calls of {text:?}");
+    let got: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+    assert_eq!(got, diagnostics, "diagnostics of {text:?}");
+    parsed
+}
+
+/// A case without reasoning.
+#[track_caller]
+fn text_case(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) {
+    check(PLAIN, text, content, None, calls, diagnostics);
+}
+
+const C: &str = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+const C2: &str = "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": 2}}\n</tool_call>";
+const F1: (&str, &str) = ("f", "{\"a\": 1}");
+const G2: (&str, &str) = ("g", "{\"a\": 2}");
+
+#[test]
+fn plain_text_is_content() {
+    for text in [
+        "",
+        " ",
+        "Hello, world!\nWhat's up?\n",
+        "Use a set like {1,2}. a < b && c <= d",
+        "Here is JSON: {\"a\": 1} done",
+        "{\"a\": 1}",
+        "tail <thi",
+        "tail <tool_cal",
+        "naïve 🦙 <\u{FF5C}x",
+        "```python\nprint({'name': 'f'})\n```",
+        "```json\n{\"location\": \"Paris\"}\n```\n",
+        "```json\n{\"name\": \"other\", \"arguments\": {}}\n```\n",
+        "```json\n{\"name\": \"f\", \"arguments\": 3}\n```",
+        "```json\n{\"name\": \"f\"}\n```",
+        "```json\n[{\"name\": \"f\", \"arguments\": {}}]\n```",
+        "```json\n{\"name\": \"f\", \"arg",
+        "```\n\n  ",
+        "say ```json\n{\"name\": \"f\", \"arguments\": {}}\n```",
+        "``",
+    ] {
+        text_case(text, text, &[], &[]);
+    }
+}
+
+#[test]
+fn calls_as_the_templates_write_them() {
+    text_case(C, "", &[F1], &[]);
+    text_case(&format!("{C}\n{C2}"), "", &[F1, G2], &[]);
+    text_case(&format!("{C}{C2}"), "", &[F1, G2], &[]);
+    text_case(&format!("Let me see.\n{C}"), "Let me see.", &[F1], &[]);
+    text_case(&format!("T\n\n{C}\n"), "T", &[F1], &[]);
+    text_case(&format!("{C}\nThat was it.\n"), "That was it.\n", &[F1], &[]);
+    text_case(&C.replace('\n', ""), "", &[F1], &[]);
+    text_case(&C.replace('\n', "\r\n"), "", &[F1], &[]);
+    text_case(&C.replace("{\"a\": 1}", "{}"), "", &[("f", "{}")], &[]);
+    let odd = "{\"a\":[1.5e10,  {\"b\":\"</tool_call> \\\"\\u00e9\\ud83e\\udd99\\\\\"}],\"n\":1234567890123456789012345}";
+    text_case(&C.replace("{\"a\": 1}", odd), "", &[("f", odd)], &[]);
+    check(Setting { parallel: false, ..PLAIN }, &format!("{C}{C2}"), "", None, &[F1, G2], &["parallel_not_requested"]);
+}
+
+#[test]
+fn calls_as_models_write_them() {
+    let unknown = C.replace("\"f\"", "\"zz\"");
+    text_case(&unknown, "", &[("zz", F1.1)], &["unknown_tool"]);
+    text_case("<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>", "", &[F1], &[]);
+    text_case("<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>", "", &[F1], &[]);
+    text_case("<tool_call>{\"id\": 7, \"name\": \"f\", \"arguments\": {\"a\": 1}, \"x\": [1]}</tool_call>", "", &[F1], &[]);
+    text_case(
+        "<tool_call>{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}</tool_call>",
+        "",
+        &[F1],
+        &[],
+    );
+    text_case("<tool_call>{\"name\": \"f\"}</tool_call>", "", &[("f", "{}")], &["arguments_missing"]);
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>", "", &[("f", "{}")], &["arguments_null"]);
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+        "",
+        &[F1],
+        &["arguments_string_unwrapped"],
+    );
+    text_case(
+        "<tool_call>{\"arguments\": \"{\\\"a\\\": 1}\", \"name\": \"f\"}</tool_call>",
+        "",
+        &[F1],
+        &["arguments_string_unwrapped"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": \"\"}</tool_call>",
+        "",
+        &[("f", "{}")],
+        &["arguments_string_unwrapped"],
+    );
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>", "", &[("f", "[1]")], &["arguments_invalid_json"]);
+    text_case(
+        "<tool_call>\n{'name': 'f', 'arguments': {'a': True, 'b': [None, False], 'c': 'say \"hi\"', 'd': 'it\\'s'}}\n</tool_call>",
+        "",
+        &[("f", "{\"a\": true, \"b\": [null, false], \"c\": \"say \\\"hi\\\"\", \"d\": \"it's\"}")],
+        &["python_literals"],
+    );
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>", "", &[F1], &["unbalanced_wrapper"]);
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}}\n</tool_call> x", "x", &[F1], &["unbalanced_wrapper"]);
+    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}\nDone.", "Done.", &[F1], &["unbalanced_wrapper"]);
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1,}}</tool_call>",
+        "",
+        &[("f", "{\"a\": 1,}")],
+        &["arguments_invalid_json"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}</tool_call>",
+        "",
+        &[("f", "{\"a\": \"x\ny\"}")],
+        &["arguments_invalid_json"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": oops}}</tool_call>.",
+        ".",
+        &[("f", "{\"a\": oops}")],
+        &["arguments_invalid_json"],
+    );
+    let two = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {\"a\": 2}}";
+    text_case(&format!("<tool_call>[{two}]</tool_call>"), "", &[F1, G2], &[]);
+    text_case(&format!("<tool_call>\n{}\n</tool_call>", two.replace(", {\"n", "\n{\"n")), "", &[F1, G2], &[]);
+}
+
+#[test]
+fn tags_that_are_missing_or_too_many() {
+    text_case(C.trim_end_matches("</tool_call>"), "", &[F1], &["missing_end_marker"]);
+    let open = C.trim_end_matches("\n</tool_call>");
+    text_case(&format!("{open} And {{1,2}} is a set."), "And {1,2} is a set.", &[F1], &["missing_end_marker"]);
+    text_case(&format!("{open}\n{C2}"), "", &[F1, G2], &["missing_end_marker"]);
+    text_case(&format!("{open} x </tool_call> y"), "xy", &[F1], &["missing_end_marker"]);
+    text_case(&format!("{C}\n<tool_call>\n"), "", &[F1], &["dangling_marker"]);
+    text_case(&format!("<tool_call>\n{C}"), "", &[F1], &["dangling_marker"]);
+    text_case("<tool_call>\n\n</tool_call>", "", &[], &["empty_section"]);
+    for text in ["<tool_call>\nlook it up\n</tool_call>", "<tool_call>{\"a\": 1}</tool_call>", "<tool_call>{nope}</tool_call>"]
+    {
+        text_case(text, text, &[], &["malformed_call"]);
+    }
+    for text in ["The tag <tool_call> is used…", "a <tool_call> <tool_call> b", "x <tool_call>\n\n[link](y)"] {
+        text_case(text, text, &[], &[]);
+    }
+    for text in ["Text </tool_call> more", "no thinking </think> stray close"] {
+        text_case(text, text, &[], &["stray_end_marker"]);
+    }
+    let text = format!("<tool_call>{{<think>r</think>{C}");
+    check(PLAIN, &text, "<tool_call>{", Some("r"), &[F1], &["malformed_call", "reasoning_reopened"]);
+}
+
+#[test]
+fn calls_that_were_cut_off() {
+    let cut = |text: &str, calls: &[(&str, &str)], leftover: &[&str]| {
+        let parsed = check(PLAIN, text, "", None, calls, &["truncated_call"]);
+        assert!(!parsed.complete);
+        assert_eq!(parsed.leftover, leftover);
+    };
+    cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"arg1\": ", &[("f", "{\"arg1\": ")], &[]);
+    cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"arg", &[("f", "{\"arg")], &[]);
+    cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\\ud83e\\u", &[("f", "{\"a\": \"x\\ud83e\\u")], &[]);
+    cut("<tool_call>\n{\"name\": \"f\", \"argum", &[], &["<tool_call>\n{\"name\": \"f\", \"argum"]);
+    cut("<tool_call>\n{", &[], &["<tool_call>\n{"]);
+    check(PLAIN, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}", "", None, &[F1], &["unbalanced_wrapper"]);
+}
+
+#[test]
+fn fenced_calls() {
+    let object = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}";
+    for text in [
+        format!("```json\n{object}\n```"),
+        format!("```\n{object}```\n"),
+        format!("```json{object}\n\n```"),
+        "```json\n{\"arguments\": {\"a\": 1}, \"name\": \"f\"}\n```".to_owned(),
+    ] {
+        text_case(&text, "", &[F1], &["fenced_call"]);
+    }
+    text_case(&format!("Sure.\n\n```json\n{object}\n```\nOk"), "Sure.Ok", &[F1], &["fenced_call"]);
+    text_case(&format!("```json\n{object}\n"), "", &[F1], &["missing_end_marker", "fenced_call"]);
+    let more = format!("```json\n{object}\n{object}\n```");
+    text_case(&more, &more, &[], &["call_like_content"]);
+    text_case(object, object, &[], &["call_like_content"]);
+    let fenced = format!("```json\n{object}\n```");
+    check(NO_CALLS, &fenced, &fenced, None, &[], &[]);
+    text_case(&format!("```xml\n{C}\n```"), "```xml```", &[F1], &[]);
+}
+
+#[test]
+fn calls_that_were_not_asked_for_are_text() {
+    check(NO_CALLS, C, C, None, &[], &["call_without_tools"]);
+    check(NO_CALLS, "The tag <tool_call> is", "The tag <tool_call> is", None, &[], &[]);
+}
+
+#[test]
+fn reasoning() {
+    check(PLAIN, "<think>\nR\n</think>\n\nT", "T", Some("R"), &[], &[]);
+    check(PLAIN, &format!("<think>\nR\n</think>\n\n{C}"), "", Some("R"), &[F1], &[]);
+    check(PLAIN, "<think>\n\n</think>\n\nT", "T", None, &[], &[]);
+    check(THINKING, "R\n</think>\n\nT", "T", Some("R"), &[], &[]);
+    check(THINKING, "</think>T", "T", None, &[], &[]);
+    check(THINKING, "<think>\nR</think>T", "T", Some("R"), &[], &[]);
+    check(THINKING, "R </thin", "", Some("R </thin"), &[], &["reasoning_unclosed"]);
+    check(PLAIN, "<think>\nx</think", "", Some("x</think"), &[], &["reasoning_unclosed"]);
+    check(PLAIN, "Hello<think>", "Hello", None, &[], &["reasoning_reopened", "dangling_marker"]);
+    check(PLAIN, "<think>a</think>b<think>c</think>d", "bd", Some("a\nc"), &[], &["reasoning_reopened"]);
+    check(NO_CALLS, &format!("<think>{C}</think>x"), "x", Some(C), &[], &["call_without_tools"]);
+}
+
+#[test]
+fn calls_inside_reasoning() {
+    let inside = format!("Think of {C} hmm");
+    check(THINKING, &format!("{inside}\n</think>\n\n{C2}"), "", Some(&inside), &[G2], &[]);
+    check(THINKING, &format!("Think.\n{C}"), "", Some("Think."), &[F1], &["call_in_reasoning"]);
+    let mut recogniser = recogniser(&hermes(), &tools(), THINKING);
+    recogniser.push(&format!("Think.\n{C}"));
+    let (_, parsed) = recogniser.finish_early();
+    assert_eq!((parsed.tool_calls, parsed.reasoning), (Vec::new(), Some(format!("Think.\n{C}"))));
+    check(THINKING, &format!("Think.\n{C}\n{C2}"), "", Some("Think."), &[F1, G2], &["call_in_reasoning"]);
+    let mention = "the <tool_call> tag";
+    check(THINKING, mention, "", Some(mention), &[], &["reasoning_unclosed"]);
+    check(THINKING, &format!("{mention}</think>{C}"), "", Some(mention), &[F1], &[]);
+}
+
+#[test]
+fn a_prompt_calls_nothing() {
+    for reasoning in [true, false] {
+        let tools = tools();
+        let mut recogniser = Recogniser::new(RecogniserInput {
+            format: Some(&hermes()),
+            tools: tools.into(),
+            calls_allowed: true,
+            reasoning,
+            json: false,
+            parallel: true,
+            new_id: Box::new(String::new),
+        });
+        recogniser.prime(&format!("{C} so"), true);
+        recogniser.push(C2);
+        let (deltas, parsed) = recogniser.finish();
+        let names: Vec<_> = parsed.tool_calls.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!((parsed.content, names), (format!("{C} so"), vec!["g"]), "told apart: {reasoning}");
+        assert!(deltas.is_empty() && parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
+    }
+}
+
+#[test]
+fn a_header_that_names_nothing_is_text_at_once() {
+    let mut recogniser = recogniser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
+    // Held as a header, thousands of these would be read again from every one of them on.
+    let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| recogniser.push(text));
+    let shown = deltas.map(|delta| match delta {
+        Delta::Content(text) => text,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(shown.collect::<String>(), ">>>>>>>>>z");
+}
+
+#[test]
+fn an_id_of_an_earlier_call_is_not_used_again() {
+    for (id, codes) in [("abcdefgh1", vec!["id_generated"]), ("abcdefgh2", vec![])] {
+        let mut recogniser = recogniser(&family("mistral-id"), &tools(), PLAIN);
+        recogniser.taken_ids(["abcdefgh1".to_owned()].into_iter());
+        recogniser.push(&format!("[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{\"a\": \"b\"}}"));
+        let (_, parsed) = recogniser.finish();
+        let codes_seen: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+        let expected = if codes.is_empty() { id } else { "id1" };
+        assert_eq!((&*parsed.tool_calls[0].id, codes_seen), (expected, codes));
+    }
+}
+
+#[test]
+fn calls_that_no_grammar_held_are_judged() {
+    let judged_as = |format: &str, text: &str| {
+        let mut recogniser = recogniser(&family(format), &tools(), PLAIN);
+        recogniser.judge_others(Box::new(|_, arguments| arguments.contains("good")));
+        recogniser.push(text);
+        let (_, parsed) = recogniser.finish();
+        (parsed.content, parsed.tool_calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>())
+    };
+    let judged = |text: &str| judged_as("hermes", text);
+    let own = |value: &str| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n</tool_call>");
+    let fenced = |value: &str| format!("```json\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n```");
+    let foreign =
+        |value: &str| format!("<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>");
+    let call = |value: &str| (String::new(), vec![format!("{{\"a\": \"{value}\"}}")]);
+    assert_eq!(judged(&own("bad")), call("bad"), "the grammar's affair");
+    for way in [fenced, foreign] {
+        assert_eq!(judged(&way("good")), call("good"));
+        let bad = way("bad");
+        assert_eq!(judged(&bad), (bad, vec![]));
+    }
+    let bare = |value: &str| format!("{{\"name\":\"f\",\"parameters\":{{\"a\": \"{value}\"}}}}");
+    assert_eq!(judged_as("llama3", &bare("good")), call("good"));
+    assert_eq!(judged_as("llama3", &bare("bad")), (bare("bad"), vec![]));
+    let reasoned = format!("<think>{}", own("bad"));
+    assert_eq!(judged(&reasoned), (String::new(), vec![]));
+}
+
+/// What is certain goes out at once: the pieces pushed, and what each push shows (`>` before reasoning, `#` before a call).
+#[test]
+fn what_is_certain_is_not_held() {
+    type Pushes = &'static [(&'static str, &'static str)];
+    let cases: &[(&str, Setting, Pushes)] = &[
+        ("content", PLAIN, &[("Hello", "Hello"), (" ", ""), ("you <", " you"), ("b", " <b")]),
+        ("reasoning", THINKING, &[("\nI ", ">I"), ("see</", "> see"), ("think>\n\n", ""), ("So", "So")]),
+        (
+            "call",
+            PLAIN,
+            &[
+                ("Ok\n<tool_call>\n{\"name\": \"f\", \"arguments\": ", "Ok"),
+                ("{\"a\":", "#f{\"a\":"),
+                (" \"x\\u00", " \"x"),
+                ("e9\\ud83e", "\\u00e9"),
+                ("\\udd99\"", "\\ud83e\\udd99\""),
+                ("}}\n</tool_call>\n", "}"),
+            ],
+        ),
+        (
+            "other fence",
+            PLAIN,
+            &[("```py", "```py"), ("```\n```json\n{\"name\": \"z", "```"), ("\"", "\n```json\n{\"name\": \"z\"")],
+        ),
+    ];
+    for (name, setting, pushes) in cases {
+        let mut recogniser = recogniser(&hermes(), &tools(), *setting);
+        for (piece, expected) in *pushes {
+            let shown: String = recogniser
+                .push(piece)
+                .into_iter()
+                .map(|delta| match delta {
+                    Delta::Content(text) => text,
+                    Delta::Reasoning(text) => format!(">{text}"),
+                    Delta::ToolCall { name, .. } => format!("#{name}"),
+                    Delta::Arguments { fragment, .. } => fragment,
+                })
+                .collect();
+            assert_eq!(shown, *expected, "{name}: after {piece:?}");
+        }
+    }
+}
+
+#[test]
+fn hostile_texts_take_linear_time() {
+    let deep = format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": {}", "[".repeat(100_000));
+    let parsed = feed(&hermes(), &tools(), PLAIN, [deep.as_str()]);
+    assert_eq!(parsed.diagnostics[0].code, "truncated_call");
+    let deep = format!("{deep}{}}}}}</tool_call>", "]".repeat(100_000));
+    let parsed = feed(&hermes(), &tools(), PLAIN, [deep.as_str()]);
+    assert_eq!(parsed.diagnostics[0].code, "arguments_too_deep");
+    assert_eq!(parsed.tool_calls[0].arguments.len(), 200_000 + "{\"a\": }".len());
+    for unit in [
+        "<tool_call",
+        "<tool_call>",
+        "<tool_call>{",
+        "<tool_call>{\"name\":\"",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {}, \"<tool_call>{'name': 'f', 'arguments': {}, '",
+        "<think>",
+        "</think>",
+        "```json\n{\"name\": \"f\"\n",
+        "```json ",
+        " \n",
+        "{\"name\":",
+        "</tool_call>,",
+    ] {
+        let text = unit.repeat(300_000 / unit.len());
+        let start = thread_time();
+        feed(&hermes(), &tools(), PLAIN, [text.as_str()]);
+        // Linear is well under two seconds unoptimised; quadratic would be hours.
+        let took = thread_time().saturating_sub(start);
+        assert!(took.as_secs() < 30, "{unit:?} takes {took:?}");
+    }
+}
+
+#[test]
+fn random_mixes_lose_nothing() {
+    const PIECES: [&str; 38] = [
+        "<tool_call>",
+        "</tool_call>",
+        "<think>",
+        "</think>",
+        "```",
+        "```json\n",
+        "\n",
+        " ",
+        "\n\n",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "'",
+        "\\",
+        "<",
+        "</",
+        "<tool",
+        "{\"name\": \"f\", \"arguments\": {",
+        "{\"name\": \"g\", ",
+        "\"name\": \"f\"",
+        "\"arguments\": ",
+        "\"arguments\": \"{}\"",
+        "null",
+        "True",
+        "1.5",
+        "\\ud83e",
+        "\\udd99",
+        "é",
+        "🦙",
+        C,
+        "}}\n</tool_call>",
+        "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+        "\"x\"",
+        "\"function\": {",
+    ];
+    const FENCED: &str = "\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```";
+    const WHOLE: [&str; 17] = [
+        "<tool_call>",
+        "</tool_call>",
+        "<think>",
+        "</think>",
+        "\n",
+        " ",
+        "\n\n",
+        "<",
+        "</too",
+        "}",
+        "]",
+        ",",
+        "é",
+        "{1}",
+        C,
+        C2,
+        FENCED,
+    ];
+    let (format, tools) = (hermes(), tools());
+    let mut random = Random::new();
+    for round in 0..4000 {
+        // Every other text has whole calls only: then no prose can belong to a call.
+        let pieces: &[&str] = if round % 2 == 0 { &PIECES } else { &WHOLE };
+        let (mut text, mut words) = (String::new(), Vec::new());
+        for _ in 0..random.below(24) {
+            if random.below(3) == 0 {
+                let word = format!("w{}q", words.len());
+                text += &word;
+                words.push(word);
+            } else {
+                text += pieces[random.below(pieces.len())];
+            }
+        }
+        let setting = Setting {
+            calls_allowed: random.below(4) != 0,
+            prompt: if random.below(4) == 0 { "<think>\n" } else { "" },
+            parallel: random.below(2) == 0,
+        };
+        let parsed = if round % 50 < 2 {
+            parse(&format, &tools, setting, &text)
+        } else {
+            let whole = feed(&format, &tools, setting, [text.as_str()]);
+            let pieces = random.pieces(&text);
+            assert_eq!(whole, feed(&format, &tools, setting, pieces), "cut at random: {text:?}");
+            whole
+        };
+        let mut shown = parsed.content.clone() + "\n" + parsed.reasoning.as_deref().unwrap_or_default();
+        for call in &parsed.tool_calls {
+            shown += &format!("\n{}\n{}", call.name, call.arguments);
+        }
+        shown += &parsed.leftover.concat();
+        for word in &words {
+            // Only other members of a call's object, which are part of its markup, are not shown.
+            let lost = !shown.contains(word.as_str());
+            assert!(!lost || round % 2 == 0 && !parsed.tool_calls.is_empty(), "{word} is lost: {text:?}\n{parsed:?}");
+        }
+        if !setting.calls_allowed {
+            let inked = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
+            let tags = text.matches("<think>").count() * 7 + text.matches("</think>").count() * 8;
+            assert!(parsed.tool_calls.is_empty());
+            assert!(inked(&parsed.content) + inked(parsed.reasoning.as_deref().unwrap_or_default()) + tags >= inked(&text));
+        }
+    }
+}
+
+// Detection.
+
+fn qwen_like(messages: &[Value], tools: &[Value], prompt: bool, close: &str) -> String {
+    let mut text = format!(
+        "<|im_start|>system\n<tools>{}</tools> like <tool_call>{{\"name\": <n>}}</tool_call><|im_end|>\n",
+        json!(tools)
+    );
+    for message in messages {
+        text += &format!("<|im_start|>{}", message["role"].as_str().unwrap());
+        if let Some(reasoning) = message["reasoning_content"].as_str() {
+            text += &format!("\n<think>\n{reasoning}\n</think>\n");
+        }
+        if let Some(content) = message["content"].as_str().filter(|content| !content.is_empty()) {
+            text += &format!("\n{content}");
+        }
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            let call = &call["function"];
+            text += &format!("\n<tool_call>\n{{\"name\": {}, \"arguments\": {}}}\n{close}", call["name"], call["arguments"]);
+        }
+        text += "<|im_end|>\n";
+    }
+    if prompt { text + "<|im_start|>assistant\n" } else { text }
+}
+
+#[test]
+fn a_template_that_writes_the_format_is_detected() {
+    let render = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</tool_call>"));
+    let format = Detected::native(&render).format.unwrap();
+    assert_eq!(format, Format { verified: true, ..hermes() });
+    let report = verify::Renders::new(&render).round_trip(&format);
+    assert_eq!(report.failed().count(), 0, "{report:?}");
+}
+
+#[test]
+fn a_template_that_opens_reasoning_is_detected() {
+    let render = |messages: &[Value], tools: &[Value], prompt| {
+        let text = qwen_like(messages, tools, prompt, "</tool_call>");
+        Ok(if prompt { text + "<think>\n" } else { text })
+    };
+    assert!(Detected::native(&render).format.is_some());
+}
+
+#[test]
+fn a_template_that_writes_something_else_is_inferred_or_not_believed() {
+    let wrong_close = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</call>"));
+    let other = Detected::native(&wrong_close).format.unwrap();
+    assert!(
+        other.verified && other.family == "inferred" && other.texts().iter().any(|text| text.contains("</call>")),
+        "{other:?}"
+    );
+    let no_calls = |messages: &[Value], tools: &[Value], prompt| {
+        let plain: Vec<Value> = messages.iter().map(|m| json!({ "role": m["role"], "content": m["content"] })).collect();
+        Ok(qwen_like(&plain, tools, prompt, ""))
+    };
+    assert!(!Detected::native(&no_calls).format.unwrap().verified);
+    let refuses = |_: &[Value], _: &[Value], _| Err(crate::error::Error::new(crate::error::Code::TemplateError, "no"));
+    assert!(!Detected::native(&refuses).format.unwrap().verified);
+    assert!(verify::Renders::new(&refuses).round_trip(&hermes()).failed().all(|row| row.because.contains("no")));
+}
+
+/// One text under the polyfilled format.
+#[track_caller]
+fn polyfilled(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) -> Parsed {
+    let parsed = parse(&families::polyfilled(), &tools(), PLAIN, text);
+    let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+    let codes: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+    assert_eq!((parsed.content.as_str(), &got[..], &codes[..]), (content, calls, diagnostics), "{text:?}");
+    parsed
+}
+
+#[test]
+fn calls_as_the_polyfill_writes_them() {
+    let odd = "{\"a\": [1.50, 1234567890123456789012345, \"}]<tool_call>\\\"\"], \"tool_calls\": {}}";
+    let one = |arguments: &str| {
+        format!("{{\n  \"tool_calls\": [\n    {{\"name\": \"f\", \"arguments\": {arguments}, \"id\": \"x\"}}\n  ]")
+    };
+    polyfilled(&format!("{}\n}}", one(F1.1)), "", &[F1], &[]);
+    polyfilled(&format!("\n {}, \"content\": \"Let \\\"me\\\" see.\"}}\n", one(odd)), "Let \"me\" see.", &[("f", odd)], &[]);
+    polyfilled(
+        "{\"content\":null,\"tool_calls\":[{\"name\":\"f\",\"arguments\":{\"a\": 1}},{\"name\":\"g\"}]}",
+        "",
+        &[F1, ("g", "{}")],
+        &["arguments_missing"],
+    );
+    polyfilled(&format!("{}}} Done.", one("\"{}\"")), "Done.", &[("f", "{}")], &["arguments_string_unwrapped"]);
+    polyfilled(C, "", &[F1], &[]);
+    let cut = polyfilled(&one(F1.1), "", &[], &["truncated_call"]);
+    assert!(!cut.complete && cut.leftover == [one(F1.1)]);
+}
+
+#[test]
+fn other_objects_are_text_under_the_polyfilled_format() {
+    for text in [
+        "{\"a\": 1}",
+        "{}",
+        "{",
+        "{\"con",
+        "{\"tool_calls\": []}",
+        "{\"tool_calls\": \"f\"}",
+        "{\"tool_calls\": [1]}",
+        "{\"tool_calls\": {}}",
+        "{\"content\": \"c\"}",
+        "{not JSON}",
+        "Look: {\"tool_calls\": [{\"name\": \"f\", \"arguments\": {}}]}",
+    ] {
+        polyfilled(text, text, &[], &[]);
+    }
+    let text = "{\"tool_calls\": [{\"id\": \"x\"}]}";
+    polyfilled(text, text, &[], &["malformed_call"]);
+    polyfilled(&format!("{{\"a\": {C}"), "{\"a\":", &[F1], &[]);
+    let tools = tools();
+    let parsed = parse(&families::polyfilled(), &tools, NO_CALLS, "{\"tool_calls\": [{\"name\": \"f\"}]}");
+    assert_eq!((parsed.content.as_str(), parsed.tool_calls.len()), ("{\"tool_calls\": [{\"name\": \"f\"}]}", 0));
+}

@@ -1,0 +1,134 @@
+//! `llb_template_compose`: building blocks to a chat template, and back.
+
+use serde_json::{Value, json};
+
+use crate::api::{self, Fields};
+use crate::compose;
+use crate::compose::derive::derive;
+use crate::compose::{Composed, Warning};
+use crate::error::{Code, Error, Result};
+use crate::profile::Verdict;
+use crate::template::{Sources, Status};
+
+/// Composes `components`, finds those of a Jinja template (`derive_from`), or lists what is registered.
+pub fn compose(request: &str) -> Result<Value> {
+    let request = api::parse(request, "request_json")?;
+    let mut fields = Fields::new("", &request)?;
+    let (components, derive_from, list) = (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
+    let mut reply = match (components, derive_from, list) {
+        (Some(components), None, None | Some(false)) => {
+            let composed = Composed::of(components, "components")?;
+            fields.ignore(composed.ignored().to_vec());
+            let strict = fields.boolean("strict")?.unwrap_or(false);
+            let (register, replace) =
+                (fields.boolean("register")?.unwrap_or(false), fields.boolean("override")?.unwrap_or(false));
+            if strict {
+                composed.check_strictly()?;
+            }
+            let reply = describe(&composed)?;
+            if register {
+                composed.register(replace)?;
+            }
+            reply
+        }
+        (None, Some(foreign), None | Some(false)) => derived(&mut fields, foreign)?,
+        (None, None, Some(true)) => registered()?,
+        (None, None, _) => return Err(fields.invalid("components", "missing (or give `derive_from`, or `list`: true)")),
+        _ => return Err(fields.invalid("components", "give one of `components`, `derive_from` and `list`")),
+    };
+    let ignored = fields.ignored();
+    if !ignored.is_empty() {
+        reply["ignored_keys"] = json!(ignored);
+    }
+    Ok(reply)
+}
+
+/// The reply to `derive_from`.
+fn derived(fields: &mut Fields, foreign: &Value) -> Result<Value> {
+    let mut foreign = Fields::new("derive_from", foreign)?;
+    let source = foreign.string("chat_template")?.ok_or_else(|| foreign.invalid("chat_template", "missing"))?;
+    let mut token = |key| -> Result<String> { Ok(foreign.string(key)?.unwrap_or_default().to_owned()) };
+    let (bos_token, eos_token) = (token("bos_token")?, token("eos_token")?);
+    let derivation = derive(&Sources { default: Some(source.to_owned()), bos_token, eos_token, ..Sources::default() })?;
+    fields.ignore(foreign.ignored());
+    let mut reply = match &derivation.spec {
+        Some(spec) => describe(&Composed::of(spec, "components")?)?,
+        None => json!({ "type": "template", "chat_template": null }),
+    };
+    if let (Value::Object(reply), Value::Object(found)) = (&mut reply, derivation.to_json()) {
+        reply.extend(found);
+    }
+    Ok(reply)
+}
+
+/// The reply about a spec.
+fn describe(composed: &Composed) -> Result<Value> {
+    let verdict = Verdict::of(&composed.sources())?;
+    check_caps(composed, &verdict)?;
+    let shared = verdict.to_json();
+    let host_vars = composed.host_vars();
+    Ok(json!({
+        "type": "template",
+        "chat_template": composed.chat_template(),
+        "source": source(composed),
+        "spec": composed.spec(),
+        "caps": shared["caps"],
+        "template_caps": shared["template_caps"],
+        "tool_support": shared["tool_support"],
+        "generation_prompt": composed.generation_prompt(),
+        "stop_words": composed.stop_words(),
+        "assistant_end": composed.assistant_end(),
+        "portable": host_vars.is_empty(),
+        "host_vars": host_vars,
+        "findings": composed.warnings().iter().map(Warning::to_json).collect::<Vec<_>>(),
+    }))
+}
+
+fn source(composed: &Composed) -> &'static str {
+    if composed.is_generated() { "generated" } else { "handwritten" }
+}
+
+/// What the spec says and what the prober sees must be the same, where it sees anything: a template that goes over the limits of a
+/// probe is not judged.
+fn check_caps(composed: &Composed, verdict: &Verdict) -> Result<()> {
+    let (traits, grounds) = verdict.templates.traits();
+    let measured = traits.caps.to_json();
+    let is_known = |flag: &str| grounds.iter().any(|(name, evidence)| *name == flag && evidence.status != Status::Unknown);
+    match composed.declared().into_iter().find(|(flag, declared)| is_known(flag) && measured[flag] != *declared) {
+        None => Ok(()),
+        Some((flag, declared)) => {
+            let message = format!("the components say {flag} {declared}, the template they make does not");
+            Err(Error::new(Code::InternalBridgeError, message).with("reason", "caps_mismatch").with("flag", flag))
+        }
+    }
+}
+
+/// The reply to `list`.
+fn registered() -> Result<Value> {
+    let templates = compose::registered().into_iter().map(|(name, spec, exact)| {
+        let composed = Composed::of(&spec, "components")?;
+        let verdict = Verdict::of(&composed.sources())?;
+        let caps = verdict.templates.caps().caps.to_json();
+        Ok(json!({ "name": name, "exact": exact, "source": source(&composed), "caps": caps }))
+    });
+    Ok(json!({ "type": "templates", "templates": templates.collect::<Result<Vec<_>>>()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A probe may write less than a request: what it cannot see is not held against the components.
+    #[test]
+    fn long_texts_are_composed() {
+        for system in ["x".repeat(300_000), "{tools}".repeat(20_000)] {
+            let components = json!({
+                "system_template": format!("{system}{{system_message}}"),
+                "user_template": "[{content}]",
+                "assistant_template": "<{content}{tool_calls}>",
+            });
+            let reply = compose(&json!({ "components": components }).to_string());
+            assert_eq!(reply.map(|reply| reply["type"].clone()).map_err(|error| error.to_string()), Ok(json!("template")));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Real outputs with the message they must become (`outputs/parse-cases.jsonl`), whole and one character at a time.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::profile::Verdict;
+use crate::requests::render::parse_by;
+use crate::test_support::conformance;
+use crate::test_support::replies::{Random, drive, lost};
+
+fn arguments(call: &Value) -> Value {
+    let text = call["arguments"].as_str().unwrap().trim();
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+/// Content, reasoning and calls, without the blanks around texts.
+fn view(message: &Value) -> Value {
+    let text = |key: &str| message[key].as_str().unwrap_or_default().trim().to_owned();
+    let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
+        let call = call.get("function").unwrap_or(call);
+        json!([call["name"], arguments(call)])
+    });
+    json!({ "content": text("content"), "reasoning": text("reasoning_content"), "calls": calls.collect::<Vec<_>>() })
+}
+
+#[test]
+fn outputs_become_the_expected_messages() {
+    let Some(folder) = conformance::folder("outputs") else { return };
+    let templates = conformance::templates(&folder);
+    let cases = fs::read_to_string(folder.join("outputs/parse-cases.jsonl")).unwrap();
+    let (mut right, mut wrong, mut random) = (0, Vec::new(), Random::new());
+    for case in cases.lines() {
+        let case: Value = serde_json::from_str(case).unwrap();
+        let name = case["template"].as_str().unwrap();
+        let sources = &templates[name];
+        let params = &case["params"];
+        let mut request = json!({
+            "chat_template": sources.default,
+            "bos_token": sources.bos_token,
+            "eos_token": sources.eos_token,
+            "output": case["output_text"],
+            "tools": case["tools"],
+            "tool_choice": params["tool_choice"],
+            "parallel_tool_calls": params["parallel_tool_calls"],
+            "partial": case["is_partial"],
+            "prompt": case["generation_prompt"],
+            "enable_thinking": params["enable_thinking"],
+            "reasoning_format": params["reasoning_format"],
+        });
+        if let Some(schema) = params.get("json_schema") {
+            request["response_format"] = json!({ "type": "json_schema", "json_schema": { "name": "r", "schema": schema } });
+        }
+        let request = request.to_string();
+        let expected = view(&case["expected"]);
+        let mut missing = Vec::new();
+        let whole = parse_by(&request, |recogniser, output| {
+            let parsed = drive(recogniser, [output]);
+            if let Some(format) = Verdict::of(sources).unwrap().format() {
+                missing = lost(format, output, &parsed);
+            }
+            parsed
+        });
+        let whole = whole.unwrap();
+        if !missing.is_empty() {
+            conformance::say(&format!("{name}: lost {missing:?}\n  output   {}\n  got      {whole}", case["output_text"]));
+        }
+        let single = parse_by(&request, |recogniser, output| {
+            let single: Vec<String> = output.chars().map(String::from).collect();
+            drive(recogniser, single.iter().map(String::as_str))
+        });
+        let pieces = parse_by(&request, |recogniser, output| drive(recogniser, random.pieces(output)));
+        // Ids are made anew.
+        let texts = |reply: &Value| (view(&reply["message"]), reply["diagnostics"].clone(), reply["complete"].clone());
+        assert_eq!(texts(&single.unwrap()), texts(&whole), "{name}: cut into characters");
+        assert_eq!(texts(&pieces.unwrap()), texts(&whole), "{name}: cut at random");
+        let got = view(&whole["message"]);
+        if got == expected {
+            right += 1;
+        } else {
+            wrong.push(format!(
+                "{name}: {}\n  output   {}\n  prompt   {}\n  expected {expected}\n  got      {got}\n  {}",
+                case["note"], case["output_text"], case["generation_prompt"], whole["diagnostics"]
+            ));
+        }
+    }
+    conformance::say(&format!("{right} of {} outputs became the expected message", right + wrong.len()));
+    if conformance::shows() {
+        wrong.iter().for_each(|case| conformance::say(case));
+    }
+    assert!(wrong.is_empty(), "{} outputs did not become the expected message", wrong.len());
+}

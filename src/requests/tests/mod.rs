@@ -1,0 +1,4 @@
+//! The requests against the shared conformance data.
+
+mod composed;
+mod conformance;

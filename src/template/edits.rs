@@ -1,0 +1,69 @@
+//! What was replaced in a text, and where its bytes stand since.
+
+use std::ops::Range;
+
+/// Replacements, in order, none inside another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Edits(Vec<Edit>);
+
+/// Bytes of the text before, and those that stand for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Edit {
+    before: Range<usize>,
+    after: Range<usize>,
+}
+
+impl Edits {
+    /// Notes the next replacement.
+    pub(crate) fn push(&mut self, before: Range<usize>, after: Range<usize>) {
+        self.0.push(Edit { before, after });
+    }
+
+    /// The same bytes in the text after. A range that holds a replaced piece holds what stands for it; a piece that is cut by
+    /// the border of two ranges goes to the first of them whole; of a range inside a piece nothing is left.
+    pub(crate) fn shift(&self, range: &Range<usize>) -> Range<usize> {
+        let start = self.place(range.start);
+        start..self.place(range.end).max(start)
+    }
+
+    fn place(&self, offset: usize) -> usize {
+        // The last piece that begins before this place; one of no bytes stands before its own place.
+        let begun = self.0.partition_point(|edit| edit.before.start < offset || edit.before.end <= offset);
+        match self.0[..begun].last() {
+            Some(edit) if offset < edit.before.end => edit.after.end,
+            Some(edit) => edit.after.end + (offset - edit.before.end),
+            None => offset,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_move_with_the_text() {
+        // "ab<>cd<>ef": an insertion at 0 of 2 bytes, and both marks become 5 bytes.
+        let mut edits = Edits::default();
+        edits.push(0..0, 0..2);
+        edits.push(2..4, 4..9);
+        edits.push(6..8, 11..16);
+        for (before, after) in [
+            (0..2, 2..4),
+            (0..10, 2..18),
+            (2..4, 4..9),
+            (4..6, 9..11),
+            (2..8, 4..16),
+            // Cut through the first mark: the first part has all of it.
+            (0..3, 2..9),
+            (3..6, 9..11),
+            // Inside a mark.
+            (3..3, 9..9),
+            (8..10, 16..18),
+            (10..10, 18..18),
+        ] {
+            assert_eq!(edits.shift(&before), after, "{before:?}");
+        }
+        assert_eq!(Edits::default().shift(&(3..5)), 3..5);
+    }
+}

@@ -1,0 +1,96 @@
+//! What a composed template needs from who renders it, since Jinja cannot do it.
+
+mod yaml;
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+/// What is done before a template is rendered; nothing for most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostWork {
+    /// The variable `tools_yaml` is filled.
+    pub(crate) tools_yaml: Option<ToolsYaml>,
+    /// Arguments of calls that are JSON text are parsed.
+    pub(crate) object_arguments: bool,
+}
+
+/// How `tools_yaml` is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ToolsYaml {
+    /// A list of one text per tool, not one text of all.
+    pub(crate) each: bool,
+    /// Of the tools' `function` members.
+    pub(crate) pick_function: bool,
+    /// Also of an empty list.
+    pub(crate) empty: bool,
+}
+
+impl HostWork {
+    /// As bytes that differ where the work differs.
+    pub fn key(&self) -> [u8; 5] {
+        let yaml = self.tools_yaml;
+        [
+            yaml.is_some().into(),
+            yaml.is_some_and(|yaml| yaml.each).into(),
+            yaml.is_some_and(|yaml| yaml.pick_function).into(),
+            yaml.is_some_and(|yaml| yaml.empty).into(),
+            self.object_arguments.into(),
+        ]
+    }
+
+    /// The variables that the template needs besides the usual ones.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.tools_yaml.iter().map(|_| "tools_yaml").collect()
+    }
+
+    /// `tools_yaml`, where the template has it and there are tools.
+    pub(crate) fn tools_yaml(&self, tools: &[Value]) -> Option<Value> {
+        let ToolsYaml { each, pick_function, empty } = self.tools_yaml?;
+        if tools.is_empty() && !empty {
+            return None;
+        }
+        let tools = tools.iter().map(|tool| match tool.get("function") {
+            Some(function) if pick_function => function.clone(),
+            _ => tool.clone(),
+        });
+        Some(if each {
+            tools.map(|tool| Value::String(yaml::document(&json!([tool])))).collect()
+        } else {
+            Value::String(yaml::document(&tools.collect()))
+        })
+    }
+
+    /// The messages with arguments parsed, where the template wants that and some are JSON text.
+    pub(crate) fn messages<'a>(&self, messages: &'a [Value]) -> Cow<'a, [Value]> {
+        let is_text = |call: &Value| arguments(call).is_some_and(Value::is_string);
+        let has_text = |message: &Value| message["tool_calls"].as_array().is_some_and(|calls| calls.iter().any(is_text));
+        if !self.object_arguments || !messages.iter().any(has_text) {
+            return Cow::Borrowed(messages);
+        }
+        let mut messages = messages.to_vec();
+        for message in &mut messages {
+            let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+            for call in calls.into_iter().flatten() {
+                let Some(arguments) = arguments_mut(call) else { continue };
+                if let Some(parsed) = arguments.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+                    *arguments = parsed;
+                }
+            }
+        }
+        Cow::Owned(messages)
+    }
+}
+
+fn holder(call: &Value) -> &'static str {
+    if call["type"] == "function" || call.get("arguments").is_none() { "/function/arguments" } else { "/arguments" }
+}
+
+fn arguments(call: &Value) -> Option<&Value> {
+    call.pointer(holder(call))
+}
+
+fn arguments_mut(call: &mut Value) -> Option<&mut Value> {
+    let place = holder(call);
+    call.pointer_mut(place)
+}

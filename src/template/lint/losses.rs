@@ -1,0 +1,146 @@
+//! What a request says and the prompt does not: seen in a render that succeeds.
+
+use serde_json::{Value, json};
+
+use super::{ANSWER, Review, SYSTEM, Severity};
+use crate::template::probe::frame::{USER, parts};
+use crate::template::probe::prober::Probe;
+use crate::template::probe::traits::{Fate, WithCalls};
+use crate::template::probe::turns;
+
+pub(super) fn review(review: &mut Review<'_>) {
+    messages(review);
+    tools(review);
+    let caps = &review.traits.caps;
+    let (user, answer) = (review.user(), review.answer());
+    if !caps.supports_reasoning {
+        let mut turn = answer.clone();
+        turn["reasoning_content"] = "reasoning_needle".into();
+        let text = review.render(vec![user, turn]);
+        if text.is_ok_and(|text| !text.contains("reasoning_needle") && text.contains(ANSWER)) {
+            let message = "reasoning of an assistant message does not reach the prompt in any form";
+            review.add(Severity::Info, "drops_reasoning", None, message);
+        }
+    } else if drops_old_reasoning(review) {
+        let message = "reasoning of turns before the last user message does not reach the prompt";
+        review.add(Severity::Info, "drops_old_reasoning", None, message);
+    }
+}
+
+/// Whether reasoning shows in no turn before the last user message, with a call or without: seen, not only not seen.
+fn drops_old_reasoning(review: &Review<'_>) -> bool {
+    let details = &review.traits.details;
+    let caps = &review.traits.caps;
+    if details.reasoning_visible.iter().any(|cell| ["hist", "tc_closed"].contains(&cell.position)) {
+        return false;
+    }
+    let Some(field) = turns::field(caps.reasoning_format) else { return false };
+    let with_reasoning = |mut message: Value| {
+        message[field] = "reasoning_needle".into();
+        message
+    };
+    let mut conversations = Vec::new();
+    if !caps.reasoning_requires_tools {
+        conversations.push(vec![review.user(), with_reasoning(review.answer()), review.user()]);
+    }
+    if caps.supports_tool_calls {
+        let call = with_reasoning(review.plain_call());
+        conversations.push(vec![review.user(), call, review.result(), review.answer(), review.user()]);
+    }
+    conversations.into_iter().all(|messages| {
+        let probe = Probe { kwargs: turns::kwargs(details.reasoning_needs), ..review.frame.probe(messages) };
+        let text = review.frame.prober.render(Probe { tools: Some(review.tools()), ..probe });
+        text.is_ok_and(|text| text.contains(ANSWER) && !text.contains("reasoning_needle"))
+    })
+}
+
+fn messages(review: &mut Review<'_>) {
+    let (user, answer, system) = (review.user(), review.answer(), review.system());
+    let text = review.render(vec![system, user.clone()]);
+    if text.as_ref().is_ok_and(|text| !text.contains(SYSTEM)) {
+        review.add(Severity::Warning, "drops_system", None, "a system message does not reach the prompt");
+    } else if text.is_ok() && review.traits.details.later_system == Fate::Lost {
+        let message = "a system message that is not the first message does not reach the prompt";
+        review.add(Severity::Warning, "drops_later_system", None, message);
+    }
+    if review.traits.details.developer == Fate::Lost {
+        review.add(Severity::Warning, "drops_developer", None, "a developer message does not reach the prompt");
+    }
+    let first = review.frame.message("user", "first_needle");
+    let text = review.render(vec![first, answer, user]);
+    if let Ok(text) = text {
+        if !text.contains(USER) {
+            review.add(Severity::Error, "drops_last_user", None, "the last user message does not reach the prompt");
+        }
+        if !text.contains("first_needle") {
+            review.add(Severity::Error, "drops_history", None, "an earlier user message does not reach the prompt");
+        }
+        if !text.contains(ANSWER) {
+            review.add(Severity::Error, "drops_answers", None, "an earlier assistant message does not reach the prompt");
+        }
+    }
+    let mut two = parts("first_part");
+    two.as_array_mut().into_iter().for_each(|list| list.push(json!({ "type": "text", "text": "second_part" })));
+    let text = review.render(vec![json!({ "role": "user", "content": two })]);
+    if let Ok(text) = text {
+        let what = match (text.contains("first_part"), text.contains("second_part")) {
+            (true, true) => return,
+            (false, false) => "content as a list of text parts",
+            (false, true) => "the first of two text parts of a content",
+            (true, false) => "the second of two text parts of a content",
+        };
+        review.add(Severity::Warning, "drops_content_parts", None, format!("{what} does not reach the prompt"));
+    }
+}
+
+fn tools(review: &mut Review<'_>) {
+    let caps = &review.traits.caps;
+    let (user, call, result) = (review.user(), review.plain_call(), review.result());
+    let declared = review.render_called(vec![user.clone()]);
+    if declared.is_ok() && !caps.supports_tools {
+        review.add(Severity::Info, "drops_tools", None, "declared tools do not reach the prompt");
+    }
+    let Ok(text) = review.render_called(vec![user.clone(), call.clone(), result.clone()]) else { return };
+    // A template that knows nothing of tools is no trap, one that knows half of them is.
+    let severity = if caps.supports_tools { Severity::Error } else { Severity::Info };
+    if !caps.supports_tool_calls {
+        if !text.contains("value_needle") {
+            review.add(severity, "drops_tool_calls", None, "the tool calls of an assistant message do not reach the prompt");
+        }
+        if !text.contains(super::RESULT) {
+            review.add(severity, "drops_tool_results", None, "the results of tool calls do not reach the prompt");
+        }
+        return;
+    }
+    if !text.contains(super::RESULT) {
+        review.add(Severity::Error, "drops_tool_results", None, "the results of tool calls do not reach the prompt");
+    }
+    let form = review.form();
+    let calls = [(super::ID, super::CALLED, "value_needle"), (super::SECOND_ID, super::SECOND, "other_value")];
+    let calls = calls.map(|(id, name, value)| {
+        let mut call = form.call_of(review.frame, name, json!({ "argument": value }))["tool_calls"][0].clone();
+        call["id"] = id.into();
+        call
+    });
+    let mut second = result.clone();
+    second["tool_call_id"] = super::SECOND_ID.into();
+    second["name"] = super::SECOND.into();
+    let messages = vec![user.clone(), form.calls(review.frame, &calls), result.clone(), second];
+    if review.render_called(messages).is_ok_and(|text| !text.contains("value_needle") || !text.contains("other_value")) {
+        let message = "of two tool calls in one message, only one reaches the prompt";
+        review.add(Severity::Warning, "drops_parallel_calls", None, message);
+    }
+    let mut spoken = call;
+    spoken["content"] = review.frame.content(ANSWER);
+    if review.render_called(vec![user, spoken, result]).is_ok_and(|text| !text.contains(ANSWER)) {
+        let message = "the text of an assistant message with tool calls does not reach the prompt";
+        review.add(Severity::Warning, "drops_content_beside_calls", None, message);
+    } else if review.traits.details.reasoning_with_calls == WithCalls::ReasoningOnly {
+        let message = "the text of an assistant message with reasoning and tool calls does not reach the prompt";
+        review.add(Severity::Warning, "drops_content_beside_reasoning", None, message);
+    }
+    if caps.supports_reasoning && review.traits.details.reasoning_with_calls == WithCalls::ContentOnly {
+        let message = "the reasoning of an assistant message with text and tool calls does not reach the prompt";
+        review.add(Severity::Info, "drops_reasoning_beside_calls", None, message);
+    }
+}

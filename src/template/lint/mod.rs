@@ -1,0 +1,216 @@
+//! What a reviewer of a template would want to know: its source and its prober in, findings with their lines out.
+//!
+//! Every finding is seen in a render or stands in the source; what an engine error or a limit leaves open is no finding.
+//! Codes: docs/templates.md.
+
+mod instructions;
+mod losses;
+mod order;
+mod prints;
+mod rewrites;
+mod shapes;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value, json};
+
+use super::failure::Failure;
+use super::probe::calls::Form;
+use super::probe::frame::{Frame, Text, tool};
+use super::probe::prober::Prober;
+use super::probe::traits::{NoContent, Traits};
+use super::{CHATML, TOOL_USE};
+use crate::jinja::Inspection;
+
+/// How many findings one template may have.
+const MOST: usize = 50;
+/// How much of a template's text is shown.
+const SHOWN: usize = 200;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something that can never work, or is lost without a trace.
+    Error,
+    /// Common conversations fail or change.
+    Warning,
+    /// Worth knowing.
+    Info,
+}
+
+impl Severity {
+    /// `error`, `warning` or `info`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Info => "info",
+        }
+    }
+}
+
+/// Something about a template that is not an error of the library but that its user should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Stable, for programs.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// For people.
+    pub message: String,
+    /// `default`, `tool_use`, or `chatml` (the built-in one).
+    pub template: &'static str,
+    /// Line of the template, from 1, where there is one.
+    pub line: Option<usize>,
+}
+
+impl Finding {
+    /// `{"code","severity","message","template","line"?}`.
+    pub fn to_json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("code".to_owned(), self.code.into());
+        object.insert("severity".to_owned(), self.severity.as_str().into());
+        object.insert("message".to_owned(), self.message.as_str().into());
+        object.insert("template".to_owned(), self.template.into());
+        if let Some(line) = self.line {
+            object.insert("line".to_owned(), line.into());
+        }
+        Value::Object(object)
+    }
+}
+
+/// The tool_use template does not parse.
+pub(super) fn ignored(failure: &Failure) -> Finding {
+    Finding {
+        code: "tool_use_template_ignored",
+        severity: Severity::Error,
+        message: format!("the tool_use template is ignored: {}", failure.message),
+        template: TOOL_USE,
+        line: failure.line,
+    }
+}
+
+/// There is no template.
+pub(super) fn built_in() -> Finding {
+    Finding {
+        code: "no_chat_template",
+        severity: Severity::Warning,
+        message: "there is no chat template; ChatML stands in for it".to_owned(),
+        template: CHATML,
+        line: None,
+    }
+}
+
+/// Reviews one template.
+pub(super) fn review(name: &'static str, mut prober: Prober, source: &Inspection, traits: &Traits) -> Vec<Finding> {
+    let frame = Frame::find(&mut prober);
+    let mut review = Review { frame: &frame, traits, source, name, found: Vec::new() };
+    source::review(&mut review);
+    match &frame.plain {
+        Err(failure) => {
+            let message = format!("not even one user message renders: {}", failure.message);
+            review.add(Severity::Error, "does_not_render", failure.line, message);
+        }
+        Ok(_) => {
+            shapes::review(&mut review);
+            losses::review(&mut review);
+            prints::review(&mut review);
+            instructions::review(&mut review);
+            rewrites::review(&mut review);
+            order::review(&mut review);
+        }
+    }
+    review.found.truncate(MOST);
+    review.found
+}
+
+/// A review in progress.
+struct Review<'a> {
+    frame: &'a Frame<'a>,
+    traits: &'a Traits,
+    source: &'a Inspection,
+    name: &'static str,
+    found: Vec<Finding>,
+}
+
+const CALLED: &str = "some_tool";
+const SECOND: &str = "second_tool";
+const RESULT: &str = "result_needle";
+const ANSWER: &str = "answer_needle";
+const SYSTEM: &str = "system_needle";
+const ID: &str = "call00001";
+const SECOND_ID: &str = "call00002";
+
+impl Review<'_> {
+    fn add(&mut self, severity: Severity, code: &'static str, line: Option<usize>, message: impl Into<String>) {
+        let message = message.into();
+        self.found.push(Finding { code, severity, message, template: self.name, line });
+    }
+
+    /// Whether this was found.
+    fn has(&self, code: &str) -> bool {
+        self.found.iter().any(|finding| finding.code == code)
+    }
+
+    fn user(&self) -> Value {
+        self.frame.user()
+    }
+
+    fn answer(&self) -> Value {
+        self.frame.message("assistant", ANSWER)
+    }
+
+    fn system(&self) -> Value {
+        self.frame.message("system", SYSTEM)
+    }
+
+    fn render(&self, messages: Vec<Value>) -> Text {
+        self.frame.render(messages)
+    }
+
+    /// The prompt with the tools declared that the calls are of.
+    fn render_called(&self, messages: Vec<Value>) -> Text {
+        self.frame.render_with(messages, &self.tools())
+    }
+
+    /// Those tools.
+    fn tools(&self) -> Value {
+        json!([tool(CALLED), tool(SECOND)])
+    }
+
+    /// The form in which calls show; where they do not, the one that fails the least.
+    fn form(&self) -> Form {
+        let form = Form::of(self.traits);
+        let content = if self.traits.caps.supports_tool_calls { form.content } else { NoContent::Empty };
+        Form { content, ..form }
+    }
+
+    /// An assistant message that calls a tool with these arguments, in the form that shows.
+    fn call(&self, arguments: Value) -> Value {
+        self.form().call_of(self.frame, CALLED, arguments)
+    }
+
+    /// The message that calls a tool.
+    fn plain_call(&self) -> Value {
+        self.call(json!({ "argument": "value_needle" }))
+    }
+
+    /// The result of that call.
+    fn result(&self) -> Value {
+        let mut message = self.frame.message("tool", RESULT);
+        message["tool_call_id"] = ID.into();
+        message["name"] = CALLED.into();
+        message
+    }
+}
+
+/// The beginning of a text, on one line.
+fn cut(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}

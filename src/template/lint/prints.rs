@@ -1,0 +1,149 @@
+//! Values that show as Python prints them: None, Undefined, True, lists and objects with single quotes.
+//!
+//! Each is a pair of renders that differ in one value, so that what a template says of its own accord is not counted.
+
+use serde_json::{Value, json};
+
+use super::{CALLED, Review, Severity};
+use crate::template::probe::calls::Form;
+use crate::template::probe::content;
+use crate::template::probe::frame::{Text, parts, tool};
+use crate::template::probe::traits::NoContent;
+
+pub(super) fn review(review: &mut Review<'_>) {
+    contents(review);
+    tools(review);
+    calls(review);
+}
+
+fn contents(review: &mut Review<'_>) {
+    let frame = review.frame;
+    let text = review.render(vec![json!({ "role": "user", "content": parts("part_needle") })]);
+    if text.is_ok_and(|text| text.contains("'text': 'part_needle'")) {
+        let message = "content as a list of text parts shows as Python prints a list";
+        review.add(Severity::Warning, "prints_python_repr", None, message);
+    }
+    let turn = |form: NoContent| vec![frame.user(), Value::Object(content::without_content(frame, form)), frame.user()];
+    let control = review.render(turn(NoContent::Space));
+    let text = review.render(turn(NoContent::Null));
+    review.compare(
+        "None",
+        "an assistant message with content null (before it is left out, as transformers does)",
+        &text,
+        &control,
+    );
+}
+
+fn tools(review: &mut Review<'_>) {
+    let frame = review.frame;
+    let render = |tool: Value| frame.render_with(vec![frame.user()], &json!([tool]));
+    if !review.traits.caps.supports_tools {
+        return;
+    }
+    let full = render(tool(CALLED));
+    let without = |member: &str| {
+        let mut tool = tool(CALLED);
+        if let Value::Object(function) = &mut tool["function"] {
+            function.shift_remove(member);
+        }
+        tool
+    };
+    for (what, member) in
+        [("a declared tool without a description", "description"), ("a declared tool without parameters", "parameters")]
+    {
+        let text = render(without(member));
+        review.compare("None", what, &text, &full);
+        review.compare("Undefined", what, &text, &full);
+    }
+    let mut typed = tool(CALLED);
+    typed["function"]["parameters"]["properties"]["declared_parameter"]["enum"] = json!(["first_enum", "second_enum"]);
+    typed["function"]["parameters"]["properties"]["declared_parameter"]["default"] = Value::Null;
+    let text = render(typed.clone());
+    typed["function"]["parameters"]["properties"]["declared_parameter"]["default"] = json!(1);
+    let control = render(typed);
+    review.compare("None", "a declared parameter with default null", &text, &control);
+    let printed = |text: &Text, needle: &str| text.as_ref().is_ok_and(|text| text.contains(needle));
+    if printed(&full, "'declared_parameter': {") {
+        let message = "declared tools show as Python prints them, not as JSON";
+        review.add(Severity::Warning, "prints_python_repr", None, message);
+    } else if printed(&control, "['first_enum', 'second_enum']") {
+        let message = "a list in a declared tool shows as Python prints it, not as JSON";
+        review.add(Severity::Warning, "prints_python_repr", None, message);
+    }
+}
+
+fn calls(review: &mut Review<'_>) {
+    if !review.traits.caps.supports_tool_calls {
+        return;
+    }
+    let (user, result) = (review.user(), review.result());
+    let exchange = |review: &Review<'_>, arguments: Value| {
+        review.render_called(vec![user.clone(), review.call(arguments), result.clone()])
+    };
+    let control = exchange(review, json!({ "a": 1 }));
+    // A template that writes calls as Python means what it prints.
+    let python = control.as_ref().is_ok_and(|text| text.contains(&format!("{CALLED}(")));
+    if !python {
+        let null = exchange(review, json!({ "a": null }));
+        review.compare("None", "a call with an argument that is null", &null, &control);
+        let boolean = exchange(review, json!({ "a": true }));
+        if more("True", &boolean, &control) {
+            let message = "an argument of a call that is true shows as True, as Python prints it";
+            review.add(Severity::Warning, "prints_python_repr", None, message);
+        }
+        // Also where the template would rather have text: objects are what transformers' users send.
+        let form = Form { object: true, ..review.form() };
+        let nested = form.call_of(review.frame, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
+        let nested = review.render_called(vec![user.clone(), nested, result.clone()]);
+        if nested.is_ok_and(|text| text.contains("'inner_key': ['inner_value']")) {
+            let message = "an argument of a call that is an object shows as Python prints it, not as JSON";
+            review.add(Severity::Warning, "prints_python_repr", None, message);
+        }
+    }
+    let mut nameless = result.clone();
+    if let Value::Object(message) = &mut nameless {
+        message.shift_remove("name");
+    }
+    let named = review.render_called(vec![user.clone(), review.plain_call(), result]);
+    let text = review.render_called(vec![user.clone(), review.plain_call(), nameless.clone()]);
+    review.compare("None", "a tool result without the tool's name", &text, &named);
+    let with_content = |content: Option<Value>| {
+        let mut call = review.plain_call();
+        match (content, &mut call) {
+            (Some(content), call) => call["content"] = content,
+            (None, Value::Object(call)) => drop(call.shift_remove("content")),
+            _ => {}
+        }
+        review.render_called(vec![user.clone(), call, review.result()])
+    };
+    let control = with_content(Some(review.frame.content("")));
+    let control = if control.is_ok() { control } else { with_content(Some(review.frame.content(" "))) };
+    let (absent, null) = (with_content(None), with_content(Some(Value::Null)));
+    if more("None", &absent, &control) || more("Undefined", &absent, &control) {
+        review.compare("None", "a call without a member content", &absent, &control);
+        review.compare("Undefined", "a call without a member content", &absent, &control);
+    } else {
+        review.compare("None", "a call with content null (before it is left out, as transformers does)", &null, &control);
+    }
+}
+
+impl Review<'_> {
+    /// A finding when the word occurs more often than in the control.
+    fn compare(&mut self, word: &str, what: &str, text: &Text, control: &Text) {
+        if more(word, text, control) {
+            // Nobody sends these as they are: transformers leaves out what is null.
+            let severity = if what.contains("content null") { Severity::Info } else { Severity::Warning };
+            self.add(severity, "prints_none", None, format!("{what} puts `{word}` into the prompt"));
+        }
+    }
+}
+
+fn more(word: &str, text: &Text, control: &Text) -> bool {
+    let (Ok(text), Ok(control)) = (text, control) else { return false };
+    words(text, word) > words(control, word)
+}
+
+/// How often this word occurs as a whole.
+fn words(text: &str, word: &str) -> usize {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|found| *found == word).count()
+}

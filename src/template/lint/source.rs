@@ -1,0 +1,71 @@
+//! What stands in the source: unknown names, tags that cannot work, variables that nobody documents.
+
+use super::{Review, Severity};
+use crate::template::probe::{prober, switches};
+
+/// Variables that transformers or a tokenizer's settings define.
+const STANDARD: [&str; 13] = [
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "pad_token",
+    "sep_token",
+    "cls_token",
+    "mask_token",
+    "additional_special_tokens",
+];
+/// Variables that clients are known to give, beside the switches of reasoning.
+const USUAL: [&str; 10] = [
+    "reasoning_effort",
+    "reasoning_strength",
+    "clear_thinking",
+    "truncate_history_thinking",
+    "preserve_thinking",
+    "drop_thinking",
+    "date_string",
+    "datetime",
+    "functions",
+    "custom_tools",
+];
+/// How many variables are worth naming.
+const MOST: usize = 16;
+
+pub(super) fn review(review: &mut Review<'_>) {
+    let source = review.source;
+    for site in &source.loaders {
+        let message = "include, import and extends fail where they are reached: there is nothing to load a template from";
+        review.add(Severity::Error, "loader_tag", Some(site.line), message);
+    }
+    for site in &source.unknown_filters {
+        let message = format!("there is no filter `{}`: a render that reaches it fails", site.text);
+        review.add(Severity::Error, "unknown_filter", Some(site.line), message);
+    }
+    for site in &source.unknown_tests {
+        let message = format!("there is no test `{}`: a render that reaches it fails", site.text);
+        review.add(Severity::Error, "unknown_test", Some(site.line), message);
+    }
+    let needed = review.frame.prober.assumed();
+    for name in &needed {
+        let line = source.variables.iter().find(|site| site.text == *name).map(|site| site.line);
+        let message = format!("nothing renders unless a request gives the variable `{name}`");
+        review.add(Severity::Error, "needs_variable", line, message);
+    }
+    let is_known = |name: &str| {
+        STANDARD.contains(&name) || USUAL.contains(&name) || prober::GLOBALS.contains(&name) || switches::is_known(name)
+    };
+    let odd = source.variables.iter().filter(|site| !is_known(&site.text) && !needed.contains(&site.text));
+    for site in odd.take(MOST) {
+        let message = format!("reads the variable `{}`, which has a value only if a request gives one", site.text);
+        review.add(Severity::Info, "undocumented_variable", Some(site.line), message);
+    }
+    if !review.frame.no_tools().is_null() && review.frame.plain.is_ok() {
+        let needed = if review.frame.no_tools().as_array().is_some_and(Vec::is_empty) { "a list" } else { "a list of tools" };
+        let message = format!("one user message renders only when `tools` is {needed}");
+        review.add(Severity::Warning, "needs_tools_list", None, message);
+    }
+}

@@ -1,0 +1,208 @@
+//! Laws of the whole pipeline, over the conversations of minja's test suite and many kinds of templates.
+
+#[cfg(test)]
+pub(crate) mod case;
+
+use serde_json::{Value, json};
+
+use super::apply;
+use crate::api::Polyfills;
+use crate::template::probe::traits::{Arguments, Fate, NoContent, ReasoningFormat, Traits, WithCalls};
+use crate::template::tests::renders;
+use case::{Case, call, check_origins, traits};
+
+type Change = Box<dyn Fn(&mut Traits)>;
+
+/// Templates that differ from one that takes everything.
+fn kinds() -> Vec<Traits> {
+    let mut changes: Vec<Change> = vec![
+        Box::new(|_| {}),
+        Box::new(|t| t.caps.supports_system_role = false),
+        Box::new(|t| t.caps.supports_tools = false),
+        Box::new(|t| t.caps.supports_tool_calls = false),
+        Box::new(|t| t.caps.supports_tool_responses = false),
+        Box::new(|t| t.caps.supports_parallel_tool_calls = false),
+        Box::new(|t| t.caps.requires_object_arguments = true),
+        Box::new(|t| t.caps.requires_typed_content_blocks = true),
+        Box::new(|t| t.details.accepts_parts = false),
+        Box::new(|t| t.details.arguments = Arguments::PrefersObject),
+        Box::new(|t| t.details.arguments = Arguments::Text),
+        Box::new(|t| t.details.nine_character_ids = true),
+        Box::new(|t| t.details.developer = Fate::Refused),
+        Box::new(|t| t.details.later_system = Fate::Lost),
+        Box::new(|t| t.details.needs_alternation = true),
+        Box::new(|t| t.details.inline_reasoning = true),
+        Box::new(|t| t.details.reasoning_with_calls = WithCalls::Raises),
+    ];
+    for form in [NoContent::Null, NoContent::Empty, NoContent::Space] {
+        changes.push(Box::new(move |t| {
+            t.details.no_content = form;
+            t.details.no_content_beside_calls = form;
+        }));
+    }
+    for format in [
+        ReasoningFormat::ThoughtField,
+        ReasoningFormat::ThinkingField,
+        ReasoningFormat::ToolPlanField,
+        ReasoningFormat::ThinkingContentBlock,
+        ReasoningFormat::ThoughtsContentBlock,
+        ReasoningFormat::ReasoningField,
+        ReasoningFormat::BlocksMapping,
+        ReasoningFormat::None,
+    ] {
+        changes.push(Box::new(move |t| t.caps.reasoning_format = format));
+    }
+    let mut kinds = Vec::new();
+    for one in &changes {
+        for other in &changes {
+            let mut kind = traits();
+            one(&mut kind);
+            other(&mut kind);
+            kinds.push(kind);
+        }
+    }
+    // And mixtures of several, the same ones in every run.
+    let mut random = 1_u64;
+    for _ in 0..400 {
+        let mut kind = traits();
+        for change in &changes {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if random >> 62 == 0 {
+                change(&mut kind);
+            }
+        }
+        kinds.push(kind);
+    }
+    kinds
+}
+
+fn check(messages: &[Value], tools: Option<&[Value]>) {
+    let sent = messages.to_vec();
+    for (number, traits) in kinds().iter().enumerate() {
+        for reasoning_inline in [false, true] {
+            let options = Polyfills { reasoning_inline, ..Polyfills::default() };
+            let once = match apply(messages, tools, traits, &options) {
+                Ok(once) => once,
+                Err(error) => {
+                    assert!(error.message().starts_with("messages["), "{error}");
+                    continue;
+                }
+            };
+            assert_eq!(messages, sent, "the input was changed");
+            let changed = matches!(once.messages, std::borrow::Cow::Owned(_));
+            assert!(changed || once.applied.is_empty());
+            assert!(!changed || !once.applied.is_empty(), "{number}: changed by nobody");
+            check_origins(&once, &json!({"messages": messages, "tools": tools}));
+            let twice = apply(&once.messages, None, traits, &options).expect("its own result");
+            let borrowed = matches!(twice.messages, std::borrow::Cow::Borrowed(_));
+            assert!(
+                borrowed,
+                "kind {number}: {:?} then {:?}: {:#?}\n{:#?}",
+                once.applied, twice.applied, once.messages, twice.messages
+            );
+        }
+        let off = Polyfills { apply_polyfills: false, ..Polyfills::default() };
+        let off = apply(messages, tools, traits, &off).expect("untouched");
+        assert!(matches!(off.messages, std::borrow::Cow::Borrowed(_)) && off.diagnostics.is_empty());
+    }
+}
+
+#[test]
+fn conversations_of_minja() {
+    let Some(root) = renders::data("polyfills on minja's conversations") else { return };
+    let mut count = 0;
+    for file in std::fs::read_dir(root.join("polyfill-contexts")).expect("a directory") {
+        let text = std::fs::read(file.expect("an entry").path()).expect("a file");
+        let context: Value = serde_json::from_slice(&text).expect("JSON");
+        let messages = context["messages"].as_array().expect("messages");
+        check(messages, context["tools"].as_array().map(Vec::as_slice));
+        count += 1;
+    }
+    assert_eq!(count, 10);
+}
+
+#[test]
+fn a_conversation_of_everything() {
+    let part = |text: &str| json!({"type": "text", "text": text});
+    let tools =
+        json!([{"type": "function", "function": {"name": "f", "description": "\"é\"\n", "parameters": {"type": "object"}}}]);
+    let messages = json!([
+        {"role": "developer", "content": "D"},
+        {"role": "system", "content": [part("S")], "name": null},
+        {"role": "user", "content": "U \"quoted\"\n"},
+        {"role": "user", "content": [part("V"), part("W")]},
+        {"role": "assistant", "reasoning": "R1", "content": "A", "tool_calls": []},
+        {"role": "user", "content": ""},
+        {"role": "assistant", "reasoning_content": "R2", "content": "B", "tool_calls": [
+            call("call_1", "f", json!("{\"city\": \"Köln\", \"n\": [1.5, \"x\"]}")),
+            {"id": "call_2", "function": {"name": "f"}},
+            call("123456789", "f", json!("broken")),
+        ]},
+        {"role": "tool", "tool_call_id": "call_2", "name": "f", "content": [part("r2")]},
+        {"role": "tool", "tool_call_id": "call_1", "name": "f", "content": "{\"r\": 1}"},
+        {"role": "tool", "tool_call_id": "123456789", "content": "r3"},
+        {"role": "system", "content": "T"},
+        {"role": "assistant", "content": null, "thinking": "R3"},
+        {"role": "assistant", "content": null, "tool_calls": [call("call_1", "f", json!({}))]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "r4"},
+        {"role": "system", "content": ""},
+    ]);
+    let messages = messages.as_array().expect("a list");
+    check(messages, tools.as_array().map(Vec::as_slice));
+    for from in 1..messages.len() {
+        check(&messages[from..], None);
+    }
+}
+
+#[test]
+fn segments_of_a_whole_conversation() {
+    let mut lacking = traits();
+    lacking.caps.supports_system_role = false;
+    lacking.caps.supports_tool_calls = false;
+    let case = Case::new(
+        lacking,
+        json!([
+            {"role": "system", "content": "S\"s"},
+            {"role": "user", "content": "U"},
+            {"role": "assistant", "content": "C", "tool_calls": [call("x", "f", json!("{\"city\": \"a\\nb\"}"))]},
+        ]),
+    )
+    .notes(&[("system_message_merged", 0)]);
+    let mut seen = Vec::new();
+    case.run().visit_strings(&mut |message, pointer, text, segments| {
+        if pointer == "/content" {
+            let piece = |s: &super::Segment| (text[s.start..s.end].to_owned(), s.path.to_string());
+            seen.push((message, segments.iter().map(piece).collect::<Vec<_>>()));
+        }
+    });
+    let own = |text: &str, path: &str| (text.to_owned(), path.to_owned());
+    assert_eq!(
+        seen,
+        [
+            (0, vec![own("S\"s", "messages[0].content"), own("U", "messages[1].content")]),
+            (
+                1,
+                vec![
+                    own("f", "messages[2].tool_calls[0].function.name"),
+                    own("a\\nb", "messages[2].tool_calls[0].function.arguments"),
+                    own("x", "messages[2].tool_calls[0].id"),
+                    own("C", "messages[2].content"),
+                ]
+            ),
+        ]
+    );
+}
+
+#[test]
+fn an_override_stands_in_for_what_was_found() {
+    let sent = json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]);
+    let given = json!({"supports_system_role": false});
+    Case::new(traits(), sent.clone())
+        .with(|options| options.caps_override = given.as_object().cloned())
+        .notes(&[("system_message_merged", 0)])
+        .check(json!([{"role": "user", "content": "S\nU"}]), &["system_role"]);
+    let wrong = json!({"supports_sytem_role": false});
+    Case::new(traits(), sent)
+        .with(|options| options.caps_override = wrong.as_object().cloned())
+        .refused("polyfills.caps_override.supports_sytem_role: unknown flag");
+}

@@ -1,0 +1,426 @@
+//! How a template takes tools, tool calls and tool results.
+//!
+//! In: a frame. Out: the verdicts, and the form in which a call and its result show, for whoever builds further probes.
+
+use serde_json::{Value, json};
+
+use super::content;
+use super::evidence::Status;
+use super::frame::{Finding, Frame, Pair, Text, count, tool};
+use super::traits::{Arguments, NoContent, Traits};
+use crate::template::failure::Failure;
+
+const NAME: &str = "some_tool";
+const SECOND_NAME: &str = "second_tool";
+const KEY: &str = "argument_needle";
+const VALUE: &str = "value_needle";
+const SECOND_VALUE: &str = "second_needle";
+const RESULT: &str = "result_needle";
+const ID: &str = "call00001";
+const OTHER_ID: &str = "call00911";
+/// An id that is not nine letters or digits.
+const LONG_ID: &str = "call_0123456789abcdef";
+
+/// What was found out about tools and calls.
+pub(crate) struct Calls {
+    pub(crate) tools: Finding,
+    pub(crate) shown: Finding,
+    pub(crate) object_only: Finding,
+    pub(crate) parallel: Finding,
+    pub(crate) results: Finding,
+    pub(crate) ids: Finding,
+    pub(crate) arguments: Arguments,
+    pub(crate) nine_character_ids: bool,
+    pub(crate) form: Form,
+}
+
+/// A way of writing a call and its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// Arguments as an object, else as JSON text.
+    pub(crate) object: bool,
+    /// How the message says that it has no content.
+    pub(crate) content: NoContent,
+    /// A result follows the call; without one where the template does not render results.
+    pub(crate) answered: bool,
+}
+
+impl Form {
+    /// The form that was found, or else what OpenAI sends.
+    pub(crate) fn of(traits: &Traits) -> Form {
+        let object = matches!(traits.details.arguments, Arguments::Object | Arguments::PrefersObject | Arguments::Either);
+        Form { object, content: traits.details.no_content_beside_calls, answered: true }
+    }
+
+    /// The message with a call.
+    pub(crate) fn call(self, frame: &Frame<'_>) -> Value {
+        self.calls(frame, &[self.one(ID, NAME, VALUE)])
+    }
+
+    /// A message that calls this function.
+    pub(crate) fn call_of(self, frame: &Frame<'_>, name: &str, arguments: Value) -> Value {
+        let mut call = self.one(ID, name, VALUE);
+        call["function"]["arguments"] = if self.object { arguments } else { arguments.to_string().into() };
+        self.calls(frame, &[call])
+    }
+
+    /// The result of that call, where the template renders one.
+    pub(crate) fn result(self, frame: &Frame<'_>) -> Option<Value> {
+        self.answer(frame, ID, NAME, RESULT)
+    }
+
+    /// A message with these calls.
+    pub(crate) fn calls(self, frame: &Frame<'_>, calls: &[Value]) -> Value {
+        let mut message = content::without_content(frame, self.content);
+        message.insert("tool_calls".to_owned(), calls.into());
+        Value::Object(message)
+    }
+
+    fn one(self, id: &str, name: &str, value: &str) -> Value {
+        let arguments = match self.object {
+            true => json!({ KEY: value }),
+            // As `tojson` spaces it, so that both forms can lead to the same prompt.
+            false => format!("{{\"{KEY}\": \"{value}\"}}").into(),
+        };
+        json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+    }
+
+    fn answer(self, frame: &Frame<'_>, id: &str, name: &str, text: &str) -> Option<Value> {
+        let mut message = frame.message("tool", text);
+        message["tool_call_id"] = id.into();
+        // Some templates refuse a result that does not name its tool.
+        message["name"] = name.into();
+        self.answered.then_some(message)
+    }
+
+    fn exchange(self, frame: &Frame<'_>) -> Vec<Value> {
+        [Some(frame.user()), Some(self.call(frame)), self.result(frame)].into_iter().flatten().collect()
+    }
+}
+
+/// The tools that probes with calls declare.
+pub(crate) fn declared() -> Value {
+    json!([tool(NAME), tool(SECOND_NAME)])
+}
+
+/// Probes tools, calls and results.
+pub(crate) fn probe(frame: &Frame<'_>) -> Calls {
+    let probes = Probes { frame, declared: declared() };
+    let Search { shown, form, arguments, shows, string } = probes.search();
+    let object_only = probes.object_only(&shown, arguments, &string);
+    let nine = shown.is_yes() && shows.is_ok() && probes.refuses_long_ids(form);
+    Calls {
+        tools: probes.tools(),
+        parallel: probes.parallel(&shown, form, &shows),
+        results: probes.results(&shown, form, &shows),
+        ids: probes.ids(&shown, form, &shows),
+        nine_character_ids: nine,
+        shown,
+        object_only,
+        arguments,
+        form,
+    }
+}
+
+struct Probes<'a> {
+    frame: &'a Frame<'a>,
+    declared: Value,
+}
+
+/// The first form in which a call shows.
+struct Search {
+    shown: Finding,
+    form: Form,
+    arguments: Arguments,
+    /// The prompt of the exchange in that form.
+    shows: Text,
+    /// The exchange with arguments as text.
+    string: Text,
+}
+
+const SHOWN: Pair = Pair {
+    probe: "tool_call",
+    control: "no_tool_call",
+    yes: "the name of an argument and its value appear in the prompt",
+    no: "the argument of a tool call does not appear in the prompt, or only escaped",
+};
+
+impl Probes<'_> {
+    fn render(&self, messages: Vec<Value>) -> Text {
+        self.frame.render_with(messages, &self.declared)
+    }
+
+    fn tools(&self) -> Finding {
+        let pair = Pair {
+            probe: "tools",
+            control: "no_tools",
+            yes: "the name of a declared tool appears in the prompt",
+            no: "the name of a declared tool does not appear in the prompt",
+        };
+        let test = self.frame.render_with(vec![self.frame.user()], &json!([tool(NAME)]));
+        pair.judge(&test, &self.frame.plain, |test, control| test.contains(NAME) && !control.contains(NAME))
+    }
+
+    /// Looks for the first form in which a call shows: with a result before without one, and the least content first.
+    fn search(&self) -> Search {
+        let control = self.render(vec![self.frame.user(), self.frame.message("assistant", "answer")]);
+        let control = if control.is_ok() { control } else { self.render(vec![self.frame.user()]) };
+        let none = control.as_ref().map_or(0, |text| count(text, "None"));
+        let passes = |text: &Text| text.as_ref().is_ok_and(|text| shows_call(text) && count(text, "None") <= none);
+        let fallback = Form { object: false, content: NoContent::Absent, answered: true };
+        let mut first_refusal: Option<Failure> = None;
+        let mut first_failure: Option<Failure> = None;
+        let mut rendered = false;
+        let mentioned = self.frame.prober.mentions("tool_calls");
+        'forms: for answered in [true, false] {
+            for content in [NoContent::Absent, NoContent::Null, NoContent::Empty, NoContent::Space] {
+                let form = |object| Form { object, content, answered };
+                let [object, string] = [true, false].map(|object| self.render(form(object).exchange(self.frame)));
+                if passes(&object) || passes(&string) {
+                    let (is_object, arguments) = arguments(&object, &string, passes(&object), passes(&string));
+                    let shows = if is_object { object } else { string.clone() };
+                    let shown = SHOWN.judge(&shows, &control, |_, control| !control.contains(KEY));
+                    return Search { shown, form: form(is_object), arguments, shows, string };
+                }
+                for text in [&object, &string] {
+                    match text {
+                        Ok(_) => rendered = true,
+                        Err(failure) if failure.kind == "raised" => {
+                            first_refusal = first_refusal.or_else(|| Some(failure.clone()))
+                        }
+                        Err(failure) => first_failure = first_failure.or_else(|| Some(failure.clone())),
+                    }
+                }
+                if !mentioned && object.is_ok() {
+                    // A template that has no word for calls does not look at them in another form either.
+                    break 'forms;
+                }
+            }
+        }
+        let failure = first_refusal.or(first_failure);
+        let shown = match (&control, failure) {
+            (Err(failure), _) if !rendered => SHOWN.unknown("the control of the probe does not render", failure),
+            (_, Some(failure)) if !rendered => SHOWN.failed(&failure),
+            _ => SHOWN.decided(false),
+        };
+        Search { shown, form: fallback, arguments: Arguments::Unknown, shows: control.clone(), string: control }
+    }
+
+    fn object_only(&self, shown: &Finding, arguments: Arguments, string: &Text) -> Finding {
+        if !shown.is_yes() {
+            return shown.denies("tool calls do not show in any form");
+        }
+        let pair = Pair {
+            probe: "tool_call_string",
+            control: "tool_call_object",
+            yes: "arguments show when they are an object, not when they are JSON text",
+            no: "arguments show when they are JSON text",
+        };
+        let mut finding = pair.decided(arguments == Arguments::Object);
+        finding.error = string.as_ref().err().cloned();
+        finding
+    }
+
+    fn parallel(&self, shown: &Finding, form: Form, one: &Text) -> Finding {
+        if !shown.is_yes() {
+            return shown.denies("a single tool call does not show");
+        }
+        let pair = Pair {
+            probe: "two_tool_calls",
+            control: "tool_call",
+            yes: "the second of two tool calls appears in the prompt",
+            no: "the second of two tool calls does not appear in the prompt",
+        };
+        let calls = [form.one(ID, NAME, VALUE), form.one("call00002", SECOND_NAME, SECOND_VALUE)];
+        let both = vec![self.frame.user(), form.calls(self.frame, &calls)];
+        let answers =
+            [form.answer(self.frame, ID, NAME, RESULT), form.answer(self.frame, "call00002", SECOND_NAME, "second_result")];
+        let test = self.render(both.iter().cloned().chain(answers.into_iter().flatten()).collect());
+        // Two results in a row may be what is refused.
+        let test = if test.is_ok() { test } else { self.render(both).or(test) };
+        pair.judge(&test, one, |test, control| {
+            test.contains(SECOND_VALUE) && count(test, SECOND_NAME) > count(control, SECOND_NAME)
+        })
+    }
+
+    fn results(&self, shown: &Finding, form: Form, one: &Text) -> Finding {
+        if !shown.is_yes() {
+            return shown.denies("a tool call does not show, so its result would stand alone");
+        }
+        let pair = Pair {
+            probe: "tool_result",
+            control: "no_tool_result",
+            yes: "the text of a tool result appears in the prompt",
+            no: "the text of a tool result does not appear in the prompt",
+        };
+        let call = || vec![self.frame.user(), form.call(self.frame)];
+        if !form.answered {
+            let answered = Form { answered: true, ..form };
+            let test = self.render(call().into_iter().chain(answered.result(self.frame)).collect());
+            return pair.judge(&test, one, |_, _| false);
+        }
+        let control = self.render(call());
+        // A call without a result may be refused; then another result.
+        let control = match control {
+            Ok(control) => Ok(control),
+            Err(_) => self.render(call().into_iter().chain(form.answer(self.frame, ID, NAME, "other_answer")).collect()),
+        };
+        pair.judge(one, &control, |test, control| test.contains(RESULT) && !control.contains(RESULT))
+    }
+
+    fn ids(&self, shown: &Finding, form: Form, one: &Text) -> Finding {
+        let pair = Pair {
+            probe: "tool_result_with_another_id",
+            control: "tool_result",
+            yes: "the id of the call that a result answers appears in the prompt",
+            no: "the id of the call that a result answers does not appear in the prompt",
+        };
+        let Some(other) = form.answer(self.frame, OTHER_ID, NAME, RESULT).filter(|_| shown.is_yes()) else {
+            return Finding { probe: pair.probe, ..shown.denies("a tool call or its result does not show") };
+        };
+        let test = self.render(vec![self.frame.user(), form.call(self.frame), other]);
+        match (&test, one) {
+            // An id that answers no call is refused: then the call and its result show the same one.
+            (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => pair.decided(true),
+            _ => pair.judge(&test, one, |test, control| test.contains(OTHER_ID) && !control.contains(OTHER_ID)),
+        }
+    }
+
+    fn refuses_long_ids(&self, form: Form) -> bool {
+        let call = form.calls(self.frame, &[form.one(LONG_ID, NAME, VALUE)]);
+        let result = form.answer(self.frame, LONG_ID, NAME, RESULT);
+        let text = self.render([Some(self.frame.user()), Some(call), result].into_iter().flatten().collect());
+        text.is_err_and(|failure| failure.kind == "raised")
+    }
+}
+
+/// Whether the argument's name and value appear, and the name not only inside escaped JSON.
+pub(crate) fn shows_call(text: &str) -> bool {
+    text.contains(VALUE) && text.match_indices(KEY).any(|(at, _)| !text[..at].ends_with("\\\""))
+}
+
+/// Whether to write arguments as an object, and what the two forms lead to.
+fn arguments(object: &Text, string: &Text, object_passes: bool, string_passes: bool) -> (bool, Arguments) {
+    let python = |text: &Text| text.as_ref().is_ok_and(|text| text.contains(&format!("'{KEY}'")));
+    match (object_passes, string_passes) {
+        (true, false) => (true, Arguments::Object),
+        (false, true) => (false, Arguments::Text),
+        (true, true) if object == string => (true, Arguments::Either),
+        // The object is only printed, as Python would: the template expects text.
+        (true, true) if python(object) && !python(string) => (false, Arguments::Text),
+        (true, true) => (true, Arguments::PrefersObject),
+        (false, false) => (false, Arguments::Unknown),
+    }
+}
+
+impl Calls {
+    /// Whether calls show.
+    pub(crate) fn are_shown(&self) -> bool {
+        self.shown.status == Status::Yes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::probe::prober;
+
+    fn find(source: &str) -> Calls {
+        let mut prober = prober::of(source);
+        probe(&Frame::find(&mut prober))
+    }
+
+    /// `tools`, `shown`, `object_only`, `parallel`, `results`, `ids`: y, n or u.
+    #[track_caller]
+    fn check(source: &str, statuses: &str, arguments: Arguments) -> Calls {
+        let calls = find(source);
+        let all = [&calls.tools, &calls.shown, &calls.object_only, &calls.parallel, &calls.results, &calls.ids];
+        let found: String = all.iter().map(|finding| &finding.status.as_str()[..1]).collect();
+        assert_eq!((found.as_str(), calls.arguments), (statuses, arguments));
+        calls
+    }
+
+    const TURNS: &str = "{% for m in messages %}{{ m.role }}:{% if m.content %}{{ m.content }}{% endif %}";
+
+    #[test]
+    fn no_tools() {
+        check("{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}", "nnnnnn", Arguments::Unknown);
+    }
+
+    #[test]
+    fn everything() {
+        let source = format!(
+            "{{{{ tools|tojson }}}}{TURNS}{{% for c in m.tool_calls %}}{{{{ c.id }}}}{{{{ c.function.name }}}}{{{{ c.function.arguments if c.function.arguments is string else c.function.arguments|tojson }}}}{{% endfor %}}{{{{ m.tool_call_id }}}}{{% endfor %}}"
+        );
+        let calls = check(&source, "yynyyy", Arguments::Either);
+        assert_eq!((calls.form.content, calls.form.object, calls.nine_character_ids), (NoContent::Absent, true, false));
+    }
+
+    #[test]
+    fn objects_only() {
+        let source =
+            format!("{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}");
+        // The second call's name is not written.
+        check(&source, "nyynyn", Arguments::Object);
+        let source = format!(
+            "{TURNS}{{% for c in m.tool_calls %}}{{% for k, v in c.function.arguments|items %}}{{{{ k }}}}={{{{ v }}}}{{% endfor %}}{{% endfor %}}{{% endfor %}}"
+        );
+        let calls = check(&source, "nyynyn", Arguments::Object);
+        assert!(calls.object_only.error.is_some());
+    }
+
+    #[test]
+    fn text_only() {
+        let source = format!(
+            "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
+        );
+        check(&source, "nynyyn", Arguments::Text);
+        let printed = format!("{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments }}}}{{% endfor %}}{{% endfor %}}");
+        check(&printed, "nynnyn", Arguments::Text);
+    }
+
+    #[test]
+    fn the_object_is_the_natural_form() {
+        let source = format!(
+            "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name }}}}{{% if c.function.arguments is mapping %}}{{% for k, v in c.function.arguments|items %}}{{{{ k }}}}:{{{{ v }}}}{{% endfor %}}{{% else %}}{{{{ c.function.arguments }}}}{{% endif %}}{{% endfor %}}{{% endfor %}}"
+        );
+        check(&source, "nynyyn", Arguments::PrefersObject);
+    }
+
+    #[test]
+    fn one_call_beside_null_content() {
+        let source = "{% for m in messages %}{% if m.tool_calls and m.content is none %}{% if m.tool_calls|length > 1 %}{{ raise_exception('one') }}{% endif %}{{ m.tool_calls[0].function.arguments }}{% elif m.tool_calls is undefined %}{{ m.content }}{% endif %}{% endfor %}";
+        let calls = check(source, "nynnyn", Arguments::Text);
+        assert_eq!(calls.form.content, NoContent::Null);
+        assert_eq!(calls.parallel.error.map(|failure| failure.message), Some("one".to_owned()));
+    }
+
+    #[test]
+    fn results_are_not_rendered() {
+        let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('tool') }}{% endif %}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
+        let calls = check(source, "nynynn", Arguments::Text);
+        assert_eq!(calls.form.result(&Frame::find(&mut prober::of(source))), None);
+    }
+
+    #[test]
+    fn results_must_name_their_tool() {
+        let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ '<' + m.name + '>' + m.content }}{% else %}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endif %}{% endfor %}";
+        check(source, "nynyyn", Arguments::Text);
+    }
+
+    #[test]
+    fn ids_of_nine_characters() {
+        let source = format!(
+            "{TURNS}{{% for c in m.tool_calls %}}{{% if c.id|length != 9 %}}{{{{ raise_exception('nine') }}}}{{% endif %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
+        );
+        assert!(check(&source, "nynyyn", Arguments::Text).nine_character_ids);
+    }
+
+    #[test]
+    fn an_engine_error_is_unknown_and_stays_alone() {
+        let source =
+            "{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
+        let calls = check(source, "yuuuuu", Arguments::Unknown);
+        assert_eq!(calls.shown.error.map(|failure| failure.kind), Some("type"));
+    }
+}

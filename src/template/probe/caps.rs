@@ -1,0 +1,427 @@
+//! llama.cpp's nine capability flags of a template, by its rules (`llama.cpp b9371 jinja/caps` and later), with evidence.
+//!
+//! In: a compiled template. Out: nine booleans and why. Each probe renders one conversation with recording objects, raw, and
+//! a probe that fails changes no flag but its own.
+
+use serde_json::{Value, json};
+
+use super::evidence::{Evidence, Status};
+use super::prober::{Outcome, Probe, Prober};
+use crate::template::failure::Failure;
+
+const STRING: &str = "STRING_MARKER";
+const TYPED: &str = "TYPED_MARKER";
+const REASONING: &str = "<REASONING_CONTENT_PLACEHOLDER>";
+
+/// The nine flags under llama.cpp's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "nine independent flags of a published format")]
+pub struct Caps {
+    /// The declared tools reach the prompt.
+    pub supports_tools: bool,
+    /// Tool calls of assistant messages are read.
+    pub supports_tool_calls: bool,
+    /// System messages are read.
+    pub supports_system_role: bool,
+    /// More than one tool call in a message is read.
+    pub supports_parallel_tool_calls: bool,
+    /// The reasoning of an earlier turn can stay in the prompt.
+    pub supports_preserve_reasoning: bool,
+    /// A reasoning effort is read.
+    pub supports_reasoning_effort: bool,
+    /// Content may be a string.
+    pub supports_string_content: bool,
+    /// Content may be a list of parts.
+    pub supports_typed_content: bool,
+    /// Arguments of calls are read as an object, not only as JSON text.
+    pub supports_object_arguments: bool,
+}
+
+impl Caps {
+    /// The flags under their names, in a fixed order.
+    pub fn flags(&self) -> [(&'static str, bool); 9] {
+        [
+            ("supports_tools", self.supports_tools),
+            ("supports_tool_calls", self.supports_tool_calls),
+            ("supports_system_role", self.supports_system_role),
+            ("supports_parallel_tool_calls", self.supports_parallel_tool_calls),
+            ("supports_preserve_reasoning", self.supports_preserve_reasoning),
+            ("supports_reasoning_effort", self.supports_reasoning_effort),
+            ("supports_string_content", self.supports_string_content),
+            ("supports_typed_content", self.supports_typed_content),
+            ("supports_object_arguments", self.supports_object_arguments),
+        ]
+    }
+
+    /// One JSON object of nine booleans.
+    pub fn to_json(&self) -> Value {
+        Value::Object(self.flags().into_iter().map(|(name, flag)| (name.to_owned(), flag.into())).collect())
+    }
+
+    /// The gate: tools reach the prompt and calls are read.
+    pub fn tool_capable(&self) -> bool {
+        self.supports_tools && self.supports_tool_calls
+    }
+}
+
+/// The flags and their grounds, one entry each, in the order of [`Caps::flags`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapsReport {
+    /// The flags.
+    pub caps: Caps,
+    /// Why.
+    pub evidence: Vec<(&'static str, Evidence)>,
+}
+
+/// The probes of the nine flags.
+struct Flags {
+    prober: Prober,
+}
+
+/// Probes a template.
+pub(crate) fn report(prober: Prober) -> CapsReport {
+    let mut prober = Flags { prober };
+    prober.prober.assume_what_is_needed(&probe(json!([user("User message")]), json!([]), Vec::new()));
+    let (supports_string_content, string) = prober.string_content();
+    let (supports_typed_content, typed) = prober.typed_content();
+    let (supports_system_role, system) = prober.system_role();
+    let tools = prober.tools();
+    let (supports_preserve_reasoning, preserve) = prober.preserve_reasoning();
+    let (supports_reasoning_effort, effort) = prober.reasoning_effort();
+    CapsReport {
+        caps: Caps {
+            supports_tools: tools.tools.0,
+            supports_tool_calls: tools.calls.0,
+            supports_system_role,
+            supports_parallel_tool_calls: tools.parallel.0,
+            supports_preserve_reasoning,
+            supports_reasoning_effort,
+            supports_string_content,
+            supports_typed_content,
+            supports_object_arguments: tools.object.0,
+        },
+        evidence: vec![
+            ("supports_tools", tools.tools.1),
+            ("supports_tool_calls", tools.calls.1),
+            ("supports_system_role", system),
+            ("supports_parallel_tool_calls", tools.parallel.1),
+            ("supports_preserve_reasoning", preserve),
+            ("supports_reasoning_effort", effort),
+            ("supports_string_content", string),
+            ("supports_typed_content", typed),
+            ("supports_object_arguments", tools.object.1),
+        ],
+    }
+}
+
+/// A flag and its grounds.
+type Verdict = (bool, Evidence);
+
+/// The flags that the conversation with calls decides.
+struct ToolVerdicts {
+    tools: Verdict,
+    calls: Verdict,
+    parallel: Verdict,
+    object: Verdict,
+}
+
+/// Variables of a probe.
+type Kwargs = Vec<(&'static str, Value)>;
+
+/// llama.cpp's frame: with the generation prompt.
+fn probe(messages: Value, tools: Value, kwargs: Kwargs) -> Probe {
+    let Value::Array(messages) = messages else { return Probe::default() };
+    Probe { messages, tools: Some(tools), kwargs, add_generation_prompt: true, ..Probe::default() }
+}
+
+impl Flags {
+    fn run(&self, messages: Value, tools: Value, kwargs: Kwargs) -> Outcome {
+        self.prober.run(probe(messages, tools, kwargs))
+    }
+
+    fn evidence(&self, probe: &'static str, status: Status, because: &str, error: Option<&Failure>) -> Evidence {
+        Evidence {
+            status,
+            because: because.to_owned(),
+            probe,
+            error: error.cloned(),
+            assumed: self.prober.assumed(),
+            ..Evidence::default()
+        }
+    }
+
+    /// A verdict for a flag: shown, refused by the template, undecided by an engine error, or plainly absent.
+    fn verdict(&self, probe: &'static str, flag: bool, outcome: &Outcome, yes: &str, no: &str) -> Verdict {
+        let evidence = match outcome.failure() {
+            _ if flag => self.evidence(probe, Status::Yes, yes, None),
+            None => self.evidence(probe, Status::No, no, None),
+            Some(failure) => self.failed(probe, failure),
+        };
+        (flag, evidence)
+    }
+
+    fn failed(&self, probe: &'static str, failure: &Failure) -> Evidence {
+        if failure.kind == "raised" {
+            self.evidence(probe, Status::No, "the template refuses the conversation of the probe", Some(failure))
+        } else {
+            self.evidence(probe, Status::Unknown, "the engine could not render the conversation of the probe", Some(failure))
+        }
+    }
+
+    fn string_content(&self) -> Verdict {
+        let outcome = self.run(json!([user(STRING)]), json!([]), Vec::new());
+        self.verdict(
+            "string_content",
+            outcome.shows(STRING),
+            &outcome,
+            "a user message with string content appears in the prompt",
+            "a user message with string content does not appear in the prompt",
+        )
+    }
+
+    fn typed_content(&self) -> Verdict {
+        let messages = json!([{ "role": "user", "content": [{ "type": "text", "text": TYPED }] }]);
+        let taken_apart = |outcome: &Outcome| {
+            let printed_as_text = outcome
+                .text
+                .as_ref()
+                .is_ok_and(|text| text.match_indices(TYPED).any(|(at, _)| !text[..at].ends_with(['\'', '"'])));
+            printed_as_text && outcome.read("messages[0].content[0].text")
+        };
+        let mut outcome = self.run(messages.clone(), json!([]), Vec::new());
+        if !taken_apart(&outcome) {
+            // Some templates put tools into the first user turn, as text, even when the list is empty.
+            outcome = self.run(messages, Value::Null, Vec::new());
+        }
+        self.verdict(
+            "typed_content",
+            taken_apart(&outcome),
+            &outcome,
+            "the text of a content part is read and appears in the prompt",
+            "a list of content parts is not taken apart",
+        )
+    }
+
+    fn system_role(&self) -> Verdict {
+        let messages = json!([{ "role": "system", "content": "System message" }, user("User message")]);
+        let outcome = self.run(messages, json!([]), Vec::new());
+        self.verdict(
+            "system_role",
+            outcome.read("messages[0].content"),
+            &outcome,
+            "the content of a system message is read",
+            "the content of a system message is not read",
+        )
+    }
+
+    fn tools(&self) -> ToolVerdicts {
+        const TOOLS: &str = "tools[0].function.name";
+        const CALLS: &str = "messages[1].tool_calls";
+        let unused = "the declared tool's name is not read";
+        let yes_tools = "the declared tool's name is read";
+        let yes_calls = "the tool calls of an assistant message are read";
+        let no_calls = "the tool calls of an assistant message are not read";
+
+        // Tool results may have to name their tool; tried only where nothing renders without.
+        let unnamed = [true, false].map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
+        let named = unnamed.iter().all(|outcome| outcome.failure().is_some_and(|failure| failure.kind != "raised"));
+        let [first, second] = match named {
+            true => [true, false].map(|object| self.run(with_calls(1, object, true), one_tool(), Vec::new())),
+            false => unnamed,
+        };
+        let rendered = first.failure().is_none();
+        let mut tools = !rendered || first.read(TOOLS);
+        let mut calls = !rendered || first.read(CALLS);
+        let object = rendered && calls && first.read("messages[1].tool_calls[0].function.arguments.arg");
+
+        // Arguments that were not taken apart may have been wanted as text.
+        let second = (!object).then_some(second);
+        if let Some(second) = &second {
+            let rendered = second.failure().is_none();
+            tools &= rendered && second.read(TOOLS);
+            calls &= rendered && second.read(CALLS);
+        }
+        let decisive = match &second {
+            Some(second) if second.failure().is_none() || !rendered => second,
+            _ => &first,
+        };
+        let probe = if std::ptr::eq(decisive, &first) { "tool_calls_object" } else { "tool_calls_string" };
+        let tools = self.verdict(probe, tools, decisive, yes_tools, unused);
+        let calls = self.verdict(probe, calls, decisive, yes_calls, no_calls);
+
+        let both = self.run(with_calls(2, object, named), one_tool(), Vec::new());
+        let parallel = both.failure().is_none() && both.read("messages[1].tool_calls[1].function");
+        ToolVerdicts {
+            tools,
+            calls,
+            parallel: self.verdict(
+                "parallel_tool_calls",
+                parallel,
+                &both,
+                "the second of two tool calls is read",
+                "the second of two tool calls is not read",
+            ),
+            object: self.verdict(
+                "tool_calls_object",
+                object,
+                &first,
+                "members of call arguments are read",
+                "call arguments are not read as an object",
+            ),
+        }
+    }
+
+    fn preserve_reasoning(&self) -> Verdict {
+        let messages = json!([
+            user("User message"),
+            { "role": "assistant", "content": "Assistant message", "reasoning_content": REASONING },
+            user("User message"),
+            { "role": "assistant", "content": "Assistant message", "reasoning_content": "Reasoning content" },
+            user("User message"),
+        ]);
+        let switches = vec![
+            ("enable_thinking", true.into()),
+            ("preserve_thinking", true.into()),
+            ("clear_thinking", false.into()),
+            ("truncate_history_thinking", false.into()),
+            ("drop_thinking", false.into()),
+        ];
+        let outcome = self.run(messages, json!([]), switches);
+        self.verdict(
+            "preserve_reasoning",
+            outcome.shows(REASONING),
+            &outcome,
+            "the reasoning of an earlier turn appears in the prompt",
+            "the reasoning of an earlier turn does not appear in the prompt",
+        )
+    }
+
+    fn reasoning_effort(&self) -> Verdict {
+        let switches =
+            vec![("enable_thinking", true.into()), ("reasoning_effort", "low".into()), ("reasoning_strength", "low".into())];
+        let outcome = self.run(json!([user("User message")]), json!([]), switches);
+        self.verdict(
+            "reasoning_effort",
+            outcome.read("reasoning_effort") || outcome.read("reasoning_strength"),
+            &outcome,
+            "a reasoning effort is read",
+            "no reasoning effort is read",
+        )
+    }
+}
+
+fn user(content: &str) -> Value {
+    json!({ "role": "user", "content": content })
+}
+
+/// A finished tool exchange with this many calls; `named` results carry their tool's name.
+fn with_calls(count: usize, object: bool, named: bool) -> Value {
+    let arguments = if object { json!({ "arg": "value" }) } else { json!("{\"arg\": \"value\"}") };
+    let calls: Vec<Value> = (1..=count)
+        .map(|number| {
+            json!({
+                "id": format!("call{number:05}"), "type": "function",
+                "function": { "name": format!("tool{number}"), "arguments": arguments },
+            })
+        })
+        .collect();
+    let mut result = json!({ "role": "tool", "content": "Tool response", "tool_call_id": "call00001" });
+    if named {
+        result["name"] = "tool1".into();
+    }
+    json!([
+        user("User message"),
+        { "role": "assistant", "content": "", "tool_calls": calls },
+        result,
+        { "role": "assistant", "content": "The tool response was 'tool response'" },
+        user("User message"),
+    ])
+}
+
+fn one_tool() -> Value {
+    json!([{
+        "name": "tool", "type": "function",
+        "function": {
+            "name": "tool1", "description": "Tool description",
+            "parameters": {
+                "type": "object",
+                "properties": { "arg": { "type": "string", "description": "Arg description" } },
+                "required": ["arg"],
+            },
+        },
+    }])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::template::probe::prober;
+
+    fn probe(source: &str) -> CapsReport {
+        report(prober::of(source))
+    }
+
+    #[track_caller]
+    fn check(source: &str, yes: &[&str]) {
+        let flags = probe(source).caps.flags();
+        let found: Vec<&str> = flags.iter().filter(|(_, flag)| *flag).map(|(name, _)| *name).collect();
+        assert_eq!(found, yes);
+    }
+
+    #[test]
+    fn chatml() {
+        check(crate::template::source::CHATML, &["supports_system_role", "supports_string_content"]);
+    }
+
+    #[test]
+    fn tools_and_calls() {
+        check(
+            "{{ tools|tojson }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}",
+            &[
+                "supports_tools",
+                "supports_tool_calls",
+                "supports_system_role",
+                "supports_parallel_tool_calls",
+                "supports_string_content",
+                "supports_object_arguments",
+            ],
+        );
+        check(
+            "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{{ m.reasoning_content }}{% endfor %}{{ reasoning_effort }}",
+            &[
+                "supports_tools",
+                "supports_system_role",
+                "supports_preserve_reasoning",
+                "supports_reasoning_effort",
+                "supports_string_content",
+                "supports_typed_content",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_no_and_an_engine_error_is_unknown() {
+        #[track_caller]
+        fn status(source: &str, flag: &str) -> (Status, Option<&'static str>) {
+            let report = probe(source);
+            let (_, evidence) = report.evidence.into_iter().find(|(name, _)| *name == flag).unwrap();
+            (evidence.status, evidence.error.map(|failure| failure.kind))
+        }
+        let refuses =
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}";
+        assert_eq!(status(refuses, "supports_system_role"), (Status::No, Some("raised")));
+        let fails = "{% if messages[0].role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ messages[0].content }}";
+        assert_eq!(status(fails, "supports_system_role"), (Status::Unknown, Some("type")));
+        assert_eq!(status(fails, "supports_string_content"), (Status::Yes, None));
+    }
+
+    #[test]
+    fn needed_variables_are_assumed() {
+        let report = probe("{{ 'a' + functions }}{{ 'b' + other.strip() }}{{ messages[0].content }}");
+        assert!(report.caps.supports_string_content);
+        assert_eq!(report.evidence[0].1.assumed, ["functions", "other"]);
+        assert_eq!(report.evidence[0].1.to_json()["status"], "no");
+    }
+}

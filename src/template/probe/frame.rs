@@ -1,0 +1,267 @@
+//! The plainest conversation that a template renders, and probes as variations of it.
+//!
+//! In: a prober. Out: renders of conversations built here, and verdicts on pairs of renders that differ in one thing.
+
+use serde_json::{Value, json};
+
+use super::evidence::{Evidence, Status};
+use super::prober::{Probe, Prober};
+use crate::template::failure::Failure;
+
+/// A prompt, or why there is none.
+pub(crate) type Text = Result<String, Failure>;
+
+/// The text of the user's message in every probe.
+pub(crate) const USER: &str = "user_needle";
+
+/// What a template needs in order to render anything: the ground on which one thing at a time is changed.
+pub(crate) struct Frame<'a> {
+    pub(crate) prober: &'a Prober,
+    /// What `tools` is where no tools are declared: null, or what it takes instead.
+    tools: Value,
+    /// Content must be a list of parts.
+    typed: bool,
+    /// The prompt of one user message.
+    pub(crate) plain: Text,
+}
+
+impl<'a> Frame<'a> {
+    /// Finds the plainest conversation. Binds variables that the template does not render without.
+    pub(crate) fn find(prober: &'a mut Prober) -> Frame<'a> {
+        let probe = |tools: &Value, content: Value| Probe {
+            messages: vec![json!({ "role": "user", "content": content })],
+            tools: Some(tools.clone()),
+            ..Probe::default()
+        };
+        let bases = [Value::Null, json!([]), json!([tool("other_tool")])];
+        let mut first = None;
+        for tools in &bases {
+            for typed in [false, true] {
+                let content = if typed { parts(USER) } else { USER.into() };
+                let plain = prober.render(probe(tools, content));
+                let shows = plain.as_ref().is_ok_and(|text| if typed { shows_part(text, USER) } else { text.contains(USER) });
+                if shows {
+                    return Frame { prober, tools: tools.clone(), typed, plain };
+                }
+                first.get_or_insert(plain);
+            }
+        }
+        prober.assume_what_is_needed(&probe(&bases[0], USER.into()));
+        let plain = match prober.assumed().is_empty() {
+            true => first.expect("every base was rendered"),
+            false => prober.render(probe(&bases[0], USER.into())),
+        };
+        Frame { prober, tools: Value::Null, typed: false, plain }
+    }
+
+    /// Whether content must be a list of parts.
+    pub(crate) fn typed(&self) -> bool {
+        self.typed
+    }
+
+    /// What `tools` is where no tools are declared.
+    pub(crate) fn no_tools(&self) -> &Value {
+        &self.tools
+    }
+
+    /// This text as this template takes content.
+    pub(crate) fn content(&self, text: &str) -> Value {
+        if self.typed { parts(text) } else { text.into() }
+    }
+
+    /// A message with this text.
+    pub(crate) fn message(&self, role: &str, text: &str) -> Value {
+        json!({ "role": role, "content": self.content(text) })
+    }
+
+    /// The user's message of every probe.
+    pub(crate) fn user(&self) -> Value {
+        self.message("user", USER)
+    }
+
+    /// A conversation without declared tools.
+    pub(crate) fn probe(&self, messages: Vec<Value>) -> Probe {
+        Probe { messages, tools: Some(self.tools.clone()), ..Probe::default() }
+    }
+
+    /// Its prompt.
+    pub(crate) fn render(&self, messages: Vec<Value>) -> Text {
+        self.prober.render(self.probe(messages))
+    }
+
+    /// Its prompt with these tools declared.
+    pub(crate) fn render_with(&self, messages: Vec<Value>, tools: &Value) -> Text {
+        self.prober.render(Probe { tools: Some(tools.clone()), ..self.probe(messages) })
+    }
+
+    /// An entry of the evidence.
+    pub(crate) fn evidence(&self, finding: Finding) -> Evidence {
+        Evidence {
+            status: finding.status,
+            because: finding.because.to_owned(),
+            probe: finding.probe,
+            control: finding.control,
+            error: finding.error,
+            assumed: self.prober.assumed(),
+            ..Evidence::default()
+        }
+    }
+}
+
+/// What a pair of renders showed.
+#[derive(Debug, Clone)]
+pub(crate) struct Finding {
+    pub(crate) status: Status,
+    pub(crate) because: &'static str,
+    pub(crate) probe: &'static str,
+    pub(crate) control: Option<&'static str>,
+    pub(crate) error: Option<Failure>,
+}
+
+/// The names of a pair, and what to say of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) probe: &'static str,
+    pub(crate) control: &'static str,
+    pub(crate) yes: &'static str,
+    pub(crate) no: &'static str,
+}
+
+impl Pair {
+    /// Yes when both rendered and `effect` of the two prompts holds; no when it does not, or when the template itself refused
+    /// the test alone; else unknown.
+    pub(crate) fn judge(self, test: &Text, control: &Text, effect: impl FnOnce(&str, &str) -> bool) -> Finding {
+        match (test, control) {
+            (Ok(test), Ok(control)) => self.decided(effect(test, control)),
+            (_, Err(failure)) => self.unknown("the control of the probe does not render", failure),
+            (Err(failure), Ok(_)) => self.failed(failure),
+        }
+    }
+
+    /// A plain yes or no.
+    pub(crate) fn decided(self, flag: bool) -> Finding {
+        let (status, because) = if flag { (Status::Yes, self.yes) } else { (Status::No, self.no) };
+        Finding { status, because, probe: self.probe, control: Some(self.control), error: None }
+    }
+
+    /// The test failed where its control did not.
+    pub(crate) fn failed(self, failure: &Failure) -> Finding {
+        if failure.kind != "raised" {
+            return self.unknown("the engine could not render the probe", failure);
+        }
+        Finding {
+            status: Status::No,
+            because: "the template refuses the probe",
+            probe: self.probe,
+            control: Some(self.control),
+            error: Some(failure.clone()),
+        }
+    }
+
+    pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> Finding {
+        let error = Some(failure.clone());
+        Finding { status: Status::Unknown, because, probe: self.probe, control: Some(self.control), error }
+    }
+}
+
+impl Finding {
+    /// Whether the flag is set.
+    pub(crate) fn is_yes(&self) -> bool {
+        self.status == Status::Yes
+    }
+
+    /// The verdict on something that cannot be had without what this finding is about.
+    pub(crate) fn denies(&self, because: &'static str) -> Finding {
+        let status = if self.status == Status::Unknown { Status::Unknown } else { Status::No };
+        Finding { status, because, ..self.clone() }
+    }
+}
+
+/// A list of one text part.
+pub(crate) fn parts(text: &str) -> Value {
+    json!([{ "type": "text", "text": text }])
+}
+
+/// Whether the text of a content part shows as text, and not inside a print of the part as Python or JSON.
+pub(crate) fn shows_part(prompt: &str, needle: &str) -> bool {
+    let printed = |before: &str| {
+        let Some(before) = before.strip_suffix(['\'', '"']) else { return false };
+        let Some(before) = before.trim_end_matches([' ', '\\']).strip_suffix(':') else { return false };
+        before.trim_end_matches([' ', '\\']).ends_with(['\'', '"'])
+    };
+    prompt.match_indices(needle).any(|(at, _)| !printed(&prompt[..at]))
+}
+
+/// A declared tool of this name.
+pub(crate) fn tool(name: &str) -> Value {
+    json!({
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "Tool description.",
+            "parameters": {
+                "type": "object",
+                "properties": { "declared_parameter": { "type": "string", "description": "Parameter description." } },
+                "required": ["declared_parameter"],
+            },
+        },
+    })
+}
+
+/// How often a text occurs.
+pub(crate) fn count(text: &str, needle: &str) -> usize {
+    text.matches(needle).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::probe::prober;
+
+    #[track_caller]
+    fn check(source: &str, tools: &Value, typed: bool, plain: Option<&str>) {
+        let mut prober = prober::of(source);
+        let frame = Frame::find(&mut prober);
+        assert_eq!((&frame.tools, frame.typed), (tools, typed));
+        assert_eq!(frame.plain.as_deref().ok(), plain);
+    }
+
+    #[test]
+    fn the_plainest_conversation() {
+        check("{{ messages[0].content }}", &Value::Null, false, Some(USER));
+        check("{% for p in messages[0].content %}{{ p.text }}{% endfor %}", &Value::Null, true, Some(USER));
+        check("{{ messages[0].content ~ (tools|length) }}", &json!([]), false, Some("user_needle0"));
+        let unrelated = json!([tool("other_tool")]);
+        check("{{ messages[0].content ~ tools[0].function.name }}", &unrelated, false, Some("user_needleother_tool"));
+        check("{{ 'a' + functions + messages[0].content }}", &Value::Null, false, Some("auser_needle"));
+        check("{{ raise_exception('never') }}", &Value::Null, false, None);
+    }
+
+    #[test]
+    fn a_printed_part_is_not_shown() {
+        assert!(shows_part("User: user_needle", USER));
+        assert!(shows_part("User: \"user_needle\"", USER));
+        assert!(!shows_part("[{'type': 'text', 'text': 'user_needle'}]", USER));
+        assert!(!shows_part(r#"[{"type":"text","text":"user_needle"}]"#, USER));
+        assert!(!shows_part(r#""[{\"text\": \"user_needle"#, USER));
+        assert!(shows_part("[{'text': 'user_needle'}] user_needle", USER));
+    }
+
+    #[test]
+    fn verdicts_on_pairs() {
+        let pair = Pair { probe: "test", control: "control", yes: "shows", no: "does not show" };
+        let fail = |kind| Err(Failure { kind, message: "m".to_owned(), line: None });
+        let judge = |test: &Text, control: &Text| {
+            let finding = pair.judge(test, control, |test, control| test.contains('x') && !control.contains('x'));
+            (finding.status, finding.error.is_some())
+        };
+        let ok = |text: &str| Ok(text.to_owned());
+        assert_eq!(judge(&ok("x"), &ok("")), (Status::Yes, false));
+        assert_eq!(judge(&ok("x"), &ok("x")), (Status::No, false));
+        assert_eq!(judge(&ok(""), &ok("")), (Status::No, false));
+        assert_eq!(judge(&fail("raised"), &ok("")), (Status::No, true));
+        assert_eq!(judge(&fail("type"), &ok("")), (Status::Unknown, true));
+        assert_eq!(judge(&ok("x"), &fail("raised")), (Status::Unknown, true));
+        assert_eq!(judge(&fail("raised"), &fail("raised")), (Status::Unknown, true));
+    }
+}

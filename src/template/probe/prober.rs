@@ -1,0 +1,273 @@
+//! Probing: one conversation in, the prompt and what the template read of it out. The only way from the capability code to
+//! the engine.
+//!
+//! A probe is a raw render at a fixed time, with less fuel than a request has, so that all probes of one template together
+//! cost about what one render may; after a few exceeded limits nothing is rendered any more. Never fails as a whole.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Map, Value, json};
+
+use crate::jinja::{Context, Log, Template};
+use crate::template::clock::LocalTime;
+use crate::template::environment;
+use crate::template::failure::Failure;
+use crate::template::host::HostWork;
+use crate::template::import;
+use crate::template::import::Wanted;
+use crate::template::limits::Limits;
+
+/// The time every probe sees: 2024-07-26T00:00:00.
+const PROBE_TIME: i64 = 1_721_952_000;
+/// How many unknown variables a template may need bound before it renders at all.
+const MAX_ASSUMED: usize = 8;
+/// Names that the environment defines; looking for them in the context is not a need.
+pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
+/// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a hundredth of that again.
+const SHARE: u64 = 100;
+/// After so many exceeded limits the template is not rendered again.
+const MAX_EXCEEDED: u32 = 2;
+
+/// One conversation to render.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Probe {
+    /// The messages, as they are.
+    pub(crate) messages: Vec<Value>,
+    /// What `tools` is; None leaves it undefined.
+    pub(crate) tools: Option<Value>,
+    /// Further variables.
+    pub(crate) kwargs: Vec<(&'static str, Value)>,
+    /// End with the start of an assistant turn.
+    pub(crate) add_generation_prompt: bool,
+    /// How many seconds after the time of all other probes.
+    pub(crate) later: i64,
+}
+
+/// One recorded probe's result.
+pub(crate) struct Outcome {
+    /// The prompt.
+    pub(crate) text: Result<String, Failure>,
+    log: Rc<Log>,
+    /// A variable that has the tools as text.
+    tools_text: Option<&'static str>,
+}
+
+impl Outcome {
+    /// Whether the template read this path, such as `messages[1].tool_calls`.
+    pub(crate) fn read(&self, path: &str) -> bool {
+        let as_text = || path.starts_with("tools[") && self.tools_text.is_some_and(|variable| self.log.has(variable));
+        self.log.has(path) || as_text()
+    }
+
+    /// Why there is no prompt.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.text.as_ref().err()
+    }
+
+    /// Whether the prompt has this text.
+    pub(crate) fn shows(&self, needle: &str) -> bool {
+        self.text.as_ref().is_ok_and(|text| text.contains(needle))
+    }
+}
+
+/// How often probes of one template went over a limit, whoever asked.
+pub(crate) type Exceeded = Arc<AtomicU32>;
+
+/// What one probe may use: more than enough for a short conversation, little for a hostile template.
+pub(crate) fn limits() -> Limits {
+    let limits = Limits::default();
+    Limits { fuel: limits.fuel / SHARE, output_bytes: limits.output_bytes / SHARE as usize, ..limits }
+}
+
+/// An error when the template has gone over its limits too often to be probed any more.
+pub(crate) fn allowed(exceeded: &Exceeded) -> Result<(), Failure> {
+    if exceeded.load(Ordering::Relaxed) < MAX_EXCEEDED {
+        return Ok(());
+    }
+    let message = "probing stopped: the template exceeded its limits again and again".to_owned();
+    Err(Failure { kind: "limit", message, line: None })
+}
+
+/// Notes how a probe ended.
+pub(crate) fn note<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
+    if ended.as_ref().is_err_and(|failure| failure.kind == "limit") {
+        exceeded.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Renders probes of one template.
+pub(crate) struct Prober {
+    template: Arc<Template>,
+    source: Arc<str>,
+    host: HostWork,
+    limits: Limits,
+    /// Variables bound so that the template renders at all.
+    assumed: Map<String, Value>,
+    /// What was rendered before: several questions ask for the same render.
+    known: RefCell<HashMap<String, Result<String, Failure>>>,
+    exceeded: Exceeded,
+    renders: Rc<Cell<u32>>,
+}
+
+impl Prober {
+    /// A prober of this template, whose text is `source`.
+    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>, host: HostWork, exceeded: &Exceeded) -> Prober {
+        Prober {
+            template: Arc::clone(template),
+            source: Arc::clone(source),
+            host,
+            limits: limits(),
+            assumed: Map::new(),
+            known: RefCell::default(),
+            exceeded: Arc::clone(exceeded),
+            renders: Rc::default(),
+        }
+    }
+
+    /// Renders with a note of what is read.
+    pub(crate) fn run(&self, probe: Probe) -> Outcome {
+        let log = Rc::<Log>::default();
+        let text = self.guarded(probe, Some(&log));
+        Outcome { text, log, tools_text: self.host.names().first().copied() }
+    }
+
+    /// Renders with plain values: the prompt alone. The same probe is rendered once.
+    pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
+        let Probe { messages, tools, kwargs, add_generation_prompt, later } = &probe;
+        let key = json!([messages, tools, tools.is_some(), kwargs, add_generation_prompt, later]).to_string();
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        let text = self.guarded(probe, None);
+        self.known.borrow_mut().insert(key, text.clone());
+        text
+    }
+
+    /// Whether the source has this word. A variable that it does not name cannot change what it renders: Jinja has no other
+    /// way to a variable than its name.
+    pub(crate) fn mentions(&self, word: &str) -> bool {
+        let source = &self.source;
+        let part_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
+        source
+            .match_indices(word)
+            .any(|(at, _)| !source[..at].ends_with(part_of_a_name) && !source[at + word.len()..].starts_with(part_of_a_name))
+    }
+
+    /// Variables that are bound because the template does not render without them.
+    pub(crate) fn assumed(&self) -> Vec<String> {
+        self.assumed.keys().cloned().collect()
+    }
+
+    /// How many renders there are, for tests.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> Rc<Cell<u32>> {
+        Rc::clone(&self.renders)
+    }
+
+    /// A template may want variables that no client gives. When this plainest conversation fails, the variable it looked for
+    /// last is bound to "", or else to a list of those, and kept so only if that leads to a render.
+    pub(crate) fn assume_what_is_needed(&mut self, plain: &Probe) {
+        self.known.borrow_mut().clear();
+        let mut seen: Vec<String> = Vec::new();
+        loop {
+            let outcome = self.run(plain.clone());
+            let Some(failure) = outcome.failure() else { return };
+            if matches!(failure.kind, "raised" | "limit" | "engine") {
+                break;
+            }
+            let mut missing = outcome.log.missing();
+            missing.retain(|name| !GLOBALS.contains(&name.as_str()));
+            let further = missing.last().is_some_and(|name| !seen.contains(name));
+            match self.assumed.values_mut().last() {
+                // Bound, and still failing there: it is indexed.
+                Some(last) if !further && last.is_string() => *last = vec![""; 16].into(),
+                _ => match missing.last() {
+                    Some(name) if self.assumed.len() < MAX_ASSUMED => {
+                        self.assumed.insert(name.clone(), "".into());
+                    }
+                    _ => break,
+                },
+            }
+            seen = missing;
+        }
+        self.assumed.clear();
+    }
+
+    fn context(&self, probe: Probe) -> Vec<(String, Value)> {
+        let messages = self.host.messages(&probe.messages).into_owned();
+        let mut members = vec![("messages".to_owned(), Value::Array(messages))];
+        let tools_yaml = self.host.tools_yaml(probe.tools.as_ref().and_then(Value::as_array).map_or(&[], Vec::as_slice));
+        members.extend(tools_yaml.map(|yaml| ("tools_yaml".to_owned(), yaml)));
+        members.extend(probe.tools.map(|tools| ("tools".to_owned(), tools)));
+        members.push(("documents".to_owned(), Value::Null));
+        members.push(("add_generation_prompt".to_owned(), probe.add_generation_prompt.into()));
+        members.push(("bos_token".to_owned(), json!("")));
+        members.push(("eos_token".to_owned(), json!("")));
+        members.extend(self.assumed.iter().map(|(name, value)| (name.clone(), value.clone())));
+        members.extend(probe.kwargs.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        members
+    }
+
+    fn guarded(&self, probe: Probe, log: Option<&Rc<Log>>) -> Result<String, Failure> {
+        allowed(&self.exceeded)?;
+        self.renders.set(self.renders.get() + 1);
+        let mut wanted = log.map_or(Wanted::Values, Wanted::Reads);
+        let now = LocalTime::from_unix_local(PROBE_TIME + probe.later, 0);
+        let mut variables = Vec::new();
+        for (name, json) in self.context(probe) {
+            let value = import::value(&json, &name, &mut wanted);
+            variables.push((name.into(), value));
+        }
+        let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
+        let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };
+        let rendered = environment::render(&self.template, context, &self.limits);
+        note(&self.exceeded, &rendered);
+        rendered.map(|rendered| rendered.text)
+    }
+}
+
+/// A prober of this source, for tests.
+#[cfg(test)]
+pub(crate) fn of(source: &str) -> Prober {
+    let template = Arc::new(environment::compile(source).expect("the source of a test parses"));
+    Prober::new(&template, &source.into(), HostWork::default(), &Exceeded::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Probe {
+        Probe { messages: vec![json!({ "role": "user", "content": "Hi" })], ..Probe::default() }
+    }
+
+    #[test]
+    fn words_are_whole_names() {
+        let prober = of("{% if enable_thinking and m['reasoning'] %}{% endif %}");
+        assert!(prober.mentions("enable_thinking") && prober.mentions("reasoning"));
+        assert!(!prober.mentions("thinking") && !prober.mentions("reason"));
+    }
+
+    #[test]
+    fn recorded_and_plain_renders_agree() {
+        let prober = of("{{ messages[0].content }}{{ tools is defined }}{{ add_generation_prompt }}");
+        let outcome = prober.run(plain());
+        assert_eq!(prober.render(plain()), outcome.text);
+        assert_eq!(outcome.text.as_deref(), Ok("HiFalseFalse"));
+        assert!(outcome.read("messages[0].content") && !outcome.read("messages[0].role"));
+    }
+
+    #[test]
+    fn a_hostile_template_is_not_rendered_again_and_again() {
+        let prober = of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
+        for number in 0..10 {
+            let probe = Probe { kwargs: vec![("number", number.into())], ..plain() };
+            assert_eq!(prober.render(probe).map_err(|failure| failure.kind), Err("limit"));
+        }
+        assert_eq!(prober.count().get(), MAX_EXCEEDED);
+    }
+}

@@ -1,0 +1,73 @@
+//! What becomes of messages of unusual roles and orders: system, developer, a later system message, a second user message.
+
+use super::frame::{Finding, Frame, Pair, Text, USER};
+use super::traits::Fate;
+
+const SYSTEM: &str = "system_needle";
+
+/// What was found out about roles.
+pub(crate) struct Roles {
+    pub(crate) system: Finding,
+    pub(crate) developer: Fate,
+    pub(crate) later_system: Fate,
+    pub(crate) needs_alternation: bool,
+}
+
+/// Probes the roles.
+pub(crate) fn probe(frame: &Frame<'_>) -> Roles {
+    let with = |role: &str| frame.render(vec![frame.message(role, SYSTEM), frame.user()]);
+    let system = Pair {
+        probe: "system_and_user",
+        control: "user",
+        yes: "the text of a system message appears in the prompt",
+        no: "the text of a system message does not appear in the prompt",
+    };
+    let later = vec![frame.user(), frame.message("assistant", "answer"), frame.message("system", SYSTEM), frame.user()];
+    Roles {
+        system: system.judge(&with("system"), &frame.plain, |test, control| test.contains(SYSTEM) && !control.contains(SYSTEM)),
+        developer: fate(&with("developer")),
+        later_system: fate(&frame.render(later)),
+        needs_alternation: frame.plain.is_ok() && frame.render(vec![frame.user(), frame.user()]).is_err(),
+    }
+}
+
+fn fate(text: &Text) -> Fate {
+    match text {
+        Ok(text) if text.contains(SYSTEM) && text.contains(USER) => Fate::Shown,
+        Ok(_) => Fate::Lost,
+        Err(_) => Fate::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::probe::evidence::Status;
+    use crate::template::probe::prober;
+
+    #[track_caller]
+    fn check(source: &str, system: Status, developer: Fate, later_system: Fate, needs_alternation: bool) {
+        let mut prober = prober::of(source);
+        let roles = probe(&Frame::find(&mut prober));
+        assert_eq!(
+            (roles.system.status, roles.developer, roles.later_system, roles.needs_alternation),
+            (system, developer, later_system, needs_alternation)
+        );
+    }
+
+    #[test]
+    fn roles() {
+        let all = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+        check(all, Status::Yes, Fate::Shown, Fate::Shown, false);
+        let users = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
+        check(users, Status::No, Fate::Lost, Fate::Lost, false);
+        let strict = "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}{% endif %}\
+             {% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles') }}{% endif %}\
+             {{ m.content }}{% endfor %}";
+        check(strict, Status::Yes, Fate::Refused, Fate::Refused, true);
+        let fails = "{% for m in messages %}{% if m.role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
+        check(fails, Status::Unknown, Fate::Shown, Fate::Refused, false);
+        let refuses = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
+        check(refuses, Status::No, Fate::Shown, Fate::Refused, false);
+    }
+}

@@ -1,0 +1,234 @@
+//! The variables that switch reasoning on and off, and those that keep it in earlier turns.
+//!
+//! A variable that the source does not name is not tried. The others are set both ways, and left unset, in four
+//! conversations; what counts is that the prompt changes.
+
+use serde_json::Value;
+
+use super::frame::{Finding, Frame, Pair, Text};
+use super::prober::Probe;
+use super::reasoning::Reasoning;
+use super::traits::Switch;
+use super::turns::{Position, Turns};
+
+/// Variable, on, off. The first row of a variable that changes the prompt wins.
+fn known() -> Vec<(&'static str, Value, Value)> {
+    let boolean = |name| (name, Value::from(true), Value::from(false));
+    let words = |name, on: &str, off: &str| (name, Value::from(on), Value::from(off));
+    vec![
+        boolean("enable_thinking"),
+        boolean("thinking"),
+        boolean("enable_reasoning"),
+        boolean("reasoning"),
+        words("reasoning", "on", "off"),
+        words("thinking_mode", "enabled", "disabled"),
+        words("thinking_mode", "on", "off"),
+        boolean("thinking_mode"),
+        words("reasoning_mode", "on", "off"),
+        words("reasoning_mode", "/think", "/no_think"),
+        boolean("thinking_enabled"),
+        boolean("use_thinking"),
+        boolean("show_think"),
+        boolean("think"),
+        ("skip_think", false.into(), true.into()),
+        ("skip_thinking", false.into(), true.into()),
+        ("disable_thinking", false.into(), true.into()),
+        words("thinking_option", "on", "off"),
+        ("thinking_budget", 1024.into(), 0.into()),
+        ("reasoning_budget", 1024.into(), 0.into()),
+    ]
+}
+
+/// Whether templates are known to ask for this variable in order to switch reasoning.
+pub(crate) fn is_known(variable: &str) -> bool {
+    known().iter().any(|(name, ..)| *name == variable)
+}
+
+const PROMPT: &str = "prompt";
+const HISTORY: &str = "history";
+const LAST: &str = "last";
+const TOOL_CHAIN: &str = "tool_chain";
+
+/// All switches that change a prompt.
+pub(crate) fn probe(turns: Turns<'_>, frame: &Frame<'_>) -> (Vec<Switch>, Finding) {
+    let mut switches: Vec<Switch> = Vec::new();
+    let mut respects = ENABLE.decided(false);
+    for (variable, on, off) in known() {
+        if switches.iter().any(|known| known.variable == variable) || !frame.prober.mentions(variable) {
+            continue;
+        }
+        let renders = Renders::of(turns, frame, variable, &on, &off);
+        if variable == ENABLE_THINKING {
+            respects = renders.respects();
+        }
+        switches.extend(renders.switch(variable, on, off));
+    }
+    (switches, respects)
+}
+
+const ENABLE_THINKING: &str = "enable_thinking";
+const ENABLE: Pair = Pair {
+    probe: "enable_thinking_false",
+    control: "enable_thinking_true",
+    yes: "enable_thinking changes the prompt",
+    no: "enable_thinking does not change the prompt",
+};
+
+/// The four conversations, each with the variable off, on and unset.
+struct Renders(Vec<(&'static str, [Text; 3])>);
+
+impl Renders {
+    fn of(turns: Turns<'_>, frame: &Frame<'_>, variable: &'static str, on: &Value, off: &Value) -> Renders {
+        let render = |position: Option<Position>, agp: bool| {
+            [Some(off), Some(on), None].map(|value| {
+                let kwargs: Vec<_> = value.map(|value| (variable, value.clone())).into_iter().collect();
+                match position {
+                    None => {
+                        let plain = frame.probe(vec![frame.user()]);
+                        frame.prober.render(Probe { kwargs, add_generation_prompt: agp, ..plain })
+                    }
+                    Some(position) => turns.render(position, turns.at(position), agp, kwargs),
+                }
+            })
+        };
+        let mut renders = vec![
+            (PROMPT, render(None, true)),
+            (HISTORY, render(Some(Position::History), true)),
+            (LAST, render(Some(Position::Last), false)),
+        ];
+        if turns.has_calls() {
+            renders.push((TOOL_CHAIN, render(Some(Position::OpenChain), true)));
+        }
+        Renders(renders)
+    }
+
+    /// Where the prompt differs between on, off and unset.
+    fn positions(&self) -> Vec<&'static str> {
+        let differs = |[off, on, unset]: &[Text; 3]| {
+            let differ = |a: &Text, b: &Text| a.is_ok() && b.is_ok() && a != b;
+            differ(off, on) || differ(off, unset) || differ(on, unset)
+        };
+        self.0.iter().filter(|(_, texts)| differs(texts)).map(|(name, _)| *name).collect()
+    }
+
+    fn respects(&self) -> Finding {
+        if !self.positions().is_empty() {
+            return ENABLE.decided(true);
+        }
+        match self.0.iter().find(|(_, [off, on, _])| off.is_ok() && on.is_ok()) {
+            Some(_) => ENABLE.decided(false),
+            None => {
+                let [off, on, _] = &self.0[0].1;
+                ENABLE.judge(off, on, |off, on| off != on)
+            }
+        }
+    }
+
+    fn switch(&self, variable: &'static str, on: Value, off: Value) -> Option<Switch> {
+        let positions = self.positions();
+        // On and off must be two things.
+        if !self.0.iter().any(|(_, [off, on, _])| off.is_ok() && on.is_ok() && off != on) {
+            return None;
+        }
+        let rendered = || self.0.iter().filter(|(_, texts)| texts.iter().all(Result::is_ok));
+        let default =
+            match (rendered().all(|(_, [_, on, unset])| on == unset), rendered().all(|(_, [off, _, unset])| off == unset)) {
+                (true, false) => Some(true),
+                (false, true) => Some(false),
+                _ => None,
+            };
+        Some(Switch { variable, on, off, default, positions })
+    }
+}
+
+/// Whether `clear_thinking` decides on older reasoning.
+pub(crate) fn clear_thinking(turns: Turns<'_>, frame: &Frame<'_>, reasoning: &Reasoning) -> Finding {
+    let pair = Pair {
+        probe: "clear_thinking_false",
+        control: "clear_thinking_true",
+        yes: "older reasoning shows with clear_thinking false and not with true",
+        no: "clear_thinking does not decide whether older reasoning shows",
+    };
+    if !reasoning.supported.is_yes() || !frame.prober.mentions("clear_thinking") {
+        return if reasoning.supported.is_yes() {
+            pair.decided(false)
+        } else {
+            reasoning.supported.denies("reasoning does not show")
+        };
+    }
+    let messages = || {
+        vec![
+            frame.user(),
+            turns.turn(Some("first_reasoning"), Some("first answer")),
+            frame.user(),
+            turns.turn(Some("second_reasoning"), Some("second answer")),
+            frame.user(),
+        ]
+    };
+    let render = |clear: bool| {
+        let needed = reasoning.needs.map(|(name, value)| (name, Value::from(value)));
+        let kwargs = needed.into_iter().chain([("clear_thinking", clear.into())]).collect();
+        turns.render(Position::History, messages(), false, kwargs)
+    };
+    pair.judge(&render(false), &render(true), |kept, cleared| {
+        kept.contains("first_reasoning") && !cleared.contains("first_reasoning")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::probe::evidence::Status;
+    use crate::template::probe::{calls, content, prober, reasoning};
+
+    fn find<T>(source: &str, look: impl FnOnce(Turns<'_>, &Frame<'_>, &Reasoning) -> T) -> T {
+        let mut prober = prober::of(source);
+        let frame = Frame::find(&mut prober);
+        let calls = calls::probe(&frame);
+        let turns = Turns::new(&frame, &calls, content::probe(&frame).no_content);
+        let found = reasoning::probe(turns);
+        look(turns.in_format(found.format), &frame, &found)
+    }
+
+    /// Variable, default and positions of each switch.
+    #[track_caller]
+    fn check(source: &str, expected: &[(&str, Option<bool>, &[&str])], respects: Status) {
+        let (switches, finding) = find(source, |turns, frame, _| probe(turns, frame));
+        let found: Vec<_> = switches.iter().map(|s| (s.variable, s.default, s.positions.as_slice())).collect();
+        assert_eq!(found, expected);
+        assert_eq!(finding.status, respects);
+    }
+
+    const TURNS: &str = "{% for m in messages %}{{ m.content }}{% endfor %}";
+
+    #[test]
+    fn switches() {
+        check(TURNS, &[], Status::No);
+        let prompt =
+            "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}";
+        check(&format!("{TURNS}{prompt}"), &[("enable_thinking", Some(true), &["prompt", "history"])], Status::Yes);
+        let off = "{% if thinking %}<think>{% endif %}";
+        check(&format!("{TURNS}{off}"), &[("thinking", Some(false), &["prompt", "history", "last"])], Status::No);
+        let mode = "{% if thinking_mode == 'on' %}+{% elif thinking_mode == 'off' %}-{% endif %}";
+        check(&format!("{TURNS}{mode}"), &[("thinking_mode", None, &["prompt", "history", "last"])], Status::No);
+        check(&format!("{TURNS}{{% if enable_thinking %}}{{% endif %}}"), &[], Status::No);
+        check(&format!("{TURNS}{{% if enable_thinking is defined %}}{{{{ 1 + 'a' }}}}{{% endif %}}"), &[], Status::Unknown);
+        check(
+            &format!("{TURNS}{{% if enable_thinking is defined %}}{{{{ raise_exception('no') }}}}{{% endif %}}"),
+            &[],
+            Status::Unknown,
+        );
+    }
+
+    #[test]
+    fn older_reasoning() {
+        let clear = |source: &str| find(source, |turns, frame, found| clear_thinking(turns, frame, found).status);
+        let reads = "{% for m in messages %}{% if m.reasoning_content and (loop.last or clear_thinking is defined and not clear_thinking) %}{{ m.reasoning_content }}{% endif %}{{ m.content }}{% endfor %}";
+        assert_eq!(clear(reads), Status::Yes);
+        let always = "{# clear_thinking #}{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}";
+        assert_eq!(clear(always), Status::No);
+        assert_eq!(clear(TURNS), Status::No);
+        let fails = "{% if clear_thinking is defined and not clear_thinking %}{{ 1 + 'a' }}{% endif %}{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}";
+        assert_eq!(clear(fails), Status::Unknown);
+    }
+}

@@ -1,0 +1,169 @@
+//! The sixteen flags of `template_caps`, with their details and evidence: a prober in, all that polyfills need out.
+//!
+//! Every flag comes from a pair of renders that differ in one thing; an error of the engine makes a flag unknown (and then
+//! false), and no probe changes another flag.
+
+use serde_json::Value;
+
+use super::evidence::Evidence;
+use super::frame::{Finding, Frame};
+use super::prober::Prober;
+use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits};
+use super::turns::Turns;
+use super::{calls, content, effort, example, reasoning, roles, switches};
+use crate::api::Polyfills;
+use crate::template::polyfill;
+
+/// Probes a template.
+pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence)>) {
+    let frame = Frame::find(&mut prober);
+    let roles = roles::probe(&frame);
+    let content = content::probe(&frame);
+    let calls = calls::probe(&frame);
+    let turns = Turns::new(&frame, &calls, content.no_content);
+    let reasoning = reasoning::probe(turns);
+    // Where nothing shows, the usual field is what a switch may still act on.
+    let format = match reasoning.format {
+        ReasoningFormat::None => ReasoningFormat::ReasoningContentField,
+        format => format,
+    };
+    let turns = turns.in_format(format);
+    let clear_thinking = switches::clear_thinking(turns, &frame, &reasoning);
+    let (switches, respects) = switches::probe(turns, &frame);
+    let effort = effort::probe(&frame, &switches);
+
+    let findings: [(&'static str, &Finding); 16] = [
+        ("supports_system_role", &roles.system),
+        ("supports_tools", &calls.tools),
+        ("supports_tool_calls", &calls.shown),
+        ("supports_tool_responses", &calls.results),
+        ("supports_tool_call_id", &calls.ids),
+        ("supports_parallel_tool_calls", &calls.parallel),
+        ("requires_object_arguments", &calls.object_only),
+        ("requires_non_null_content", &content.requires_non_null),
+        ("requires_typed_content_blocks", &content.requires_parts),
+        ("supports_reasoning", &reasoning.supported),
+        ("reasoning_format", &reasoning.supported),
+        ("reasoning_requires_tools", &reasoning.requires_tools),
+        ("supports_clear_thinking", &clear_thinking),
+        ("supports_reasoning_without_content", &reasoning.without_content),
+        ("supports_reasoning_with_content", &reasoning.with_content),
+        ("respects_enable_reasoning", &respects),
+    ];
+    let evidence = findings.map(|(flag, finding)| (flag, frame.evidence(finding.clone()))).into();
+    let caps = TemplateCaps {
+        supports_system_role: roles.system.is_yes(),
+        supports_tools: calls.tools.is_yes(),
+        supports_tool_calls: calls.shown.is_yes(),
+        supports_tool_responses: calls.results.is_yes(),
+        supports_tool_call_id: calls.ids.is_yes(),
+        supports_parallel_tool_calls: calls.parallel.is_yes(),
+        requires_object_arguments: calls.object_only.is_yes(),
+        requires_non_null_content: content.requires_non_null.is_yes(),
+        requires_typed_content_blocks: content.requires_parts.is_yes(),
+        supports_reasoning: reasoning.supported.is_yes(),
+        reasoning_format: reasoning.format,
+        reasoning_requires_tools: reasoning.requires_tools.is_yes(),
+        supports_clear_thinking: clear_thinking.is_yes(),
+        supports_reasoning_without_content: reasoning.without_content.is_yes(),
+        supports_reasoning_with_content: reasoning.with_content.is_yes(),
+        respects_enable_reasoning: respects.is_yes(),
+    };
+    let details = Details {
+        accepts_parts: content.accepts_parts,
+        requires_non_empty_content: content.requires_non_empty,
+        content_ladder: content.ladder,
+        no_content: content.no_content,
+        no_content_beside_calls: calls.form.content,
+        arguments: calls.arguments,
+        nine_character_ids: calls.nine_character_ids,
+        developer: roles.developer,
+        later_system: roles.later_system,
+        needs_alternation: roles.needs_alternation,
+        inline_reasoning: reasoning.inline,
+        reasoning_with_calls: reasoning.with_calls,
+        reasoning_needs: reasoning.needs,
+        reasoning_visible: reasoning.visible,
+        switches,
+        effort,
+    };
+    let mut traits = Traits { caps, details, tool_call_example: None };
+    if !caps.supports_tools {
+        let prepare = |messages: Vec<Value>| {
+            let prepared = polyfill::apply(&messages, None, &traits, &Polyfills::default()).ok()?;
+            Some(prepared.messages.into_owned())
+        };
+        traits.tool_call_example = example::of_call(&frame, &prepare);
+    }
+    (traits, evidence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::probe::evidence::Status;
+    use crate::template::probe::prober;
+
+    #[track_caller]
+    fn check(source: &str, yes: &[&str], unknown: &[&str]) -> Traits {
+        let (traits, evidence) = report(prober::of(source));
+        let with = |status| evidence.iter().filter(move |(_, e)| e.status == status).map(|(flag, _)| *flag);
+        assert_eq!(with(Status::Yes).collect::<Vec<_>>(), yes);
+        assert_eq!(with(Status::Unknown).collect::<Vec<_>>(), unknown);
+        // The flags say what the evidence says.
+        let flags = traits.caps.to_json();
+        for (flag, evidence) in &evidence {
+            let expected = evidence.status == Status::Yes;
+            let found = if *flag == "reasoning_format" { flags[*flag] != "NONE" } else { flags[*flag] == true };
+            assert_eq!(found, expected, "{flag}");
+        }
+        traits
+    }
+
+    #[test]
+    fn chatml() {
+        let traits = check(crate::template::source::CHATML, &["supports_system_role", "requires_non_null_content"], &[]);
+        let call = "{\n  \"tool_calls\": [\n    {\n      \"name\": \"tool_name\",\n      \"arguments\": {\n        \"arg1\": \"some_value\"\n      },\n      \"id\": \"call00001\"\n    }\n  ]\n}";
+        assert_eq!(traits.tool_call_example.as_deref(), Some(call));
+    }
+
+    #[test]
+    fn a_template_with_everything() {
+        let source = "{{ tools|tojson if tools }}{% for m in messages %}{% if m.reasoning_content and (loop.last or clear_thinking is false) %}{{ m.reasoning_content }}{% endif %}{{ m.role }}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}{{ m.tool_call_id }}{% endfor %}{% if enable_thinking is false %}-{% endif %}";
+        let traits = check(
+            source,
+            &[
+                "supports_system_role",
+                "supports_tools",
+                "supports_tool_calls",
+                "supports_tool_responses",
+                "supports_tool_call_id",
+                "supports_parallel_tool_calls",
+                "requires_object_arguments",
+                "supports_reasoning",
+                "reasoning_format",
+                "supports_clear_thinking",
+                "supports_reasoning_without_content",
+                "supports_reasoning_with_content",
+                "respects_enable_reasoning",
+            ],
+            &[],
+        );
+        assert_eq!(traits.tool_call_example, None);
+    }
+
+    #[test]
+    fn one_failing_probe_changes_no_other_flag() {
+        let source =
+            "{% for m in messages %}{% if m.role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ m.role + m.content }}{% endfor %}";
+        check(source, &["requires_non_null_content"], &["supports_system_role"]);
+    }
+
+    #[test]
+    fn a_hostile_template_is_soon_unknown() {
+        let source = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
+        let (traits, evidence) = report(prober::of(source));
+        assert!(!traits.caps.supports_tools);
+        assert!(evidence.iter().filter(|(_, e)| e.status == Status::Unknown).count() >= 14);
+    }
+}

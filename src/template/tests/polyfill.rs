@@ -1,0 +1,193 @@
+//! The conversations of minja's test suite through every template, polyfilled by what the probes found: what must show
+//! shows, and what must not show does not. Without the shared data these tests say what they skipped.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::renders;
+use super::renders::{data, say, templates};
+use crate::api::Polyfills;
+use crate::template::{Details, Limits, LocalTime, RenderInput, Templates, polyfill};
+
+/// Members of a context that are not variables of the template.
+const REQUEST: [&str; 4] = ["messages", "tools", "add_generation_prompt", "_test_metadata"];
+
+fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
+    let files = std::fs::read_dir(root.join("polyfill-contexts")).unwrap();
+    files
+        .map(|file| {
+            let path = file.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap())
+        })
+        .collect()
+}
+
+fn list(context: &Value, name: &str) -> Vec<Value> {
+    context[name].as_array().cloned().unwrap_or_default()
+}
+
+/// The prompt, as a request with polyfills would get it.
+fn render(templates: &Templates, context: &Value) -> crate::error::Result<String> {
+    let (messages, tools) = (list(context, "messages"), list(context, "tools"));
+    let options = Polyfills::default();
+    let polyfilled = polyfill::apply(&messages, Some(&tools), &templates.traits().0, &options)?;
+    let mut kwargs: Map<String, Value> = context.as_object().unwrap().clone();
+    kwargs.retain(|name, _| !REQUEST.contains(&name.as_str()));
+    let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
+    let prompt = templates.render(&RenderInput {
+        tools: Some(&tools[..]).filter(|tools| !tools.is_empty()),
+        add_generation_prompt: context["add_generation_prompt"].as_bool().unwrap(),
+        kwargs: Some(&kwargs),
+        limits: Limits { ms: 60_000, ..Limits::default() },
+        ..RenderInput::new(&polyfilled.messages, now)
+    })?;
+    Ok(prompt.text)
+}
+
+/// Where a context has its reasoning. minja's metadata asks for it wherever a template shows reasoning at all; most show it in
+/// some positions only, by intention.
+const POSITIONS: [(&str, &[&str]); 7] = [
+    ("reasoning_clear_thinking", &["hist", "last"]),
+    ("reasoning_disabled", &["last"]),
+    ("reasoning_multi_turn", &["last"]),
+    ("reasoning_only", &["last"]),
+    ("reasoning_position_based", &["last"]),
+    ("reasoning_with_tools", &["last", "tc_open", "tc_closed"]),
+    ("tool_plan_reasoning", &["tc_open", "tc_closed"]),
+];
+
+/// Whether the probes saw reasoning wherever this context has it, with a generation prompt and no switch set.
+fn is_visible(context: &str, details: &Details) -> bool {
+    let due = POSITIONS.iter().find(|(name, _)| *name == context).map_or(&[][..], |(_, positions)| *positions);
+    let seen = |position: &&str| {
+        let mut cells = details.reasoning_visible.iter();
+        cells.any(|cell| cell.position == *position && cell.add_generation_prompt && cell.flag.is_none())
+    };
+    due.iter().all(seen)
+}
+
+/// Templates that cannot hold a conversation as the contexts have it, and why.
+const OTHERWISE: [(&str, &str); 4] = [
+    ("gemma4-public-fork-as-saved", "splits by an empty separator, which Python refuses too"),
+    ("lcptest.ai-sage-GigaChat-20B-A3B-instruct", "reads a variable that only its own caller sets"),
+    ("ollama.shieldgemma-27b", "a classifier of one message by a guideline that only its own caller sets"),
+    ("xinf.qwen3.8-max", "refuses enable_thinking false"),
+];
+
+/// What is wrong with a prompt, by the context's own metadata.
+fn faults(prompt: &str, metadata: &Value, flags: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (kind, texts) in metadata.as_object().unwrap() {
+        let due = match kind.strip_prefix("expected_strings") {
+            Some("") => true,
+            Some(condition) => flags[condition.strip_prefix("_if_").unwrap()].as_bool().unwrap(),
+            None if kind == "forbidden_strings" => false,
+            None => continue,
+        };
+        for text in texts.as_array().unwrap() {
+            let text = text.as_str().unwrap();
+            if due && !prompt.contains(text) {
+                faults.push(format!("lacks {text:?}"));
+            }
+            if kind == "forbidden_strings" && prompt.contains(text) {
+                faults.push(format!("shows {text:?}"));
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn conversations_of_minja_through_every_template() {
+    let Some(root) = data("polyfills through every template") else { return };
+    let (templates, contexts) = (templates(&root), contexts(&root));
+    let (mut count, mut good, mut rendered) = (0_u32, 0_u32, 0_u32);
+    let mut differ: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut unexplained = Vec::new();
+    for (name, template) in &templates {
+        let traits = &template.traits().0;
+        for (context_name, context) in &contexts {
+            count += 1;
+            let mut flags = traits.caps.to_json();
+            if !is_visible(context_name, &traits.details) {
+                flags["supports_reasoning"] = false.into();
+            }
+            let faults = match render(template, context) {
+                Ok(prompt) => {
+                    rendered += 1;
+                    faults(&prompt, &context["_test_metadata"], &flags)
+                }
+                Err(error) => vec![format!("fails: {}", error.message())],
+            };
+            good += u32::from(faults.is_empty());
+            for fault in faults {
+                if !OTHERWISE.iter().any(|(known, _)| known == name) {
+                    unexplained.push(format!("{name}: {context_name}: {fault}"));
+                }
+                differ.entry(format!("{context_name}: {fault}")).or_default().push(name.clone());
+            }
+        }
+    }
+    say(&format!("polyfills: {good} of {count} prompts hold what they should, {rendered} rendered"));
+    for (what, names) in &differ {
+        say(&format!("  {} x {what}: {}", names.len(), names.join(" ")));
+    }
+    assert!(unexplained.is_empty(), "{unexplained:#?}");
+}
+
+/// Every context through every template, as sent and polyfilled: what renders as sent renders polyfilled, or is refused since
+/// the template would have printed something else than was sent. A second time nothing changes.
+#[test]
+fn what_renders_as_sent_renders_polyfilled() {
+    let Some(root) = data("polyfills against renders as sent") else { return };
+    let (templates, contexts) = (templates(&root), renders::contexts(&root));
+    // Unoptimised renders are slow; a prime step visits every template and every context.
+    let step = if cfg!(debug_assertions) { 11 } else { 1 };
+    let (mut both, mut saved, mut untouched, mut refused) = (0_u32, 0_u32, 0_u32, 0_u32);
+    let mut broken: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let pairs = templates.iter().flat_map(|template| contexts.iter().map(move |context| (template, context)));
+    for ((template_name, template), (context_name, context)) in pairs.step_by(step) {
+        // `call_flat` has calls without a member `function`, which requests are refused for.
+        if context["continue_final_message"] == true || context_name == "call_flat" {
+            continue;
+        }
+        let (messages, tools) = (list(context, "messages"), list(context, "tools"));
+        let as_sent = renders::render(template, context);
+        let traits = &template.traits().0;
+        let once = match polyfill::apply(&messages, Some(&tools), traits, &Polyfills::default()) {
+            Ok(once) => once,
+            Err(error) => {
+                let known = ["the chat template takes text only", "the chat template shows one call a message"];
+                if known.iter().any(|known| error.message().contains(known)) {
+                    refused += 1;
+                } else if as_sent.is_ok() {
+                    broken.entry(format!("{context_name}: {error}")).or_default().push(template_name.clone());
+                }
+                continue;
+            }
+        };
+        let again = polyfill::apply(&once.messages, None, traits, &Polyfills::default()).unwrap();
+        assert!(again.applied.is_empty(), "{template_name} x {context_name}: {:?}, then {:?}", once.applied, again.applied);
+        untouched += u32::from(once.applied.is_empty());
+        let mut polyfilled = context.clone();
+        polyfilled["messages"] = once.messages.to_vec().into();
+        match (as_sent, renders::render(template, &polyfilled)) {
+            (Ok(_), Ok(_)) => both += 1,
+            (Err(_), Ok(_)) => saved += 1,
+            (Ok(_), Err(error)) if !OTHERWISE.iter().any(|(known, _)| known == template_name) => {
+                let what = format!("{context_name}: {:?}: {}", once.applied, error.message());
+                broken.entry(what).or_default().push(template_name.clone());
+            }
+            (_, Err(_)) => {}
+        }
+    }
+    say(&format!("polyfills: {both} render both ways, {saved} only polyfilled, {refused} refused, {untouched} untouched"));
+    for (what, names) in &broken {
+        say(&format!("  broken: {} x {what}: {}", names.len(), names.join(" ")));
+    }
+    assert!(broken.is_empty());
+}

@@ -1,0 +1,4 @@
+//! What tests of several modules share.
+
+pub(crate) mod conformance;
+pub(crate) mod replies;

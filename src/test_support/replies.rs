@@ -1,0 +1,232 @@
+//! What every test of the recogniser shares: feeding a reply in pieces, and the checks that hold for any reply.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use crate::output::families;
+use crate::output::*;
+
+/// What the recogniser is told besides the text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    pub(crate) calls_allowed: bool,
+    pub(crate) parallel: bool,
+    /// The prompt's part of the reply.
+    pub(crate) prompt: &'static str,
+}
+
+pub(crate) const PLAIN: Setting = Setting { calls_allowed: true, parallel: true, prompt: "" };
+
+pub(crate) fn family(name: &str) -> Format {
+    let all = families::all().into_iter().chain([families::polyfilled()]);
+    all.into_iter().find(|format| format.family == name).unwrap_or_else(|| panic!("no family {name}"))
+}
+
+/// Reads a reply to its end. The deltas must be the message, piece by piece, whatever the reply.
+#[track_caller]
+pub(crate) fn drive<'a>(mut recogniser: Recogniser, pieces: impl IntoIterator<Item = &'a str>) -> Parsed {
+    let mut ids = HashSet::new();
+    let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::<ToolCall>::new());
+    let mut take = |deltas: Vec<Delta>, last: bool| {
+        for delta in deltas {
+            match delta {
+                Delta::Content(text) => content += &text,
+                Delta::Reasoning(text) => reasoning += &text,
+                Delta::ToolCall { index, id, name } => {
+                    assert_eq!(index, calls.len(), "calls come in order");
+                    assert!(!id.is_empty() && !name.is_empty() && ids.insert(id.clone()), "{id} {name}");
+                    calls.push(ToolCall { id, name, arguments: String::new() });
+                }
+                Delta::Arguments { index, fragment } => {
+                    assert!(!fragment.is_empty());
+                    assert_eq!(index + 1, calls.len(), "a call that is over gets no more arguments");
+                    calls[index].arguments += &fragment;
+                }
+            }
+        }
+        if let (false, Some(call)) = (last, calls.last().filter(|call| call.arguments.starts_with('{'))) {
+            assert!(!ends_in_escape(&call.arguments), "{}", call.arguments);
+        }
+    };
+    for piece in pieces {
+        take(recogniser.push(piece), false);
+    }
+    let (last, parsed) = recogniser.finish();
+    take(last, true);
+    // The prompt may hold the beginning of the message.
+    assert!(parsed.content.ends_with(&content), "{content:?} {:?}", parsed.content);
+    assert!(parsed.reasoning.as_deref().unwrap_or_default().ends_with(&reasoning), "{reasoning:?} {:?}", parsed.reasoning);
+    assert_eq!(calls, parsed.tool_calls);
+    let noted = |code: &str| parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == code);
+    if parsed.complete && !noted("arguments_invalid_json") && !noted("arguments_too_deep") {
+        for call in &parsed.tool_calls {
+            let value: Result<Value, _> = serde_json::from_str(&call.arguments);
+            assert!(value.as_ref().is_ok_and(Value::is_object), "{} of {}", call.arguments, call.name);
+        }
+    }
+    parsed
+}
+
+/// Whether JSON text ends inside an escape, or between the halves of a surrogate pair.
+fn ends_in_escape(json: &str) -> bool {
+    let (mut in_string, mut escape, mut half) = (false, String::new(), false);
+    for c in json.chars() {
+        if !escape.is_empty() {
+            escape.push(c);
+            let unit = escape.strip_prefix("\\u");
+            let digits = unit.is_some_and(|unit| unit.chars().all(|c| c.is_ascii_hexdigit()));
+            if unit.is_none_or(|unit| unit.len() == 4) || !digits {
+                let unit = unit.and_then(|unit| u32::from_str_radix(unit, 16).ok());
+                half = unit.is_some_and(|unit| (0xD800..0xDC00).contains(&unit));
+                escape.clear();
+            }
+            continue;
+        }
+        match c {
+            '"' => in_string = !in_string,
+            '\\' if in_string => escape.push(c),
+            _ => {}
+        }
+        half &= c == '\\';
+    }
+    in_string && (!escape.is_empty() || half)
+}
+
+/// A recogniser whose ids are counted.
+pub(crate) fn recogniser(format: &Format, tools: &[Value], setting: Setting) -> Recogniser {
+    let mut ids = 0;
+    let mut recogniser = Recogniser::new(RecogniserInput {
+        format: Some(format),
+        tools: tools.to_vec().into(),
+        calls_allowed: setting.calls_allowed,
+        reasoning: true,
+        json: false,
+        parallel: setting.parallel,
+        new_id: Box::new(move || {
+            ids += 1;
+            format!("id{ids}")
+        }),
+    });
+    if !setting.prompt.is_empty() {
+        recogniser.prime(setting.prompt, false);
+    }
+    recogniser
+}
+
+/// Feeds the pieces of one reply.
+#[track_caller]
+pub(crate) fn feed<'a>(
+    format: &Format,
+    tools: &[Value],
+    setting: Setting,
+    pieces: impl IntoIterator<Item = &'a str>,
+) -> Parsed {
+    drive(recogniser(format, tools, setting), pieces)
+}
+
+/// Parses a text whole, one character at a time, at every two-part split and at random; all must agree.
+#[track_caller]
+pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &str) -> Parsed {
+    let whole = feed(format, tools, setting, [text]);
+    let single: Vec<String> = text.chars().map(String::from).collect();
+    assert_eq!(whole, feed(format, tools, setting, single.iter().map(String::as_str)), "one at a time: {text:?}");
+    if text.len() < 2000 {
+        for (at, _) in text.char_indices() {
+            let (head, tail) = text.split_at(at);
+            assert_eq!(whole, feed(format, tools, setting, [head, tail]), "split at {at}: {text:?}");
+        }
+    }
+    let mut random = Random::new();
+    for _ in 0..4 {
+        assert_eq!(whole, feed(format, tools, setting, random.pieces(text)), "cut at random: {text:?}");
+    }
+    whole
+}
+
+/// Words of the reply that are in no part of the message and in no marker: text that was lost.
+pub(crate) fn lost(format: &Format, text: &str, parsed: &Parsed) -> Vec<String> {
+    const MARKUP: &str = "name arguments parameters parameter function functions type id json tool call code index string \
+        true false null True False None assistant content object calls commentary analysis final constrain all to self user message atem number";
+    let mut shown = vec![parsed.content.clone(), parsed.reasoning.clone().unwrap_or_default(), parsed.leftover.join(" ")];
+    shown.extend(parsed.diagnostics.iter().filter(|diagnostic| diagnostic.code == "id_generated").map(|d| d.message.clone()));
+    for call in &parsed.tool_calls {
+        // A name may also stand in the call's id, or in a header before it.
+        shown.extend([call.name.clone(), call.name.clone(), call.id.clone(), call.arguments.clone()]);
+        if let Ok(value) = serde_json::from_str(&call.arguments) {
+            strings(&value, &mut shown);
+        }
+    }
+    let mut have: HashMap<String, usize> = HashMap::new();
+    for word in shown.iter().flat_map(|text| words(text)) {
+        *have.entry(word.to_owned()).or_default() += 1;
+    }
+    let markup: Vec<String> = families::calls()
+        .iter()
+        .flat_map(|(_, calls)| {
+            Format { calls: Some(calls.clone()), ..format.clone() }
+                .texts()
+                .join(" ")
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .chain([MARKUP.to_owned()])
+        .collect();
+    let markup: HashSet<&str> = markup.iter().flat_map(|text| words(text)).collect();
+    let missing = words(text).filter(|word| !markup.contains(word)).filter(|word| match have.get_mut(*word) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            false
+        }
+        _ => true,
+    });
+    missing.map(str::to_owned).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+fn strings(value: &Value, out: &mut Vec<String>) {
+    match value {
+        Value::String(text) => out.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| strings(item, out)),
+        Value::Object(members) => members.iter().for_each(|(key, value)| {
+            out.push(key.clone());
+            strings(value, out);
+        }),
+        other => out.push(other.to_string()),
+    }
+}
+
+/// Marsaglia's xorshift: the same texts in every run.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new() -> Random {
+        Random(0x9E37_79B9_7F4A_7C15)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % n as u64).unwrap()
+    }
+
+    /// The text in pieces of up to nine bytes or a character more.
+    pub(crate) fn pieces<'a>(&mut self, text: &'a str) -> Vec<&'a str> {
+        let (mut pieces, mut rest) = (Vec::new(), text);
+        while !rest.is_empty() {
+            let mut at = 1 + self.below(rest.len().min(9));
+            while !rest.is_char_boundary(at) {
+                at += 1;
+            }
+            let (head, tail) = rest.split_at(at);
+            pieces.push(head);
+            rest = tail;
+        }
+        pieces
+    }
+}

@@ -145,7 +145,7 @@ pub struct Wrapper {
 ///
 /// A header is the text from `turn` (or `header`) to `body`; its words name the channel and the recipient. The prompt ends
 /// inside the first one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Channels {
     /// Begins a message, role included: `<|start|>assistant`.
     pub turn: Text,

@@ -52,6 +52,8 @@ mod pythonic;
 mod qwen_xml;
 mod seed_oss;
 mod solar;
+#[cfg(test)]
+mod table;
 mod toolcall_array;
 
 use std::sync::OnceLock;
@@ -174,6 +176,13 @@ mod tests {
 
     use super::*;
     use crate::output::format::{IdForm, Part};
+
+    #[test]
+    fn the_table_is_the_files() {
+        assert_eq!(table::all(), all());
+        assert_eq!(table::polyfilled(), polyfilled());
+        assert_eq!(table::calls(), calls());
+    }
 
     #[test]
     fn names_are_unique() {

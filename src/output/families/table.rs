@@ -1,0 +1,612 @@
+//! The table of families: how known models write reasoning, text and tool calls.
+//!
+//! Patterns are text with slots. Every brace that is not part of a slot is text, so JSON needs no
+//! escapes.
+//!
+//! | pattern | slots |
+//! |---|---|
+//! | section | `{call}` twice: the first call and any further one |
+//! | call | `{name}`, `{id}`, `{arguments}` |
+//! | parameter | `{key}`, `{value}`, and `{is_string}` or `{type}` |
+//!
+//! A parser accepts either of two families that differ only in whitespace. Both are listed where
+//! constrained generation must reproduce the whitespace.
+
+use std::sync::LazyLock;
+
+use crate::output::format::{
+    Calls, Channels, Encoding, Format, IdForm, Kind, KindForm, Part, Reasoning, Source, Tagged, Text, Wrapper,
+};
+
+/// Every family that detection can find, in the order in which it tries them. Longer markers come
+/// first where nothing else distinguishes two families, families without a marker last.
+pub fn all() -> Vec<Format> {
+    FAMILIES.clone()
+}
+
+/// What the polyfill's prompt teaches a model whose template has no tool calls. Fenced calls and
+/// the envelope of `polyfill_tool_calls` are accepted too. Detection never finds it.
+pub(crate) fn polyfilled() -> Format {
+    let family = family("polyfilled")
+        .reasoning("<think>", "</think>")
+        .section("{call}\n{call}")
+        .call("<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>")
+        .fenced_calls()
+        .untagged();
+    Format { source: Source::Polyfill, envelope: true, ..*family.0 }
+}
+
+/// How calls are written in every family without channels, for parsers that accept the calls of
+/// other families.
+pub(crate) fn calls() -> &'static [(Text, Calls)] {
+    static CALLS: LazyLock<Vec<(Text, Calls)>> = LazyLock::new(|| {
+        let families = FAMILIES.iter().filter(|format| format.channels.is_none());
+        families.filter_map(|format| Some((format.family.clone(), format.calls.clone()?))).collect()
+    });
+    &CALLS
+}
+
+/// How a family writes calls.
+pub(super) fn calls_of(family: &str) -> Option<&'static Calls> {
+    calls().iter().find(|(name, _)| name == family).map(|(_, calls)| calls)
+}
+
+/// The families whose calls begin with a known tag.
+pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<Text> {
+    let evident = calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known));
+    evident.map(|(family, _)| family.clone()).collect()
+}
+
+/// The most common call.
+const OBJECT: &str = r#"{"name": "{name}", "arguments": {arguments}}"#;
+
+const DSML_PARAMETER: &str = "<｜DSML｜parameter name=\"{key}\" string=\"{is_string}\">{value}</｜DSML｜parameter>\n";
+
+static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
+    let families = [
+        // Hermes 2 Pro and 3, Qwen 2.5, QwQ, Qwen 3, Bielik 3, MiMo-VL, Granite 4, Reka Edge (no
+        // newline between two calls), SmolLM3, MiniCPM-V 4.5, RNJ-1.
+        family("hermes")
+            .reasoning("<think>", "</think>")
+            .section("{call}\n{call}")
+            .call("<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>")
+            .ends(&["<|im_end|>"])
+            .fenced_calls(),
+        // EXAONE 4. Hermes without newlines.
+        family("exaone4")
+            .reasoning("<think>", "</think>")
+            .section("{call}\n{call}")
+            .call(r#"<tool_call>{"name": "{name}", "arguments": {arguments}}</tool_call>"#)
+            .ends(&["[|endofturn|]"])
+            .fenced_calls(),
+        // The JSON Schema variant of Hermes 2 Pro.
+        family("hermes-reversed")
+            .section("{call}\n{call}")
+            .call("<tool_call>\n{ \"arguments\": {arguments}, \"name\": \"{name}\"}\n</tool_call>")
+            .ends(&["<|im_end|>"])
+            .fenced_calls(),
+        // Llama 3.1, 3.2 and 3.3. Their templates reject a second call; the models still write
+        // several, separated by `; `.
+        family("llama3").section("{call}; {call}").call(r#"{"name": "{name}", "parameters": {arguments}}"#).single().ends(&[
+            "<|eom_id|>",
+            "<|eot_id|>",
+            "<|python_tag|>",
+        ]),
+        // Llama 4.
+        family("llama4")
+            .wrapper("<|python_start|>", "<|python_end|>")
+            .call(r#"{"name": "{name}", "parameters": {arguments}}"#)
+            .ends(&["<|eom|>", "<|eot|>"]),
+        // Mistral 7B v0.3, Mistral Nemo, Mistral Small 2409 and older. Their templates reject ids
+        // of any other length.
+        family("mistral-array")
+            .section("[TOOL_CALLS][{call}, {call}]")
+            .call(r#"{"name": "{name}", "arguments": {arguments}, "id": "{id}"}"#)
+            .id(IdForm::Alphanumeric(9))
+            .ends(&["</s>"])
+            .untagged(),
+        // Mistral Small 3.2.
+        family("mistral-id")
+            .call("[TOOL_CALLS]{name}[CALL_ID]{id}[ARGS]{arguments}")
+            .id(IdForm::Alphanumeric(9))
+            .ends(&["</s>"])
+            .untagged(),
+        // Ministral 3, Devstral 2507, Magistral.
+        family("mistral-args")
+            .reasoning("[THINK]", "[/THINK]")
+            .call("[TOOL_CALLS]{name}[ARGS]{arguments}")
+            .ends(&["</s>"])
+            .untagged(),
+        // DeepSeek V3, R1, R1-Distill-Qwen and -Llama, DeepSeek-Prover V2. The newline before the
+        // closing fence may be missing.
+        family("deepseek-r1")
+            .reasoning("<think>", "</think>")
+            .end_alone()
+            .section("<｜tool▁calls▁begin｜>{call}\n{call}<｜tool▁calls▁end｜>")
+            .call(
+                "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n\
+                 ```json\n{arguments}\n```<｜tool▁call▁end｜>",
+            )
+            .ends(&["<｜end▁of▁sentence｜>"]),
+        // DeepSeek V3.1, V3.2-Exp.
+        family("deepseek-v3.1")
+            .reasoning("<think>", "</think>")
+            .end_alone()
+            .section("<｜tool▁calls▁begin｜>{call}{call}<｜tool▁calls▁end｜>")
+            .call("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>")
+            .ends(&["<｜end▁of▁sentence｜>"]),
+        // DeepSeek V3 with the prompts of some servers.
+        family("deepseek-v3")
+            .reasoning("<think>", "</think>")
+            .end_alone()
+            .section("<｜tool▁calls▁begin｜>{call}{call}<｜tool▁calls▁end｜>")
+            .call(r#"<｜tool▁call▁begin｜>{"name": "{name}", "parameters": {arguments}}<｜tool▁call▁end｜>"#)
+            .ends(&["<｜end▁of▁sentence｜>"]),
+        // DeepSeek V3.2.
+        family("dsml")
+            .reasoning("<think>", "</think>")
+            .ends_at_call()
+            .end_alone()
+            .section("<｜DSML｜function_calls>\n{call}\n{call}\n</｜DSML｜function_calls>")
+            .call("<｜DSML｜invoke name=\"{name}\">\n{arguments}</｜DSML｜invoke>")
+            .parameter(DSML_PARAMETER)
+            .ends(&["<｜end▁of▁sentence｜>"]),
+        // DeepSeek V4 and V4-Flash.
+        family("dsml-v4")
+            .reasoning("<think>", "</think>")
+            .ends_at_call()
+            .end_alone()
+            .section("<｜DSML｜tool_calls>\n{call}\n{call}\n</｜DSML｜tool_calls>")
+            .call("<｜DSML｜invoke name=\"{name}\">\n{arguments}</｜DSML｜invoke>")
+            .parameter(DSML_PARAMETER)
+            .ends(&["<｜end▁of▁sentence｜>"]),
+        // Command-R7B, Command A, Cohere2MoE (which writes text between `<|START_TEXT|>` and
+        // `<|END_TEXT|>`).
+        family("cohere-action")
+            .reasoning("<|START_THINKING|>", "<|END_THINKING|>")
+            .wrapper("<|START_RESPONSE|>", "<|END_RESPONSE|>")
+            .wrapper("<|START_TEXT|>", "<|END_TEXT|>")
+            .section("<|START_ACTION|>[\n    {call},\n    {call}\n]<|END_ACTION|>")
+            .call(r#"{"tool_call_id": "{id}", "tool_name": "{name}", "parameters": {arguments}}"#)
+            .id(IdForm::Index(0))
+            .ends(&["<|END_OF_TURN_TOKEN|>"]),
+        // Command-R and R+. The name `directly-answer` means no call.
+        family("command-r-plus")
+            .section("Action:\n```json\n[\n    {call},\n    {call}\n]```")
+            .call("{\n        \"tool_name\": \"{name}\",\n        \"parameters\": {arguments}\n    }")
+            .ends(&["<|END_OF_TURN_TOKEN|>"]),
+        // Functionary 3.1; Llama 3.1 with that prompt.
+        family("functionary-3.1").call("<function={name}>{arguments}</function>").ends(&["<|eom_id|>", "<|eot_id|>"]),
+        // Functionary 3.2: `>>>all\nTEXT>>>f\n{"a": 1}`. The prompt ends in `>>>`.
+        family("functionary-3.2")
+            .channels(Channels { turn: text(">>>"), body: text("\n"), content: texts(&["all"]), ..Channels::default() })
+            .section("{call}>>>{call}")
+            .call("{name}\n{arguments}")
+            .ends(&["<|eot_id|>"]),
+        // Functionary 2.2.
+        family("functionary-2.2")
+            .channels(Channels {
+                turn: text("<|from|>assistant\n<|recipient|>"),
+                body: text("\n<|content|>"),
+                ends: texts(&["<|stop|>"]),
+                content: texts(&["all"]),
+                ..Channels::default()
+            })
+            .section("{call}\n{call}")
+            .call("<|from|>assistant\n<|recipient|>{name}\n<|content|>{arguments}")
+            .ends(&["<|stop|>"]),
+        // FireFunction v2.
+        family("firefunction").section(" functools[{call}, {call}]").call(OBJECT).ends(&["<|eot_id|>"]),
+        // gpt-oss. The template writes the recipient before the channel, the model in either order.
+        family("harmony")
+            .channels(harmony("<|start|>assistant"))
+            .section("{call}<|end|><|start|>assistant{call}")
+            .call("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}")
+            .single()
+            .ends(&["<|call|>", "<|return|>", "<|end|>"]),
+        // LLM-jp 4.1. Harmony with a space after every marker.
+        family("harmony-spaced")
+            .channels(harmony("<|start|> assistant"))
+            .section("{call}<|end|><|start|> assistant{call}")
+            .call(
+                " to=functions.{name}<|channel|> commentary <|constrain|>  json<|message|> \
+                 {arguments}",
+            )
+            .ends(&["<|call|>", "<|return|>", "<|end|>"]),
+        // Kimi K2, K2-Instruct, K2-Thinking. The id contains the name: `functions.f:0`.
+        family("kimi-k2")
+            .reasoning("<think>", "</think>")
+            .ends_at_call()
+            .section("<|tool_calls_section_begin|>{call}{call}<|tool_calls_section_end|>")
+            .call("<|tool_call_begin|>{id}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>")
+            .id(IdForm::Named { prefix: text("functions."), infix: text(":") })
+            .ends(&["<|im_end|>"]),
+        // Kimi K3.
+        family("kimi-k3")
+            .reasoning("<|open|>think<|sep|>", "<|close|>think<|sep|>")
+            .end_alone()
+            .wrapper("<|open|>response<|sep|>", "<|close|>response<|sep|>")
+            .section("<|open|>tools<|sep|>{call}{call}<|close|>tools<|sep|>")
+            .call(
+                "<|open|>call tool=\"{name}\" index=\"{id}\"<|sep|>\
+                 {arguments}<|close|>call<|sep|>",
+            )
+            .parameter(
+                "<|open|>argument key=\"{key}\" type=\"{type}\"<|sep|>\
+                 {value}<|close|>argument<|sep|>",
+            )
+            .id(IdForm::Index(1))
+            .ends(&["<|close|>message<|sep|>", "<|end_of_msg|>"]),
+        // MiniMax M1.
+        family("minimax-m1")
+            .reasoning("<think>", "</think>")
+            .section("<tool_calls>\n{call}\n{call}\n</tool_calls>")
+            .call(OBJECT)
+            .ends(&["<end_of_sentence>"]),
+        // MiniMax M2, M2.5, M2.7.
+        family("minimax-m2")
+            .reasoning("<think>", "</think>")
+            .section("<minimax:tool_call>\n{call}\n{call}\n</minimax:tool_call>")
+            .call("<invoke name=\"{name}\">\n{arguments}</invoke>")
+            .parameter("<parameter name=\"{key}\">{value}</parameter>\n")
+            .ends(&["[e~["]),
+        // MiniMax M3. Every tag of the arguments has the prefix:
+        // `]<]minimax[>[<a>1]<]minimax[>[</a>`. `</mm:think>` alone means no reasoning.
+        family("minimax-m3")
+            .reasoning("<mm:think>", "</mm:think>")
+            .end_alone()
+            .section("]<]minimax[>[<tool_call>\n{call}\n{call}\n]<]minimax[>[</tool_call>")
+            .call(r#"]<]minimax[>[<invoke name="{name}">{arguments}]<]minimax[>[</invoke>"#)
+            .arguments(Encoding::Elements { prefix: text("]<]minimax[>["), item: text("item") })
+            .ends(&["[e~["]),
+        // Qwen3-Coder, Qwen 3.5, 3.6 and 3.8, Nemotron 3, Step 3.5. The opening `<tool_call>` may
+        // be missing.
+        family("qwen-xml")
+            .reasoning("<think>", "</think>")
+            .ends_at_call()
+            .section("{call}\n{call}")
+            .call("<tool_call>\n<function={name}>\n{arguments}</function>\n</tool_call>")
+            .parameter("<parameter={key}>\n{value}\n</parameter>\n")
+            .ends(&["<|im_end|>"]),
+        // Seed-OSS.
+        family("seed-oss")
+            .reasoning("<seed:think>", "</seed:think>")
+            .section("{call}\n{call}")
+            .call("<seed:tool_call>\n<function={name}>\n{arguments}</function>\n</seed:tool_call>")
+            .parameter("<parameter={key}>{value}</parameter>\n")
+            .ends(&["<seed:eos>"]),
+        // GLM 4.5, 4.5V and 4.6, Laguna-XS.
+        family("glm-kv")
+            .reasoning("<think>", "</think>")
+            .end_alone()
+            .section("{call}\n{call}")
+            .call("<tool_call>{name}\n{arguments}</tool_call>")
+            .parameter("<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n")
+            .ends(&["<|user|>", "<|observation|>", "</assistant>"]),
+        // GLM 4.7, 5.1, 5.2 and 5.3, Spark 2.5, Laguna-S. `glm-kv` without newlines.
+        family("glm-kv-compact")
+            .reasoning("<think>", "</think>")
+            .end_alone()
+            .call("<tool_call>{name}{arguments}</tool_call>")
+            .parameter("<arg_key>{key}</arg_key><arg_value>{value}</arg_value>")
+            .ends(&["<|user|>", "<|observation|>", "</assistant>"]),
+        // Ling 3.0.
+        family("ling")
+            .reasoning("<think>", "</think>")
+            .ends_at_call()
+            .end_alone()
+            .section("{call}\n{call}")
+            .call("<tool_call>{name}\n{arguments}\n</tool_call>")
+            .parameter("<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>")
+            .ends(&["<|role_end|>"]),
+        // Hunyuan Hy3.
+        family("hy3")
+            .reasoning("<think:opensource>", "</think:opensource>")
+            .section("<tool_calls:opensource>\n{call}\n{call}\n</tool_calls:opensource>")
+            .call(
+                "<tool_call:opensource>{name}<tool_sep:opensource>\n\
+                 {arguments}</tool_call:opensource>",
+            )
+            .parameter(
+                "<arg_key:opensource>{key}</arg_key:opensource>\n\
+                 <arg_value:opensource>{value}</arg_value:opensource>\n",
+            )
+            .ends(&["<｜hy_eos:opensource｜>"]),
+        // Hunyuan A13B. The same calls as Apriel, with tags around reasoning and text.
+        family("hunyuan-a13b")
+            .reasoning("<think>", "</think>")
+            .wrapper("<answer>", "</answer>")
+            .section("<tool_calls>[{call}, {call}]</tool_calls>")
+            .call(OBJECT)
+            .ends(&["<|eos|>"]),
+        // Gemma 4, DiffusionGemma: `<|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|>`. The
+        // template writes text after the calls, the models write it before. A thought that is
+        // opened twice leaves `<|channel>`, the first half of its tag.
+        family("gemma4")
+            .reasoning("<|channel>thought", "<channel|>")
+            .end_alone()
+            .call("<|tool_call>call:{name}{arguments}<tool_call|>")
+            .arguments(Encoding::Pairs { quote: text("<|\"|>") })
+            .ends(&["<turn|>", "<|tool_response>", "<|channel>"]),
+        // Nemotron Nano v2.
+        family("toolcall-array")
+            .reasoning("<think>", "</think>")
+            .section("<TOOLCALL>[{call}, {call}]</TOOLCALL>")
+            .call(OBJECT)
+            .ends(&["<SPECIAL_12>"]),
+        // Apertus.
+        family("apertus")
+            .reasoning("<|inner_prefix|>", "<|inner_suffix|>")
+            .section("<|tools_prefix|>[{call}, {call}]<|tools_suffix|>")
+            .call(r#"{"{name}": {arguments}}"#)
+            .ends(&["<|assistant_end|>"]),
+        // LFM2, LFM2.5 (which may omit the markers): `[f(a=1, b='x'), g()]` between the markers.
+        family("lfm2")
+            .reasoning("<think>", "</think>")
+            .section("<|tool_call_start|>[{call}, {call}]<|tool_call_end|>")
+            .call("{name}({arguments})")
+            .arguments(Encoding::Python)
+            .ends(&["<|im_end|>"])
+            .untagged(),
+        // OLMo 3 and 3.1: `f(a=1, b="x")` and `g()` on separate lines.
+        family("olmo")
+            .reasoning("<think>", "</think>")
+            .section("<function_calls>{call}\n{call}</function_calls>")
+            .call("{name}({arguments})")
+            .arguments(Encoding::Python)
+            .ends(&["<|im_end|>", "<|endoftext|>"]),
+        // Llama 3.2, Llama 4, ToolACE and Gemma 3 with a pythonic prompt: `[f(a=1, b='x'), g()]`.
+        // Without a marker, a list counts only if every name is a tool of the request.
+        family("pythonic").section("[{call}, {call}]").call("{name}({arguments})").arguments(Encoding::Python).ends(&[
+            "<|eot_id|>",
+            "<|eot|>",
+            "<end_of_turn>",
+        ]),
+        // Apriel 1.5 and 1.6. Reasoning has no opening tag; the prompt ends in `Here are my
+        // reasoning steps:`.
+        family("apriel")
+            .reasoning("", "[BEGIN FINAL RESPONSE]")
+            .end_alone()
+            .section("<tool_calls>[{call}, {call}]</tool_calls>")
+            .call(OBJECT)
+            .ends(&["<|end|>"]),
+        // GigaChat 3. A call is a message of the role `function call`; the template writes only
+        // the first one.
+        family("gigachat3")
+            .call(
+                "<|message_sep|>\n\nfunction call<|role_sep|>\n\
+                 {\"name\": \"{name}\", \"arguments\": {arguments}}",
+            )
+            .single()
+            .ends(&["<|message_sep|>"]),
+        // GigaChat 3.1. The template writes only the first call.
+        family("gigachat3.1")
+            .call(r#"<|function_call|>{"name": "{name}", "arguments": {arguments}}"#)
+            .single()
+            .ends(&["<|message_sep|>"]),
+        // MiniCPM 5. Values may be wrapped in `<![CDATA[…]]>`.
+        family("minicpm5")
+            .reasoning("<think>", "</think>")
+            .section("{call}\n{call}")
+            .call(r#"<function name="{name}">{arguments}</function>"#)
+            .parameter(r#"<param name="{key}">{value}</param>"#)
+            .ends(&["<|im_end|>"]),
+        // Muse Glimmer. Each call is a message; its recipient is the function's name.
+        family("muse")
+            .channels(Channels {
+                turn: text("<|start|>assistant"),
+                body: text("<|message|>"),
+                ends: texts(&["<|eom|>", "<|eot|>"]),
+                recipient: text("to="),
+                reasoning: texts(&["self"]),
+                content: texts(&["user"]),
+                ..Channels::default()
+            })
+            .section("{call}<|eom|><|start|>assistant{call}")
+            .call(
+                " to={name}<|message|><atem:function_calls>\n\
+                 <atem:invoke name=\"{name}\">\n\
+                 {arguments}</atem:invoke>\n\
+                 </atem:function_calls>",
+            )
+            .parameter("<atem:parameter name=\"{key}\">{value}</atem:parameter>\n")
+            .ends(&["<|eom|>", "<|eot|>"]),
+        // Solar Open.
+        family("solar")
+            .reasoning("<|think|>", "<|end|>")
+            .wrapper("<|content|>", "<|end|>")
+            .section("<|tool_calls|>{call}{call}<|calls|>")
+            .call(
+                "<|tool_call:begin|>{id}<|tool_call:name|>{name}<|tool_call:args|>\
+                 {arguments}<|tool_call:end|>",
+            )
+            .ends(&["<|begin|>assistant", "<|calls|>", "<|end|>"]),
+        // Granite 3.0 to 3.3. The list has no closing marker.
+        family("granite-3.3")
+            .reasoning("<think>", "</think>")
+            .wrapper("<response>", "</response>")
+            .section("<|tool_call|>[{call}, {call}]")
+            .call(OBJECT)
+            .ends(&["<|end_of_text|>"])
+            .untagged(),
+        // Phi-4-mini.
+        family("phi4-mini").section("<|tool_call|>[{call}, {call}]<|/tool_call|>").call(OBJECT).ends(&["<|end|>"]),
+        // InternLM 2 and 2.5 (which write `parameters` for `arguments`).
+        family("internlm2")
+            .call(
+                "<|action_start|><|plugin|>\n\
+                 {\"name\": \"{name}\", \"arguments\": {arguments}}<|action_end|>",
+            )
+            .ends(&["<|im_end|>"]),
+        // Cogito. Without a marker, a list counts only if every name is a tool of the request.
+        family("bare-array-id")
+            .section("[{call}, {call}]")
+            .call(r#"{"name": "{name}", "arguments": {arguments}, "id": "{id}"}"#)
+            .ends(&["<|eot_id|>"]),
+        // xLAM. Without a marker, a list counts only if every name is a tool of the request.
+        family("bare-array").section("[{call}, {call}]").call(OBJECT),
+    ];
+    families.into_iter().map(|family| *family.0).collect()
+});
+
+/// Builds a [`Format`]. A step sets the field of its name. Boxed because each step moves it.
+struct Family(Box<Format>);
+
+/// A format without reasoning, calls and the rest.
+fn family(name: &'static str) -> Family {
+    let calls = Calls { open: text(""), close: text(""), separator: text(""), call: Vec::new(), parallel: true };
+    Family(Box::new(Format {
+        family: text(name),
+        source: Source::Family,
+        verified: false,
+        reasoning: None,
+        wrappers: Vec::new(),
+        channels: None,
+        calls: Some(calls),
+        ends: Vec::new(),
+        fenced_calls: false,
+        envelope: false,
+        untagged: false,
+        also: Vec::new(),
+    }))
+}
+
+impl Family {
+    fn reasoning(mut self, open: &'static str, close: &'static str) -> Self {
+        let (open, close) = (text(open), text(close));
+        self.0.reasoning = Some(Reasoning { open, close, ends_at_call: false, end_alone: false });
+        self
+    }
+
+    fn ends_at_call(mut self) -> Self {
+        self.0.reasoning = self.0.reasoning.map(|tags| Reasoning { ends_at_call: true, ..tags });
+        self
+    }
+
+    fn end_alone(mut self) -> Self {
+        self.0.reasoning = self.0.reasoning.map(|tags| Reasoning { end_alone: true, ..tags });
+        self
+    }
+
+    fn wrapper(mut self, open: &'static str, close: &'static str) -> Self {
+        self.0.wrappers.push(Wrapper { open: text(open), close: text(close) });
+        self
+    }
+
+    fn channels(mut self, channels: Channels) -> Self {
+        self.0.channels = Some(channels);
+        self
+    }
+
+    fn section(self, pattern: &'static str) -> Self {
+        let (open, rest) = split_slot(pattern, "{call}");
+        let (separator, close) = split_slot(rest, "{call}");
+        let (open, close, separator) = (text(open), text(close), text(separator));
+        self.calls(|calls| Calls { open, close, separator, ..calls })
+    }
+
+    /// The id is any text and the arguments are JSON unless a later step replaces them.
+    fn call(self, pattern: &'static str) -> Self {
+        self.calls(|calls| Calls { call: call_parts(pattern), ..calls })
+    }
+
+    /// The template writes at most one call in a turn.
+    fn single(self) -> Self {
+        self.calls(|calls| Calls { parallel: false, ..calls })
+    }
+
+    fn id(self, form: IdForm) -> Self {
+        self.replace(&Part::Id(IdForm::Free), &Part::Id(form))
+    }
+
+    fn arguments(self, encoding: Encoding) -> Self {
+        self.replace(&Part::Arguments(Encoding::Json), &Part::Arguments(encoding))
+    }
+
+    /// How each argument is written.
+    fn parameter(self, pattern: &'static str) -> Self {
+        self.arguments(Encoding::Tagged(tagged(pattern)))
+    }
+
+    fn ends(mut self, ends: &[&'static str]) -> Self {
+        self.0.ends = texts(ends);
+        self
+    }
+
+    fn fenced_calls(mut self) -> Self {
+        self.0.fenced_calls = true;
+        self
+    }
+
+    fn untagged(mut self) -> Self {
+        self.0.untagged = true;
+        self
+    }
+
+    fn calls(mut self, change: impl FnOnce(Calls) -> Calls) -> Self {
+        self.0.calls = self.0.calls.map(change);
+        self
+    }
+
+    fn replace(self, old: &Part, new: &Part) -> Self {
+        let replaced = |part| if part == *old { new.clone() } else { part };
+        self.calls(|calls| Calls { call: calls.call.into_iter().map(replaced).collect(), ..calls })
+    }
+}
+
+fn harmony(turn: &'static str) -> Channels {
+    Channels {
+        turn: text(turn),
+        header: text("<|channel|>"),
+        body: text("<|message|>"),
+        ends: texts(&["<|end|>", "<|call|>", "<|return|>"]),
+        recipient: text("to="),
+        function: text("functions."),
+        reasoning: texts(&["analysis"]),
+        content: texts(&["final", "commentary"]),
+    }
+}
+
+/// Splits the pattern of a call at its slots.
+fn call_parts(pattern: &'static str) -> Vec<Part> {
+    let slots = [("{name}", Part::Name), ("{id}", Part::Id(IdForm::Free)), ("{arguments}", Part::Arguments(Encoding::Json))];
+    let mut parts = Vec::new();
+    let mut rest = pattern;
+    while !rest.is_empty() {
+        if let Some((slot, part)) = slots.iter().find(|(slot, _)| rest.starts_with(slot)) {
+            parts.push(part.clone());
+            rest = &rest[slot.len()..];
+            continue;
+        }
+        let end = slots.iter().filter_map(|(slot, _)| rest.find(slot)).min().unwrap_or(rest.len());
+        parts.push(Part::Text(text(&rest[..end])));
+        rest = &rest[end..];
+    }
+    parts
+}
+
+/// Splits the pattern of a parameter at its slots.
+fn tagged(pattern: &'static str) -> Tagged {
+    let (open, rest) = split_slot(pattern, "{key}");
+    let (between, close) = split_slot(rest, "{value}");
+    let forms = [("{is_string}", KindForm::IsString), ("{type}", KindForm::TypeName)];
+    let kind = forms.into_iter().find_map(|(slot, form)| Some((between.split_once(slot)?, form)));
+    let (after_key, kind) = match kind {
+        Some(((after_key, after), form)) => (after_key, Some(Kind { form, after: text(after) })),
+        None => (between, None),
+    };
+    let (open, after_key, close) = (text(open), text(after_key), text(close));
+    Tagged { open, after_key, kind, close, separator: text("") }
+}
+
+fn split_slot(pattern: &'static str, slot: &str) -> (&'static str, &'static str) {
+    pattern.split_once(slot).expect("a pattern of the table has every slot it needs")
+}
+
+fn text(text: &'static str) -> Text {
+    Text::Borrowed(text)
+}
+
+fn texts(texts: &[&'static str]) -> Vec<Text> {
+    texts.iter().copied().map(text).collect()
+}

@@ -610,3 +610,52 @@ fn text(text: &'static str) -> Text {
 fn texts(texts: &[&'static str]) -> Vec<Text> {
     texts.iter().copied().map(text).collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let formats = all();
+        let names: BTreeSet<_> = formats.iter().map(|format| &format.family).collect();
+        assert_eq!(names.len(), formats.len());
+        assert!(formats.iter().all(|format| format.source == Source::Family && !format.verified && !format.family.is_empty()));
+    }
+
+    #[test]
+    fn a_call_names_its_function_and_has_arguments_once() {
+        for format in all().into_iter().chain([polyfilled()]) {
+            let call = format.calls.unwrap().call;
+            let arguments = call.iter().filter(|part| matches!(part, Part::Arguments(_))).count();
+            let named = call.iter().any(|part| matches!(part, Part::Name | Part::Id(IdForm::Named { .. })));
+            assert!(arguments == 1 && named, "{}", format.family);
+            let texts: Vec<&Text> =
+                call.iter().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None }).collect();
+            assert!(texts.iter().all(|text| !text.is_empty()), "{}", format.family);
+        }
+    }
+
+    #[test]
+    fn tags_have_no_surrounding_whitespace() {
+        for format in all() {
+            let reasoning = format.reasoning.iter().flat_map(|tags| [&tags.open, &tags.close]);
+            let wrappers = format.wrappers.iter().flat_map(|tags| [&tags.open, &tags.close]);
+            for tag in reasoning.chain(wrappers).chain(&format.ends) {
+                assert_eq!(tag.trim(), &**tag, "{}", format.family);
+            }
+        }
+    }
+
+    #[test]
+    fn every_slot_is_known() {
+        for format in all().into_iter().chain([polyfilled()]) {
+            let unknown =
+                |text: &str| text.split('{').skip(1).any(|rest| rest.starts_with(|next: char| next.is_ascii_lowercase()));
+            assert!(!format.texts().into_iter().any(unknown), "{}", format.family);
+        }
+    }
+}

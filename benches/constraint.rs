@@ -1,8 +1,10 @@
-//! What a grammar costs: decode speed with tools against the same prompt without, and with a forced call; paired.
+//! What a grammar costs: decode speed with tools against the same prompt without, and with a forced
+//! call; paired.
 //!
-//! The request without tools has a system message that makes its prompt the same bytes as that of the request with tools.
-//! Greedy and with the default sampler the reply is text, the same one. The forced call writes one long string. Every
-//! round measures all of them, in turning order. Nothing is asserted but that; targets are printed as met or not.
+//! The request without tools has a system message that makes its prompt the same bytes as that of
+//! the request with tools. Greedy and with the default sampler the reply is text, the same one. The
+//! forced call writes one long string. Every round measures all of them, in turning order. Nothing
+//! is asserted but that; targets are printed as met or not.
 //!
 //! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads.
 #![allow(unsafe_code, reason = "calls the C ABI")]
@@ -20,19 +22,26 @@ use serde_json::{Value, json};
 
 /// Decoded after the first token.
 const DECODED: usize = 96;
-const QUESTION: &str = "Tell me a long story about a lighthouse, a storm and a cat. At least 500 words.";
+const QUESTION: &str =
+    "Tell me a long story about a lighthouse, a storm and a cat. At least 500 words.";
 const LEAST_AUTO: f64 = 0.98;
 const LEAST_REQUIRED: f64 = 0.97;
 
-const NAMES: [&str; 5] =
-    ["plain, greedy", "tools and auto, greedy", "plain, default sampler", "tools and auto, default", "required, greedy"];
+const NAMES: [&str; 5] = [
+    "plain, greedy",
+    "tools and auto, greedy",
+    "plain, default sampler",
+    "tools and auto, default",
+    "required, greedy",
+];
 
 fn main() {
     let Some(path) = measure::model_path() else { return };
     let rounds = measure::number("LLB_ROUNDS", 9);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = measure::number("LLB_THREADS", cores);
-    let (opened, chat) = timed(|| Chat::open(&json!({ "model": path, "n_ctx": 4096, "n_threads": threads })));
+    let (opened, chat) =
+        timed(|| Chat::open(&json!({ "model": path, "n_ctx": 4096, "n_threads": threads })));
     println!(
         "a grammar's cost: {rounds} rounds, {}, {threads} threads, {DECODED} decoded; opened in {:.2} s",
         measure::MODEL,
@@ -50,16 +59,29 @@ fn main() {
         }
         for which in order {
             let [short, long] = [1, 1 + DECODED].map(|n| run(&chat, &requests[which], n));
-            assert_eq!(long.generated, 1 + DECODED, "{} writes that much: {}", NAMES[which], long.text);
+            assert_eq!(
+                long.generated,
+                1 + DECODED,
+                "{} writes that much: {}",
+                NAMES[which],
+                long.text
+            );
             texts[which].clone_from(&long.text);
             if round > 0 {
                 speeds[which].wall.push(DECODED as f64 / long.predicted);
                 speeds[which].cpu.push(DECODED as f64 / (long.cpu - short.cpu));
             }
         }
-        assert_eq!((&texts[0], &texts[2]), (&texts[1], &texts[3]), "tools that are not called leave the text alone");
+        assert_eq!(
+            (&texts[0], &texts[2]),
+            (&texts[1], &texts[3]),
+            "tools that are not called leave the text alone"
+        );
         if round > 0 {
-            let last: Vec<_> = speeds.iter().map(|speed| format!("{:.1}", speed.wall.0.last().unwrap_or(&f64::NAN))).collect();
+            let last: Vec<_> = speeds
+                .iter()
+                .map(|speed| format!("{:.1}", speed.wall.0.last().unwrap_or(&f64::NAN)))
+                .collect();
             println!("{round:>5} {}", last.join("  "));
         }
     }
@@ -75,7 +97,11 @@ fn main() {
         row("  by processor time", &cpu);
         let median = wall.median();
         target(
-            &format!("{}: at least {least}: {median:.3} (processor time {:.3})", NAMES[which], cpu.median()),
+            &format!(
+                "{}: at least {least}: {median:.3} (processor time {:.3})",
+                NAMES[which],
+                cpu.median()
+            ),
             median >= least,
         );
     }
@@ -108,13 +134,20 @@ fn tools() -> Value {
         "additionalProperties": false,
     });
     let tool = |name: &str, properties: Value, required: Value| {
-        let parameters =
-            json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+        let parameters = json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
         json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
     };
     json!([
-        tool("get_weather", json!({ "place": place, "unit": { "enum": ["celsius", "fahrenheit"] } }), json!(["place"])),
-        tool("plan_route", json!({ "stops": { "type": "array", "items": place, "minItems": 2 } }), json!(["stops"])),
+        tool(
+            "get_weather",
+            json!({ "place": place, "unit": { "enum": ["celsius", "fahrenheit"] } }),
+            json!(["place"])
+        ),
+        tool(
+            "plan_route",
+            json!({ "stops": { "type": "array", "items": place, "minItems": 2 } }),
+            json!(["stops"])
+        ),
         tool("tell_story", json!({ "story": { "type": "string" } }), json!(["story"])),
     ])
 }
@@ -125,12 +158,18 @@ fn requests(chat: &Chat) -> [Value; 5] {
     let greedy = json!({ "messages": [user], "tools": tools(), "temperature": 0, "parse_special_in_messages": true });
     let explained = chat.call(ffi::llb_chat_explain, &greedy.to_string());
     let prompt = explained["prompt"].as_str().expect("an explanation has the prompt");
-    let system = prompt.split_once("<|im_start|>system\n").and_then(|(_, rest)| rest.split_once("<|im_end|>"));
+    let system = prompt
+        .split_once("<|im_start|>system\n")
+        .and_then(|(_, rest)| rest.split_once("<|im_end|>"));
     let system = system.expect("Qwen's template puts the tools into a system message").0;
     let mut plain = greedy.clone();
     plain["messages"] = json!([{ "role": "system", "content": system }, user]);
     plain["tools"] = json!([]);
-    assert_eq!(chat.call(ffi::llb_chat_explain, &plain.to_string())["prompt"], prompt, "the same prompt");
+    assert_eq!(
+        chat.call(ffi::llb_chat_explain, &plain.to_string())["prompt"],
+        prompt,
+        "the same prompt"
+    );
     let sampled = |request: &Value| {
         let mut request = request.clone();
         request["temperature"] = Value::from(0.7);
@@ -153,7 +192,8 @@ fn run(chat: &Chat, request: &Value, max_tokens: usize) -> Run {
     Run {
         cpu,
         predicted: reply["timings"]["predicted_ms"].as_f64().expect("a reply has timings") / 1000.0,
-        generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage") as usize,
+        generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage")
+            as usize,
         text: reply["text"].as_str().unwrap_or_default().to_owned(),
     }
 }

@@ -1,11 +1,14 @@
-//! `llb_chat_infer` against a plain loop over llama.cpp: prefill and decode speed on one model, paired.
+//! `llb_chat_infer` against a plain loop over llama.cpp: prefill and decode speed on one model,
+//! paired.
 //!
-//! Both have the same threads, context, batch size, KV types, flash attention and samplers, and the same prompt tokens. The
-//! peer is the shortest loop there is (decode, sample, text of the token), on a context for one sequence that nobody else
-//! uses; it runs once with a thread pool of its own and once without, and the faster one counts. Every round measures all
-//! of them, in turning order. Nothing is asserted; targets are printed as met or not.
+//! Both have the same threads, context, batch size, KV types, flash attention and samplers, and the
+//! same prompt tokens. The peer is the shortest loop there is (decode, sample, text of the token),
+//! on a context for one sequence that nobody else uses; it runs once with a thread pool of its own
+//! and once without, and the faster one counts. Every round measures all of them, in turning order.
+//! Nothing is asserted; targets are printed as met or not.
 //!
-//! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads, `LLB_PARALLEL` llb's sequences.
+//! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads, `LLB_PARALLEL` llb's
+//! sequences.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -95,8 +98,16 @@ fn main() {
         }
         if round == 0 {
             for (kind, name) in ["greedy", "default sampler"].into_iter().enumerate() {
-                let all: Vec<&str> = texts.iter().filter(|text| text.0 == kind).map(|text| text.2.as_str()).collect();
-                let same = if all.iter().all(|text| *text == all[0]) { "the same text" } else { "NOT the same text" };
+                let all: Vec<&str> = texts
+                    .iter()
+                    .filter(|text| text.0 == kind)
+                    .map(|text| text.2.as_str())
+                    .collect();
+                let same = if all.iter().all(|text| *text == all[0]) {
+                    "the same text"
+                } else {
+                    "NOT the same text"
+                };
                 println!("{name}: all wrote {same}");
             }
             let columns = ["prefill", "decode greedy", "decode default"];
@@ -106,7 +117,9 @@ fn main() {
             );
         } else {
             let last = |measured: &[Measured; 3]| {
-                let speeds = measured.each_ref().map(|one| format!("{:.1}", one.wall.0.last().unwrap_or(&f64::NAN)));
+                let speeds = measured
+                    .each_ref()
+                    .map(|one| format!("{:.1}", one.wall.0.last().unwrap_or(&f64::NAN)));
                 format!("{:>24}", speeds.join(" "))
             };
             println!("{round:>5} {}   {}   {}", last(&prefill), last(&decode[0]), last(&decode[1]));
@@ -151,7 +164,11 @@ fn request(sampling: Sampling, max_tokens: usize, cache_prompt: bool) -> String 
     let mut text = String::from("This is the list of a warehouse.\n");
     for shelf in 1..=28 {
         let goods = goods[shelf % goods.len()];
-        text += &format!("Shelf {shelf}: {} boxes of {goods}, checked in week {}.\n", shelf * 7 % 41 + 1, shelf % 13 + 1);
+        text += &format!(
+            "Shelf {shelf}: {} boxes of {goods}, checked in week {}.\n",
+            shelf * 7 % 41 + 1,
+            shelf % 13 + 1
+        );
     }
     text += "Copy the whole list, line by line. Do not leave any line out.";
     let mut request = json!({
@@ -171,13 +188,15 @@ fn run(chat: &Chat, sampling: Sampling, max_tokens: usize, cache_prompt: bool) -
     let cpu = cpu_seconds();
     let (wall, reply) = timed(|| chat.call(ffi::llb_chat_infer, &request));
     let cpu = cpu_seconds() - cpu;
-    let seconds = |name: &str| reply["timings"][name].as_f64().expect("a reply has timings") / 1000.0;
+    let seconds =
+        |name: &str| reply["timings"][name].as_f64().expect("a reply has timings") / 1000.0;
     Run {
         wall: wall.as_secs_f64(),
         cpu,
         prompt: seconds("prompt_ms"),
         predicted: seconds("predicted_ms"),
-        generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage") as usize,
+        generated: reply["usage"]["completion_tokens"].as_u64().expect("a reply has usage")
+            as usize,
         text: reply["text"].as_str().unwrap_or_default().to_owned(),
     }
 }

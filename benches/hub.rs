@@ -1,8 +1,9 @@
-//! A fetch over loopback, hashed and put into the cache, against `curl` that only writes the same bytes to the same disk.
+//! A fetch over loopback, hashed and put into the cache, against `curl` that only writes the same
+//! bytes to the same disk.
 //!
-//! One hub of our own serves both, from memory. Interleaved; the floor is curl's time, since whatever fetches must move the
-//! bytes through a socket and onto the disk. Nothing is asserted; the target is printed as met or not. `LLB_ROUNDS` sets the
-//! number of rounds.
+//! One hub of our own serves both, from memory. Interleaved; the floor is curl's time, since
+//! whatever fetches must move the bytes through a socket and onto the disk. Nothing is asserted;
+//! the target is printed as met or not. `LLB_ROUNDS` sets the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[path = "measure/mod.rs"]
@@ -31,9 +32,14 @@ fn main() {
     let rounds = measure::number("LLB_ROUNDS", 5);
     let bytes = Arc::new(std::fs::read(path).expect("the model can be read"));
     let megabytes = bytes.len() as f64 / MB;
-    let (hashing, hash) = timed(|| Sha256::digest(&*bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let (hashing, hash) = timed(|| {
+        Sha256::digest(&*bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    });
     let address = serve(Arc::clone(&bytes), &hash);
-    println!("llb_model_fetch against curl: {rounds} rounds, {}, {megabytes:.0} MB over loopback", measure::MODEL);
+    println!(
+        "llb_model_fetch against curl: {rounds} rounds, {}, {megabytes:.0} MB over loopback",
+        measure::MODEL
+    );
     let folder = tempfile::tempdir().expect("a folder for the downloads");
     let (mut ours, mut curls) = (Figures::default(), Figures::default());
     for round in 0..rounds {
@@ -59,13 +65,17 @@ fn by_llb(address: &str, place: &Path) -> f64 {
     let endpoint = format!("http://{address}");
     let place = place.to_str().expect("temporary paths are UTF-8");
     let environment = Environment::of(&[("HF_ENDPOINT", &endpoint), ("HF_HOME", place)]);
-    timed(|| fetch(r#"{"id": "o/n"}"#, &environment, &mut |_| {}).expect("the fetch succeeds")).0.as_secs_f64()
+    timed(|| fetch(r#"{"id": "o/n"}"#, &environment, &mut |_| {}).expect("the fetch succeeds"))
+        .0
+        .as_secs_f64()
 }
 
 /// Seconds.
 fn by_curl(address: &str, place: &Path) -> f64 {
     let mut curl = Command::new("curl");
-    curl.args(["-s", "--noproxy", "*", "-o"]).arg(place.join("file")).arg(format!("http://{address}/blob"));
+    curl.args(["-s", "--noproxy", "*", "-o"])
+        .arg(place.join("file"))
+        .arg(format!("http://{address}/blob"));
     let (took, status) = timed(|| curl.status().expect("curl runs"));
     assert!(status.success(), "curl: {status}");
     took.as_secs_f64()
@@ -105,10 +115,15 @@ fn reply(mut connection: TcpStream, bytes: &[u8], listing: &str) -> std::io::Res
     let (status, body) = match (path.contains("/api/"), last) {
         (true, _) => ("200 OK".to_owned(), listing.as_bytes()),
         (false, None) => ("200 OK".to_owned(), bytes),
-        (false, Some((first, last))) => {
-            (format!("206 Partial Content\r\nContent-Range: bytes {first}-{last}/{}", bytes.len()), &bytes[first..=last])
-        }
+        (false, Some((first, last))) => (
+            format!("206 Partial Content\r\nContent-Range: bytes {first}-{last}/{}", bytes.len()),
+            &bytes[first..=last],
+        ),
     };
-    write!(connection, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len())?;
+    write!(
+        connection,
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    )?;
     connection.write_all(body)
 }

@@ -1,8 +1,10 @@
 //! `llb_model_info` against loading the same file with llama.cpp: wall time and peak memory.
 //!
-//! Time: interleaved, page cache warm, each a whole call (freeing the model is not counted); `llb_model_info` in a process of
-//! its own, since it keeps what it found out about a template for the next call. Memory: each in a process of its own, as the growth of its peak resident set over what the process had before the call. Nothing
-//! is asserted; targets are printed as met or not. `LLB_ROUNDS` sets the number of rounds.
+//! Time: interleaved, page cache warm, each a whole call (freeing the model is not counted);
+//! `llb_model_info` in a process of its own, since it keeps what it found out about a template for
+//! the next call. Memory: each in a process of its own, as the growth of its peak resident set over
+//! what the process had before the call. Nothing is asserted; targets are printed as met or not.
+//! `LLB_ROUNDS` sets the number of rounds.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -22,7 +24,8 @@ use measure::{Figures, heading, row, target, timed};
 const PEAK_OF: &str = "--peak-of";
 const MIB: f64 = 1024.0;
 
-/// What a process of its own measured: resident set in KiB, and the time of the call in milliseconds.
+/// What a process of its own measured: resident set in KiB, and the time of the call in
+/// milliseconds.
 #[derive(Clone, Copy)]
 struct Peak {
     before: f64,
@@ -50,7 +53,8 @@ fn time(path: &str, rounds: usize) {
     // Not counted: brings file and code into memory.
     drop(load(path));
     model_info(path);
-    let (mut info, mut again, mut loading) = (Figures::default(), Figures::default(), Figures::default());
+    let (mut info, mut again, mut loading) =
+        (Figures::default(), Figures::default(), Figures::default());
     for round in 0..rounds {
         // A B B A, so that a drift of the machine hits both.
         for info_now in if round % 2 == 0 { [true, false] } else { [false, true] } {
@@ -81,7 +85,8 @@ fn time(path: &str, rounds: usize) {
 fn parts(path: &str, rounds: usize) -> (Figures, Figures) {
     let (mut header, mut verdict) = (Figures::default(), Figures::default());
     for round in 0..rounds {
-        let (took, read) = timed(|| ModelHeader::read_file(Path::new(path)).expect("the header is read"));
+        let (took, read) =
+            timed(|| ModelHeader::read_file(Path::new(path)).expect("the header is read"));
         header.push(took.as_secs_f64() * 1000.0);
         // Another token makes it a template that was not seen before.
         let mut sources = Verdict::sources(&read, None);
@@ -109,13 +114,27 @@ fn memory(path: &str, rounds: usize) {
     row("llb_model_info, whole process", &info_absolute);
     row("llama.cpp load, growth", &loading);
     row("llama.cpp load, whole process", &loading_absolute);
-    let (grown, whole) = (loading.median() / info.median(), loading_absolute.median() / info_absolute.median());
-    target(&format!("growth at most 1/20 of loading: 1/{grown:.0} (whole process 1/{whole:.0})"), grown >= 20.0);
-    target(&format!("never more than 16 MiB: {:.1}, whole process {:.1}", info.max(), info_absolute.max()), info.max() <= 16.0);
+    let (grown, whole) =
+        (loading.median() / info.median(), loading_absolute.median() / info_absolute.median());
+    target(
+        &format!("growth at most 1/20 of loading: 1/{grown:.0} (whole process 1/{whole:.0})"),
+        grown >= 20.0,
+    );
+    target(
+        &format!(
+            "never more than 16 MiB: {:.1}, whole process {:.1}",
+            info.max(),
+            info_absolute.max()
+        ),
+        info.max() <= 16.0,
+    );
 
     let Ok(folder) = std::fs::read_dir(measure::models_folder()) else { return };
     let mut others: Vec<_> = folder.flatten().map(|entry| entry.path()).collect();
-    others.retain(|other| other.extension().is_some_and(|extension| extension == "gguf") && !other.ends_with(measure::MODEL));
+    others.retain(|other| {
+        other.extension().is_some_and(|extension| extension == "gguf")
+            && !other.ends_with(measure::MODEL)
+    });
     others.sort();
     for other in others.iter().filter_map(|other| other.to_str()) {
         let name = other.rsplit('/').next().unwrap_or(other);
@@ -126,7 +145,8 @@ fn memory(path: &str, rounds: usize) {
 /// Runs this program once more, for nothing but this.
 fn peak_of(what: &str, path: &str) -> Peak {
     let program = std::env::current_exe().expect("the program that runs has a path");
-    let output = Command::new(program).args([PEAK_OF, what, path]).output().expect("the program starts");
+    let output =
+        Command::new(program).args([PEAK_OF, what, path]).output().expect("the program starts");
     let text = String::from_utf8_lossy(&output.stdout);
     let mut sizes = text.split_whitespace().filter_map(|size| size.parse().ok());
     match (sizes.next(), sizes.next(), sizes.next()) {
@@ -148,8 +168,10 @@ fn print_peak(what: &str, path: &str) {
 
 /// `VmHWM` of this process in KiB.
 fn peak_resident() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells what a process holds");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("there is a peak");
+    let status =
+        std::fs::read_to_string("/proc/self/status").expect("Linux tells what a process holds");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("there is a peak");
     line.trim().trim_end_matches("kB").trim().parse().expect("the peak is a number")
 }
 
@@ -191,4 +213,5 @@ fn silence() {
     unsafe { sys::llama_log_set(Some(ignore), std::ptr::null_mut()) };
 }
 
-unsafe extern "C" fn ignore(_level: sys::ggml_log_level, _text: *const c_char, _data: *mut c_void) {}
+unsafe extern "C" fn ignore(_level: sys::ggml_log_level, _text: *const c_char, _data: *mut c_void) {
+}

@@ -1,13 +1,18 @@
-//! What a call costs beside the model, what a second chat costs, and what a thousand requests leave behind.
+//! What a call costs beside the model, what a second chat costs, and what a thousand requests leave
+//! behind.
 //!
-//! - The cost of a call: the wall time of `llb_chat_infer` without what the engine says it spent from admission to the end, for a
-//!   conversation of 20 messages of which all but the last token is cached, and one token of reply. It is what reads the
-//!   request, renders, tokenises, wakes the engine and writes the reply. The floor is the same of the shortest loop over
-//!   llama.cpp on a thread of its own, behind two channels, which decodes the same tokens: two threads that wake each other. It
-//!   takes turns with llb, and what a call costs above it is the ABI's own. Beside them the processor time of the calling
-//!   thread, which other processes disturb less, the same with ten tools, and the stages of that thread apart.
-//! - Memory: resident size after one chat, after eight, and over 1,000 requests behind a warm-up of 200.
-//! - The time to the first token of a second turn behind a prompt of some 1,000 tokens, against the first turn's.
+//! - The cost of a call: the wall time of `llb_chat_infer` without what the engine says it spent
+//!   from admission to the end, for a conversation of 20 messages of which all but the last token
+//!   is cached, and one token of reply. It is what reads the request, renders, tokenises, wakes the
+//!   engine and writes the reply. The floor is the same of the shortest loop over llama.cpp on a
+//!   thread of its own, behind two channels, which decodes the same tokens: two threads that wake
+//!   each other. It takes turns with llb, and what a call costs above it is the ABI's own. Beside
+//!   them the processor time of the calling thread, which other processes disturb less, the same
+//!   with ten tools, and the stages of that thread apart.
+//! - Memory: resident size after one chat, after eight, and over 1,000 requests behind a warm-up of
+//!   200.
+//! - The time to the first token of a second turn behind a prompt of some 1,000 tokens, against the
+//!   first turn's.
 //!
 //! `LLB_ROUNDS` is the number of calls measured for the first, `LLB_THREADS` the threads.
 #![allow(unsafe_code, reason = "calls the C ABI")]
@@ -45,7 +50,11 @@ fn main() {
     let before = resident_mib();
     let chat = Chat::open(&options);
     let explained = chat.call(ffi::llb_chat_explain, &request(MESSAGES));
-    let floor = Floor::open(&path, threads, explained["prompt"].as_str().expect("an explanation has the prompt"));
+    let floor = Floor::open(
+        &path,
+        threads,
+        explained["prompt"].as_str().expect("an explanation has the prompt"),
+    );
     calls(&chat, &floor, rounds);
     drop(floor);
     stages::stages(&path, &request(MESSAGES), rounds);
@@ -65,8 +74,13 @@ fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
         let floor = floor.beside();
         let (alone, explanation) = chat.timed(ffi::llb_chat_explain, &request);
         if round > 0 {
-            let (prompt, cached) = (count(&reply["usage"], "prompt_tokens"), &reply["usage"]["prompt_tokens_details"]);
-            assert_eq!(count(cached, "cached_tokens") + 1, prompt, "all but the last token is cached");
+            let (prompt, cached) =
+                (count(&reply["usage"], "prompt_tokens"), &reply["usage"]["prompt_tokens_details"]);
+            assert_eq!(
+                count(cached, "cached_tokens") + 1,
+                prompt,
+                "all but the last token is cached"
+            );
             assert_eq!(explanation["prompt_tokens"], prompt);
             beside.push(took.wall * 1e6 - inside * 1e3);
             bare.push(floor);
@@ -93,7 +107,8 @@ fn tooled(chat: &Chat, rounds: usize) -> Figures {
     let argument = |about: &str| json!({ "type": "string", "description": format!("{about}, told in a sentence or so.") });
     let tool = |index: usize| {
         let properties = json!({ "path": argument("The file to look at"), "query": argument("What to look for") });
-        let parameters = json!({ "type": "object", "properties": properties, "required": ["path"] });
+        let parameters =
+            json!({ "type": "object", "properties": properties, "required": ["path"] });
         let description = "Looks for something and returns the places where it is, the best first.";
         json!({ "type": "function", "function": { "name": format!("tool_{index}"), "description": description, "parameters": parameters } })
     };
@@ -111,8 +126,8 @@ fn tooled(chat: &Chat, rounds: usize) -> Figures {
     figures
 }
 
-/// The shortest loop over llama.cpp on a thread of its own, which is told through a channel to go on and tells what came of it
-/// through another one: what no engine with a thread can do without.
+/// The shortest loop over llama.cpp on a thread of its own, which is told through a channel to go
+/// on and tells what came of it through another one: what no engine with a thread can do without.
 struct Floor {
     ask: Sender<()>,
     told: Receiver<Option<Run>>,
@@ -129,7 +144,8 @@ impl Floor {
             let tokens = peer.tokenize(&prompt);
             let mut kept = false;
             for () in asked {
-                let run = peer.stream(&tokens, Sampling::Greedy, 1, kept, |_| drop(tell.send(None)));
+                let run =
+                    peer.stream(&tokens, Sampling::Greedy, 1, kept, |_| drop(tell.send(None)));
                 kept = true;
                 drop(tell.send(Some(run)));
             }
@@ -151,9 +167,12 @@ impl Floor {
 fn turns(chat: &Chat) {
     let (mut first, mut second) = (Figures::default(), Figures::default());
     for round in 0..5 {
-        let shelves: String =
-            (1..=60).map(|shelf| format!("Shelf {shelf} of hall {round}: {} boxes.\n", shelf * 7 % 41)).collect();
-        let mut messages = vec![json!({ "role": "user", "content": format!("{shelves}How many shelves are there?") })];
+        let shelves: String = (1..=60)
+            .map(|shelf| format!("Shelf {shelf} of hall {round}: {} boxes.\n", shelf * 7 % 41))
+            .collect();
+        let mut messages = vec![
+            json!({ "role": "user", "content": format!("{shelves}How many shelves are there?") }),
+        ];
         let ask = |messages: &[Value]| {
             let request = json!({ "messages": messages, "max_tokens": 8, "temperature": 0 });
             chat.call(ffi::llb_chat_infer, &request.to_string())
@@ -184,8 +203,7 @@ fn memory(chat: &Chat, options: &Value, before: f64) {
     let eight = resident_mib();
     // One that goes through all that a request can be, in few tokens.
     let request = |index: usize| {
-        let mut request =
-            json!({ "messages": [{ "role": "user", "content": format!("Say {index}.") }], "max_tokens": 2, "seed": index });
+        let mut request = json!({ "messages": [{ "role": "user", "content": format!("Say {index}.") }], "max_tokens": 2, "seed": index });
         match index % 4 {
             1 => request["response_format"] = json!({ "type": "json_object" }),
             2 => request["logprobs"] = true.into(),
@@ -207,7 +225,10 @@ fn memory(chat: &Chat, options: &Value, before: f64) {
     println!(
         "\nresident, MiB: {before:.1} at first, {one:.1} after one chat and its calls, {eight:.1} with eight, {warm:.1} after 200 requests, {after:.1} after 1,200"
     );
-    target(&format!("1,000 requests add at most {MOST_GROWTH_MIB} MiB: {:.2}", after - warm), after - warm <= MOST_GROWTH_MIB);
+    target(
+        &format!("1,000 requests add at most {MOST_GROWTH_MIB} MiB: {:.2}", after - warm),
+        after - warm <= MOST_GROWTH_MIB,
+    );
 }
 
 fn request(messages: usize) -> String {
@@ -215,7 +236,10 @@ fn request(messages: usize) -> String {
         let role = if index.is_multiple_of(2) { "user" } else { "assistant" };
         json!({ "role": role, "content": format!("Message {index}: what was said here is about as long as people write.") })
     };
-    let messages: Vec<Value> = (0..messages - 1).map(say).chain([json!({ "role": "user", "content": "Go on." })]).collect();
+    let messages: Vec<Value> = (0..messages - 1)
+        .map(say)
+        .chain([json!({ "role": "user", "content": "Go on." })])
+        .collect();
     json!({ "messages": messages, "max_tokens": 1, "temperature": 0 }).to_string()
 }
 
@@ -230,7 +254,8 @@ fn count(value: &Value, name: &str) -> u64 {
 /// Of this process, from the system.
 fn resident_mib() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    let pages =
+        pages.and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok()).unwrap_or(f64::NAN);
     // SAFETY: a query without memory of ours.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     pages * size as f64 / f64::from(1 << 20)

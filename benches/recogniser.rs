@@ -1,7 +1,8 @@
-//! The recogniser: nanoseconds for a token of about four characters, how that grows with the length of a reply, and what
-//! a new one costs.
+//! The recogniser: nanoseconds for a token of about four characters, how that grows with the length
+//! of a reply, and what a new one costs.
 //!
-//! Replies are fed token by token; the time is the thread's own (elsewhere than on Unix the clock's). Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+//! Replies are fed token by token; the time is the thread's own (elsewhere than on Unix the
+//! clock's). Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[allow(dead_code, reason = "no model is used here")]
@@ -46,14 +47,18 @@ const KINDS: [Kind; 7] = [
         name: "qwen-xml, long string",
         family: "qwen-xml",
         reply: |bytes| {
-            format!("<tool_call>\n<function=write>\n<parameter=text>\n{}\n</parameter>\n</function>\n</tool_call>", code(bytes))
+            format!(
+                "<tool_call>\n<function=write>\n<parameter=text>\n{}\n</parameter>\n</function>\n</tool_call>",
+                code(bytes)
+            )
         },
     },
     Kind {
         name: "gemma4, pairs",
         family: "gemma4",
         reply: |bytes| {
-            let pairs: Vec<String> = (0..bytes / 24).map(|n| format!("key{n}:<|\"|>value {n}<|\"|>")).collect();
+            let pairs: Vec<String> =
+                (0..bytes / 24).map(|n| format!("key{n}:<|\"|>value {n}<|\"|>")).collect();
             format!("<|tool_call>call:write{{{}}}<tool_call|>", pairs.join(","))
         },
     },
@@ -81,14 +86,20 @@ fn prose(bytes: usize) -> String {
 }
 
 fn code(bytes: usize) -> String {
-    "if (a < b && c > d) {\n    print(\"<b>\" + x + \"</b>\");\n}\n".chars().cycle().take(bytes).collect()
+    "if (a < b && c > d) {\n    print(\"<b>\" + x + \"</b>\");\n}\n"
+        .chars()
+        .cycle()
+        .take(bytes)
+        .collect()
 }
 
 fn main() {
     let rounds = measure::number("LLB_ROUNDS", 9);
     let families = families();
     let parameters = json!({ "type": "object", "properties": { "text": { "type": "string" } } });
-    let tools = Arc::new(vec![json!({ "type": "function", "function": { "name": "write", "parameters": parameters } })]);
+    let tools = Arc::new(vec![
+        json!({ "type": "function", "function": { "name": "write", "parameters": parameters } }),
+    ]);
     measure::heading("a token, ns");
     let mut worst: f64 = 0.0;
     for kind in KINDS {
@@ -156,7 +167,8 @@ fn run(format: Option<&Format>, tools: &Arc<Vec<Value>>, reply: &str) -> usize {
     let mut tokens = 0;
     let mut rest = reply;
     while !rest.is_empty() {
-        let (token, after) = rest.split_at((4..rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len()));
+        let (token, after) = rest
+            .split_at((4..rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len()));
         std::hint::black_box(recogniser.push(token));
         rest = after;
         tokens += 1;

@@ -1,9 +1,11 @@
-//! Templates against transformers, bare jinja2 and @huggingface/jinja: rendering a request, and compiling.
+//! Templates against transformers, bare jinja2 and @huggingface/jinja: rendering a request, and
+//! compiling.
 //!
-//! Rendering is the same work on all sides: JSON text of a conversation in, prompt out, the template compiled before. All
-//! must write the same text, equal to the golden where there is one, or the row is not measured. Peers are processes of
-//! their own that time themselves. Every round measures all of them, in turning order; ratios are taken round by round, and
-//! a figure is the median of the rounds. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+//! Rendering is the same work on all sides: JSON text of a conversation in, prompt out, the
+//! template compiled before. All must write the same text, equal to the golden where there is one,
+//! or the row is not measured. Peers are processes of their own that time themselves. Every round
+//! measures all of them, in turning order; ratios are taken round by round, and a figure is the
+//! median of the rounds. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[path = "template/data.rs"]
@@ -64,7 +66,10 @@ struct Row<'a> {
 }
 
 fn render(bench: &mut Bench, data: &Data) {
-    println!("\nrendering: microseconds, and how many times as long as llb; {} rounds", bench.rounds);
+    println!(
+        "\nrendering: microseconds, and how many times as long as llb; {} rounds",
+        bench.rounds
+    );
     println!(
         "{:<15} {:<15} {:>7} {:>9} {:>9} {:>12} {:>9} {:>9}   {:>12} {:>7} {:>8}",
         "template",
@@ -81,16 +86,21 @@ fn render(bench: &mut Bench, data: &Data) {
     );
     let mut ratios: [Figures; 3] = Default::default();
     for template in &data.templates {
-        let templates = Templates::compile(&sources(template, &template.source)).expect("it compiles");
+        let templates =
+            Templates::compile(&sources(template, &template.source)).expect("it compiles");
         let ready = [&mut bench.python, &mut bench.node].map(|peer| {
-            let compiled = |peer: &mut Peer| peer.compile(&template.source, &template.bos_token, &template.eos_token, NOW);
-            peer.as_mut()
-                .is_some_and(|peer| compiled(peer).inspect_err(|error| println!("{}: {error}", template.label)).is_ok())
+            let compiled = |peer: &mut Peer| {
+                peer.compile(&template.source, &template.bos_token, &template.eos_token, NOW)
+            };
+            peer.as_mut().is_some_and(|peer| {
+                compiled(peer).inspect_err(|error| println!("{}: {error}", template.label)).is_ok()
+            })
         });
         for conversation in &data.conversations {
             let golden = data.golden(template, conversation);
             if !matches!(golden, Golden::Refused)
-                && let Some(row) = render_row(bench, ready, template, &templates, conversation, golden)
+                && let Some(row) =
+                    render_row(bench, ready, template, &templates, conversation, golden)
             {
                 for (all, of_row) in ratios.iter_mut().zip(row) {
                     all.push(of_row);
@@ -98,7 +108,9 @@ fn render(bench: &mut Bench, data: &Data) {
             }
         }
     }
-    let median = |of: &Figures| median(&Figures(of.0.iter().copied().filter(|ratio| !ratio.is_nan()).collect()));
+    let median = |of: &Figures| {
+        median(&Figures(of.0.iter().copied().filter(|ratio| !ratio.is_nan()).collect()))
+    };
     let [transformers, jinja2, node] = ratios.each_ref().map(median);
     println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "median of the rows");
     let least = |of: &Figures| format!("{:.1}", of.min());
@@ -106,7 +118,8 @@ fn render(bench: &mut Bench, data: &Data) {
     println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "least of the rows");
 }
 
-/// Prints a row; how many times as long as llb the peers take, or None where there is nothing to measure.
+/// Prints a row; how many times as long as llb the peers take, or None where there is nothing to
+/// measure.
 fn render_row(
     bench: &mut Bench,
     [python, node]: [bool; 2],
@@ -115,7 +128,11 @@ fn render_row(
     conversation: &Conversation,
     golden: Golden<'_>,
 ) -> Option<[f64; 3]> {
-    let row = Row { templates, conversation: conversation.json.to_string(), request: request(template, &conversation.json) };
+    let row = Row {
+        templates,
+        conversation: conversation.json.to_string(),
+        request: request(template, &conversation.json),
+    };
     let name = format!("{:<15} {:<15}", template.label, conversation.label);
     let expected = match (golden, bench.run(&row, Who::Llb, 1)) {
         (Golden::Text(text), _) => text.to_owned(),
@@ -133,7 +150,9 @@ fn render_row(
         if there {
             match bench.run(&row, who, 1) {
                 Ok((_, text)) if text == expected => *times = bench.warm_up(&row, who),
-                Ok((_, text)) => println!("{name} {}: {}", label(who), difference(&expected, &text)),
+                Ok((_, text)) => {
+                    println!("{name} {}: {}", label(who), difference(&expected, &text))
+                }
                 Err(error) => println!("{name} {}: {error}", label(who)),
             }
         }
@@ -181,10 +200,14 @@ impl Bench {
         match who {
             Who::Llb => repeat(&|| render_once(row.templates, &row.conversation)),
             Who::Request => repeat(&|| request_once(&row.request)),
-            Who::Transformers | Who::Jinja2 => {
-                self.python.as_mut().ok_or("no such peer")?.render(&row.conversation, times, who == Who::Jinja2)
+            Who::Transformers | Who::Jinja2 => self.python.as_mut().ok_or("no such peer")?.render(
+                &row.conversation,
+                times,
+                who == Who::Jinja2,
+            ),
+            Who::Node => {
+                self.node.as_mut().ok_or("no such peer")?.render(&row.conversation, times, false)
             }
-            Who::Node => self.node.as_mut().ok_or("no such peer")?.render(&row.conversation, times, false),
         }
     }
 
@@ -244,9 +267,12 @@ fn request(template: &Template, conversation: &Value) -> String {
     request.to_string()
 }
 
-/// Every round has a text of its own, so that no side finds it in a cache; llb's second call has the same text again.
+/// Every round has a text of its own, so that no side finds it in a cache; llb's second call has
+/// the same text again.
 fn compile(bench: &mut Bench, data: &Data) {
-    println!("\ncompiling: microseconds; llb_template_info compiles, probes and tries the output format");
+    println!(
+        "\ncompiling: microseconds; llb_template_info compiles, probes and tries the output format"
+    );
     println!(
         "{:<15} {:>7} {:>9} {:>12} {:>12}   {:>9} {:>9}",
         "template", "bytes", "llb", "info, first", "info, again", "jinja2", "hf/jinja"
@@ -261,9 +287,15 @@ fn compile(bench: &mut Bench, data: &Data) {
             order.rotate_left(round % 4);
             for who in order {
                 let (bos_token, eos_token) = (&template.bos_token, &template.eos_token);
-                let peer = |peer: &mut Option<Peer>| peer.as_mut()?.compile(&source, bos_token, eos_token, NOW).ok();
+                let peer = |peer: &mut Option<Peer>| {
+                    peer.as_mut()?.compile(&source, bos_token, eos_token, NOW).ok()
+                };
                 let seconds = match who {
-                    0 => Some(timed(|| Templates::compile(&sources(template, &source)).is_ok()).0.as_secs_f64()),
+                    0 => Some(
+                        timed(|| Templates::compile(&sources(template, &source)).is_ok())
+                            .0
+                            .as_secs_f64(),
+                    ),
                     1 => {
                         let [first, again] = [(); 2].map(|()| timed(|| requests::info(&request)));
                         assert_eq!(first.1.ok(), again.1.ok(), "the second answer is the first");
@@ -320,6 +352,7 @@ fn median(figures: &Figures) -> String {
 
 fn difference(expected: &str, text: &str) -> String {
     let same = expected.chars().zip(text.chars()).take_while(|(a, b)| a == b).count();
-    let from_there = |text: &str| text.chars().skip(same.saturating_sub(10)).take(40).collect::<String>();
+    let from_there =
+        |text: &str| text.chars().skip(same.saturating_sub(10)).take(40).collect::<String>();
     format!("NOT the same text: {:?}, expected {:?}", from_there(text), from_there(expected))
 }

@@ -1,7 +1,9 @@
-//! What `make demo` runs: the headers of some models as a table, what the gate refuses and why, then a streamed chat with a
-//! tool call, its result fed back, and the final answer. Uses the C functions, as any host program would.
+//! What `make demo` runs: the headers of some models as a table, what the gate refuses and why,
+//! then a streamed chat with a tool call, its result fed back, and the final answer. Uses the C
+//! functions, as any host program would.
 //!
-//! `demo [MODEL.gguf | hf:ORG/NAME[:QUANT]]`; a model of the Hugging Face hub is fetched first. The models beside it come from `$LLB_MODELS`. Output goes to stdout, progress to stderr.
+//! `demo [MODEL.gguf | hf:ORG/NAME[:QUANT]]`; a model of the Hugging Face hub is fetched first. The
+//! models beside it come from `$LLB_MODELS`. Output goes to stdout, progress to stderr.
 #![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -12,15 +14,16 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use llb::ffi::{
-    llb_chat, llb_chat_create, llb_chat_destroy, llb_chat_infer_stream, llb_last_error, llb_model_fetch, llb_model_info,
-    llb_string_free, llb_version,
+    llb_chat, llb_chat_create, llb_chat_destroy, llb_chat_infer_stream, llb_last_error,
+    llb_model_fetch, llb_model_info, llb_string_free, llb_version,
 };
 use serde_json::{Value, json};
 
 const QUESTION: &str = "What is the weather in Paris right now, in celsius?";
 const FOLLOW_UP: &str = "Tell me in one sentence.";
 /// What our stand-in for a weather service answers.
-const TOOL_RESULT: &str = r#"{"city": "Paris", "temperature_celsius": 21, "sky": "clear", "wind_km_per_h": 9}"#;
+const TOOL_RESULT: &str =
+    r#"{"city": "Paris", "temperature_celsius": 21, "sky": "clear", "wind_km_per_h": 9}"#;
 
 fn main() -> ExitCode {
     match run() {
@@ -54,12 +57,14 @@ fn run() -> Result<(), String> {
 
     println!("\n2. What the gate refuses, before any weight is read\n");
     for file in &incapable {
-        let refusal = Chat::open(file).err().ok_or("the gate let a model through that cannot call tools")?;
+        let refusal =
+            Chat::open(file).err().ok_or("the gate let a model through that cannot call tools")?;
         println!("   {}\n     {}: {}\n", name(file), refusal.code, refusal.message);
     }
 
     println!("3. A chat with a tool call: {}\n", name(&model));
-    let chat = Chat::open(&model).map_err(|refusal| format!("{}: {}", refusal.code, refusal.message))?;
+    let chat =
+        Chat::open(&model).map_err(|refusal| format!("{}: {}", refusal.code, refusal.message))?;
     converse(&chat)
 }
 
@@ -67,7 +72,8 @@ fn run() -> Result<(), String> {
 fn fetch(id: &str) -> Result<PathBuf, String> {
     let request = CString::new(json!({ "id": id }).to_string()).map_err(|_| "the id has a NUL")?;
     // SAFETY: NUL-terminated; the function needs no user data.
-    let reply = take(unsafe { llb_model_fetch(request.as_ptr(), Some(on_event), std::ptr::null_mut()) })?;
+    let reply =
+        take(unsafe { llb_model_fetch(request.as_ptr(), Some(on_event), std::ptr::null_mut()) })?;
     match reply["path"].as_str() {
         Some(path) => Ok(PathBuf::from(path)),
         None => Err(format!("{}: {}", reply["error"]["code"], reply["error"]["message"])),
@@ -91,7 +97,8 @@ fn converse(chat: &Chat) -> Result<(), String> {
     let mut messages = vec![json!({ "role": "user", "content": QUESTION })];
     println!("   user       {QUESTION}");
 
-    // The call is forced by a grammar over the model's tokens: a model this small does not write the tags by itself.
+    // The call is forced by a grammar over the model's tokens: a model this small does not write
+    // the tags by itself.
     print!("   assistant  ");
     let request = json!({
         "messages": messages, "tools": tools, "tool_choice": "required", "parallel_tool_calls": false,
@@ -148,8 +155,18 @@ fn speed(reply: &Value) -> String {
 /// Prints the header table and returns the files, `chat_model` aside, that cannot call tools.
 fn table(files: &[PathBuf], chat_model: &Path) -> Result<Vec<PathBuf>, String> {
     let mut rows = vec![
-        ["file", "architecture", "parameters", "quantization", "size", "context", "template", "tools", "read in"]
-            .map(str::to_owned),
+        [
+            "file",
+            "architecture",
+            "parameters",
+            "quantization",
+            "size",
+            "context",
+            "template",
+            "tools",
+            "read in",
+        ]
+        .map(str::to_owned),
     ];
     let mut incapable = Vec::new();
     for file in files {
@@ -174,14 +191,20 @@ fn table(files: &[PathBuf], chat_model: &Path) -> Result<Vec<PathBuf>, String> {
             info["templates"]
                 .as_array()
                 .filter(|names| !names.is_empty())
-                .map_or("none".into(), |names| names.iter().map(text).collect::<Vec<_>>().join(", ")),
+                .map_or("none".into(), |names| {
+                    names.iter().map(text).collect::<Vec<_>>().join(", ")
+                }),
             if info["supports_tools"] == true { "yes" } else { "no" }.into(),
             format!("{:.0} ms", elapsed.as_secs_f64() * 1000.0),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     for row in &rows {
-        let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:width$}", width = width(column)));
+        let cells = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| format!("{cell:width$}", width = width(column)));
         println!("   {}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     Ok(incapable)
@@ -199,7 +222,8 @@ struct Chat(*mut llb_chat);
 impl Chat {
     fn open(path: &Path) -> Result<Chat, Refusal> {
         let refusal = |code: &str, message: String| Refusal { code: code.to_owned(), message };
-        let path = c_string(&path.to_string_lossy()).map_err(|message| refusal("INVALID_REQUEST", message))?;
+        let path = c_string(&path.to_string_lossy())
+            .map_err(|message| refusal("INVALID_REQUEST", message))?;
         // SAFETY: the path is NUL-terminated; the callback uses no user data and lives forever.
         let chat = unsafe { llb_chat_create(path.as_ptr(), Some(on_event), std::ptr::null_mut()) };
         if chat.is_null() {
@@ -213,7 +237,9 @@ impl Chat {
         let request = c_string(&request.to_string())?;
         let user_data = (&raw mut on_chunk).cast::<c_void>();
         // SAFETY: the request is NUL-terminated; the closure outlives the call.
-        let reply = take(unsafe { llb_chat_infer_stream(self.0, request.as_ptr(), Some(on_token), user_data) })?;
+        let reply = take(unsafe {
+            llb_chat_infer_stream(self.0, request.as_ptr(), Some(on_token), user_data)
+        })?;
         match reply["error"]["message"].as_str() {
             Some(message) => Err(message.to_owned()),
             None => Ok(reply),
@@ -232,9 +258,14 @@ unsafe extern "C" fn on_event(event: *const c_char, _user_data: *mut c_void) {
     let event = unsafe { CStr::from_ptr(event) }.to_string_lossy();
     if let Some(share) = event.strip_prefix("load_progress:").filter(|_| stderr().is_terminal()) {
         let done = share.parse::<f32>().unwrap_or_default();
-        eprint!("\r   loading {:3.0} %{}", done * 100.0, if done >= 1.0 { "\r             \r" } else { "" });
+        eprint!(
+            "\r   loading {:3.0} %{}",
+            done * 100.0,
+            if done >= 1.0 { "\r             \r" } else { "" }
+        );
     }
-    if let Some((here, total)) = event.strip_prefix("fetch_progress:").and_then(|bytes| bytes.split_once('/'))
+    if let Some((here, total)) =
+        event.strip_prefix("fetch_progress:").and_then(|bytes| bytes.split_once('/'))
         && stderr().is_terminal()
     {
         let megabytes = |bytes: &str| bytes.parse::<f64>().unwrap_or_default() / 1e6;
@@ -277,9 +308,11 @@ fn same_file(a: &Path, b: &Path) -> bool {
 }
 
 fn gguf_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|extension| extension == "gguf")).collect();
+    let entries =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|extension| extension == "gguf"))
+        .collect();
     files.sort();
     files
 }

@@ -1,5 +1,6 @@
-//! Writes the scripted test models (tests/scripted) into the directory given as the first argument, and prints their file
-//! names, one a line: how tests in other languages get them. `expected.json` beside them holds what each answers.
+//! Writes the scripted test models (tests/scripted) into the directory given as the first argument,
+//! and prints their file names, one a line: how tests in other languages get them. `expected.json`
+//! beside them holds what each answers.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +27,10 @@ fn main() -> ExitCode {
     };
     match write(Path::new(&dir)) {
         Ok(paths) => {
-            paths.iter().filter_map(|path| path.file_name()).for_each(|name| println!("{}", name.display()));
+            paths
+                .iter()
+                .filter_map(|path| path.file_name())
+                .for_each(|name| println!("{}", name.display()));
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -1,7 +1,7 @@
 //! The one error type: a stable code, a message for people, details for programs.
 //!
-//! Codes are part of the ABI: added, never renamed. Messages are lower case, without a full stop, and carry the JSON path
-//! and the value where a caller's input is at fault.
+//! Codes are part of the ABI: added, never renamed. Messages are lower case, without a full stop,
+//! and carry the JSON path and the value where a caller's input is at fault.
 
 use std::fmt;
 
@@ -129,7 +129,10 @@ impl Error {
 
     /// The same error with its cause.
     #[must_use]
-    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         self.0.source = Some(source.into());
         self
     }

@@ -1,7 +1,8 @@
 //! Panics as errors, without a word on stderr.
 //!
-//! The library catches every panic at its edges (`ffi::guard`, the engine thread, template renders). The default panic hook
-//! would still print; [`Quiet`] keeps it silent on threads that are inside the library, and leaves it to others elsewhere.
+//! The library catches every panic at its edges (`ffi::guard`, the engine thread, template
+//! renders). The default panic hook would still print; [`Quiet`] keeps it silent on threads that
+//! are inside the library, and leaves it to others elsewhere.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -40,6 +41,12 @@ impl Drop for Quiet {
 
 /// `INTERNAL_BRIDGE_ERROR` with the panic's message.
 pub(crate) fn error(payload: &(dyn Any + Send)) -> Error {
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    Error::new(Code::InternalBridgeError, format!("a fault inside llb: {}", text.unwrap_or("panic without a message")))
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    Error::new(
+        Code::InternalBridgeError,
+        format!("a fault inside llb: {}", text.unwrap_or("panic without a message")),
+    )
 }

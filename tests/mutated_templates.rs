@@ -1,8 +1,9 @@
-//! Templates with small damage: whatever a template says, it is rendered or refused, and never a fault of ours.
+//! Templates with small damage: whatever a template says, it is rendered or refused, and never a
+//! fault of ours.
 //!
-//! Templates of the shared conformance set, or a few of our own without it, each changed at some places: names swapped or
-//! used in another way, words of Jinja put in, pieces doubled, moved and cut, bits turned. The same ones in every run;
-//! `tests/fuzz` looks further.
+//! Templates of the shared conformance set, or a few of our own without it, each changed at some
+//! places: names swapped or used in another way, words of Jinja put in, pieces doubled, moved and
+//! cut, bits turned. The same ones in every run; `tests/fuzz` looks further.
 #![allow(clippy::print_stderr, reason = "a test says what it skipped")]
 
 use std::path::{Path, PathBuf};
@@ -213,21 +214,27 @@ fn mutated(template: &str, random: &mut Random) -> String {
 }
 
 fn templates() -> Vec<String> {
-    let root = std::env::var_os("LLB_CONFORMANCE")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
+    let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
+        PathBuf::from,
+    );
     let Ok(folder) = std::fs::read_dir(root.join("templates")) else {
-        eprintln!("skipped: mutations of real templates: no conformance data at {}; our own instead", root.display());
+        eprintln!(
+            "skipped: mutations of real templates: no conformance data at {}; our own instead",
+            root.display()
+        );
         return OWN.map(str::to_owned).to_vec();
     };
-    let mut paths: Vec<PathBuf> = folder.map(|file| file.expect("the folder is read").path()).collect();
+    let mut paths: Vec<PathBuf> =
+        folder.map(|file| file.expect("the folder is read").path()).collect();
     paths.sort();
-    let texts = paths.iter().map(|path| std::fs::read_to_string(path).expect("a template is UTF-8"));
+    let texts =
+        paths.iter().map(|path| std::fs::read_to_string(path).expect("a template is UTF-8"));
     texts.filter(|text| text.len() <= LONGEST).collect()
 }
 
 fn conversation() -> (Vec<Value>, Vec<Value>) {
-    let call =
-        json!({ "id": "call_1", "type": "function", "function": { "name": "add", "arguments": { "a": 1, "b": [2.5, null] } } });
+    let call = json!({ "id": "call_1", "type": "function", "function": { "name": "add", "arguments": { "a": 1, "b": [2.5, null] } } });
     let messages = vec![
         json!({ "role": "system", "content": "Be brief." }),
         json!({ "role": "user", "content": "1 + 2?" }),
@@ -236,8 +243,7 @@ fn conversation() -> (Vec<Value>, Vec<Value>) {
         json!({ "role": "assistant", "content": "3" }),
         json!({ "role": "user", "content": [{ "type": "text", "text": "Und nun? 🦀" }] }),
     ];
-    let parameters =
-        json!({ "type": "object", "properties": { "a": { "type": "number" }, "b": { "type": "array" } }, "required": ["a"] });
+    let parameters = json!({ "type": "object", "properties": { "a": { "type": "number" }, "b": { "type": "array" } }, "required": ["a"] });
     let tool = json!({ "type": "function", "function": { "name": "add", "description": "Adds.", "parameters": parameters } });
     (messages, vec![tool])
 }
@@ -247,7 +253,8 @@ fn conversation() -> (Vec<Value>, Vec<Value>) {
 struct Faults(Vec<String>);
 
 impl Faults {
-    /// The result, unless it is an error; one that is neither the template's fault nor a limit is noted.
+    /// The result, unless it is an error; one that is neither the template's fault nor a limit is
+    /// noted.
     fn check<T>(&mut self, result: Result<T>, template: &str) -> Option<T> {
         let ours = |error: &Error| {
             let kind = error.details().and_then(|details| details.get("kind"));
@@ -265,7 +272,12 @@ impl Faults {
     #[track_caller]
     fn none(&self) {
         let first: Vec<&str> = self.0.iter().take(3).map(String::as_str).collect();
-        assert!(self.0.is_empty(), "{} faults, the first of them:\n{}", self.0.len(), first.join("\n"));
+        assert!(
+            self.0.is_empty(),
+            "{} faults, the first of them:\n{}",
+            self.0.len(),
+            first.join("\n")
+        );
     }
 }
 
@@ -300,7 +312,10 @@ fn damaged_templates_are_rendered_or_refused() {
     }
     eprintln!("mutated templates: {RENDERS} made, {compiled} compiled, {rendered} rendered");
     faults.none();
-    assert!(rendered > RENDERS / 8, "the damage is small enough to leave templates that render: {rendered}");
+    assert!(
+        rendered > RENDERS / 8,
+        "the damage is small enough to leave templates that render: {rendered}"
+    );
 }
 
 #[test]

@@ -17,7 +17,8 @@ impl Chat {
     pub(crate) fn open(options: &Value) -> Chat {
         let options = CString::new(options.to_string()).expect("JSON has no NUL");
         // SAFETY: the options are NUL-terminated, and there is no callback.
-        let chat = unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
+        let chat =
+            unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
         assert!(!chat.is_null(), "llb opens the model");
         Chat(chat)
     }
@@ -57,7 +58,8 @@ impl Drop for Chat {
     }
 }
 
-/// Processor time of all threads of this process so far, in seconds. Other processes do not change it much.
+/// Processor time of all threads of this process so far, in seconds. Other processes do not change
+/// it much.
 pub(crate) fn cpu_seconds() -> f64 {
     seconds(libc::CLOCK_PROCESS_CPUTIME_ID)
 }

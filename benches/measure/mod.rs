@@ -30,7 +30,11 @@ pub(crate) fn model_path() -> Option<String> {
 
 /// A positive number from the environment.
 pub(crate) fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).filter(|n| *n > 0).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .filter(|n| *n > 0)
+        .unwrap_or(default)
 }
 
 /// How long something takes, and what it gives.
@@ -81,7 +85,12 @@ pub(crate) fn heading(title: &str) {
 /// One quantity.
 pub(crate) fn row(name: &str, figures: &Figures) {
     let digits = if figures.median() < 10.0 { 3 } else { 1 };
-    println!("{name:<42} {:>10.digits$} {:>10.digits$} {:>10.digits$}", figures.median(), figures.min(), figures.max());
+    println!(
+        "{name:<42} {:>10.digits$} {:>10.digits$} {:>10.digits$}",
+        figures.median(),
+        figures.min(),
+        figures.max()
+    );
 }
 
 /// One requirement, met or not.

@@ -42,7 +42,13 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn open(path: &str, threads: u32, n_ctx: u32, n_batch: u32, with_pool: bool) -> Peer {
+    pub(crate) fn open(
+        path: &str,
+        threads: u32,
+        n_ctx: u32,
+        n_batch: u32,
+        with_pool: bool,
+    ) -> Peer {
         let path = CString::new(path).expect("a path has no NUL");
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
@@ -81,14 +87,24 @@ impl Peer {
         let mut tokens = vec![0; text.len() + 16];
         let (start, length) = (text.as_ptr().cast::<c_char>(), text.len() as i32);
         let room = tokens.len() as i32;
-        // SAFETY: text and tokens are valid for the lengths passed with them, and the model is alive.
-        let count = unsafe { sys::llama_tokenize(self.vocab, start, length, tokens.as_mut_ptr(), room, false, true) };
+        // SAFETY: text and tokens are valid for the lengths passed with them, and the model is
+        // alive.
+        let count = unsafe {
+            sys::llama_tokenize(self.vocab, start, length, tokens.as_mut_ptr(), room, false, true)
+        };
         tokens.truncate(usize::try_from(count).expect("there is room for a token per byte"));
         tokens
     }
 
-    /// One reply. With `kept` the prompt is in the KV cache from the run before, all but its last token.
-    pub(crate) fn run(&mut self, prompt: &[sys::llama_token], sampling: Sampling, max_tokens: usize, kept: bool) -> Run {
+    /// One reply. With `kept` the prompt is in the KV cache from the run before, all but its last
+    /// token.
+    pub(crate) fn run(
+        &mut self,
+        prompt: &[sys::llama_token],
+        sampling: Sampling,
+        max_tokens: usize,
+        kept: bool,
+    ) -> Run {
         self.stream(prompt, sampling, max_tokens, kept, |_| {})
     }
 
@@ -107,7 +123,10 @@ impl Peer {
         // SAFETY: the context is alive.
         let memory = unsafe { sys::llama_get_memory(self.context) };
         // SAFETY: the memory belongs to the context.
-        assert!(unsafe { sys::llama_memory_seq_rm(memory, 0, from as i32, -1) }, "a part of the cache can be forgotten");
+        assert!(
+            unsafe { sys::llama_memory_seq_rm(memory, 0, from as i32, -1) },
+            "a part of the cache can be forgotten"
+        );
         let mut batch = prompt[from..].to_vec();
         let n_batch = self.n_batch();
         let (mut text, mut generated) = (Vec::new(), 0);
@@ -165,7 +184,9 @@ impl Peer {
         let (buffer, room) = (bytes.as_mut_ptr().cast::<c_char>(), bytes.len() as i32);
         // SAFETY: the buffer is valid for its length, and the token is one of the vocabulary.
         let count = unsafe { sys::llama_token_to_piece(self.vocab, token, buffer, room, 0, false) };
-        text.extend_from_slice(&bytes[..usize::try_from(count).expect("the text of a token is short")]);
+        text.extend_from_slice(
+            &bytes[..usize::try_from(count).expect("the text of a token is short")],
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a call does on its own thread, stage by stage: processor time, with the caches as a decode leaves them.
+//! What a call does on its own thread, stage by stage: processor time, with the caches as a decode
+//! leaves them.
 
 use std::hint::black_box;
 
@@ -11,7 +12,8 @@ use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill,
 use crate::chat::thread_seconds;
 use crate::measure::{Figures, heading, row};
 
-/// As much memory as pushes out of the caches what a call left there; a decode reads the whole model.
+/// As much memory as pushes out of the caches what a call left there; a decode reads the whole
+/// model.
 const COLD_BYTES: usize = 32 << 20;
 
 /// Reads and renders a request of this model's chats.
@@ -31,7 +33,8 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     let apply = || polyfill::apply(&request.messages, None, traits, &allowed).expect("messages");
     stage.run("polyfills", apply);
     let polyfilled = apply();
-    let kwargs = thinking::variables(&request.thinking, traits, &request.template_kwargs).expect("variables");
+    let kwargs = thinking::variables(&request.thinking, traits, &request.template_kwargs)
+        .expect("variables");
     let render = || -> Prompt {
         let input = RenderInput {
             polyfilled: Some(&polyfilled),

@@ -1,4 +1,5 @@
-//! What is rendered: templates and conversations of the shared conformance set, and two longer ones made here.
+//! What is rendered: templates and conversations of the shared conformance set, and two longer ones
+//! made here.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-/// A label for the table, and the name in the set. No Mistral is in it; the last one has its `[INST]` turns.
+/// A label for the table, and the name in the set. No Mistral is in it; the last one has its
+/// `[INST]` turns.
 const TEMPLATES: [(&str, &str); 8] = [
     ("Qwen2.5", "gguf.qwen2.5-coder-0.5b-instruct"),
     ("Llama 3.1", "lcp.meta-llama-Llama-3.1-8B-Instruct"),
@@ -65,7 +67,10 @@ impl Data {
             None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
         };
         if !root.is_dir() {
-            println!("skipped: no conformance data at {}; LLB_CONFORMANCE says where it is", root.display());
+            println!(
+                "skipped: no conformance data at {}; LLB_CONFORMANCE says where it is",
+                root.display()
+            );
             return None;
         }
         let templates = templates(&root);
@@ -80,7 +85,11 @@ impl Data {
             .collect();
         conversations.push(Conversation { label: "12 messages", name: None, json: plain(12) });
         conversations.push(Conversation { label: "240 messages", name: None, json: plain(240) });
-        conversations.push(Conversation { label: "240 with calls", name: None, json: with_calls(240) });
+        conversations.push(Conversation {
+            label: "240 with calls",
+            name: None,
+            json: with_calls(240),
+        });
         Some(Data { templates, conversations, goldens: goldens(&root) })
     }
 
@@ -102,7 +111,9 @@ fn templates(root: &Path) -> Vec<Template> {
     let table = read(&root.join("templates.tsv"));
     let mut lines = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
     let titles = lines.next().expect("the table has titles");
-    let column = |title: &str| titles.iter().position(|known| *known == title).expect("the table has this column");
+    let column = |title: &str| {
+        titles.iter().position(|known| *known == title).expect("the table has this column")
+    };
     let (name, bos_token, eos_token) = (column("name"), column("bos_token"), column("eos_token"));
     let rows: HashMap<&str, Vec<&str>> = lines.map(|row| (row[name], row)).collect();
     TEMPLATES
@@ -132,7 +143,8 @@ fn goldens(root: &Path) -> HashMap<(String, String), Option<String>> {
         .map(|line| serde_json::from_str(&line).expect("a golden is JSON"))
         .filter(ours)
         .map(|golden: Value| {
-            let key = [&golden["template"], &golden["context"]].map(|name| name.as_str().unwrap_or_default().to_owned());
+            let key = [&golden["template"], &golden["context"]]
+                .map(|name| name.as_str().unwrap_or_default().to_owned());
             (key.into(), golden["text"].as_str().map(str::to_owned))
         })
         .collect()
@@ -155,7 +167,9 @@ const ANSWERS: [&str; 3] = [
 
 /// System, then question and answer in turn.
 fn plain(messages: usize) -> Value {
-    let mut all = vec![json!({ "role": "system", "content": "You are a helpful assistant. Answer in full sentences." })];
+    let mut all = vec![
+        json!({ "role": "system", "content": "You are a helpful assistant. Answer in full sentences." }),
+    ];
     for turn in 0.. {
         all.push(json!({ "role": "user", "content": format!("{} ({turn})", QUESTIONS[turn % 3]) }));
         if all.len() == messages {

@@ -39,7 +39,8 @@ impl Peer {
     }
 
     fn start(name: &str, mut command: Command) -> Option<Peer> {
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let spawned =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let why = match spawned {
             Err(error) => error.to_string(),
             Ok(mut process) => {
@@ -55,13 +56,17 @@ impl Peer {
                 }
             }
         };
-        println!("skipped: {name}: it does not start ({why}); benches/template/setup.sh fetches it");
+        println!(
+            "skipped: {name}: it does not start ({why}); benches/template/setup.sh fetches it"
+        );
         None
     }
 
     fn ask(&mut self, request: &Value) -> Result<Value, String> {
         let requests = self.requests.as_mut().expect("the input is open until the end");
-        writeln!(requests, "{request}").and_then(|()| requests.flush()).map_err(|error| error.to_string())?;
+        writeln!(requests, "{request}")
+            .and_then(|()| requests.flush())
+            .map_err(|error| error.to_string())?;
         let mut line = String::new();
         self.replies.read_line(&mut line).map_err(|error| error.to_string())?;
         let reply: Value = serde_json::from_str(&line).map_err(|_| "no answer".to_owned())?;
@@ -71,16 +76,29 @@ impl Peer {
         }
     }
 
-    /// Compiles a template for the renders to come; seconds. The text has to be new for it, or it is found in a cache.
-    pub(crate) fn compile(&mut self, template: &str, bos_token: &str, eos_token: &str, now: &str) -> Result<f64, String> {
-        let request =
-            json!({ "do": "compile", "template": template, "bos_token": bos_token, "eos_token": eos_token, "now": now });
+    /// Compiles a template for the renders to come; seconds. The text has to be new for it, or it
+    /// is found in a cache.
+    pub(crate) fn compile(
+        &mut self,
+        template: &str,
+        bos_token: &str,
+        eos_token: &str,
+        now: &str,
+    ) -> Result<f64, String> {
+        let request = json!({ "do": "compile", "template": template, "bos_token": bos_token, "eos_token": eos_token, "now": now });
         Ok(self.ask(&request)?["seconds"].as_f64().expect("a reply has seconds"))
     }
 
-    /// Renders a conversation so many times; seconds of each, and the text. `bare` leaves out what transformers adds.
-    pub(crate) fn render(&mut self, conversation: &str, times: usize, bare: bool) -> Result<(f64, String), String> {
-        let request = json!({ "do": "render", "conversation": conversation, "times": times, "bare": bare });
+    /// Renders a conversation so many times; seconds of each, and the text. `bare` leaves out what
+    /// transformers adds.
+    pub(crate) fn render(
+        &mut self,
+        conversation: &str,
+        times: usize,
+        bare: bool,
+    ) -> Result<(f64, String), String> {
+        let request =
+            json!({ "do": "render", "conversation": conversation, "times": times, "bare": bare });
         let reply = self.ask(&request)?;
         let text = reply["text"].as_str().expect("a reply has a text").to_owned();
         Ok((reply["seconds"].as_f64().expect("a reply has seconds"), text))

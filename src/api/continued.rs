@@ -5,12 +5,14 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// Whether the prompt ends with the opening of an assistant turn, and the member of the last message that goes on instead.
+/// Whether the prompt ends with the opening of an assistant turn, and the member of the last
+/// message that goes on instead.
 pub(crate) fn read_ending<'a>(fields: &mut Fields<'a>) -> Result<(bool, Option<&'a str>)> {
     let continued = read_continued(fields)?;
     let add_generation_prompt = fields.boolean("add_generation_prompt")?;
     if continued.is_some() && add_generation_prompt == Some(true) {
-        let problem = "a message goes on, or a new one begins; `add_generation_prompt` asks for the latter";
+        let problem =
+            "a message goes on, or a new one begins; `add_generation_prompt` asks for the latter";
         return Err(fields.invalid("continue_final_message", problem));
     }
     Ok((add_generation_prompt.unwrap_or(continued.is_none()), continued))
@@ -22,6 +24,9 @@ fn read_continued<'a>(fields: &mut Fields<'a>) -> Result<Option<&'a str>> {
         None | Some(Value::Bool(false)) => Ok(None),
         Some(Value::Bool(true)) => Ok(Some("content")),
         Some(Value::String(member)) if !member.is_empty() => Ok(Some(member)),
-        Some(other) => Err(fields.invalid("continue_final_message", expected("true, false or the name of a member", other))),
+        Some(other) => Err(fields.invalid(
+            "continue_final_message",
+            expected("true, false or the name of a member", other),
+        )),
     }
 }

@@ -7,8 +7,18 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
-/// Options of `llb_chat_create_with` that mean something where a server generates. Every other one is refused by name.
-const ALLOWED: &[&str] = &["engine", "model", "n_ctx", "chat_template", "tool_policy", "polyfills", "template_limits", "log"];
+/// Options of `llb_chat_create_with` that mean something where a server generates. Every other one
+/// is refused by name.
+const ALLOWED: &[&str] = &[
+    "engine",
+    "model",
+    "n_ctx",
+    "chat_template",
+    "tool_policy",
+    "polyfills",
+    "template_limits",
+    "log",
+];
 
 /// Most servers of one chat.
 const MOST_SERVERS: usize = 64;
@@ -36,7 +46,8 @@ pub enum Constraints {
 /// Where a server is, from a `base_url` that was checked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BaseUrl {
-    /// Scheme, host and path before the version, without a slash at the end: `http://localhost:8000`.
+    /// Scheme, host and path before the version, without a slash at the end:
+    /// `http://localhost:8000`.
     pub root: String,
     /// The version: `v1`.
     pub version: String,
@@ -68,24 +79,34 @@ pub struct RemoteOptions {
 }
 
 impl RemoteOptions {
-    /// The `engine` member of options; None is llama.cpp in this process. Refuses options that are about a model in this
-    /// process when there is none.
+    /// The `engine` member of options; None is llama.cpp in this process. Refuses options that are
+    /// about a model in this process when there is none.
     pub(crate) fn read(fields: &mut Fields, options: &Value) -> Result<Option<RemoteOptions>> {
         let Some(value) = fields.get("engine") else { return Ok(None) };
         let engine = &mut Fields::new("engine", value)?;
         let remote = engine.one_of("type", &[("native", false), ("openai_completions", true)])?;
         if !remote.ok_or_else(|| engine.invalid("type", "missing"))? {
             return match engine.ignored().first() {
-                Some(path) => Err(crate::error::Error::invalid(path, "unknown with `type` \"native\"")),
+                Some(path) => {
+                    Err(crate::error::Error::invalid(path, "unknown with `type` \"native\""))
+                }
                 None => Ok(None),
             };
         }
         let given = options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-        if let Some((key, _)) = given.into_iter().find(|(key, _)| !ALLOWED.contains(&key.as_str())) {
-            return Err(fields.invalid(key, "is about a model in this process; leave it out where `engine` is a server"));
+        if let Some((key, _)) = given.into_iter().find(|(key, _)| !ALLOWED.contains(&key.as_str()))
+        {
+            return Err(fields.invalid(
+                key,
+                "is about a model in this process; leave it out where `engine` is a server",
+            ));
         }
         let milliseconds = |ms: i64| Duration::from_millis(ms as u64);
-        let kinds = [("llama", ServerKind::Llama), ("vllm", ServerKind::Vllm), ("openai", ServerKind::OpenAi)];
+        let kinds = [
+            ("llama", ServerKind::Llama),
+            ("vllm", ServerKind::Vllm),
+            ("openai", ServerKind::OpenAi),
+        ];
         let constraints = [("llguidance", Constraints::Llguidance), ("none", Constraints::None)];
         let most = 3_600_000;
         let read = RemoteOptions {
@@ -94,8 +115,12 @@ impl RemoteOptions {
             api_key_env: engine.string("api_key_env")?.map(str::to_owned),
             kind: engine.one_of("server", &kinds)?,
             constraints: engine.one_of("constraints", &constraints)?.unwrap_or(Constraints::None),
-            connect_timeout: engine.integer("connect_timeout_ms", 1..=most)?.map_or(Duration::from_secs(10), milliseconds),
-            read_timeout: engine.integer("read_timeout_ms", 1..=most)?.map_or(Duration::from_secs(300), milliseconds),
+            connect_timeout: engine
+                .integer("connect_timeout_ms", 1..=most)?
+                .map_or(Duration::from_secs(10), milliseconds),
+            read_timeout: engine
+                .integer("read_timeout_ms", 1..=most)?
+                .map_or(Duration::from_secs(300), milliseconds),
             bos_token: engine.string("bos_token")?.map(str::to_owned),
             eos_token: engine.string("eos_token")?.map(str::to_owned),
         };
@@ -109,24 +134,30 @@ impl RemoteOptions {
 /// `base_url`: one or several.
 fn read_servers(engine: &mut Fields) -> Result<Vec<BaseUrl>> {
     let one = |engine: &Fields, key: &str, value: &Value| {
-        let text = value.as_str().ok_or_else(|| engine.invalid(key, expected("a string", value)))?;
+        let text =
+            value.as_str().ok_or_else(|| engine.invalid(key, expected("a string", value)))?;
         base_url(text).map_err(|problem| engine.invalid(key, problem))
     };
     let servers = match engine.get("base_url") {
         None => return Err(engine.invalid("base_url", "missing")),
         Some(Value::Array(urls)) => {
             let urls = urls.iter().enumerate();
-            urls.map(|(index, url)| one(engine, &format!("base_url[{index}]"), url)).collect::<Result<Vec<_>>>()?
+            urls.map(|(index, url)| one(engine, &format!("base_url[{index}]"), url))
+                .collect::<Result<Vec<_>>>()?
         }
         Some(url) => vec![one(engine, "base_url", url)?],
     };
     if servers.is_empty() || servers.len() > MOST_SERVERS {
-        return Err(engine.invalid("base_url", format!("from 1 to {MOST_SERVERS} servers, got {}", servers.len())));
+        return Err(engine.invalid(
+            "base_url",
+            format!("from 1 to {MOST_SERVERS} servers, got {}", servers.len()),
+        ));
     }
     Ok(servers)
 }
 
-/// Reads a URL such as `http://localhost:8000/v1`. What it says is wrong never quotes the URL: it may hold a password.
+/// Reads a URL such as `http://localhost:8000/v1`. What it says is wrong never quotes the URL: it
+/// may hold a password.
 fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
     const SHAPE: &str = "expected a URL such as http://localhost:8000/v1";
     let (scheme, rest) = text.split_once("://").ok_or(SHAPE)?;
@@ -142,7 +173,9 @@ fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
     if rest.contains(['?', '#']) {
         return Err("must not have a query or fragment");
     }
-    if host.is_empty() || !rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte)) {
+    if host.is_empty()
+        || !rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte))
+    {
         return Err(SHAPE);
     }
     // The colons of an IPv6 address are in brackets.
@@ -150,11 +183,15 @@ fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
         Some(at) => (&host[..at], Some(&host[at + 1..])),
         None => (host, None),
     };
-    if name.is_empty() || port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0)) {
+    if name.is_empty()
+        || port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0))
+    {
         return Err(SHAPE);
     }
     let is_version = |part: &str| {
-        part.strip_prefix('v').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()))
+        part.strip_prefix('v').is_some_and(|digits| {
+            !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
+        })
     };
     let (before, version) = match path.rsplit_once('/') {
         Some((before, last)) if is_version(last) => (before, last),
@@ -187,7 +224,8 @@ mod tests {
 
     #[track_caller]
     fn refused(engine: Value, message: &str) {
-        let error = CreateOptions::read(&json!({"chat_template": "x", "engine": engine})).expect_err("refused");
+        let error = CreateOptions::read(&json!({"chat_template": "x", "engine": engine}))
+            .expect_err("refused");
         assert_eq!(error.message(), message);
     }
 
@@ -195,16 +233,31 @@ mod tests {
     fn wrong_engines_are_named() {
         let with = |url: Value| json!({"type": "openai_completions", "base_url": url});
         refused(json!({"base_url": "http://a"}), "engine.type: missing");
-        refused(json!({"type": "native", "model": "m"}), "engine.model: unknown with `type` \"native\"");
+        refused(
+            json!({"type": "native", "model": "m"}),
+            "engine.model: unknown with `type` \"native\"",
+        );
         refused(json!({"type": "openai_completions"}), "engine.base_url: missing");
         refused(with(json!([])), "engine.base_url: from 1 to 64 servers, got 0");
         refused(with(json!(["http://a", 1])), "engine.base_url[1]: expected a string, got 1");
         refused(with(json!("ftp://a")), "engine.base_url: the scheme must be http or https");
         refused(with(json!("http://a/?k=1")), "engine.base_url: must not have a query or fragment");
-        for url in ["localhost:80", "http://", "http://:80", "http://a:0", "http://a:99999", "http://a b", "http://a\nb"] {
-            refused(with(json!(url)), "engine.base_url: expected a URL such as http://localhost:8000/v1");
+        for url in [
+            "localhost:80",
+            "http://",
+            "http://:80",
+            "http://a:0",
+            "http://a:99999",
+            "http://a b",
+            "http://a\nb",
+        ] {
+            refused(
+                with(json!(url)),
+                "engine.base_url: expected a URL such as http://localhost:8000/v1",
+            );
         }
-        let secret = "engine.base_url: must not hold a user or password; give the key by `api_key_env`";
+        let secret =
+            "engine.base_url: must not hold a user or password; give the key by `api_key_env`";
         refused(with(json!("http://user:secret@a/v1")), secret);
         let unknown = json!({"type": "openai_completions", "base_url": "http://a", "api_key": "x"});
         refused(unknown, "engine.api_key: unknown option");
@@ -212,11 +265,21 @@ mod tests {
 
     #[test]
     fn options_of_a_model_in_this_process_are_refused() {
-        for (key, value) in [("n_threads", json!(2)), ("use_mlock", json!(true)), ("lora", json!([])), ("n_parallel", json!(4))]
-        {
+        for (key, value) in [
+            ("n_threads", json!(2)),
+            ("use_mlock", json!(true)),
+            ("lora", json!([])),
+            ("n_parallel", json!(4)),
+        ] {
             let engine = json!({"type": "openai_completions", "base_url": "http://a"});
-            let error = CreateOptions::read(&json!({"engine": engine, "chat_template": "x", key: value})).expect_err(key);
-            assert!(error.message().starts_with(&format!("{key}: is about a model in this process")), "{}", error.message());
+            let error =
+                CreateOptions::read(&json!({"engine": engine, "chat_template": "x", key: value}))
+                    .expect_err(key);
+            assert!(
+                error.message().starts_with(&format!("{key}: is about a model in this process")),
+                "{}",
+                error.message()
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reads the members of a JSON object and says by JSON path what is wrong with one.
 //!
-//! A member that is `null` counts as absent, as OpenAI clients send it. What was never asked for ends in `ignored_keys`.
+//! A member that is `null` counts as absent, as OpenAI clients send it. What was never asked for
+//! ends in `ignored_keys`.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
@@ -16,7 +17,8 @@ const USUAL: usize = 12;
 pub(crate) enum Place {
     /// At this path; the empty one is the whole argument.
     Path(String),
-    /// In a list of the argument. A conversation has many of them: the path is spelt where something is wrong with one.
+    /// In a list of the argument. A conversation has many of them: the path is spelt where
+    /// something is wrong with one.
     Element(&'static str, usize),
 }
 
@@ -53,7 +55,8 @@ impl Display for Place {
     }
 }
 
-/// A member of an object. Objects of a request have few: to look at each costs less than the hash of one name.
+/// A member of an object. Objects of a request have few: to look at each costs less than the hash
+/// of one name.
 pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     object.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
@@ -74,7 +77,8 @@ impl<'a> Fields<'a> {
         Fields::of(place.into(), value, Some(Vec::with_capacity(USUAL)))
     }
 
-    /// As [`Fields::new`], of an object whose other members are a chat template's affair: none of them is ignored.
+    /// As [`Fields::new`], of an object whose other members are a chat template's affair: none of
+    /// them is ignored.
     pub(crate) fn open(place: impl Into<Place>, value: &'a Value) -> Result<Self> {
         Fields::of(place.into(), value, None)
     }
@@ -120,7 +124,9 @@ impl<'a> Fields<'a> {
     pub(crate) fn objects(&mut self, key: &'static str) -> Result<Option<&'a Vec<Value>>> {
         let items = self.array(key)?;
         match items.into_iter().flatten().enumerate().find(|(_, item)| !item.is_object()) {
-            Some((index, item)) => Err(self.invalid(&format!("{key}[{index}]"), expected("an object", item))),
+            Some((index, item)) => {
+                Err(self.invalid(&format!("{key}[{index}]"), expected("an object", item)))
+            }
             None => Ok(items),
         }
     }
@@ -130,27 +136,45 @@ impl<'a> Fields<'a> {
     }
 
     /// A whole number; `7.0` is one too.
-    pub(crate) fn integer(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+    pub(crate) fn integer(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>> {
         let whole = |value: &Value| {
-            value.as_i64().or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64))
+            value.as_i64().or_else(|| {
+                value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15).map(|n| n as i64)
+            })
         };
         let number = self.typed(key, "a whole number", whole)?;
         self.in_range(key, number, range)
     }
 
-    pub(crate) fn number(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Result<Option<f64>> {
+    pub(crate) fn number(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f64>> {
         let number = self.typed(key, "a number", Value::as_f64)?;
         self.in_range(key, number, range)
     }
 
     /// One of a closed list of strings.
-    pub(crate) fn one_of<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<Option<T>> {
+    pub(crate) fn one_of<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>> {
         let Some(text) = self.string(key)? else { return Ok(None) };
         match choices.iter().find(|(name, _)| *name == text) {
             Some((_, choice)) => Ok(Some(*choice)),
             None => {
-                let names: Vec<String> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-                Err(self.invalid(key, format!("unknown value {text:?}; it is one of {}", names.join(", "))))
+                let names: Vec<String> =
+                    choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+                Err(self.invalid(
+                    key,
+                    format!("unknown value {text:?}; it is one of {}", names.join(", ")),
+                ))
             }
         }
     }
@@ -171,16 +195,27 @@ impl<'a> Fields<'a> {
         own.chain(self.inside.iter().cloned()).collect()
     }
 
-    fn typed<T>(&mut self, key: &'static str, what: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>> {
+    fn typed<T>(
+        &mut self,
+        key: &'static str,
+        what: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         read(value).map(Some).ok_or_else(|| self.invalid(key, expected(what, value)))
     }
 
-    fn in_range<T: PartialOrd + Display>(&self, key: &str, number: Option<T>, range: RangeInclusive<T>) -> Result<Option<T>> {
+    fn in_range<T: PartialOrd + Display>(
+        &self,
+        key: &str,
+        number: Option<T>,
+        range: RangeInclusive<T>,
+    ) -> Result<Option<T>> {
         match number {
-            Some(n) if !range.contains(&n) => {
-                Err(self.invalid(key, format!("must be from {} to {}, got {n}", range.start(), range.end())))
-            }
+            Some(n) if !range.contains(&n) => Err(self.invalid(
+                key,
+                format!("must be from {} to {}, got {n}", range.start(), range.end()),
+            )),
             other => Ok(other),
         }
     }
@@ -208,10 +243,26 @@ mod tests {
 
     #[test]
     fn every_error_names_path_and_value() {
-        check(json!({"n": "ten"}), |f| f.integer("n", 1..=9).map(drop), r#"n: expected a whole number, got "ten""#);
-        check(json!({"n": 10}), |f| f.integer("n", 1..=9).map(drop), "n: must be from 1 to 9, got 10");
-        check(json!({"n": 1.5}), |f| f.integer("n", 1..=9).map(drop), "n: expected a whole number, got 1.5");
-        check(json!({"n": -1}), |f| f.number("n", 0.0..=2.0).map(drop), "n: must be from 0 to 2, got -1");
+        check(
+            json!({"n": "ten"}),
+            |f| f.integer("n", 1..=9).map(drop),
+            r#"n: expected a whole number, got "ten""#,
+        );
+        check(
+            json!({"n": 10}),
+            |f| f.integer("n", 1..=9).map(drop),
+            "n: must be from 1 to 9, got 10",
+        );
+        check(
+            json!({"n": 1.5}),
+            |f| f.integer("n", 1..=9).map(drop),
+            "n: expected a whole number, got 1.5",
+        );
+        check(
+            json!({"n": -1}),
+            |f| f.number("n", 0.0..=2.0).map(drop),
+            "n: must be from 0 to 2, got -1",
+        );
         check(json!({"s": 1}), |f| f.string("s").map(drop), "s: expected a string, got 1");
         check(
             json!({"s": "x"}),

@@ -23,7 +23,9 @@ pub fn call_ids(length: Option<usize>) -> Box<dyn FnMut() -> String + Send> {
 
 /// The ids of the calls that messages hold.
 pub fn used_call_ids(messages: &[Value]) -> impl Iterator<Item = String> + '_ {
-    let calls = messages.iter().filter_map(|message| member(message.as_object()?, "tool_calls")?.as_array());
+    let calls = messages
+        .iter()
+        .filter_map(|message| member(message.as_object()?, "tool_calls")?.as_array());
     calls.flatten().filter_map(|call| call["id"].as_str()).map(str::to_owned)
 }
 
@@ -57,6 +59,8 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(a.len(), 29);
         assert_eq!((call_ids(Some(9))().len(), call_ids(None)().len()), (9, 29));
-        assert!(a.strip_prefix("call_").is_some_and(|id| id.chars().all(|c| c.is_ascii_alphanumeric())));
+        assert!(
+            a.strip_prefix("call_").is_some_and(|id| id.chars().all(|c| c.is_ascii_alphanumeric()))
+        );
     }
 }

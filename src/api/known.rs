@@ -1,7 +1,8 @@
-//! The messages and tools of a chat's last request, used again: a conversation that goes on is mostly what it was.
+//! The messages and tools of a chat's last request, used again: a conversation that goes on is
+//! mostly what it was.
 //!
-//! In: the text of a request. Out: its members as JSON. Of `messages` and `tools` only those elements are parsed that are not,
-//! byte for byte, what the last request had in their place.
+//! In: the text of a request. Out: its members as JSON. Of `messages` and `tools` only those
+//! elements are parsed that are not, byte for byte, what the last request had in their place.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Deserializer, Map, Value};
@@ -74,7 +75,8 @@ impl Known {
     /// Lists of a request whose elements are objects, for the next one.
     pub(super) fn of(messages: (Texts, Vec<Value>), tools: (Texts, Vec<Value>)) -> Known {
         // A request that was not read from text has none.
-        let is_whole = [&messages, &tools].iter().all(|(texts, items)| texts.ends.len() == items.len());
+        let is_whole =
+            [&messages, &tools].iter().all(|(texts, items)| texts.ends.len() == items.len());
         if !is_whole || messages.0.all.len() + tools.0.all.len() > MOST_BYTES {
             return Known::default();
         }
@@ -92,7 +94,9 @@ impl Known {
             rest.eat(b':').then_some(())?;
             // Of members of one name the last counts.
             match name.as_str() {
-                "messages" => members.messages = rest.list(known_messages.take().unwrap_or_default())?,
+                "messages" => {
+                    members.messages = rest.list(known_messages.take().unwrap_or_default())?
+                }
                 "tools" => members.tools = rest.list(known_tools.take().unwrap_or_default())?,
                 _ => drop(members.others.insert(name, rest.value()?)),
             }
@@ -112,7 +116,8 @@ impl Rest<'_> {
     /// The next byte that is not blank.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
-        let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
+        let blanks =
+            rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
         self.at += blanks;
         rest.get(blanks).copied()
     }
@@ -132,7 +137,12 @@ impl Rest<'_> {
     }
 
     /// What `item` reads, any number of times, between brackets and commas.
-    fn sequence(&mut self, open: u8, close: u8, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+    fn sequence(
+        &mut self,
+        open: u8,
+        close: u8,
+        mut item: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
         self.eat(open).then_some(())?;
         if self.eat(close) {
             return Some(());
@@ -146,7 +156,8 @@ impl Rest<'_> {
         }
     }
 
-    /// An array or null. Elements that `list` has in their place are taken over, up to the first that differs.
+    /// An array or null. Elements that `list` has in their place are taken over, up to the first
+    /// that differs.
     fn list(&mut self, mut list: List) -> Option<List> {
         if self.peek() == Some(b'n') {
             return self.value::<()>().map(|()| List::default());
@@ -155,7 +166,10 @@ impl Rest<'_> {
         let mut is_same = true;
         self.sequence(b'[', b']', |rest| {
             if is_same {
-                let known = list.texts.get(list.same).filter(|known| rest.text[rest.at..].starts_with(known));
+                let known = list
+                    .texts
+                    .get(list.same)
+                    .filter(|known| rest.text[rest.at..].starts_with(known));
                 if let Some(known) = known {
                     // It is an object, which nothing behind it makes another value.
                     rest.at += known.len();
@@ -199,7 +213,9 @@ mod tests {
         ] {
             let Members { messages, tools, others } = parse(text).expect(text);
             let mut whole: Map<String, Value> = serde_json::from_str(text).expect("an object");
-            let mut list = |name: &str| whole.remove(name).and_then(|list| list.as_array().cloned()).unwrap_or_default();
+            let mut list = |name: &str| {
+                whole.remove(name).and_then(|list| list.as_array().cloned()).unwrap_or_default()
+            };
             assert_eq!((messages.items, tools.items), (list("messages"), list("tools")), "{text}");
             assert_eq!(others, whole, "{text}");
         }
@@ -234,7 +250,8 @@ mod tests {
         }
     }
 
-    /// Requests one behind the other: each has the messages and tools it has alone, and as many taken over.
+    /// Requests one behind the other: each has the messages and tools it has alone, and as many
+    /// taken over.
     #[track_caller]
     fn check(requests: &[(Value, Value, usize)]) {
         let mut known = Known::default();
@@ -242,7 +259,10 @@ mod tests {
             let text = json!({ "messages": messages, "tools": tools, "max_tokens": 1 }).to_string();
             let members = known.split(&text).expect("a request");
             assert_eq!(members.messages.same, *same, "{text}");
-            assert_eq!(json!([members.messages.items, members.tools.items]), json!([messages, tools]));
+            assert_eq!(
+                json!([members.messages.items, members.tools.items]),
+                json!([messages, tools])
+            );
             let (messages, tools) = (members.messages, members.tools);
             known = Known::of((messages.texts, messages.items), (tools.texts, tools.items));
         }
@@ -250,8 +270,13 @@ mod tests {
 
     #[test]
     fn elements_are_taken_over_up_to_the_first_that_differs() {
-        let [a, b, c] = [json!({ "content": "a" }), json!({ "content": "a", "b": [{}] }), json!({ "content": "\"}" })];
-        let (none, tools) = (json!([]), json!([{ "function": { "name": "f" } }, { "function": { "name": "g" } }]));
+        let [a, b, c] = [
+            json!({ "content": "a" }),
+            json!({ "content": "a", "b": [{}] }),
+            json!({ "content": "\"}" }),
+        ];
+        let (none, tools) =
+            (json!([]), json!([{ "function": { "name": "f" } }, { "function": { "name": "g" } }]));
         check(&[
             (json!([a]), none.clone(), 0),
             (json!([a, b]), tools.clone(), 1),
@@ -267,7 +292,9 @@ mod tests {
 
     #[test]
     fn long_lists_are_not_kept() {
-        let request = |length: usize| json!({ "messages": [{ "role": "user", "content": "x".repeat(length) }] }).to_string();
+        let request = |length: usize| {
+            json!({ "messages": [{ "role": "user", "content": "x".repeat(length) }] }).to_string()
+        };
         for (length, same) in [(10, 1), (MOST_BYTES, 0)] {
             let text = request(length);
             let read = ChatRequest::parse(&text, Known::default()).expect("a request");

@@ -19,10 +19,13 @@ pub struct TemplateLimits {
 }
 
 impl TemplateLimits {
-    /// The member `template_limits`; all defaults when there is none. Zero is no limit that lets anything through.
+    /// The member `template_limits`; all defaults when there is none. Zero is no limit that lets
+    /// anything through.
     pub(crate) fn read(fields: &mut Fields) -> Result<TemplateLimits> {
         let path = fields.path("template_limits");
-        let Some(value) = fields.get("template_limits") else { return Ok(TemplateLimits::default()) };
+        let Some(value) = fields.get("template_limits") else {
+            return Ok(TemplateLimits::default());
+        };
         let mut limits = Fields::new(path, value)?;
         let whole = |limits: &mut Fields, key, highest| -> Result<Option<u64>> {
             Ok(limits.integer(key, 1..=highest)?.and_then(|number| u64::try_from(number).ok()))

@@ -22,7 +22,9 @@ impl Lora {
     pub(crate) fn read_all(fields: &mut Fields) -> Result<Vec<Lora>> {
         let items = fields.array("lora")?.map(Vec::as_slice).unwrap_or_default();
         if items.len() > MOST {
-            return Err(fields.invalid("lora", format!("at most {MOST} adapters, got {}", items.len())));
+            return Err(
+                fields.invalid("lora", format!("at most {MOST} adapters, got {}", items.len()))
+            );
         }
         let read = |(index, item): (usize, &Value)| {
             let at = format!("lora[{index}]");
@@ -30,7 +32,10 @@ impl Lora {
                 Value::String(path) => Ok(Lora { path: path.clone(), scale: 1.0 }),
                 Value::Object(_) => {
                     let mut inner = Fields::new(at, item)?;
-                    let path = inner.string("path")?.ok_or_else(|| inner.invalid("path", "missing"))?.to_owned();
+                    let path = inner
+                        .string("path")?
+                        .ok_or_else(|| inner.invalid("path", "missing"))?
+                        .to_owned();
                     let scale = inner.number("scale", -100.0..=100.0)?.unwrap_or(1.0) as f32;
                     match inner.ignored().first() {
                         Some(key) => Err(Error::invalid(key, "unknown option")),
@@ -59,10 +64,17 @@ mod tests {
         let lora = |path: &str, scale| Lora { path: path.to_owned(), scale };
         assert_eq!(read(Value::Null), Ok(Vec::new()));
         let both = json!(["a.gguf", { "path": "b.gguf" }, { "path": "c.gguf", "scale": -0.5 }]);
-        assert_eq!(read(both), Ok(vec![lora("a.gguf", 1.0), lora("b.gguf", 1.0), lora("c.gguf", -0.5)]));
-        let refused = |value: Value, message: &str| assert_eq!(read(value), Err(message.to_owned()));
+        assert_eq!(
+            read(both),
+            Ok(vec![lora("a.gguf", 1.0), lora("b.gguf", 1.0), lora("c.gguf", -0.5)])
+        );
+        let refused =
+            |value: Value, message: &str| assert_eq!(read(value), Err(message.to_owned()));
         refused(json!([{}]), "lora[0].path: missing");
-        refused(json!(["a", { "path": "b", "scale": 1e9 }]), "lora[1].scale: must be from -100 to 100, got 1000000000");
+        refused(
+            json!(["a", { "path": "b", "scale": 1e9 }]),
+            "lora[1].scale: must be from -100 to 100, got 1000000000",
+        );
         refused(json!([1]), "lora[0]: expected an object or a path, got 1");
         refused(json!([{ "path": "a", "weight": 1 }]), "lora[0].weight: unknown option");
         refused(json!("a"), "lora: expected an array, got \"a\"");

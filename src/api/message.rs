@@ -1,6 +1,7 @@
 //! Checks the canonical message list: OpenAI's shapes with `reasoning_content`.
 //!
-//! Messages stay JSON, since a chat template may read any member of them; only what every stage relies on is checked.
+//! Messages stay JSON, since a chat template may read any member of them; only what every stage
+//! relies on is checked.
 
 use serde_json::Value;
 
@@ -24,14 +25,16 @@ pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]>
 /// Checks messages from this one on.
 pub(super) fn check_each_message(messages: &[Value], first: usize) -> Result<()> {
     let mut unchecked = messages.iter().enumerate().skip(first);
-    unchecked.try_for_each(|(index, message)| check_message(Place::Element("messages", index), message))
+    unchecked
+        .try_for_each(|(index, message)| check_message(Place::Element("messages", index), message))
 }
 
 fn check_message(place: Place, message: &Value) -> Result<()> {
     let mut fields = Fields::open(place, message)?;
     let role = fields.string("role")?.ok_or_else(|| fields.invalid("role", "missing"))?;
     if !ROLES.contains(&role) {
-        return Err(fields.invalid("role", format!("unknown role {role:?}; it is one of {}", ROLES.join(", "))));
+        return Err(fields
+            .invalid("role", format!("unknown role {role:?}; it is one of {}", ROLES.join(", "))));
     }
     let content = fields.get("content");
     match content {
@@ -43,7 +46,9 @@ fn check_message(place: Place, message: &Value) -> Result<()> {
                 check_part(&fields.path(&format!("content[{index}]")), part)?;
             }
         }
-        Some(other) => return Err(fields.invalid("content", expected("a string or an array of parts", other))),
+        Some(other) => {
+            return Err(fields.invalid("content", expected("a string or an array of parts", other)));
+        }
     }
     let mut has_calls = false;
     if let Some(calls) = fields.array("tool_calls")? {
@@ -82,7 +87,10 @@ fn check_call(path: &str, call: &Value) -> Result<()> {
     function.string("name")?.ok_or_else(|| function.invalid("name", "missing"))?;
     match function.get("arguments") {
         None | Some(Value::String(_) | Value::Object(_)) => Ok(()),
-        Some(other) => Err(Error::invalid(function.path("arguments"), expected("JSON text or an object", other))),
+        Some(other) => Err(Error::invalid(
+            function.path("arguments"),
+            expected("JSON text or an object", other),
+        )),
     }
 }
 
@@ -123,18 +131,28 @@ mod tests {
         check(json!([{"content": "x"}]), Some("messages[0].role: missing"));
         check(
             json!([{"role": "user", "content": "x"}, {"role": "assistent", "content": "x"}]),
-            Some(r#"messages[1].role: unknown role "assistent"; it is one of system, developer, user, assistant, tool"#),
+            Some(
+                r#"messages[1].role: unknown role "assistent"; it is one of system, developer, user, assistant, tool"#,
+            ),
         );
         check(json!([{"role": "user"}]), Some("messages[0].content: missing"));
         check(
             json!([{"role": "user", "content": 5}]),
             Some("messages[0].content: expected a string or an array of parts, got 5"),
         );
-        check(json!([{"role": "user", "content": [{"text": "x"}]}]), Some("messages[0].content[0].type: missing"));
+        check(
+            json!([{"role": "user", "content": [{"text": "x"}]}]),
+            Some("messages[0].content[0].type: missing"),
+        );
         check(
             json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 3}}]}]),
-            Some("messages[0].tool_calls[0].function.arguments: expected JSON text or an object, got 3"),
+            Some(
+                "messages[0].tool_calls[0].function.arguments: expected JSON text or an object, got 3",
+            ),
         );
-        check(json!([{"role": "assistant", "tool_calls": [{"id": "1"}]}]), Some("messages[0].tool_calls[0].function: missing"));
+        check(
+            json!([{"role": "assistant", "tool_calls": [{"id": "1"}]}]),
+            Some("messages[0].tool_calls[0].function: missing"),
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! The JSON of the ABI as types: what a caller sends, read with JSON paths in every error, and what goes back.
+//! The JSON of the ABI as types: what a caller sends, read with JSON paths in every error, and what
+//! goes back.
 //!
-//! Shapes and ranges are settled here; what depends on a model (its template, its tool-call format) is settled in `chat`.
+//! Shapes and ranges are settled here; what depends on a model (its template, its tool-call format)
+//! is settled in `chat`.
 
 mod continued;
 mod engine;
@@ -24,7 +26,9 @@ pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use known::Known;
 pub use limits::TemplateLimits;
 pub use lora::Lora;
-pub use options::{CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy};
+pub use options::{
+    CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy,
+};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
 pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};
@@ -41,12 +45,14 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// An object of these members, which are moved into it: `json!` copies every value it is given, and whatever that holds.
+/// An object of these members, which are moved into it: `json!` copies every value it is given, and
+/// whatever that holds.
 pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// Parses the JSON text of an argument; `name` is the argument's name in the C header.
 pub fn parse(text: &str, name: &str) -> Result<Value> {
-    serde_json::from_str(text).map_err(|error| Error::invalid(name, format!("not valid JSON: {error}")).caused_by(error))
+    serde_json::from_str(text)
+        .map_err(|error| Error::invalid(name, format!("not valid JSON: {error}")).caused_by(error))
 }

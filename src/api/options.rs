@@ -15,7 +15,8 @@ use crate::error::Result;
 pub enum ToolPolicy {
     /// The gate: the chat template must carry tools and tool calls.
     Native,
-    /// Also models whose tools polyfills can carry: written into the prompt, read back from the text.
+    /// Also models whose tools polyfills can carry: written into the prompt, read back from the
+    /// text.
     Polyfill,
     /// Every model; tools then work as far as the template goes.
     Any,
@@ -148,7 +149,8 @@ pub struct CreateOptions {
     pub chat_template: Option<String>,
     /// Which models may be opened.
     pub tool_policy: ToolPolicy,
-    /// Building blocks of a chat template, or the name of a registered one; not beside `chat_template`.
+    /// Building blocks of a chat template, or the name of a registered one; not beside
+    /// `chat_template`.
     pub components: Option<Value>,
     /// Which polyfills may change the messages of a request that does not say.
     pub polyfills: Polyfills,
@@ -194,7 +196,11 @@ impl CreateOptions {
         let fields = &mut Fields::new("", options)?;
         let base = CreateOptions::for_model(fields.string("model")?);
         let engine = RemoteOptions::read(fields, options)?;
-        let overflows = [ContextOverflow::Error, ContextOverflow::TruncateOldest, ContextOverflow::TruncateMiddle];
+        let overflows = [
+            ContextOverflow::Error,
+            ContextOverflow::TruncateOldest,
+            ContextOverflow::TruncateMiddle,
+        ];
         let overflows = overflows.map(|overflow| (overflow.as_str(), overflow));
         let cache_types = [
             ("f32", CacheType::F32),
@@ -206,9 +212,18 @@ impl CreateOptions {
             ("q4_1", CacheType::Q4_1),
             ("q4_0", CacheType::Q4_0),
         ];
-        let flash = [("auto", FlashAttention::Auto), ("on", FlashAttention::On), ("off", FlashAttention::Off)];
-        let policies = [("native", ToolPolicy::Native), ("polyfill", ToolPolicy::Polyfill), ("any", ToolPolicy::Any)];
-        let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
+        let flash = [
+            ("auto", FlashAttention::Auto),
+            ("on", FlashAttention::On),
+            ("off", FlashAttention::Off),
+        ];
+        let policies = [
+            ("native", ToolPolicy::Native),
+            ("polyfill", ToolPolicy::Polyfill),
+            ("any", ToolPolicy::Any),
+        ];
+        let levels =
+            [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error, LogLevel::Off];
         let levels = levels.map(|level| (level.as_str(), level));
         let read = CreateOptions {
             n_ctx: fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
@@ -232,7 +247,9 @@ impl CreateOptions {
             tool_policy: fields.one_of("tool_policy", &policies)?.unwrap_or(base.tool_policy),
             polyfills: Polyfills::read(fields)?.unwrap_or(base.polyfills),
             template_limits: TemplateLimits::read(fields)?,
-            context_overflow: fields.one_of("context_overflow", &overflows)?.unwrap_or(base.context_overflow),
+            context_overflow: fields
+                .one_of("context_overflow", &overflows)?
+                .unwrap_or(base.context_overflow),
             log: fields.one_of("log", &levels)?.unwrap_or(base.log),
             model: base.model,
             engine,
@@ -261,7 +278,10 @@ mod tests {
     fn wrong_options_are_named() {
         refused(json!({"modle": "x"}), "modle: unknown option");
         refused(json!({"n_ctx": -1}), "n_ctx: must be from 16 to 2147483647, got -1");
-        refused(json!({"components": {}, "chat_template": ""}), "components: give either this or `chat_template`");
+        refused(
+            json!({"components": {}, "chat_template": ""}),
+            "components: give either this or `chat_template`",
+        );
         refused(
             json!({"tool_policy": "maybe"}),
             r#"tool_policy: unknown value "maybe"; it is one of "native", "polyfill", "any""#,
@@ -271,8 +291,10 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let options = CreateOptions::read(&json!({"model": "m.gguf", "n_ctx": 512, "n_gpu_layers": "auto", "log": "warn"}))
-            .expect("valid");
+        let options = CreateOptions::read(
+            &json!({"model": "m.gguf", "n_ctx": 512, "n_gpu_layers": "auto", "log": "warn"}),
+        )
+        .expect("valid");
         assert_eq!(
             (options.model.as_deref(), options.n_ctx, options.n_gpu_layers, options.log),
             (Some("m.gguf"), Some(512), None, LogLevel::Warn)

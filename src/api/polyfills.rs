@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::fields::Fields;
 use crate::error::Result;
 
-/// What becomes of a system message that is not the first message, where the template loses or refuses it.
+/// What becomes of a system message that is not the first message, where the template loses or
+/// refuses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemPosition {
     /// Appended to the first system message.
@@ -27,7 +28,8 @@ pub enum InvalidArguments {
     Error,
 }
 
-/// What becomes of content beside reasoning and calls, where the template refuses the three together.
+/// What becomes of content beside reasoning and calls, where the template refuses the three
+/// together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningConflict {
     /// It is appended to the reasoning.
@@ -118,7 +120,8 @@ impl Default for Polyfills {
 }
 
 impl Polyfills {
-    /// The member `polyfills`; an unknown name in it is an error. None when there is no such member.
+    /// The member `polyfills`; an unknown name in it is an error. None when there is no such
+    /// member.
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<Polyfills>> {
         let path = fields.path("polyfills");
         let Some(value) = fields.get("polyfills") else { return Ok(None) };
@@ -148,16 +151,31 @@ impl Polyfills {
                 *switch = flag;
             }
         }
-        let positions = [("hoist", SystemPosition::Hoist), ("user", SystemPosition::User), ("keep", SystemPosition::Keep)];
-        let invalid =
-            [("wrap", InvalidArguments::Wrap), ("string", InvalidArguments::String), ("error", InvalidArguments::Error)];
-        let conflicts =
-            [("merge", ReasoningConflict::Merge), ("drop", ReasoningConflict::Drop), ("keep", ReasoningConflict::Keep)];
-        read.system_position = given.one_of("system_position", &positions)?.unwrap_or(read.system_position);
-        read.invalid_arguments = given.one_of("invalid_arguments", &invalid)?.unwrap_or(read.invalid_arguments);
-        read.reasoning_conflict = given.one_of("reasoning_conflict", &conflicts)?.unwrap_or(read.reasoning_conflict);
+        let positions = [
+            ("hoist", SystemPosition::Hoist),
+            ("user", SystemPosition::User),
+            ("keep", SystemPosition::Keep),
+        ];
+        let invalid = [
+            ("wrap", InvalidArguments::Wrap),
+            ("string", InvalidArguments::String),
+            ("error", InvalidArguments::Error),
+        ];
+        let conflicts = [
+            ("merge", ReasoningConflict::Merge),
+            ("drop", ReasoningConflict::Drop),
+            ("keep", ReasoningConflict::Keep),
+        ];
+        read.system_position =
+            given.one_of("system_position", &positions)?.unwrap_or(read.system_position);
+        read.invalid_arguments =
+            given.one_of("invalid_arguments", &invalid)?.unwrap_or(read.invalid_arguments);
+        read.reasoning_conflict =
+            given.one_of("reasoning_conflict", &conflicts)?.unwrap_or(read.reasoning_conflict);
         read.caps_override = given.object("caps_override")?.cloned();
-        match Value::as_object(value).and_then(|object| object.keys().find(|name| !given.knows(name))) {
+        match Value::as_object(value)
+            .and_then(|object| object.keys().find(|name| !given.knows(name)))
+        {
             Some(name) => Err(given.invalid(name, "unknown polyfill")),
             None => Ok(Some(read)),
         }
@@ -170,7 +188,9 @@ mod tests {
     use serde_json::json;
 
     fn read(polyfills: &Value) -> Result<Option<Polyfills>> {
-        Polyfills::read(&mut Fields::new("", &json!({ "polyfills": polyfills })).expect("an object"))
+        Polyfills::read(
+            &mut Fields::new("", &json!({ "polyfills": polyfills })).expect("an object"),
+        )
     }
 
     #[track_caller]
@@ -190,25 +210,42 @@ mod tests {
         assert_eq!(read(&json!(null)).expect("valid"), None);
         check(json!({}), |_| {});
         check(json!({ "apply_polyfills": false }), |read| read.apply_polyfills = false);
-        check(json!({ "polyfill_object_arguments": false, "polyfill_tools": true }), |read| read.object_arguments = false);
+        check(json!({ "polyfill_object_arguments": false, "polyfill_tools": true }), |read| {
+            read.object_arguments = false
+        });
         check(json!({ "use_bos_token": false, "reasoning_inline": true }), |read| {
             read.use_bos_token = false;
             read.reasoning_inline = true;
         });
-        check(json!({ "system_position": "user" }), |read| read.system_position = SystemPosition::User);
-        check(json!({ "invalid_arguments": "error" }), |read| read.invalid_arguments = InvalidArguments::Error);
-        check(json!({ "reasoning_conflict": "drop" }), |read| read.reasoning_conflict = ReasoningConflict::Drop);
+        check(json!({ "system_position": "user" }), |read| {
+            read.system_position = SystemPosition::User
+        });
+        check(json!({ "invalid_arguments": "error" }), |read| {
+            read.invalid_arguments = InvalidArguments::Error
+        });
+        check(json!({ "reasoning_conflict": "drop" }), |read| {
+            read.reasoning_conflict = ReasoningConflict::Drop
+        });
         check(json!({ "caps_override": {} }), |read| read.caps_override = Some(Map::new()));
     }
 
     #[test]
     fn wrong_names_and_values() {
-        refused(json!({ "polyfill_everything": true }), "polyfills.polyfill_everything: unknown polyfill");
-        refused(json!({ "polyfill_tools": 1 }), "polyfills.polyfill_tools: expected true or false, got 1");
+        refused(
+            json!({ "polyfill_everything": true }),
+            "polyfills.polyfill_everything: unknown polyfill",
+        );
+        refused(
+            json!({ "polyfill_tools": 1 }),
+            "polyfills.polyfill_tools: expected true or false, got 1",
+        );
         refused(
             json!({ "system_position": "first" }),
             r#"polyfills.system_position: unknown value "first"; it is one of "hoist", "user", "keep""#,
         );
-        refused(json!({ "caps_override": [] }), "polyfills.caps_override: expected an object, got []");
+        refused(
+            json!({ "caps_override": [] }),
+            "polyfills.caps_override: expected an object, got []",
+        );
     }
 }

@@ -51,7 +51,8 @@ pub struct ChatRequest {
     pub messages: Vec<Value>,
     /// OpenAI tool objects.
     pub tools: Arc<Vec<Value>>,
-    /// Skills that the template may list: objects with `name`, `description` and what else it reads.
+    /// Skills that the template may list: objects with `name`, `description` and what else it
+    /// reads.
     pub skills: Vec<Value>,
     /// Which of them may or must be called.
     pub tool_choice: ToolChoice,
@@ -75,7 +76,8 @@ pub struct ChatRequest {
     pub continued: Option<String>,
     /// Tokens that each block of reasoning may have; None is as many as it takes.
     pub reasoning_budget: Option<usize>,
-    /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each sampled one.
+    /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each
+    /// sampled one.
     pub logprobs: Option<usize>,
     /// Whether text of messages and tools may spell special tokens.
     pub parse_special_in_messages: bool,
@@ -100,8 +102,8 @@ pub struct ChatRequest {
 }
 
 impl ChatRequest {
-    /// Reads the JSON text of a request. What `known`, the lists of the request before, has of its messages and tools is taken
-    /// over. Errors name the member by JSON path.
+    /// Reads the JSON text of a request. What `known`, the lists of the request before, has of its
+    /// messages and tools is taken over. Errors name the member by JSON path.
     pub fn parse(text: &str, known: Known) -> Result<ChatRequest> {
         match known.split(text) {
             Some(Members { messages, tools, others }) if !messages.items.is_empty() => {
@@ -109,15 +111,20 @@ impl ChatRequest {
                 check_each_tool(&tools.items)?;
                 let read = ChatRequest::read_beside_lists(&Value::Object(others), &tools.items)?;
                 let texts = [messages.texts, tools.texts];
-                Ok(ChatRequest { messages: messages.items, tools: Arc::new(tools.items), texts, ..read })
+                Ok(ChatRequest {
+                    messages: messages.items,
+                    tools: Arc::new(tools.items),
+                    texts,
+                    ..read
+                })
             }
             // What is wrong with it is said by what reads the whole.
             _ => ChatRequest::read(parse(text, "request_json")?),
         }
     }
 
-    /// Reads a request, which is used up: messages and tools are most of it, and are moved. Errors name the member by JSON
-    /// path.
+    /// Reads a request, which is used up: messages and tools are most of it, and are moved. Errors
+    /// name the member by JSON path.
     pub fn read(mut request: Value) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", &request)?;
         check_messages(fields)?;
@@ -135,7 +142,10 @@ impl ChatRequest {
     pub fn into_known(self) -> Known {
         let [messages, tools] = self.texts;
         // Nobody has them any more when a request is over.
-        Known::of((messages, self.messages), (tools, Arc::try_unwrap(self.tools).unwrap_or_default()))
+        Known::of(
+            (messages, self.messages),
+            (tools, Arc::try_unwrap(self.tools).unwrap_or_default()),
+        )
     }
 
     /// The JSON of its tools, one behind the other; None where it was not read from text.
@@ -167,7 +177,9 @@ impl ChatRequest {
             None => fields.integer("max_tokens", 1..=most)?.unwrap_or(256),
         };
         let include_usage = match fields.get("stream_options") {
-            Some(options) => Fields::new("stream_options", options)?.boolean("include_usage")?.unwrap_or(false),
+            Some(options) => {
+                Fields::new("stream_options", options)?.boolean("include_usage")?.unwrap_or(false)
+            }
             None => false,
         };
         let read = ChatRequest {
@@ -183,15 +195,23 @@ impl ChatRequest {
             thinking: read_thinking(fields)?,
             reasoning_budget: read_reasoning_budget(fields)?,
             logprobs: read_logprobs(fields)?,
-            parse_special_in_messages: fields.boolean("parse_special_in_messages")?.unwrap_or(false),
+            parse_special_in_messages: fields
+                .boolean("parse_special_in_messages")?
+                .unwrap_or(false),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
             stream_format: fields
-                .one_of("stream_format", &[("text", StreamFormat::Text), ("chunks", StreamFormat::Chunks)])?
+                .one_of(
+                    "stream_format",
+                    &[("text", StreamFormat::Text), ("chunks", StreamFormat::Chunks)],
+                )?
                 .unwrap_or(StreamFormat::Text),
             include_usage,
-            timeout: fields.integer("timeout_ms", 1..=i64::from(i32::MAX))?.map(|ms| Duration::from_millis(ms as u64)),
+            timeout: fields
+                .integer("timeout_ms", 1..=i64::from(i32::MAX))?
+                .map(|ms| Duration::from_millis(ms as u64)),
             polyfills: Polyfills::read(fields)?,
-            // OpenAI's own names that mean nothing in process: accepted, and reported as ignored below.
+            // OpenAI's own names that mean nothing in process: accepted, and reported as ignored
+            // below.
             ignored_keys: fields.ignored(),
             messages: Vec::new(),
             tools: Arc::default(),
@@ -213,10 +233,14 @@ pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<Respons
         0 => Ok(None),
         1 => Ok(Some(ResponseFormat::JsonObject)),
         _ => {
-            let value = format.get("json_schema").ok_or_else(|| format.invalid("json_schema", "missing"))?;
+            let value = format
+                .get("json_schema")
+                .ok_or_else(|| format.invalid("json_schema", "missing"))?;
             let mut json_schema = Fields::new(format.path("json_schema"), value)?;
             match json_schema.get("schema") {
-                Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(Some(ResponseFormat::JsonSchema(schema.clone()))),
+                Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
+                    Ok(Some(ResponseFormat::JsonSchema(schema.clone())))
+                }
                 Some(other) => Err(json_schema.invalid("schema", expected("a JSON Schema", other))),
                 None => Err(json_schema.invalid("schema", "missing")),
             }
@@ -240,7 +264,10 @@ fn read_reasoning_budget(fields: &mut Fields) -> Result<Option<usize>> {
         let Some(tokens) = fields.integer(name, -1..=i64::from(i32::MAX))? else { continue };
         match budget {
             Some((first, other)) if other != tokens => {
-                return Err(fields.invalid(name, format!("{tokens}, but `{first}` is {other}: they are one and the same")));
+                return Err(fields.invalid(
+                    name,
+                    format!("{tokens}, but `{first}` is {other}: they are one and the same"),
+                ));
             }
             _ => budget = Some((name, tokens)),
         }
@@ -263,9 +290,10 @@ fn read_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
     if let Some(given) = fields.object("chat_template_kwargs")? {
         for name in ["messages", "tools", "add_generation_prompt"] {
             if given.contains_key(name) {
-                return Err(
-                    fields.invalid(&format!("chat_template_kwargs.{name}"), format!("set `{name}` of the request instead"))
-                );
+                return Err(fields.invalid(
+                    &format!("chat_template_kwargs.{name}"),
+                    format!("set `{name}` of the request instead"),
+                ));
             }
         }
         kwargs.extend(given.clone());
@@ -280,7 +308,10 @@ mod tests {
 
     fn with(members: Value) -> Value {
         let mut request = json!({"messages": [{"role": "user", "content": "hi"}]});
-        request.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
+        request
+            .as_object_mut()
+            .expect("an object")
+            .extend(members.as_object().expect("an object").clone());
         request
     }
 
@@ -290,8 +321,13 @@ mod tests {
         assert_eq!(request.max_tokens, 256);
         assert_eq!(request.tool_choice, ToolChoice::Auto);
         let s = &request.sampling;
-        assert_eq!((s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed), (0.7, 40, 0.95, 0.05, 1.0, None));
-        assert!(request.add_generation_prompt && request.cache_prompt && request.parallel_tool_calls);
+        assert_eq!(
+            (s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed),
+            (0.7, 40, 0.95, 0.05, 1.0, None)
+        );
+        assert!(
+            request.add_generation_prompt && request.cache_prompt && request.parallel_tool_calls
+        );
         assert!(request.ignored_keys.is_empty());
     }
 
@@ -309,8 +345,14 @@ mod tests {
         refused(json!({"stop": ""}), "stop: a stop string is empty");
         refused(json!({"logprobs": 1}), "logprobs: expected true or false, got 1");
         refused(json!({"top_logprobs": 0}), "top_logprobs: needs `logprobs` true");
-        refused(json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs: must be from 0 to 20, got 21");
-        refused(json!({"reasoning_budget": -2}), "reasoning_budget: must be from -1 to 2147483647, got -2");
+        refused(
+            json!({"logprobs": true, "top_logprobs": 21}),
+            "top_logprobs: must be from 0 to 20, got 21",
+        );
+        refused(
+            json!({"reasoning_budget": -2}),
+            "reasoning_budget: must be from -1 to 2147483647, got -2",
+        );
         refused(
             json!({"reasoning_budget": 1, "thinking_budget_tokens": 2}),
             "thinking_budget_tokens: 2, but `reasoning_budget` is 1: they are one and the same",
@@ -334,7 +376,11 @@ mod tests {
         assert_eq!(read(json!({})).reasoning_budget, None);
         assert_eq!(read(json!({"reasoning_budget": -1})).reasoning_budget, None);
         for name in ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"] {
-            assert_eq!(read(json!({name: 0, "reasoning_budget": 0})).reasoning_budget, Some(0), "{name}");
+            assert_eq!(
+                read(json!({name: 0, "reasoning_budget": 0})).reasoning_budget,
+                Some(0),
+                "{name}"
+            );
         }
         assert_eq!(read(json!({"logprobs": false})).logprobs, None);
         assert_eq!(read(json!({"logprobs": true})).logprobs, Some(0));
@@ -358,20 +404,27 @@ mod tests {
             let read = ChatRequest::read(serde_json::from_str(text).expect("JSON"));
             match (request, read) {
                 (Ok(a), Ok(b)) => {
-                    assert_eq!((&a.messages, &a.tools, &a.ignored_keys), (&b.messages, &b.tools, &b.ignored_keys));
+                    assert_eq!(
+                        (&a.messages, &a.tools, &a.ignored_keys),
+                        (&b.messages, &b.tools, &b.ignored_keys)
+                    );
                     assert_eq!(a.sampling.seed, b.sampling.seed);
                 }
                 (a, b) => assert_eq!(a.expect_err(text).message(), b.expect_err(text).message()),
             }
         }
-        let error = ChatRequest::parse(r#"{"messages":[{"role":"user","content":"hi"},]}"#, Known::default());
+        let error = ChatRequest::parse(
+            r#"{"messages":[{"role":"user","content":"hi"},]}"#,
+            Known::default(),
+        );
         let message = error.expect_err("no JSON").message().to_owned();
         assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");
     }
 
     #[test]
     fn unknown_members_are_reported_and_negative_seeds_are_random() {
-        let request = ChatRequest::read(with(json!({"n": 1, "seed": -1, "user": "u"}))).expect("valid");
+        let request =
+            ChatRequest::read(with(json!({"n": 1, "seed": -1, "user": "u"}))).expect("valid");
         assert_eq!(request.ignored_keys, ["n", "user"]);
         assert_eq!(request.sampling.seed, None);
     }

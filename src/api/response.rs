@@ -39,7 +39,8 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// Tokens of the prompt that were still in the KV cache.
     pub cached_tokens: usize,
-    /// Tokens generated inside reasoning, its closing tag included; None where the model's format has none.
+    /// Tokens generated inside reasoning, its closing tag included; None where the model's format
+    /// has none.
     pub reasoning_tokens: Option<usize>,
 }
 
@@ -68,7 +69,9 @@ impl Serialize for Usage {
             completion_tokens: self.completion_tokens,
             total_tokens: self.prompt_tokens + self.completion_tokens,
             prompt_tokens_details: Prompt { cached_tokens: self.cached_tokens },
-            completion_tokens_details: self.reasoning_tokens.map(|reasoning_tokens| Completion { reasoning_tokens }),
+            completion_tokens_details: self
+                .reasoning_tokens
+                .map(|reasoning_tokens| Completion { reasoning_tokens }),
         };
         shape.serialize(serializer)
     }
@@ -81,7 +84,8 @@ pub struct Timings {
     pub prompt_ms: f64,
     /// Milliseconds from the first token to the last.
     pub predicted_ms: f64,
-    /// Tokens that were guessed, and those of them that were right; None without speculative decoding.
+    /// Tokens that were guessed, and those of them that were right; None without speculative
+    /// decoding.
     pub drafted: Option<(usize, usize)>,
 }
 
@@ -101,7 +105,8 @@ struct Rates {
 
 impl Timings {
     fn rates(self, usage: Usage) -> Rates {
-        let rate = |tokens: usize, ms: f64| if ms > 0.0 { tokens as f64 * 1000.0 / ms } else { 0.0 };
+        let rate =
+            |tokens: usize, ms: f64| if ms > 0.0 { tokens as f64 * 1000.0 / ms } else { 0.0 };
         // The first token comes out of the prefill, so decoding made one fewer.
         let decoded = usage.completion_tokens.saturating_sub(1);
         Rates {
@@ -222,7 +227,8 @@ impl ChatResponse {
     fn message(&self) -> Message<'_> {
         Message {
             role: "assistant",
-            content: Some(&*self.text).filter(|text| !text.is_empty() || self.tool_calls.is_empty()),
+            content: Some(&*self.text)
+                .filter(|text| !text.is_empty() || self.tool_calls.is_empty()),
             reasoning_content: self.reasoning.as_deref(),
             tool_calls: self.tool_calls.iter().map(MessageCall::of).collect(),
         }

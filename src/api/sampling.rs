@@ -44,10 +44,14 @@ impl Sampling {
             min_p: fields.number("min_p", 0.0..=1.0)?.unwrap_or(0.05) as f32,
             typical_p: fields.number("typical_p", 0.0..=1.0)?.unwrap_or(1.0) as f32,
             repeat_penalty: fields.number("repeat_penalty", 0.01..=100.0)?.unwrap_or(1.0) as f32,
-            presence_penalty: fields.number("presence_penalty", -100.0..=100.0)?.unwrap_or(0.0) as f32,
-            frequency_penalty: fields.number("frequency_penalty", -100.0..=100.0)?.unwrap_or(0.0) as f32,
+            presence_penalty: fields.number("presence_penalty", -100.0..=100.0)?.unwrap_or(0.0)
+                as f32,
+            frequency_penalty: fields.number("frequency_penalty", -100.0..=100.0)?.unwrap_or(0.0)
+                as f32,
             // llama.cpp takes 32 bits; a negative or absent seed is a random one.
-            seed: fields.integer("seed", i64::MIN..=i64::from(u32::MAX))?.and_then(|seed| u32::try_from(seed).ok()),
+            seed: fields
+                .integer("seed", i64::MIN..=i64::from(u32::MAX))?
+                .and_then(|seed| u32::try_from(seed).ok()),
             logit_bias: read_logit_bias(fields)?,
         })
     }
@@ -80,16 +84,22 @@ pub(crate) fn read_stop(fields: &mut Fields) -> Result<Vec<String>> {
             .enumerate()
             .map(|(index, stop)| match stop {
                 Value::String(stop) => Ok(stop.clone()),
-                other => Err(fields.invalid(&format!("stop[{index}]"), expected("a string", other))),
+                other => {
+                    Err(fields.invalid(&format!("stop[{index}]"), expected("a string", other)))
+                }
             })
             .collect::<Result<_>>()?,
-        Some(other) => return Err(fields.invalid("stop", expected("a string or an array of strings", other))),
+        Some(other) => {
+            return Err(fields.invalid("stop", expected("a string or an array of strings", other)));
+        }
     };
     if stops.iter().any(String::is_empty) {
         return Err(fields.invalid("stop", "a stop string is empty"));
     }
     if stops.len() > MOST {
-        return Err(fields.invalid("stop", format!("at most {MOST} stop strings, got {}", stops.len())));
+        return Err(
+            fields.invalid("stop", format!("at most {MOST} stop strings, got {}", stops.len()))
+        );
     }
     Ok(stops)
 }

@@ -43,7 +43,9 @@ impl Speculative {
             None => (None, &nothing),
             Some(Value::String(kind)) => (Some(kind.as_str()), &nothing),
             Some(object @ Value::Object(_)) => (None, object),
-            Some(other) => return Err(fields.invalid("speculative", expected("a string or an object", other))),
+            Some(other) => {
+                return Err(fields.invalid("speculative", expected("a string or an object", other)));
+            }
         };
         let inner = &mut Fields::new("speculative", members)?;
         let kind = inner.string("type")?.or(named).unwrap_or(default);
@@ -56,12 +58,18 @@ impl Speculative {
                 ngram: inner.integer("ngram", 1..=16)?.map_or(NGRAM, |n| n as u32),
             },
             ("ngram", Some(_)) => return Err(fields.invalid("draft_model", no_lookup)),
-            ("draft", Some(model)) => {
-                Speculative::Draft { model, n_max: inner.integer("n_max", 1..=32)?.map_or(DRAFT_N_MAX, |n| n as u32) }
+            ("draft", Some(model)) => Speculative::Draft {
+                model,
+                n_max: inner.integer("n_max", 1..=32)?.map_or(DRAFT_N_MAX, |n| n as u32),
+            },
+            ("draft", None) => {
+                return Err(
+                    fields.invalid(path, "\"draft\" needs the path of a model in draft_model")
+                );
             }
-            ("draft", None) => return Err(fields.invalid(path, "\"draft\" needs the path of a model in draft_model")),
             (other, _) => {
-                let message = format!("unknown value {other:?}; it is one of \"off\", \"ngram\", \"draft\"");
+                let message =
+                    format!("unknown value {other:?}; it is one of \"off\", \"ngram\", \"draft\"");
                 return Err(fields.invalid(path, message));
             }
         };
@@ -87,22 +95,44 @@ mod tests {
         let ngram = |n_max, ngram| Ok(Speculative::Ngram { n_max, ngram });
         assert_eq!(read(json!({})), Ok(Speculative::Off));
         assert_eq!(read(json!({ "speculative": "ngram" })), ngram(NGRAM_N_MAX, NGRAM));
-        assert_eq!(read(json!({ "speculative": { "type": "ngram", "n_max": 9, "ngram": 2 } })), ngram(9, 2));
+        assert_eq!(
+            read(json!({ "speculative": { "type": "ngram", "n_max": 9, "ngram": 2 } })),
+            ngram(9, 2)
+        );
         assert_eq!(read(json!({ "draft_model": "d.gguf" })), draft(DRAFT_N_MAX));
-        assert_eq!(read(json!({ "draft_model": "d.gguf", "speculative": { "n_max": 7 } })), draft(7));
-        assert_eq!(read(json!({ "draft_model": "d.gguf", "speculative": "off" })), Ok(Speculative::Off));
-        let refused = |options: Value, message: &str| assert_eq!(read(options), Err(message.to_owned()));
+        assert_eq!(
+            read(json!({ "draft_model": "d.gguf", "speculative": { "n_max": 7 } })),
+            draft(7)
+        );
+        assert_eq!(
+            read(json!({ "draft_model": "d.gguf", "speculative": "off" })),
+            Ok(Speculative::Off)
+        );
+        let refused =
+            |options: Value, message: &str| assert_eq!(read(options), Err(message.to_owned()));
         refused(
             json!({ "draft_model": "d.gguf", "speculative": "ngram" }),
             "draft_model: a draft model and prompt lookup exclude each other; leave one of them out",
         );
-        refused(json!({ "speculative": "draft" }), "speculative: \"draft\" needs the path of a model in draft_model");
+        refused(
+            json!({ "speculative": "draft" }),
+            "speculative: \"draft\" needs the path of a model in draft_model",
+        );
         refused(
             json!({ "speculative": { "type": "magic" } }),
             "speculative.type: unknown value \"magic\"; it is one of \"off\", \"ngram\", \"draft\"",
         );
-        refused(json!({ "speculative": { "type": "ngram", "n_min": 1 } }), "speculative.n_min: unknown option");
-        refused(json!({ "speculative": { "type": "ngram", "n_max": 0 } }), "speculative.n_max: must be from 1 to 32, got 0");
-        refused(json!({ "speculative": true }), "speculative: expected a string or an object, got true");
+        refused(
+            json!({ "speculative": { "type": "ngram", "n_min": 1 } }),
+            "speculative.n_min: unknown option",
+        );
+        refused(
+            json!({ "speculative": { "type": "ngram", "n_max": 0 } }),
+            "speculative.n_max: must be from 1 to 32, got 0",
+        );
+        refused(
+            json!({ "speculative": true }),
+            "speculative: expected a string or an object, got true",
+        );
     }
 }

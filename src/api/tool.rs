@@ -48,7 +48,10 @@ pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
     for (index, tool) in tools.iter().enumerate() {
         let name = check_tool(Place::Element("tools", index), tool)?;
         if names.contains(&name) {
-            return Err(Error::invalid(format!("tools[{index}].function.name"), format!("{name:?} is there twice")));
+            return Err(Error::invalid(
+                format!("tools[{index}].function.name"),
+                format!("{name:?} is there twice"),
+            ));
         }
         names.push(name);
     }
@@ -78,22 +81,28 @@ pub(crate) fn read_tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<T
             "none" => ToolChoice::None,
             "required" => ToolChoice::Required,
             _ => {
-                let problem = format!(r#"unknown value {text:?}; it is "auto", "none", "required" or a function"#);
+                let problem = format!(
+                    r#"unknown value {text:?}; it is "auto", "none", "required" or a function"#
+                );
                 return Err(fields.invalid("tool_choice", problem));
             }
         },
         Some(value @ Value::Object(_)) => {
             let mut choice = Fields::new(fields.path("tool_choice"), value)?;
             choice.one_of("type", &[("function", ())])?;
-            let function = choice.get("function").ok_or_else(|| choice.invalid("function", "missing"))?;
+            let function =
+                choice.get("function").ok_or_else(|| choice.invalid("function", "missing"))?;
             let mut function = Fields::new(choice.path("function"), function)?;
-            let name = function.string("name")?.ok_or_else(|| function.invalid("name", "missing"))?;
+            let name =
+                function.string("name")?.ok_or_else(|| function.invalid("name", "missing"))?;
             if !tools.iter().any(|tool| function_name(tool) == name) {
                 return Err(function.invalid("name", format!("no tool is called {name:?}")));
             }
             ToolChoice::Function(name.to_owned())
         }
-        Some(other) => return Err(fields.invalid("tool_choice", expected("a string or an object", other))),
+        Some(other) => {
+            return Err(fields.invalid("tool_choice", expected("a string or an object", other)));
+        }
     };
     if choice.forces_call() && tools.is_empty() {
         return Err(fields.invalid("tool_choice", "asks for a call, but `tools` is empty"));
@@ -127,10 +136,15 @@ mod tests {
             json!({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "g"}}}),
             Err(r#"tool_choice.function.name: no tool is called "g""#),
         );
-        check(json!({"tool_choice": "required"}), Err("tool_choice: asks for a call, but `tools` is empty"));
+        check(
+            json!({"tool_choice": "required"}),
+            Err("tool_choice: asks for a call, but `tools` is empty"),
+        );
         check(
             json!({"tools": tools, "tool_choice": "any"}),
-            Err(r#"tool_choice: unknown value "any"; it is "auto", "none", "required" or a function"#),
+            Err(
+                r#"tool_choice: unknown value "any"; it is "auto", "none", "required" or a function"#,
+            ),
         );
     }
 

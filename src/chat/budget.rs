@@ -6,7 +6,8 @@ use crate::engine::{Budget, Reasoning, Vocab};
 use crate::error::Result;
 use crate::output::Diagnostic;
 
-/// The tags around a model's reasoning, whether the prompt ended inside of them, and a request's budget.
+/// The tags around a model's reasoning, whether the prompt ended inside of them, and a request's
+/// budget.
 pub(super) fn reasoning(
     [open, close]: &[Arc<str>; 2],
     inside: bool,

@@ -1,5 +1,5 @@
-//! A call that the end of the reply cut off. It is none: its arguments are not what the tool's schema says, so it is told
-//! apart from the calls, and reported with what there is of it.
+//! A call that the end of the reply cut off. It is none: its arguments are not what the tool's
+//! schema says, so it is told apart from the calls, and reported with what there is of it.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,9 @@ use crate::output::Parsed;
 
 const CODE: &str = "truncated_call";
 
-/// Takes it out of the message. `early` is whether the reply ended before the model would have ended it, or was held to a
-/// grammar, which ends no reply there; else a call whose closing tag alone is missing counts.
+/// Takes it out of the message. `early` is whether the reply ended before the model would have
+/// ended it, or was held to a grammar, which ends no reply there; else a call whose closing tag
+/// alone is missing counts.
 pub(super) fn take(parsed: &mut Parsed, early: bool) -> Vec<Value> {
     let known = parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == CODE);
     let call = parsed.unfinished.take_if(|_| early || known).and_then(|index| {
@@ -22,7 +23,12 @@ pub(super) fn take(parsed: &mut Parsed, early: bool) -> Vec<Value> {
     parsed.complete = false;
     // What the recogniser said of the same, in other words.
     parsed.diagnostics.retain(|diagnostic| diagnostic.code != CODE);
-    if call.is_some() && parsed.diagnostics.last().is_some_and(|diagnostic| diagnostic.code == "unbalanced_wrapper") {
+    if call.is_some()
+        && parsed
+            .diagnostics
+            .last()
+            .is_some_and(|diagnostic| diagnostic.code == "unbalanced_wrapper")
+    {
         parsed.diagnostics.pop();
     }
     let message = "the reply ends inside a call, which is left out";
@@ -51,8 +57,14 @@ mod tests {
     fn check(mut parsed: Parsed, early: bool, calls: usize, codes: &[&str], cut: Value) {
         let taken = take(&mut parsed, early);
         assert_eq!(parsed.tool_calls.len(), calls);
-        assert_eq!(parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect::<Vec<_>>(), codes);
-        let taken: Vec<_> = taken.iter().map(|taken| json!([taken["name"], taken["arguments"], taken["text"]])).collect();
+        assert_eq!(
+            parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect::<Vec<_>>(),
+            codes
+        );
+        let taken: Vec<_> = taken
+            .iter()
+            .map(|taken| json!([taken["name"], taken["arguments"], taken["text"]]))
+            .collect();
         assert_eq!(Value::from(taken), cut);
     }
 
@@ -76,7 +88,11 @@ mod tests {
         };
         check(open(), false, 1, &["unbalanced_wrapper"], json!([]));
         check(open(), true, 0, &[], json!([["f", "{}", null]]));
-        let begun = Parsed { leftover: vec!["<tool_call>{".into()], diagnostics: vec![note(CODE)], ..Parsed::default() };
+        let begun = Parsed {
+            leftover: vec!["<tool_call>{".into()],
+            diagnostics: vec![note(CODE)],
+            ..Parsed::default()
+        };
         check(begun, true, 0, &[], json!([[null, null, "<tool_call>{"]]));
     }
 }

@@ -1,4 +1,5 @@
-//! What a request would do: its prompt, what holds its reply, and what of the prompt is computed already.
+//! What a request would do: its prompt, what holds its reply, and what of the prompt is computed
+//! already.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +32,13 @@ pub(super) struct Asked {
 
 impl Last {
     /// Remembers a request of so many messages that has gone to the engine.
-    pub(super) fn set(&self, messages: usize, prompt: Prompt, tokenised: Tokenised, dropped: Option<&Truncated>) {
+    pub(super) fn set(
+        &self,
+        messages: usize,
+        prompt: Prompt,
+        tokenised: Tokenised,
+        dropped: Option<&Truncated>,
+    ) {
         let asked = Asked {
             tokenised,
             text: prompt.text,
@@ -69,7 +76,8 @@ struct Break {
 }
 
 impl Chat {
-    /// What a request would do, without generating a token. Waits for one decode of the engine at most.
+    /// What a request would do, without generating a token. Waits for one decode of the engine at
+    /// most.
     pub fn explain(&self, request: &str) -> Result<Value> {
         let request = self.read(request)?;
         let explanation = self.foresee(&request);
@@ -130,11 +138,19 @@ impl Chat {
         Ok(explanation)
     }
 
-    /// Tokens of the prompt that are in the KV cache, and where it leaves what is kept of this chat, if it does.
-    fn kept(&self, model: &LoadedModel, order: &Order, truncated: Option<&Truncated>) -> Result<(usize, Option<Break>)> {
+    /// Tokens of the prompt that are in the KV cache, and where it leaves what is kept of this
+    /// chat, if it does.
+    fn kept(
+        &self,
+        model: &LoadedModel,
+        order: &Order,
+        truncated: Option<&Truncated>,
+    ) -> Result<(usize, Option<Break>)> {
         let Order { request, prompt, tokens, .. } = order;
         let vocab = model.engine.vocab().as_ref();
-        let because = |at_token, because: &str| Some(Break { at_token, because: because.to_owned(), path: None });
+        let because = |at_token, because: &str| {
+            Some(Break { at_token, because: because.to_owned(), path: None })
+        };
         if !request.cache_prompt {
             return Ok((0, because(0, "cache_prompt is false")));
         }
@@ -145,21 +161,31 @@ impl Chat {
         if cached >= reusable || held.own.is_some_and(|(kept, _)| kept <= cached) {
             return Ok((cached, None));
         }
-        let Some(last) = self.last.get() else { return Ok((cached, because(cached, "first request of this chat"))) };
-        let common = last.tokenised.tokens.iter().zip(&tokens[..reusable]).take_while(|(a, b)| a == b).count();
+        let Some(last) = self.last.get() else {
+            return Ok((cached, because(cached, "first request of this chat")));
+        };
+        let common = last
+            .tokenised
+            .tokens
+            .iter()
+            .zip(&tokens[..reusable])
+            .take_while(|(a, b)| a == b)
+            .count();
         if cached < common {
             let gone = "evicted: the room of what was kept was needed, or this model's memory cannot be cut there";
             return Ok((cached, because(cached, gone)));
         }
         let now = Now { request, prompt };
-        let (why, path) = if last.dropped.as_ref().map(|it| &it.dropped) != truncated.map(|it| &it.dropped) {
-            let why = "context_overflow leaves out other messages than in the last request".to_owned();
-            (why, now.path_from(byte_of(tokens, cached, &prompt.text, vocab)))
-        } else if common < last.tokenised.tokens.len() && !prompt.text.starts_with(&last.text) {
-            last.differs_in_prompt(&now)
-        } else {
-            last.differs_in_reply(&now, byte_of(tokens, cached, &prompt.text, vocab))
-        };
+        let (why, path) =
+            if last.dropped.as_ref().map(|it| &it.dropped) != truncated.map(|it| &it.dropped) {
+                let why = "context_overflow leaves out other messages than in the last request"
+                    .to_owned();
+                (why, now.path_from(byte_of(tokens, cached, &prompt.text, vocab)))
+            } else if common < last.tokenised.tokens.len() && !prompt.text.starts_with(&last.text) {
+                last.differs_in_prompt(&now)
+            } else {
+                last.differs_in_reply(&now, byte_of(tokens, cached, &prompt.text, vocab))
+            };
         Ok((cached, Some(Break { at_token: cached, because: why, path })))
     }
 }
@@ -187,14 +213,16 @@ fn path_at(spans: &[Span], byte: usize) -> Option<&str> {
 }
 
 impl Asked {
-    /// Why a prompt differs from the last one before that ends, and which member of the request that is.
+    /// Why a prompt differs from the last one before that ends, and which member of the request
+    /// that is.
     fn differs_in_prompt(&self, now: &Now) -> (String, Option<String>) {
         let (old, new) = (self.text.as_bytes(), now.prompt.text.as_bytes());
         let byte = old.iter().zip(new).take_while(|(a, b)| a == b).count();
         let (before, after) = (path_at(&self.spans, byte), path_at(&now.prompt.spans, byte));
         let next = now.path_from(byte);
         // What came here first, behind what the template wrote around it.
-        let gone = self.spans.iter().find(|span| span.end > byte).filter(|span| !now.shows(&span.path));
+        let gone =
+            self.spans.iter().find(|span| span.end > byte).filter(|span| !now.shows(&span.path));
         if let Some(gone) = gone {
             let sent = member(now.request, &gone.path);
             let why = if sent { "is not rendered any more" } else { "is not in this request" };
@@ -214,14 +242,21 @@ impl Asked {
     /// Why a prompt differs from what the model has answered to the last one.
     fn differs_in_reply(&self, now: &Now, byte: usize) -> (String, Option<String>) {
         let reply = format!("messages[{}]", self.reply);
-        let message = now.request.messages.get(self.reply).filter(|message| message["role"] == "assistant");
+        let message =
+            now.request.messages.get(self.reply).filter(|message| message["role"] == "assistant");
         let Some(message) = message else {
             return ("the last reply is not part of this request".to_owned(), now.path_from(byte));
         };
         let reasoning = format!("{reply}.reasoning_content");
-        if self.reasoned.load(Ordering::Relaxed) && !now.prompt.spans.iter().any(|span| span.path.starts_with(&reasoning)) {
+        if self.reasoned.load(Ordering::Relaxed)
+            && !now.prompt.spans.iter().any(|span| span.path.starts_with(&reasoning))
+        {
             let sent = message.get("reasoning_content").is_some_and(Value::is_string);
-            let why = if sent { "is not rendered in history" } else { "of the last reply was not sent back" };
+            let why = if sent {
+                "is not rendered in history"
+            } else {
+                "of the last reply was not sent back"
+            };
             return (format!("{reasoning} {why}"), Some(reasoning));
         }
         match path_at(&now.prompt.spans, byte) {
@@ -247,7 +282,11 @@ fn member(request: &ChatRequest, path: &str) -> bool {
         Some("tools") => request.tools.as_slice(),
         _ => return false,
     };
-    let Some(mut value) = steps.next().and_then(|index| index.parse::<usize>().ok()).and_then(|index| list.get(index)) else {
+    let Some(mut value) = steps
+        .next()
+        .and_then(|index| index.parse::<usize>().ok())
+        .and_then(|index| list.get(index))
+    else {
         return false;
     };
     for step in steps {
@@ -265,8 +304,8 @@ fn member(request: &ChatRequest, path: &str) -> bool {
     !value.is_null()
 }
 
-/// Where in the text its `n`-th token begins. Tokens spell the text, but for a BOS in front, and blanks that some vocabularies
-/// add or take: those are looked over.
+/// Where in the text its `n`-th token begins. Tokens spell the text, but for a BOS in front, and
+/// blanks that some vocabularies add or take: those are looked over.
 fn byte_of(tokens: &[Token], n: usize, text: &str, vocab: &dyn Vocab) -> usize {
     let mut at = 0;
     for (index, token) in tokens[..n].iter().enumerate() {

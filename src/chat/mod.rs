@@ -1,4 +1,5 @@
-//! A chat: one model, one chat template, requests in order. One function per step, in the order data takes.
+//! A chat: one model, one chat template, requests in order. One function per step, in the order
+//! data takes.
 //!
 //! ```text
 //! ChatRequest -> prompt -> tokens + grammar -> engine job -> pieces -> recogniser -> ChatResponse
@@ -25,7 +26,9 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
-use crate::api::{self, ChatRequest, ContextOverflow, CreateOptions, Known, LogLevel, Polyfills, ToolChoice};
+use crate::api::{
+    self, ChatRequest, ContextOverflow, CreateOptions, Known, LogLevel, Polyfills, ToolChoice,
+};
 use crate::compose;
 use crate::compose::{Composed, Warning};
 use crate::engine::{Finish, Outcome};
@@ -89,9 +92,12 @@ pub struct Chat {
 }
 
 impl Chat {
-    /// Opens a chat: header, gate, weights. Emits `create_start`, `load_progress:*`, and `create_success` or one
-    /// `create_failure:*`.
-    pub fn create(options: Result<CreateOptions>, events: EventSink) -> Result<Chat, CreateFailure> {
+    /// Opens a chat: header, gate, weights. Emits `create_start`, `load_progress:*`, and
+    /// `create_success` or one `create_failure:*`.
+    pub fn create(
+        options: Result<CreateOptions>,
+        events: EventSink,
+    ) -> Result<Chat, CreateFailure> {
         events("create_start");
         let opened = options
             .map_err(|error| CreateFailure::new("invalid_options", error))
@@ -101,7 +107,10 @@ impl Chat {
                 static CREATED: AtomicU64 = AtomicU64::new(1);
                 let id = CREATED.fetch_add(1, Ordering::Relaxed);
                 let saved = match &source {
-                    Source::Native(native) => options.state_file.as_deref().map(|path| Saved::restore(path, id, &native.model)),
+                    Source::Native(native) => options
+                        .state_file
+                        .as_deref()
+                        .map(|path| Saved::restore(path, id, &native.model)),
                     #[cfg(feature = "remote")]
                     Source::Remote(_) => None,
                 };
@@ -138,8 +147,9 @@ impl Chat {
 
     /// Runs a request. `pieces` receives the stream; without it the reply comes whole.
     ///
-    /// Emits `infer_start` and `infer_success` or `infer_failure` while the call has its turn, so that none comes after a
-    /// close has returned; a call that is cancelled before its turn emits neither.
+    /// Emits `infer_start` and `infer_success` or `infer_failure` while the call has its turn, so
+    /// that none comes after a close has returned; a call that is cancelled before its turn emits
+    /// neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<ChatResponse> {
         let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
@@ -175,8 +185,8 @@ impl Chat {
         (self.events)("destroy");
     }
 
-    /// As [`Chat::close`], from a callback of the call that runs on this very thread: `destroy` is emitted, and the chat
-    /// freed, when that call ends.
+    /// As [`Chat::close`], from a callback of the call that runs on this very thread: `destroy` is
+    /// emitted, and the chat freed, when that call ends.
     pub fn close_from_callback(&self) {
         self.destroyed.store(true, Ordering::Relaxed);
         self.turns.refuse();
@@ -209,7 +219,16 @@ impl Chat {
         self.saved.iter().for_each(Saved::use_it);
         let verdict = &self.verdict;
         let tokens = &*tokenised.tokens;
-        let order = Order { chat: self.id, request, prompt: &prompt, tokens, verdict, reasoning_open, cancel, deadline };
+        let order = Order {
+            chat: self.id,
+            request,
+            prompt: &prompt,
+            tokens,
+            verdict,
+            reasoning_open,
+            cancel,
+            deadline,
+        };
         let Started { updates, held, judged, diagnostics: more } = match &self.source {
             Source::Native(native) => native::start(native, &order)?,
             #[cfg(feature = "remote")]
@@ -219,14 +238,18 @@ impl Chat {
         self.last.set(request.messages.len(), prompt, tokenised, truncated.as_ref());
         if judged {
             let tools = Arc::clone(&request.tools);
-            recogniser.judge_others(Box::new(move |name, arguments| validate::accepts(&tools, name, arguments)));
+            recogniser.judge_others(Box::new(move |name, arguments| {
+                validate::accepts(&tools, name, arguments)
+            }));
         }
         let response = self.receive(updates, recogniser, request, held, pieces)?;
         if response.reasoning.is_some() {
             self.last.reasoned();
         }
         diagnostics.extend(response.diagnostics);
-        diagnostics.extend(self.saved.as_ref().and_then(Saved::take_diagnostic).map(|ignored| ignored.to_json()));
+        diagnostics.extend(
+            self.saved.as_ref().and_then(Saved::take_diagnostic).map(|ignored| ignored.to_json()),
+        );
         let truncated = truncated.map(|truncated| truncated.to_json());
         Ok(ChatResponse { polyfills_applied, diagnostics, truncated, ..response })
     }
@@ -234,7 +257,9 @@ impl Chat {
     /// Messages, those of the request or some of them, to prompt, with the model's own template.
     fn render(&self, request: &ChatRequest, messages: &[Value]) -> Result<Rendered> {
         let now = match &request.now {
-            Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
+            Some(text) => {
+                LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?
+            }
             None => LocalTime::now(),
         };
         let tools: Option<&[Value]> = match request.tool_choice {
@@ -252,14 +277,21 @@ impl Chat {
             skills: Some(&request.skills).filter(|skills| !skills.is_empty()).map(Vec::as_slice),
             add_generation_prompt: request.add_generation_prompt,
             continue_final_message: request.continued.as_deref(),
-            kwargs: Some(&thinking::variables(&request.thinking, traits, &request.template_kwargs)?),
+            kwargs: Some(&thinking::variables(
+                &request.thinking,
+                traits,
+                &request.template_kwargs,
+            )?),
             spans: true,
             variables: Variables::of(allowed),
             limits: self.limits,
             ..RenderInput::new(&polyfilled.messages, now)
         });
-        let prompt = prompt.map_err(|error| if self.composed.is_some() { compose::with_reason(error) } else { error })?;
-        let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+        let prompt = prompt.map_err(|error| {
+            if self.composed.is_some() { compose::with_reason(error) } else { error }
+        })?;
+        let mut diagnostics: Vec<Value> =
+            polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
         if let Some(composed) = &self.composed {
             diagnostics.extend(composed.notes(&polyfilled.messages).iter().map(Warning::to_json));
         }
@@ -319,25 +351,33 @@ impl Chat {
             }
         };
         let early = outcome.finish != Finish::Stop;
-        let (rest, mut parsed) = if early { recogniser.finish_early() } else { recogniser.finish() };
+        let (rest, mut parsed) =
+            if early { recogniser.finish_early() } else { recogniser.finish() };
         stream.send(rest);
         let cut = cut::take(&mut parsed, held || early);
         let usage = Usage {
             prompt_tokens,
             completion_tokens: outcome.completion_tokens,
             cached_tokens: outcome.cached_tokens,
-            reasoning_tokens: (reasoning_counted && self.marks_reasoning()).then_some(outcome.reasoning_tokens),
+            reasoning_tokens: (reasoning_counted && self.marks_reasoning())
+                .then_some(outcome.reasoning_tokens),
         };
         let parsed_diagnostics = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json());
-        let mut diagnostics: Vec<Value> = more.into_iter().chain(parsed_diagnostics).chain(cut).collect();
-        let violations = validate::message(&parsed, &request.tools, request.response_format.as_ref());
+        let mut diagnostics: Vec<Value> =
+            more.into_iter().chain(parsed_diagnostics).chain(cut).collect();
+        let violations =
+            validate::message(&parsed, &request.tools, request.response_format.as_ref());
         diagnostics.extend(violations.iter().map(validate::Violation::to_json));
-        diagnostics.extend(validate::choice(&parsed, &request.tool_choice).map(|diagnostic| diagnostic.to_json()));
+        diagnostics.extend(
+            validate::choice(&parsed, &request.tool_choice).map(|diagnostic| diagnostic.to_json()),
+        );
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {
             text: parsed.content,
             reasoning: parsed.reasoning,
-            tool_calls: calls.map(|call| Call { id: call.id, name: call.name, arguments: call.arguments }).collect(),
+            tool_calls: calls
+                .map(|call| Call { id: call.id, name: call.name, arguments: call.arguments })
+                .collect(),
             finish_reason: FinishReason::Stop,
             usage,
             timings: Timings {
@@ -351,7 +391,8 @@ impl Chat {
             diagnostics,
             ignored_keys: request.ignored_keys.clone(),
         };
-        let response = ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };
+        let response =
+            ChatResponse { finish_reason: finish_reason(outcome, &response), ..response };
         stream.finish(&response, request.include_usage);
         Ok(response)
     }

@@ -1,4 +1,5 @@
-//! Replies of llama.cpp in this process: prompt to tokens, schemas to a constraint, a job for the engine.
+//! Replies of llama.cpp in this process: prompt to tokens, schemas to a constraint, a job for the
+//! engine.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::budget;
-use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain};
+use super::source::{
+    Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain,
+};
 use crate::api::{ChatRequest, ResponseFormat, ToolChoice};
 use crate::constraint::{self, Compiled, Constraint, Relaxed, Response};
 use crate::engine::{Job, Token, Tokenised};
@@ -64,8 +67,14 @@ impl Native {
     pub(super) fn new(model: Arc<LoadedModel>, format: Option<&Format>) -> Native {
         let special = model.engine.vocab().special_tokens();
         let texts = format.map(Format::texts).unwrap_or_default();
-        let marks = texts.into_iter().flat_map(|text| special.controls_in(text)).map(|(_, token)| token).collect();
-        let reasoning = format.and_then(Format::reasoning_tags).map(|(open, close)| [open.into(), close.into()]);
+        let marks = texts
+            .into_iter()
+            .flat_map(|text| special.controls_in(text))
+            .map(|(_, token)| token)
+            .collect();
+        let reasoning = format
+            .and_then(Format::reasoning_tags)
+            .map(|(open, close)| [open.into(), close.into()]);
         Native { model, marks, reasoning, last: Mutex::default() }
     }
 }
@@ -78,7 +87,12 @@ pub(super) fn start(native: &Native, order: &Order) -> Result<Started> {
     let Held { constraint, diagnostics, .. } = hold(native, order)?;
     let vocab = model.engine.vocab();
     let reasoning = match reasoning {
-        Some(tags) => Some(budget::reasoning(tags, order.reasoning_open, request.reasoning_budget, vocab.as_ref())?),
+        Some(tags) => Some(budget::reasoning(
+            tags,
+            order.reasoning_open,
+            request.reasoning_budget,
+            vocab.as_ref(),
+        )?),
         None => None,
     };
     let held = constraint.is_some();
@@ -121,8 +135,9 @@ pub(super) fn foresee(native: &Native, order: &Order) -> Result<Foreseen> {
     })
 }
 
-/// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages, tools and documents is
-/// text. BOS is prepended where the vocabulary wants one and the prompt has none.
+/// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages,
+/// tools and documents is text. BOS is prepended where the vocabulary wants one and the prompt has
+/// none.
 ///
 /// `before` is a prompt of the same model and its tokens, of which as much as can be is used again.
 pub(super) fn tokenise(
@@ -133,7 +148,8 @@ pub(super) fn tokenise(
 ) -> Result<Tokenised> {
     let vocab = model.engine.vocab();
     let plain = plain(request, prompt);
-    let mut tokenised = vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, plain, before)?;
+    let mut tokenised =
+        vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, plain, before)?;
     if let Some(bos) = vocab.required_bos()
         && tokenised.tokens.first() != Some(&bos)
     {
@@ -145,20 +161,35 @@ pub(super) fn tokenise(
     Ok(tokenised)
 }
 
-/// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left out, and said so.
+/// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left
+/// out, and said so.
 fn hold(native: &Native, order: &Order) -> Result<Held> {
     let request = order.request;
     let wanted = order.wanted();
     let strict = |tool: &Value| tool["function"]["strict"] == true;
-    let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+    let forced = request.tool_choice.forces_call()
+        || wanted.grammar.is_some()
+        || request.tools.iter().any(strict);
     match compile(native, order) {
         Ok(compiled) => Ok(Held {
             grammar: compiled.lark,
             constraint: compiled.constraint,
-            diagnostics: compiled.relaxed.iter().map(|relaxed| dropped_keyword(relaxed).to_json()).collect(),
+            diagnostics: compiled
+                .relaxed
+                .iter()
+                .map(|relaxed| dropped_keyword(relaxed).to_json())
+                .collect(),
         }),
-        Err(error) if error.code() == Code::SchemaUnsupported && !forced && wanted.response == Response::Text => {
-            Ok(Held { grammar: None, constraint: None, diagnostics: vec![dropped_constraint(&error).to_json()] })
+        Err(error)
+            if error.code() == Code::SchemaUnsupported
+                && !forced
+                && wanted.response == Response::Text =>
+        {
+            Ok(Held {
+                grammar: None,
+                constraint: None,
+                diagnostics: vec![dropped_constraint(&error).to_json()],
+            })
         }
         Err(error) => Err(error),
     }
@@ -169,14 +200,19 @@ fn compile(native: &Native, order: &Order) -> Result<Compiled> {
     let Native { model, last, .. } = native;
     // Not held while a grammar compiles, which may take a second.
     let last = || last.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = last().as_ref().filter(|last| last.is_of(order)).map(|last| (last.lark.clone(), last.relaxed.clone()));
+    let same = last()
+        .as_ref()
+        .filter(|last| last.is_of(order))
+        .map(|last| (last.lark.clone(), last.relaxed.clone()));
     if let Some((lark, relaxed)) = same {
         let constraint = lark.as_deref().map(|lark| model.grammars.compile(lark)).transpose()?;
         return Ok(Compiled { lark, constraint, relaxed });
     }
     let special = model.engine.vocab().special_tokens();
     let format = order.verdict.format();
-    let compiled = constraint::compile(&model.grammars, format, &order.wanted(), &|text| special.controls_in(text))?;
+    let compiled = constraint::compile(&model.grammars, format, &order.wanted(), &|text| {
+        special.controls_in(text)
+    })?;
     let request = order.request;
     *last() = request.tools_text().map(|tools| Grammar {
         tools: tools.to_owned(),

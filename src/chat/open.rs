@@ -24,41 +24,55 @@ pub(super) struct Opened {
 }
 
 /// Reads the header, judges the template, loads the weights.
-pub(super) fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Opened, CreateFailure> {
-    let null_path = || CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"));
+pub(super) fn open(
+    options: &CreateOptions,
+    events: &dyn Fn(&str),
+) -> Result<Opened, CreateFailure> {
+    let null_path = || {
+        CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"))
+    };
     let header = match &options.model {
         Some(path) => Some(read_header(path)?),
         None if options.engine.is_none() => return Err(null_path()),
         None if options.chat_template.is_none() && options.components.is_none() => {
             let message = "engine: give a `chat_template` or `components`, or as `model` a GGUF file whose header has it";
-            return Err(CreateFailure::new("invalid_options", Error::new(Code::InvalidRequest, message)));
+            return Err(CreateFailure::new(
+                "invalid_options",
+                Error::new(Code::InvalidRequest, message),
+            ));
         }
         None => None,
     };
-    let components = options.components.as_ref().map(|components| Composed::of(components, "components"));
-    let composed = components.transpose().map_err(|error| CreateFailure::new("invalid_options", error))?;
+    let components =
+        options.components.as_ref().map(|components| Composed::of(components, "components"));
+    let composed =
+        components.transpose().map_err(|error| CreateFailure::new("invalid_options", error))?;
     let checked = options.state_file.as_deref().map_or(Ok(()), Saved::check);
     checked.map_err(|error| CreateFailure::new("invalid_options", error))?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
-    let verdict = Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
+    let verdict =
+        Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
     let accepted = match options.tool_policy {
         ToolPolicy::Native => verdict.is_tool_capable(),
         ToolPolicy::Polyfill => {
-            verdict.is_tool_capable() || options.polyfills.apply_polyfills && verdict.tool_support() != "none"
+            verdict.is_tool_capable()
+                || options.polyfills.apply_polyfills && verdict.tool_support() != "none"
         }
         ToolPolicy::Any => true,
     };
     if !accepted {
         let given = options.chat_template.is_some() || composed.is_some();
-        let has_template = header
-            .as_ref()
-            .map_or(given, |header| given || header.chat_template().is_some() || header.tool_use_template().is_some());
+        let has_template = header.as_ref().map_or(given, |header| {
+            given || header.chat_template().is_some() || header.tool_use_template().is_some()
+        });
         return Err(CreateFailure::new("tools_unsupported", verdict.refusal(has_template)));
     }
     if let Some(engine) = &options.engine {
         return Ok(Opened { source: remote_source(options, engine, &sources)?, verdict, composed });
     }
-    let (Some(header), Some(path)) = (header, options.model.as_deref()) else { return Err(null_path()) };
+    let (Some(header), Some(path)) = (header, options.model.as_deref()) else {
+        return Err(null_path());
+    };
     if header.tensor_data_end() > header.file_size() {
         let message = format!(
             "{path}: the file is cut short: its tensors need {} bytes, it has {}; download it again",
@@ -76,13 +90,15 @@ pub(super) fn open(options: &CreateOptions, events: &dyn Fn(&str)) -> Result<Ope
             events(&format!("load_progress:{:.2}", f64::from(hundredth) / 100.0));
         }
     };
-    let model = llama::open(options, path, &header, &mut on_progress).map_err(|error| match error.code() {
-        Code::OutOfMemory => CreateFailure::new("oom", error),
-        Code::ModelNotFound => CreateFailure::new("model_not_found", error),
-        Code::ModelInvalid => CreateFailure::new("load_model", error),
-        // Of the option that names the file.
-        Code::InvalidRequest => CreateFailure::new("invalid_options", error),
-        _ => CreateFailure::new("init_context", error),
+    let model = llama::open(options, path, &header, &mut on_progress).map_err(|error| {
+        match error.code() {
+            Code::OutOfMemory => CreateFailure::new("oom", error),
+            Code::ModelNotFound => CreateFailure::new("model_not_found", error),
+            Code::ModelInvalid => CreateFailure::new("load_model", error),
+            // Of the option that names the file.
+            Code::InvalidRequest => CreateFailure::new("invalid_options", error),
+            _ => CreateFailure::new("init_context", error),
+        }
     })?;
     let native = Box::new(Native::new(model, verdict.format()));
     Ok(Opened { source: Source::Native(native), verdict, composed })
@@ -96,7 +112,11 @@ fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
 }
 
 /// The templates of a chat. What `engine` says of BOS and EOS goes before what the file says.
-fn sources(options: &CreateOptions, header: Option<&ModelHeader>, composed: Option<&Composed>) -> Sources {
+fn sources(
+    options: &CreateOptions,
+    header: Option<&ModelHeader>,
+    composed: Option<&Composed>,
+) -> Sources {
     let mut sources = match header {
         Some(header) => Verdict::sources(header, options.chat_template.as_deref()),
         None => Sources { default: options.chat_template.clone(), ..Sources::default() },
@@ -113,13 +133,22 @@ fn sources(options: &CreateOptions, header: Option<&ModelHeader>, composed: Opti
 }
 
 #[cfg(feature = "remote")]
-fn remote_source(options: &CreateOptions, engine: &RemoteOptions, sources: &Sources) -> Result<Source, CreateFailure> {
-    let servers = Servers::open(options, engine, sources).map_err(|error| CreateFailure::new("invalid_options", error))?;
+fn remote_source(
+    options: &CreateOptions,
+    engine: &RemoteOptions,
+    sources: &Sources,
+) -> Result<Source, CreateFailure> {
+    let servers = Servers::open(options, engine, sources)
+        .map_err(|error| CreateFailure::new("invalid_options", error))?;
     Ok(Source::Remote(Box::new(servers)))
 }
 
 #[cfg(not(feature = "remote"))]
-fn remote_source(_: &CreateOptions, _: &RemoteOptions, _: &Sources) -> Result<Source, CreateFailure> {
+fn remote_source(
+    _: &CreateOptions,
+    _: &RemoteOptions,
+    _: &Sources,
+) -> Result<Source, CreateFailure> {
     let error = Error::invalid("engine", "this library was built without the feature `remote`");
     Err(CreateFailure::new("invalid_options", error))
 }

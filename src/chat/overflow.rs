@@ -1,7 +1,8 @@
 //! A conversation that is too long for the context: which whole turns leave the prompt.
 //!
-//! In: the messages of a request, and how many tokens a prompt of some of them has. Out: the messages to leave out, one range.
-//! Kept always: system messages at the start, and the last turn. An assistant's calls and their results never part.
+//! In: the messages of a request, and how many tokens a prompt of some of them has. Out: the
+//! messages to leave out, one range. Kept always: system messages at the start, and the last turn.
+//! An assistant's calls and their results never part.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,7 +52,11 @@ impl Truncated {
 
     fn diagnostic(&self) -> Diagnostic {
         let (first, last) = (self.dropped.start, self.dropped.end - 1);
-        let which = if first == last { format!("messages[{first}] is") } else { format!("messages[{first}] to [{last}] are") };
+        let which = if first == last {
+            format!("messages[{first}] is")
+        } else {
+            format!("messages[{first}] to [{last}] are")
+        };
         let message = format!(
             "{which} left out of the prompt, which has {} tokens now: the whole conversation does not fit into the context \
              of {} ({})",
@@ -63,8 +68,9 @@ impl Truncated {
     }
 }
 
-/// The cuts of the last conversations. A conversation that goes on keeps its cut while that fits: its prompt goes on where
-/// the last one ended, and the whole of it need not be rendered again to see that it is too long.
+/// The cuts of the last conversations. A conversation that goes on keeps its cut while that fits:
+/// its prompt goes on where the last one ended, and the whole of it need not be rendered again to
+/// see that it is too long.
 #[derive(Default)]
 pub(super) struct Cuts(Mutex<VecDeque<(Range<usize>, u64)>>);
 
@@ -75,10 +81,11 @@ impl Cuts {
     fn find(&self, request: &ChatRequest, boundaries: &[usize]) -> Option<usize> {
         let cuts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = boundaries.first()?;
-        let places = cuts.iter().filter(|(cut, _)| cut.start == *first).filter_map(|(cut, known)| {
-            let place = boundaries.binary_search(&cut.end).ok().filter(|place| *place > 0)?;
-            (fingerprint(request, cut.end) == *known).then_some(place)
-        });
+        let places =
+            cuts.iter().filter(|(cut, _)| cut.start == *first).filter_map(|(cut, known)| {
+                let place = boundaries.binary_search(&cut.end).ok().filter(|place| *place > 0)?;
+                (fingerprint(request, cut.end) == *known).then_some(place)
+            });
         places.max()
     }
 
@@ -101,11 +108,12 @@ fn fingerprint(request: &ChatRequest, end: usize) -> u64 {
 }
 
 impl Chat {
-    /// Renders and tokenises a request; where `context_overflow` allows it, without as many old turns as it takes.
+    /// Renders and tokenises a request; where `context_overflow` allows it, without as many old
+    /// turns as it takes.
     ///
-    /// The reply should have room for `max_tokens`, or a quarter of the context where that is less. If so much cannot be had, what
-    /// is left is enough as long as it is one token. `CONTEXT_OVERFLOW` where the prompt does not fit.
-    /// A server looks to that itself.
+    /// The reply should have room for `max_tokens`, or a quarter of the context where that is less.
+    /// If so much cannot be had, what is left is enough as long as it is one token.
+    /// `CONTEXT_OVERFLOW` where the prompt does not fit. A server looks to that itself.
     pub(super) fn fit(&self, request: &ChatRequest) -> Result<Fitted> {
         match &self.source {
             Source::Native(native) => self.fit_into(&native.model, request),
@@ -125,7 +133,8 @@ impl Chat {
             let mut rendered = if dropped.is_empty() {
                 self.render(request, &request.messages)?
             } else {
-                let kept = [&request.messages[..dropped.start], &request.messages[dropped.end..]].concat();
+                let kept =
+                    [&request.messages[..dropped.start], &request.messages[dropped.end..]].concat();
                 self.render(request, &kept)?
             };
             rendered.name_as_sent(&dropped);
@@ -138,7 +147,9 @@ impl Chat {
             strategy => boundaries(&request.messages, strategy),
         };
         let known = self.cuts.find(request, &boundaries);
-        let first = match measure(boundaries[..].first().map_or(0..0, |first| *first..boundaries[known.unwrap_or(0)])) {
+        let first = match measure(
+            boundaries[..].first().map_or(0..0, |first| *first..boundaries[known.unwrap_or(0)]),
+        ) {
             // The whole is too long to be rendered even.
             Err(error) if error.code() == Code::TemplateLimit && boundaries.len() > 1 => None,
             measured => Some(measured?),
@@ -158,23 +169,37 @@ impl Chat {
             self.cuts.remember(request, &dropped);
             Truncated { dropped, strategy: self.overflow, prompt_tokens: size, n_ctx }
         });
-        rendered.diagnostics.extend(truncated.iter().map(|truncated| truncated.diagnostic().to_json()));
+        rendered
+            .diagnostics
+            .extend(truncated.iter().map(|truncated| truncated.diagnostic().to_json()));
         Ok(Fitted { rendered, tokenised, truncated })
     }
 }
 
-fn overflow(tokens: usize, n_ctx: usize, dropped: &Range<usize>, strategy: ContextOverflow) -> Error {
+fn overflow(
+    tokens: usize,
+    n_ctx: usize,
+    dropped: &Range<usize>,
+    strategy: ContextOverflow,
+) -> Error {
     let what = match strategy {
         ContextOverflow::Error => "the prompt",
-        _ => "what must stay of the prompt (system messages, and the last user message with all behind it)",
+        _ => {
+            "what must stay of the prompt (system messages, and the last user message with all behind it)"
+        }
     };
-    let message = format!("{what} has {tokens} tokens, the context {n_ctx}; shorten the messages or raise n_ctx");
-    let error = Error::new(Code::ContextOverflow, message).with("prompt_tokens", tokens).with("n_ctx", n_ctx);
+    let message = format!(
+        "{what} has {tokens} tokens, the context {n_ctx}; shorten the messages or raise n_ctx"
+    );
+    let error = Error::new(Code::ContextOverflow, message)
+        .with("prompt_tokens", tokens)
+        .with("n_ctx", n_ctx);
     if dropped.is_empty() { error } else { error.with("dropped_messages", dropped.len()) }
 }
 
 impl Rendered {
-    /// Names messages by their places in the request, not by those among the messages that were kept.
+    /// Names messages by their places in the request, not by those among the messages that were
+    /// kept.
     fn name_as_sent(&mut self, dropped: &Range<usize>) {
         if dropped.is_empty() {
             return;
@@ -184,7 +209,9 @@ impl Rendered {
                 span.path = as_sent(&span.path, dropped).as_str().into();
             }
         }
-        for text in self.diagnostics.iter_mut().flat_map(|diagnostic| diagnostic.as_object_mut()).flatten() {
+        for text in
+            self.diagnostics.iter_mut().flat_map(|diagnostic| diagnostic.as_object_mut()).flatten()
+        {
             if let Value::String(text) = text.1 {
                 *text = as_sent(text, dropped);
             }
@@ -224,12 +251,14 @@ fn sizes(messages: &[Value]) -> Vec<usize> {
     messages.iter().map(|message| message.to_string().len()).collect()
 }
 
-/// The fewest turns to leave out so that three quarters of the room are not exceeded: the next turns fit then without another
-/// cut, and their prompts go on where this one ends. Where that much cannot be dropped, so that the room is not exceeded; and
-/// where not even that can be done, all but what must stay.
+/// The fewest turns to leave out so that three quarters of the room are not exceeded: the next
+/// turns fit then without another cut, and their prompts go on where this one ends. Where that much
+/// cannot be dropped, so that the room is not exceeded; and where not even that can be done, all
+/// but what must stay.
 ///
-/// `boundaries[0]..boundaries[n]` are the messages of the first n turns. `start` is a number of turns that is known not to be
-/// enough, with its prompt where there is one. Measures once where the bytes of messages foretell their tokens, else by halves.
+/// `boundaries[0]..boundaries[n]` are the messages of the first n turns. `start` is a number of
+/// turns that is known not to be enough, with its prompt where there is one. Measures once where
+/// the bytes of messages foretell their tokens, else by halves.
 fn search<T>(
     boundaries: &[usize],
     sizes: &[usize],
@@ -294,13 +323,17 @@ fn search<T>(
     best.ok_or_else(|| Error::new(Code::InternalBridgeError, "no prompt was measured"))
 }
 
-/// Where the turns begin that may be left out, and where the last of them ends; nothing to leave out is one number or none.
+/// Where the turns begin that may be left out, and where the last of them ends; nothing to leave
+/// out is one number or none.
 ///
-/// A turn is a user message and all up to the next one. Before the first user message it is an assistant's message with the
-/// results of its calls. The first user's turn may not be left out with `truncate_middle`.
+/// A turn is a user message and all up to the next one. Before the first user message it is an
+/// assistant's message with the results of its calls. The first user's turn may not be left out
+/// with `truncate_middle`.
 fn boundaries(messages: &[Value], strategy: ContextOverflow) -> Vec<usize> {
     let role = |index: usize| messages[index]["role"].as_str().unwrap_or_default();
-    let front = (0..messages.len()).take_while(|index| matches!(role(*index), "system" | "developer")).count();
+    let front = (0..messages.len())
+        .take_while(|index| matches!(role(*index), "system" | "developer"))
+        .count();
     let mut starts: Vec<usize> = Vec::new();
     let mut calls: HashMap<&str, usize> = HashMap::new();
     let mut last_call = None;
@@ -318,7 +351,10 @@ fn boundaries(messages: &[Value], strategy: ContextOverflow) -> Vec<usize> {
         }
         if role(index) == "tool" {
             // A result belongs to its call, which a user's message may have come behind.
-            let call = message["tool_call_id"].as_str().and_then(|id| calls.get(id).copied()).or(last_call);
+            let call = message["tool_call_id"]
+                .as_str()
+                .and_then(|id| calls.get(id).copied())
+                .or(last_call);
             let turns = starts.partition_point(|start| *start <= call.unwrap_or(index));
             starts.truncate(turns.max(1));
         }
@@ -337,7 +373,8 @@ fn boundaries(messages: &[Value], strategy: ContextOverflow) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// s system, d developer, u user, a assistant; digits after `c` are the ids of calls, `t` is a result (of that id).
+    /// s system, d developer, u user, a assistant; digits after `c` are the ids of calls, `t` is a
+    /// result (of that id).
     fn conversation(text: &str) -> Vec<Value> {
         text.split_whitespace()
             .map(|word| {
@@ -348,7 +385,8 @@ mod tests {
                     "u" => json!({ "role": "user", "content": "U" }),
                     "a" => json!({ "role": "assistant", "content": "A" }),
                     "c" => {
-                        let call = |id: char| json!({ "id": id.to_string(), "function": { "name": "f" } });
+                        let call =
+                            |id: char| json!({ "id": id.to_string(), "function": { "name": "f" } });
                         let mut calls: Vec<Value> = id.chars().map(call).collect();
                         if calls.is_empty() {
                             calls.push(json!({ "function": { "name": "f" } }));
@@ -365,8 +403,16 @@ mod tests {
     #[track_caller]
     fn check_boundaries(text: &str, oldest: &[usize], middle: &[usize]) {
         let messages = conversation(text);
-        assert_eq!(boundaries(&messages, ContextOverflow::TruncateOldest), oldest, "oldest of {text}");
-        assert_eq!(boundaries(&messages, ContextOverflow::TruncateMiddle), middle, "middle of {text}");
+        assert_eq!(
+            boundaries(&messages, ContextOverflow::TruncateOldest),
+            oldest,
+            "oldest of {text}"
+        );
+        assert_eq!(
+            boundaries(&messages, ContextOverflow::TruncateMiddle),
+            middle,
+            "middle of {text}"
+        );
     }
 
     #[test]
@@ -396,15 +442,27 @@ mod tests {
 
     /// Measures turns of one message each, of these sizes, with so much around them.
     #[track_caller]
-    fn check_search(tokens: &[usize], bytes: &[usize], around: usize, room: usize, dropped: usize, measures: usize) {
+    fn check_search(
+        tokens: &[usize],
+        bytes: &[usize],
+        around: usize,
+        room: usize,
+        dropped: usize,
+        measures: usize,
+    ) {
         let boundaries: Vec<usize> = (0..tokens.len()).collect();
         let mut measured = 0;
         let mut measure = |dropped: Range<usize>| {
             measured += 1;
-            Ok(Measured { size: around + tokens[dropped.end..].iter().sum::<usize>(), dropped, result: () })
+            Ok(Measured {
+                size: around + tokens[dropped.end..].iter().sum::<usize>(),
+                dropped,
+                result: (),
+            })
         };
         let first = measure(0..0).expect("a size");
-        let found = search(&boundaries, bytes, (0, Some(first)), room, &mut measure).expect("a cut");
+        let found =
+            search(&boundaries, bytes, (0, Some(first)), room, &mut measure).expect("a cut");
         assert_eq!((found.dropped, measured), (0..dropped, measures));
     }
 
@@ -427,7 +485,8 @@ mod tests {
             Ok(Measured { size: tokens[dropped.end..].iter().sum::<usize>(), dropped, result: () })
         };
         let first = measure(0..0).expect("a size");
-        let found = search(&boundaries, &bytes, (0, Some(first)), 1600, &mut measure).expect("a cut");
+        let found =
+            search(&boundaries, &bytes, (0, Some(first)), 1600, &mut measure).expect("a cut");
         assert!((1050..=1200).contains(&found.size), "{}", found.size);
         assert!(measured <= 12, "{measured} prompts for 1000 turns");
     }

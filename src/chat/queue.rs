@@ -1,4 +1,5 @@
-//! Calls on one chat run one after another, in order of arrival, and can be cancelled while they wait.
+//! Calls on one chat run one after another, in order of arrival, and can be cancelled while they
+//! wait.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,9 +29,13 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turns {
-    /// Waits for the turn. None when the call was cancelled, or its time was up, before it got there; `ENGINE_CLOSED` after
-    /// a close.
-    pub(crate) fn enter(&self, cancel: &Arc<AtomicBool>, deadline: Option<Instant>) -> Result<Option<Turn<'_>>> {
+    /// Waits for the turn. None when the call was cancelled, or its time was up, before it got
+    /// there; `ENGINE_CLOSED` after a close.
+    pub(crate) fn enter(
+        &self,
+        cancel: &Arc<AtomicBool>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Turn<'_>>> {
         let mut state = self.lock();
         if state.closed {
             return Err(Error::new(Code::EngineClosed, "the chat is closed"));
@@ -47,7 +52,12 @@ impl Turns {
             }
             state = match deadline {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => self.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0,
+                Some(deadline) => {
+                    self.changed
+                        .wait_timeout(state, deadline - now)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
             };
         }
     }
@@ -147,6 +157,9 @@ mod tests {
             }
             drop(running);
         });
-        assert_eq!(turns.enter(&flag(), None).err().map(|error| error.code()), Some(Code::EngineClosed));
+        assert_eq!(
+            turns.enter(&flag(), None).err().map(|error| error.code()),
+            Some(Code::EngineClosed)
+        );
     }
 }

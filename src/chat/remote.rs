@@ -1,6 +1,7 @@
 //! Replies of servers: what they are held to, and their events as pieces.
 //!
-//! A server gives text; stop strings, the end of a turn and the counts are brought to what the engine in this process gives.
+//! A server gives text; stop strings, the end of a turn and the counts are brought to what the
+//! engine in this process gives.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,8 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::source::{Done, Foreseen, Next, Order, Started, Updates, dropped_constraint, dropped_keyword};
-use crate::api::{Constraints, CreateOptions, RemoteOptions, ServerKind, ToolChoice, function_name};
+use super::source::{
+    Done, Foreseen, Next, Order, Started, Updates, dropped_constraint, dropped_keyword,
+};
+use crate::api::{
+    Constraints, CreateOptions, RemoteOptions, ServerKind, ToolChoice, function_name,
+};
 use crate::constraint::{self, Response};
 use crate::engine::{Finish, Outcome, StopMatcher};
 use crate::error::{Code, Error, Result};
@@ -40,7 +45,11 @@ struct Held {
 
 impl Servers {
     /// Asks no server anything.
-    pub(super) fn open(options: &CreateOptions, engine: &RemoteOptions, sources: &Sources) -> Result<Servers> {
+    pub(super) fn open(
+        options: &CreateOptions,
+        engine: &RemoteOptions,
+        sources: &Sources,
+    ) -> Result<Servers> {
         let vocabulary = match &options.model {
             Some(path) => ModelHeader::control_tokens(Path::new(path))?,
             None => Vec::new(),
@@ -53,7 +62,11 @@ impl Servers {
             spellings.extend([sources.bos_token.clone(), sources.eos_token.clone()]);
         }
         Ok(Servers {
-            remote: Remote::open(engine, Specials::new(spellings), Some(sources.bos_token.clone()))?,
+            remote: Remote::open(
+                engine,
+                Specials::new(spellings),
+                Some(sources.bos_token.clone()),
+            )?,
             constraints: engine.constraints,
             n_ctx: options.n_ctx.map(|n_ctx| n_ctx as usize),
             eos: sources.eos_token.clone(),
@@ -74,7 +87,12 @@ impl Servers {
             Err(Stopped::Failed(error)) => Err(error),
             Err(Stopped::Over) => {
                 let reply = Reply::new(None, until, order, String::new());
-                Ok(Started { updates: reply.into(), held: false, judged: false, diagnostics: Vec::new() })
+                Ok(Started {
+                    updates: reply.into(),
+                    held: false,
+                    judged: false,
+                    diagnostics: Vec::new(),
+                })
             }
         }
     }
@@ -90,8 +108,11 @@ impl Servers {
         }
         let texts = order.verdict.format().map(|format| format.texts()).unwrap_or_default();
         let specials = self.remote.specials();
-        let mut visible: Vec<String> =
-            texts.iter().flat_map(|text| specials.in_text(text)).map(|(_, spelling)| spelling.to_owned()).collect();
+        let mut visible: Vec<String> = texts
+            .iter()
+            .flat_map(|text| specials.in_text(text))
+            .map(|(_, spelling)| spelling.to_owned())
+            .collect();
         visible.sort_unstable();
         visible.dedup();
         let held = grammar.is_some();
@@ -107,11 +128,15 @@ impl Servers {
         let asked = Instant::now();
         let (completion, left) = self.remote.complete(&order.prompt.text, &plain, &ask, until)?;
         if !left.is_empty() {
-            let message = format!("{}: the server has no such field; the reply is made without", left.join(", "));
+            let message = format!(
+                "{}: the server has no such field; the reply is made without",
+                left.join(", ")
+            );
             diagnostics.push(Diagnostic { code: "not_carried", message }.to_json());
         }
         if request.reasoning_budget.is_some() {
-            let message = "reasoning_budget: a server cannot be told to end a model's reasoning".to_owned();
+            let message =
+                "reasoning_budget: a server cannot be told to end a model's reasoning".to_owned();
             diagnostics.push(Diagnostic { code: "reasoning_budget_ignored", message }.to_json());
         }
         let mut reply = Reply::new(Some(completion), until.clone(), order, self.eos.clone());
@@ -123,7 +148,8 @@ impl Servers {
 
     /// What a request would be. A server that cannot be asked leaves out what only it knows.
     pub(super) fn foresee(&self, order: &Order) -> Result<Foreseen> {
-        let until = Until { cancel: order.cancel.clone(), deadline: Instant::now().checked_add(EXPLAIN) };
+        let until =
+            Until { cancel: order.cancel.clone(), deadline: Instant::now().checked_add(EXPLAIN) };
         let late = || Error::new(Code::InferenceFailed, "the server did not answer in time");
         let failed = |stopped| match stopped {
             Stopped::Failed(error) => error,
@@ -137,12 +163,15 @@ impl Servers {
             diagnostics.push(Diagnostic { code: "prompt_tokens_unknown", message }.to_json());
             None
         });
-        let known = prompt_tokens.and_then(|_| self.remote.known(&until).ok()).and_then(|known| known.n_ctx);
+        let known = prompt_tokens
+            .and_then(|_| self.remote.known(&until).ok())
+            .and_then(|known| known.n_ctx);
         let n_ctx = self.n_ctx.or(known);
         if let (Some(count), Some(n_ctx)) = (prompt_tokens, n_ctx) {
             fits(count, n_ctx)?;
         }
-        let specials = self.has_vocabulary.then(|| self.remote.specials().owned(&order.prompt.text, &plain));
+        let specials =
+            self.has_vocabulary.then(|| self.remote.specials().owned(&order.prompt.text, &plain));
         Ok(Foreseen {
             prompt_tokens,
             special_tokens: specials,
@@ -156,11 +185,15 @@ impl Servers {
     fn hold(&self, order: &Order, until: &Until) -> Result<Held, Stopped> {
         let wanted = order.wanted();
         let request = order.request;
-        let none = wanted.tools.is_empty() && wanted.response == Response::Text && wanted.grammar.is_none();
+        let none = wanted.tools.is_empty()
+            && wanted.response == Response::Text
+            && wanted.grammar.is_none();
         if none {
             return Ok(Held { grammar: None, diagnostics: Vec::new() });
         }
-        if self.constraints == Constraints::None || self.remote.known(until)?.kind == ServerKind::OpenAi {
+        if self.constraints == Constraints::None
+            || self.remote.known(until)?.kind == ServerKind::OpenAi
+        {
             return Ok(unheld(order)?);
         }
         // By number, as the server has it: a spelling alone would be text to it.
@@ -168,7 +201,11 @@ impl Servers {
         let specials = self.remote.specials();
         for text in order.verdict.format().map(|format| format.texts()).unwrap_or_default() {
             for (_, spelling) in specials.in_text(text) {
-                if let Some(token) = self.remote.control(spelling, until)?.and_then(|token| i32::try_from(token).ok()) {
+                if let Some(token) = self
+                    .remote
+                    .control(spelling, until)?
+                    .and_then(|token| i32::try_from(token).ok())
+                {
                     tokens.insert(spelling.to_owned(), token);
                 }
             }
@@ -178,13 +215,23 @@ impl Servers {
             found.filter_map(|(range, spelling)| Some((range, *tokens.get(spelling)?))).collect()
         };
         let strict = |tool: &Value| tool["function"]["strict"] == true;
-        let forced = request.tool_choice.forces_call() || wanted.grammar.is_some() || request.tools.iter().any(strict);
+        let forced = request.tool_choice.forces_call()
+            || wanted.grammar.is_some()
+            || request.tools.iter().any(strict);
         match constraint::reply(order.verdict.format(), &wanted, &controls) {
             Ok(grammar) => Ok(Held {
                 grammar: grammar.lark,
-                diagnostics: grammar.relaxed.iter().map(|relaxed| dropped_keyword(relaxed).to_json()).collect(),
+                diagnostics: grammar
+                    .relaxed
+                    .iter()
+                    .map(|relaxed| dropped_keyword(relaxed).to_json())
+                    .collect(),
             }),
-            Err(error) if error.code() == Code::SchemaUnsupported && !forced && wanted.response == Response::Text => {
+            Err(error)
+                if error.code() == Code::SchemaUnsupported
+                    && !forced
+                    && wanted.response == Response::Text =>
+            {
                 Ok(Held { grammar: None, diagnostics: vec![dropped_constraint(&error).to_json()] })
             }
             Err(error) => Err(error.into()),
@@ -192,7 +239,8 @@ impl Servers {
     }
 }
 
-/// For a server that enforces nothing. What can be checked afterwards is; what was promised to be enforced is refused.
+/// For a server that enforces nothing. What can be checked afterwards is; what was promised to be
+/// enforced is refused.
 fn unheld(order: &Order) -> Result<Held> {
     const WHY: &str = "the server enforces nothing (engine.constraints is \"none\")";
     let request = order.request;
@@ -200,13 +248,20 @@ fn unheld(order: &Order) -> Result<Held> {
         return Err(Error::new(Code::SchemaUnsupported, format!("grammar: {WHY}")));
     }
     let callable = request.tool_choice != ToolChoice::None;
-    let strict = request.tools.iter().enumerate().find(|(_, tool)| callable && tool["function"]["strict"] == true);
+    let strict = request
+        .tools
+        .iter()
+        .enumerate()
+        .find(|(_, tool)| callable && tool["function"]["strict"] == true);
     if let Some((index, tool)) = strict {
         let name = function_name(tool);
         let message = format!("tools[{index}].function.strict ({name}): {WHY}");
         return Err(Error::new(Code::SchemaUnsupported, message).with("tool", name));
     }
-    let forced = [(request.tool_choice.forces_call(), "tool_choice"), (request.response_format.is_some(), "response_format")];
+    let forced = [
+        (request.tool_choice.forces_call(), "tool_choice"),
+        (request.response_format.is_some(), "response_format"),
+    ];
     let diagnostics = forced.into_iter().filter(|(is, _)| *is).map(|(_, what)| {
         let message = format!("{what}: {WHY}; the reply may be anything, and is only checked");
         Diagnostic { code: "constraint_not_enforced", message }.to_json()
@@ -218,8 +273,11 @@ fn fits(count: usize, n_ctx: usize) -> Result<()> {
     if count < n_ctx {
         return Ok(());
     }
-    let message = format!("the prompt has {count} tokens, the context {n_ctx}; shorten the messages");
-    Err(Error::new(Code::ContextOverflow, message).with("prompt_tokens", count).with("n_ctx", n_ctx))
+    let message =
+        format!("the prompt has {count} tokens, the context {n_ctx}; shorten the messages");
+    Err(Error::new(Code::ContextOverflow, message)
+        .with("prompt_tokens", count)
+        .with("n_ctx", n_ctx))
 }
 
 /// One server's reply under way.
@@ -263,7 +321,8 @@ impl Reply {
         }
     }
 
-    /// Waits for the next piece. `INFERENCE_FAILED` with `details.generated` for a reply that breaks off.
+    /// Waits for the next piece. `INFERENCE_FAILED` with `details.generated` for a reply that
+    /// breaks off.
     pub(super) fn next(&mut self) -> Result<Next> {
         let Some(completion) = &mut self.completion else { return Ok(Next::Done(self.done())) };
         match completion.next(&self.until) {
@@ -276,7 +335,10 @@ impl Reply {
                     Some(Ended::Stop) => self.finish = Some(Finish::Stop),
                     Some(Ended::Length) => self.finish = Some(Finish::Length),
                     Some(Ended::Other(reason)) => {
-                        let error = Error::new(Code::InferenceFailed, format!("the server ended the reply: {reason}"));
+                        let error = Error::new(
+                            Code::InferenceFailed,
+                            format!("the server ended the reply: {reason}"),
+                        );
                         return Err(self.with_generated(error));
                     }
                     None => {}
@@ -302,7 +364,8 @@ impl Reply {
     /// What was held back, when no more text comes.
     fn rest(&mut self) -> Next {
         self.completion = None;
-        let (mut text, stopped) = self.stop.push(&self.end.finish(self.finish == Some(Finish::Stop)));
+        let (mut text, stopped) =
+            self.stop.push(&self.end.finish(self.finish == Some(Finish::Stop)));
         if !stopped {
             text += &self.stop.finish();
         }
@@ -314,12 +377,16 @@ impl Reply {
     }
 
     fn done(&self) -> Done {
-        let milliseconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
-        let measured = (milliseconds(self.asked, self.first), milliseconds(self.first, Instant::now()));
+        let milliseconds =
+            |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
+        let measured =
+            (milliseconds(self.asked, self.first), milliseconds(self.first, Instant::now()));
         let (prompt_ms, predicted_ms) = self.times.unwrap_or(measured);
         let mut diagnostics = Vec::new();
         let counts = self.counts.unwrap_or_else(|| {
-            let message = "usage: the server did not count; completion_tokens are the pieces it sent".to_owned();
+            let message =
+                "usage: the server did not count; completion_tokens are the pieces it sent"
+                    .to_owned();
             diagnostics.push(Diagnostic { code: "usage_estimated", message }.to_json());
             Counts { prompt: 0, completion: self.pieces, cached: None }
         });
@@ -336,7 +403,8 @@ impl Reply {
     }
 }
 
-/// Takes the end-of-turn token off the end of a reply: a server that shows special tokens shows that one too.
+/// Takes the end-of-turn token off the end of a reply: a server that shows special tokens shows
+/// that one too.
 struct TurnEnd {
     eos: String,
     held: String,
@@ -346,7 +414,8 @@ impl TurnEnd {
     /// The text that is certainly not that token at the end.
     fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
-        let begins = |at: &usize| self.held.is_char_boundary(*at) && self.eos.starts_with(&self.held[*at..]);
+        let begins =
+            |at: &usize| self.held.is_char_boundary(*at) && self.eos.starts_with(&self.held[*at..]);
         let from = self.held.len().saturating_sub(self.eos.len());
         let at = (from..self.held.len()).find(begins).unwrap_or(self.held.len());
         let rest = self.held.split_off(at);
@@ -369,7 +438,10 @@ mod tests {
         for size in [1, 2, text.len().max(1)] {
             let mut end = TurnEnd { eos: eos.into(), held: String::new() };
             let pieces: Vec<char> = text.chars().collect();
-            let mut shown: String = pieces.chunks(size).map(|piece| end.push(&piece.iter().collect::<String>())).collect();
+            let mut shown: String = pieces
+                .chunks(size)
+                .map(|piece| end.push(&piece.iter().collect::<String>()))
+                .collect();
             shown += &end.finish(ended);
             assert_eq!(shown, expected, "{text:?} in pieces of {size}");
         }

@@ -19,13 +19,15 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// Refuses a path in a folder that is not there, before anything is loaded: that would be found out when the chat ends.
+    /// Refuses a path in a folder that is not there, before anything is loaded: that would be found
+    /// out when the chat ends.
     pub(crate) fn check(path: &str) -> Result<()> {
         let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
         match folder.filter(|folder| !folder.is_dir()) {
-            Some(folder) => {
-                Err(Error::invalid("state_file", format!("there is no folder {}; make it first", folder.display())))
-            }
+            Some(folder) => Err(Error::invalid(
+                "state_file",
+                format!("there is no folder {}; make it first", folder.display()),
+            )),
             None => Ok(()),
         }
     }
@@ -34,7 +36,9 @@ impl Saved {
     pub(crate) fn restore(path: &str, chat: u64, model: &LoadedModel) -> Saved {
         let path = PathBuf::from(path);
         let restored = model.read_state(&path).and_then(|kept| match kept {
-            Some(kept) => model.engine.restore(chat, kept).map_err(|error| error.message().to_owned()),
+            Some(kept) => {
+                model.engine.restore(chat, kept).map_err(|error| error.message().to_owned())
+            }
             None => Ok(()),
         });
         let ignored = restored.err().map(|reason| format!("{}: {reason}", path.display()));
@@ -57,8 +61,8 @@ impl Saved {
         Some(Diagnostic { code: "state_ignored", message })
     }
 
-    /// Writes what the last request left in the KV cache. Where nothing ran, or another chat has taken its place since, the
-    /// file stays as it is.
+    /// Writes what the last request left in the KV cache. Where nothing ran, or another chat has
+    /// taken its place since, the file stays as it is.
     pub(crate) fn write(&self, model: &LoadedModel) -> Result<()> {
         if !self.used.load(Ordering::Relaxed) {
             return Ok(());

@@ -72,8 +72,8 @@ impl Order<'_> {
     }
 }
 
-/// The bytes of a prompt that messages, tools and documents wrote, in order; none where the request wants special tokens
-/// found in them.
+/// The bytes of a prompt that messages, tools and documents wrote, in order; none where the request
+/// wants special tokens found in them.
 pub(super) fn plain(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
     if request.parse_special_in_messages {
         return Vec::new();
@@ -90,7 +90,8 @@ pub(super) struct Started {
     pub(super) updates: Updates,
     /// Whether it obeys a grammar.
     pub(super) held: bool,
-    /// Whether what looks like a call in another notation is one only if its arguments obey the schema.
+    /// Whether what looks like a call in another notation is one only if its arguments obey the
+    /// schema.
     pub(super) judged: bool,
     pub(super) diagnostics: Vec<Value>,
 }
@@ -145,7 +146,9 @@ impl Updates {
                     diagnostics: Vec::new(),
                 })),
                 Ok(Update::Failed(error)) => Err(error),
-                Err(_) => Err(Error::new(Code::EngineClosed, "the engine of this model has stopped")),
+                Err(_) => {
+                    Err(Error::new(Code::EngineClosed, "the engine of this model has stopped"))
+                }
             },
             #[cfg(feature = "remote")]
             Updates::Remote(reply) => reply.next(),
@@ -157,7 +160,10 @@ impl Updates {
 pub(super) fn dropped_keyword(relaxed: &Relaxed) -> Diagnostic {
     let Relaxed { tool, path, keyword, reason } = relaxed;
     let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
-    Diagnostic { code: "constraint_relaxed", message: format!("{path}{tool}: {keyword} is not enforced: {reason}") }
+    Diagnostic {
+        code: "constraint_relaxed",
+        message: format!("{path}{tool}: {keyword} is not enforced: {reason}"),
+    }
 }
 
 /// For a grammar that could not be made, where nothing needs it.

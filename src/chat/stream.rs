@@ -23,12 +23,20 @@ pub(crate) struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     pub(crate) fn new(format: StreamFormat, sink: Option<PieceSink<'a>>) -> Self {
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Stream { sink, format, id: new_completion_id(), created, began: false, logprobs: Vec::new() }
+        let created =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Stream {
+            sink,
+            format,
+            id: new_completion_id(),
+            created,
+            began: false,
+            logprobs: Vec::new(),
+        }
     }
 
-    /// Takes the log probabilities of the tokens of the next piece: they go with the last delta that is made of it, or,
-    /// where the recogniser holds it, with the next one.
+    /// Takes the log probabilities of the tokens of the next piece: they go with the last delta
+    /// that is made of it, or, where the recogniser holds it, with the next one.
     pub(crate) fn carry(&mut self, logprobs: &[SampledToken]) {
         if self.format == StreamFormat::Chunks && self.sink.is_some() {
             self.logprobs.extend_from_slice(logprobs);
@@ -43,7 +51,8 @@ impl<'a> Stream<'a> {
                 (StreamFormat::Text, Delta::Content(text)) => self.call(&text),
                 (StreamFormat::Text, _) => {}
                 (StreamFormat::Chunks, delta) => {
-                    let logprobs = if index == last { std::mem::take(&mut self.logprobs) } else { Vec::new() };
+                    let logprobs =
+                        if index == last { std::mem::take(&mut self.logprobs) } else { Vec::new() };
                     self.chunk(&delta_json(delta), &logprobs, Value::Null, None);
                 }
             }
@@ -59,7 +68,13 @@ impl<'a> Stream<'a> {
         }
     }
 
-    fn chunk(&mut self, delta: &Value, logprobs: &[SampledToken], finish_reason: Value, usage: Option<Value>) {
+    fn chunk(
+        &mut self,
+        delta: &Value,
+        logprobs: &[SampledToken],
+        finish_reason: Value,
+        usage: Option<Value>,
+    ) {
         let mut delta = delta.clone();
         if !self.began {
             self.began = true;

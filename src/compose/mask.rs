@@ -14,10 +14,11 @@ pub(crate) fn calling(messages: &[Value]) -> Vec<Option<usize>> {
 
 /// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
 ///
-/// A range begins behind the generation prompt, or else behind the text before the content, and ends where the spec's
-/// `assistant_end` does. `last` tells that the last turn has the form of a last answer, `generation_prompt` is the one of
-/// the request's variables. Where nothing stands behind the content and the prompt goes on with a stop
-/// word, as the opener of the next turn may be one, the range has it.
+/// A range begins behind the generation prompt, or else behind the text before the content, and
+/// ends where the spec's `assistant_end` does. `last` tells that the last turn has the form of a
+/// last answer, `generation_prompt` is the one of the request's variables. Where nothing stands
+/// behind the content and the prompt goes on with a stop word, as the opener of the next turn may
+/// be one, the range has it.
 pub(crate) fn ranges(
     spec: &Spec,
     prompt: &str,
@@ -34,11 +35,18 @@ pub(crate) fn ranges(
             _ => None,
         };
         let template = with_calls.or(own).unwrap_or(&spec.assistant_template);
-        let before = if template.has("content") { template.text_before("content") } else { template.head().to_owned() };
+        let before = if template.has("content") {
+            template.text_before("content")
+        } else {
+            template.head().to_owned()
+        };
         let (behind, end) = (template.text_after(), spec.end_of(template));
         let text = prompt.get(turn.clone())?;
-        let without = Some(&*spec.turns.first_turn_without).filter(|without| !without.is_empty() && !text.starts_with(without));
-        let short = |begin: &str| without.and_then(|without| begin.strip_prefix(without)).unwrap_or(begin).to_owned();
+        let without = Some(&*spec.turns.first_turn_without)
+            .filter(|without| !without.is_empty() && !text.starts_with(without));
+        let short = |begin: &str| {
+            without.and_then(|without| begin.strip_prefix(without)).unwrap_or(begin).to_owned()
+        };
         let (before, prompted) = (short(&before), short(generation_prompt));
         let start = if text.starts_with(&prompted) {
             prompted.len()
@@ -91,20 +99,31 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(change: &Value, messages: &Value, thinking: Option<bool>, prompt: &str, trained: &[&str]) {
+    fn check(
+        change: &Value,
+        messages: &Value,
+        thinking: Option<bool>,
+        prompt: &str,
+        trained: &[&str],
+    ) {
         let mut spec = spec();
         for (name, value) in change.as_object().unwrap() {
             spec[name] = value.clone();
         }
         let composed = Composed::of(&spec, "components").unwrap();
         let templates = Templates::compile(&composed.sources()).unwrap();
-        let kwargs = thinking.map(|thinking| Map::from_iter([("enable_thinking".to_owned(), thinking.into())]));
+        let kwargs = thinking
+            .map(|thinking| Map::from_iter([("enable_thinking".to_owned(), thinking.into())]));
         let messages = messages.as_array().unwrap();
-        let input = RenderInput { kwargs: kwargs.as_ref(), ..RenderInput::new(messages, LocalTime::from_unix_local(0, 0)) };
+        let input = RenderInput {
+            kwargs: kwargs.as_ref(),
+            ..RenderInput::new(messages, LocalTime::from_unix_local(0, 0))
+        };
         let rendered = templates.render(&input).unwrap();
         assert_eq!(rendered.text, prompt);
         let mask = composed.mask(mask::Turns::All, &rendered, &input, messages).unwrap().unwrap();
-        let ranges: Vec<&str> = mask.turns.iter().map(|turn| &rendered.text[turn.range.clone()]).collect();
+        let ranges: Vec<&str> =
+            mask.turns.iter().map(|turn| &rendered.text[turn.range.clone()]).collect();
         assert_eq!(ranges, trained);
     }
 
@@ -112,7 +131,8 @@ mod tests {
     fn forms_of_answers() {
         let user = |text: &str| json!({ "role": "user", "content": text });
         let answer = |text: &str| json!({ "role": "assistant", "content": text });
-        let reasoned = |text: &str| json!({ "role": "assistant", "content": text, "reasoning_content": "r" });
+        let reasoned =
+            |text: &str| json!({ "role": "assistant", "content": text, "reasoning_content": "r" });
         let usual = json!({});
         // Reasoning is cut from earlier answers, and shown by the last one, be it empty.
         check(
@@ -123,8 +143,15 @@ mod tests {
             &["a</>", "<think></think>b<end>"],
         );
         // A reply that is asked with the empty block begins behind it.
-        check(&usual, &json!([user("1"), answer("b")]), Some(false), "<u>1</><a><think></think>b<end><eof>", &["b<end>"]);
-        // Behind a tool result there is no opener, and the result is no question even in a user's message.
+        check(
+            &usual,
+            &json!([user("1"), answer("b")]),
+            Some(false),
+            "<u>1</><a><think></think>b<end><eof>",
+            &["b<end>"],
+        );
+        // Behind a tool result there is no opener, and the result is no question even in a user's
+        // message.
         check(
             &usual,
             &json!([user("1"), reasoned("a"), { "role": "tool", "content": "5" }, user("<t>6</t>"), reasoned("b")]),
@@ -145,7 +172,13 @@ mod tests {
             "first_turn_without": "|", "last_assistant_template": null, "reasoning_template": null, "ending": null,
             "opener_after": null, "stop_words": ["|"], "system_policy": { "use_system_without_system_message": false },
         });
-        check(&between, &json!([answer("a"), user("1"), answer("b")]), None, "<a>a|<u>1|<a>b", &["a|", "b"]);
+        check(
+            &between,
+            &json!([answer("a"), user("1"), answer("b")]),
+            None,
+            "<a>a|<u>1|<a>b",
+            &["a|", "b"],
+        );
         // A last answer without an end of its own.
         check(
             &json!({ "last_assistant_template": "<a>{content}", "reasoning_template": null, "ending": null }),

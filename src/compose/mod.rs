@@ -1,7 +1,8 @@
-//! Chat templates from building blocks: a spec in, a Jinja template out, which every prompt is then rendered from.
+//! Chat templates from building blocks: a spec in, a Jinja template out, which every prompt is then
+//! rendered from.
 //!
-//! There is no second way from a spec to a prompt, so that a template and its prompts cannot differ. The rules are in
-//! docs/compose.md.
+//! There is no second way from a spec to a prompt, so that a template and its prompts cannot
+//! differ. The rules are in docs/compose.md.
 
 pub mod derive;
 mod fault;
@@ -45,7 +46,8 @@ pub struct Composed {
 }
 
 impl Composed {
-    /// Reads a spec, or finds the one of this name, and writes its template. `path` is where it stands in the request.
+    /// Reads a spec, or finds the one of this name, and writes its template. `path` is where it
+    /// stands in the request.
     ///
     /// `INVALID_REQUEST` with `details` `{reason, path}`.
     pub fn of(components: &Value, path: &str) -> Result<Composed> {
@@ -63,7 +65,11 @@ impl Composed {
             None => {
                 if !begins_with_prompt(&spec) {
                     let message = "an assistant's turn does not begin with the generation prompt: what the model wrote is rendered differently in the next turn";
-                    warnings.push(Warning::new("generation_prompt_not_prefix", &format!("{path}.generation_prompt"), message));
+                    warnings.push(Warning::new(
+                        "generation_prompt_not_prefix",
+                        &format!("{path}.generation_prompt"),
+                        message,
+                    ));
                 }
                 jinja::template(&spec, false)
             }
@@ -71,13 +77,15 @@ impl Composed {
         Ok(Composed { spec, chat_template, warnings, ignored, marked: OnceLock::new() })
     }
 
-    /// What `strict` makes of warnings and unknown fields: the first is an error. That skills have no place is none where the
-    /// spec says nothing of skills.
+    /// What `strict` makes of warnings and unknown fields: the first is an error. That skills have
+    /// no place is none where the spec says nothing of skills.
     pub fn check_strictly(&self) -> Result<()> {
         if let Some(path) = self.ignored.first() {
             return Err(Fault::new(Reason::UnknownField, path, "nobody knows this field").into());
         }
-        let meant = |warning: &&Warning| warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills();
+        let meant = |warning: &&Warning| {
+            warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills()
+        };
         self.warnings.iter().find(meant).map_or(Ok(()), |warning| Err(Fault::from(warning).into()))
     }
 
@@ -133,7 +141,11 @@ impl Composed {
 
     /// For [`Templates::compile`].
     pub fn sources(&self) -> Sources {
-        Sources { default: Some(self.chat_template.clone()), host: self.host(), ..Sources::default() }
+        Sources {
+            default: Some(self.chat_template.clone()),
+            host: self.host(),
+            ..Sources::default()
+        }
     }
 
     fn host(&self) -> HostWork {
@@ -147,7 +159,10 @@ impl Composed {
                 pick_function: spec.policies.tool_processor == Some(Processor::PickFunction),
                 empty: spec.policies.empty_list_as_tools,
             }),
-            object_arguments: matches!(spec.policies.call_processor, Some(Processor::ObjectArguments | Processor::DsmlCall)),
+            object_arguments: matches!(
+                spec.policies.call_processor,
+                Some(Processor::ObjectArguments | Processor::DsmlCall)
+            ),
         }
     }
 
@@ -161,19 +176,26 @@ impl Composed {
         let system = spec.policies.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
         // Tools that are shown only beside a system message are there or not, as one looks at it.
-        if spec.policies.system_without_message || spec.policies.system_with_tools || !spec.shows_tools() {
+        if spec.policies.system_without_message
+            || spec.policies.system_with_tools
+            || !spec.shows_tools()
+        {
             declared.push(("supports_tools", spec.shows_tools()));
         }
-        // Calls of which only the arguments or their values are shown, and an id, which may have the name or not.
+        // Calls of which only the arguments or their values are shown, and an id, which may have
+        // the name or not.
         let call = &spec.single_tool_call_template;
         let templates = [&spec.argument_template, &spec.text_argument_template];
-        let keyed = call.has("tool_call") || templates.into_iter().flatten().all(|template| template.has("key"));
-        let named = call.has("name") || (call.has("tool_call") && spec.policies.call_processor != Some(Processor::KimiCall));
+        let keyed = call.has("tool_call")
+            || templates.into_iter().flatten().all(|template| template.has("key"));
+        let named = call.has("name")
+            || (call.has("tool_call") && spec.policies.call_processor != Some(Processor::KimiCall));
         if named && keyed {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
             // Of calls that are not shown there are no results.
-            declared.push(("supports_tool_responses", calls && spec.observations_template.is_some()));
+            declared
+                .push(("supports_tool_responses", calls && spec.observations_template.is_some()));
         }
         declared
     }
@@ -188,42 +210,64 @@ impl Composed {
         if let Some(first) = messages.first().filter(|message| message["role"] == "system") {
             let parts = first["content"].as_array().map_or(0, Vec::len);
             if !spec.policies.use_system {
-                notes.push(Warning::new("system_dropped", "messages[0]", "this template has no system turn"));
+                notes.push(Warning::new(
+                    "system_dropped",
+                    "messages[0]",
+                    "this template has no system turn",
+                ));
             } else if spec.policies.system_placement != Placement::System
                 && !messages.iter().any(|message| message["role"] == "user")
             {
                 let message = "its text goes into a user's turn, and there is none";
                 notes.push(Warning::new("system_dropped", "messages[0]", message));
             } else if spec.policies.first_system_part && parts > 1 {
-                let message = "only the first part is rendered; system_policy.parts \"all\" renders all";
+                let message =
+                    "only the first part is rendered; system_policy.parts \"all\" renders all";
                 notes.push(Warning::new("system_parts_dropped", "messages[0].content", message));
             }
         }
         if spec.reasoning_template.is_none() {
-            let reasons = |message: &&Value| message["reasoning_content"].as_str().is_some_and(|text| !text.is_empty());
+            let reasons = |message: &&Value| {
+                message["reasoning_content"].as_str().is_some_and(|text| !text.is_empty())
+            };
             let ignored = messages.iter().enumerate().filter(|(_, message)| reasons(message));
             notes.extend(ignored.map(|(index, _)| {
                 let path = format!("messages[{index}].reasoning_content");
-                Warning::new("reasoning_ignored", &path, "the components have no reasoning_template")
+                Warning::new(
+                    "reasoning_ignored",
+                    &path,
+                    "the components have no reasoning_template",
+                )
             }));
         }
         notes
     }
 
-    /// Which bytes of a prompt, which `input` gave, the assistant is trained to write. `sent` are the messages before polyfills
-    /// made those of the input. None for a handwritten template, and where polyfills joined assistants' turns.
+    /// Which bytes of a prompt, which `input` gave, the assistant is trained to write. `sent` are
+    /// the messages before polyfills made those of the input. None for a handwritten template, and
+    /// where polyfills joined assistants' turns.
     ///
-    /// `INTERNAL_BRIDGE_ERROR` with reason `mask_mismatch` when the marked template renders something else.
-    pub(crate) fn mask(&self, turns: Turns, prompt: &Prompt, input: &RenderInput<'_>, sent: &[Value]) -> Result<Option<Mask>> {
-        let (assistants, rendered) =
-            (crate::template::mask::assistants(sent), crate::template::mask::assistants(input.messages));
+    /// `INTERNAL_BRIDGE_ERROR` with reason `mask_mismatch` when the marked template renders
+    /// something else.
+    pub(crate) fn mask(
+        &self,
+        turns: Turns,
+        prompt: &Prompt,
+        input: &RenderInput<'_>,
+        sent: &[Value],
+    ) -> Result<Option<Mask>> {
+        let (assistants, rendered) = (
+            crate::template::mask::assistants(sent),
+            crate::template::mask::assistants(input.messages),
+        );
         if !self.is_generated() || assistants.len() != rendered.len() {
             return Ok(None);
         }
         let marked = match self.marked.get() {
             Some(marked) => marked,
             None => {
-                let source = Sources { default: Some(jinja::template(&self.spec, true)), ..self.sources() };
+                let source =
+                    Sources { default: Some(jinja::template(&self.spec, true)), ..self.sources() };
                 let compiled = Templates::compile(&source)?;
                 self.marked.get_or_init(|| compiled)
             }
@@ -231,13 +275,27 @@ impl Composed {
         let rendered = marked.render(&RenderInput { spans: false, ..*input })?;
         let last = input.messages.last().is_some_and(|message| message["role"] == "assistant")
             && (self.spec.turns.last_answer_with_prompt || !input.add_generation_prompt);
-        let thinks = input.kwargs.is_none_or(|kwargs| kwargs.get("enable_thinking") != Some(&Value::Bool(false)));
+        let thinks = input
+            .kwargs
+            .is_none_or(|kwargs| kwargs.get("enable_thinking") != Some(&Value::Bool(false)));
         let asked = self.spec.turns.no_thinking_prompt.clone().filter(|_| !thinks);
         let asked = asked.unwrap_or_else(|| self.spec.generation_prompt());
-        let ranges = mask::ranges(&self.spec, &prompt.text, &rendered.generation, last, &mask::calling(input.messages), &asked);
-        match ranges.filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len()) {
+        let ranges = mask::ranges(
+            &self.spec,
+            &prompt.text,
+            &rendered.generation,
+            last,
+            &mask::calling(input.messages),
+            &asked,
+        );
+        match ranges
+            .filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len())
+        {
             Some(ranges) => {
-                let all = assistants.iter().zip(ranges).map(|(message, range)| MaskedTurn { message: *message, range });
+                let all = assistants
+                    .iter()
+                    .zip(ranges)
+                    .map(|(message, range)| MaskedTurn { message: *message, range });
                 let wanted = turns.of(&assistants);
                 let turns = all.filter(|turn| wanted.contains(&turn.message)).collect();
                 Ok(Some(Mask { turns, left_out: Vec::new() }))
@@ -255,7 +313,11 @@ impl Composed {
         let text = |text: &String| Some(text).filter(|text| !text.is_empty()).cloned();
         VisionDefaults {
             // It was read before.
-            rule: spec.vision_rule.as_ref().and_then(|rule| Rule::read("", rule).ok()).map(|(rule, _)| rule),
+            rule: spec
+                .vision_rule
+                .as_ref()
+                .and_then(|rule| Rule::read("", rule).ok())
+                .map(|(rule, _)| rule),
             image_token: spec.image_token.clone(),
             video_token: spec.video_token.clone(),
             vision_start: text(&spec.vision_start),
@@ -268,13 +330,19 @@ impl Composed {
     /// `INVALID_REQUEST` with reason `name_taken`, or `missing_field` for a spec without a name.
     pub fn register(&self, replace: bool) -> Result<()> {
         if self.spec.name.is_empty() {
-            return Err(Fault::new(Reason::MissingField, "components.name", "missing: a registered template needs one").into());
+            return Err(Fault::new(
+                Reason::MissingField,
+                "components.name",
+                "missing: a registered template needs one",
+            )
+            .into());
         }
         Ok(registry::register(&self.spec.name, self.spec(), replace)?)
     }
 }
 
-/// Whether what an assistant's turn begins with is what a reply is asked with, wherever its content does not decide.
+/// Whether what an assistant's turn begins with is what a reply is asked with, wherever its content
+/// does not decide.
 fn begins_with_prompt(spec: &Spec) -> bool {
     let prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content");
@@ -292,12 +360,21 @@ pub fn registered() -> Vec<(String, Value, bool)> {
 }
 
 /// Reasons that a composed template begins its refusals with.
-const REASONS: [&str; 5] =
-    ["unsupported_part", "unexpected_role", "no_observations_template", "mixed_tools", "missing_variable"];
+const REASONS: [&str; 5] = [
+    "unsupported_part",
+    "unexpected_role",
+    "no_observations_template",
+    "mixed_tools",
+    "missing_variable",
+];
 
 /// The same error with the reason that a composed template gave in its words as `details.reason`.
 pub fn with_reason(error: Error) -> Error {
-    let reason = error.message().split(':').next().and_then(|head| REASONS.into_iter().find(|reason| *reason == head));
+    let reason = error
+        .message()
+        .split(':')
+        .next()
+        .and_then(|head| REASONS.into_iter().find(|reason| *reason == head));
     match reason {
         Some(reason) if error.code() == Code::TemplateError => error.with("reason", reason),
         _ => error,

@@ -19,7 +19,12 @@ struct BuiltIn {
 
 macro_rules! composed {
     ($name:literal) => {
-        BuiltIn { name: $name, spec: include_str!(concat!("registry/", $name, ".json")), chat_template: None, exact: false }
+        BuiltIn {
+            name: $name,
+            spec: include_str!(concat!("registry/", $name, ".json")),
+            chat_template: None,
+            exact: false,
+        }
     };
 }
 
@@ -70,12 +75,16 @@ pub(crate) fn find(name: &str, path: &str) -> Result<Entry, Fault> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.get(name).cloned().ok_or_else(|| {
         let names = known.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-        Fault::new(Reason::UnknownTemplate, path, format!("no template {name:?} is registered; there are {names}"))
+        Fault::new(
+            Reason::UnknownTemplate,
+            path,
+            format!("no template {name:?} is registered; there are {names}"),
+        )
     })
 }
 
-/// Makes a spec known by its name until the process ends. `replace` allows another spec of that name, but the library's own
-/// stay what they are. Any thread.
+/// Makes a spec known by its name until the process ends. `replace` allows another spec of that
+/// name, but the library's own stay what they are. Any thread.
 pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), Fault> {
     let taken = |problem: String| Err(Fault::new(Reason::NameTaken, "components.name", problem));
     if BUILT_IN.iter().any(|built_in| built_in.name == name) {

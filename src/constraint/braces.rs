@@ -1,5 +1,5 @@
-//! Values of languages that look like JSON: objects in braces, arrays in brackets, with keys, strings and constants of their
-//! own.
+//! Values of languages that look like JSON: objects in braces, arrays in brackets, with keys,
+//! strings and constants of their own.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,8 @@ pub(super) struct Braces<'a, 'r> {
 }
 
 impl Braces<'_, '_> {
-    /// The rule for named values and what follows them, without braces: `key` and `colon` as the caller writes them.
+    /// The rule for named values and what follows them, without braces: `key` and `colon` as the
+    /// caller writes them.
     pub(super) fn members(
         &mut self,
         lark: &mut Lark,
@@ -52,8 +53,11 @@ impl Braces<'_, '_> {
     ) -> Result<Piece> {
         let mut all = Vec::new();
         for property in &object.properties {
-            let key =
-                if bare { is_name(&property.name).then(|| property.name.clone()) } else { self.language.key(&property.name) };
+            let key = if bare {
+                is_name(&property.name).then(|| property.name.clone())
+            } else {
+                self.language.key(&property.name)
+            };
             let Some(key) = key else {
                 self.report.refuse(
                     &property.pointer,
@@ -64,7 +68,9 @@ impl Braces<'_, '_> {
             };
             let ways = match self.value(lark, &property.schema, &property.pointer)? {
                 Some(value) => vec![[lark.pieces(&format!("{key}{colon}")), vec![value]].concat()],
-                None if property.required => return Err(self.report.error(&property.pointer, "", "no value is possible")),
+                None if property.required => {
+                    return Err(self.report.error(&property.pointer, "", "no value is possible"));
+                }
                 None => Vec::new(),
             };
             all.push(Member { ways, required: property.required });
@@ -78,7 +84,9 @@ impl Braces<'_, '_> {
         let open = literal("{");
         let Some((at, schema)) = &object.others else {
             let colon = self.language.colon().to_owned();
-            let Piece::Rule(members) = self.members(lark, object, &colon, false, &[Piece::Text("}".into())])? else {
+            let Piece::Rule(members) =
+                self.members(lark, object, &colon, false, &[Piece::Text("}".into())])?
+            else {
                 unreachable!("members are a rule")
             };
             return Ok(lark.rule(&format!("{open} {members}")));
@@ -96,20 +104,37 @@ impl Braces<'_, '_> {
     }
 
     /// `open item comma item close`.
-    fn list(&mut self, lark: &mut Lark, open: &str, item: &Piece, least: usize, most: Option<usize>, close: &str) -> Piece {
+    fn list(
+        &mut self,
+        lark: &mut Lark,
+        open: &str,
+        item: &Piece,
+        least: usize,
+        most: Option<usize>,
+        close: &str,
+    ) -> Piece {
         let item = sequence(std::slice::from_ref(item));
         let comma = sequence(&lark.pieces(self.language.comma()));
         let (open, close) = (literal(open), literal(close));
         if most == Some(0) {
             return lark.rule(&format!("{open} {close}"));
         }
-        let more = repeated(&format!("({comma} {item})"), least.saturating_sub(1), most.map(|most| most - 1));
+        let more = repeated(
+            &format!("({comma} {item})"),
+            least.saturating_sub(1),
+            most.map(|most| most - 1),
+        );
         let optional = if least == 0 { "?" } else { "" };
         lark.rule(&format!("{open} ({item} {more}){optional} {close}"))
     }
 
     /// The rule for a value; None where none is possible.
-    pub(super) fn value(&mut self, lark: &mut Lark, schema: &Value, at: &str) -> Result<Option<Piece>> {
+    pub(super) fn value(
+        &mut self,
+        lark: &mut Lark,
+        schema: &Value,
+        at: &str,
+    ) -> Result<Option<Piece>> {
         let mut ways: Vec<Vec<Piece>> = Vec::new();
         for shape in shapes(schema, at, self.checked, self.report)? {
             let [null, yes, no] = self.language.constants();
@@ -118,15 +143,21 @@ impl Braces<'_, '_> {
                 Shape::Exactly(value) => match self.exactly(&value) {
                     Some(text) => ways.push(lark.pieces(&text)),
                     None => {
-                        let reason = format!("the value {value} cannot be written in this model's way to write arguments");
+                        let reason = format!(
+                            "the value {value} cannot be written in this model's way to write arguments"
+                        );
                         self.report.refuse(at, "", &reason)?;
                     }
                 },
                 Shape::Null => ways.push(vec![Piece::Text(null.to_owned())]),
-                Shape::Boolean => ways.extend([yes, no].map(|text| vec![Piece::Text(text.to_owned())])),
+                Shape::Boolean => {
+                    ways.extend([yes, no].map(|text| vec![Piece::Text(text.to_owned())]))
+                }
                 Shape::Number(schema) => ways.push(vec![lark.json(&schema)]),
                 Shape::Text(text) => ways.extend(self.language.text(lark, &text)),
-                Shape::Array(array) => ways.extend(self.array(lark, &array)?.map(|rule| vec![rule])),
+                Shape::Array(array) => {
+                    ways.extend(self.array(lark, &array)?.map(|rule| vec![rule]))
+                }
                 Shape::Object(object) => ways.push(vec![self.object(lark, &object)?]),
                 Shape::Refers(index) => ways.push(vec![self.definition(lark, index)?]),
             }
@@ -209,12 +240,14 @@ impl Braces<'_, '_> {
             Value::Number(number) => number.to_string(),
             Value::String(text) => self.language.exactly(text)?,
             Value::Array(items) => {
-                let items = items.iter().map(|item| self.exactly(item)).collect::<Option<Vec<_>>>()?;
+                let items =
+                    items.iter().map(|item| self.exactly(item)).collect::<Option<Vec<_>>>()?;
                 format!("[{}]", items.join(comma))
             }
             Value::Object(members) => {
-                let member =
-                    |(key, value): (&String, &Value)| Some([&self.language.key(key)?, colon, &self.exactly(value)?].concat());
+                let member = |(key, value): (&String, &Value)| {
+                    Some([&self.language.key(key)?, colon, &self.exactly(value)?].concat())
+                };
                 let members = members.iter().map(member).collect::<Option<Vec<_>>>()?;
                 format!("{{{}}}", members.join(comma))
             }

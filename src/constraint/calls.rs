@@ -40,7 +40,10 @@ pub(super) fn turn(
     for tool in tools {
         written.push(arguments(lark, calls, tool, policy, relaxed)?);
     }
-    let counts = calls.call.iter().any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })));
+    let counts = calls
+        .call
+        .iter()
+        .any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })));
     let positions = if counts { COUNTED } else { 1 };
     let after: Vec<String> = (0..positions).map(|_| lark.reserve()).collect();
     for (position, name) in after.iter().enumerate() {
@@ -65,7 +68,13 @@ pub(super) fn turn(
 }
 
 /// One call, up to what follows it.
-fn call(lark: &mut Lark, calls: &Calls, name: &str, arguments: &Piece, position: usize) -> Vec<Piece> {
+fn call(
+    lark: &mut Lark,
+    calls: &Calls,
+    name: &str,
+    arguments: &Piece,
+    position: usize,
+) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut skip_text = false;
     for part in &calls.call {
@@ -81,7 +90,9 @@ fn call(lark: &mut Lark, calls: &Calls, name: &str, arguments: &Piece, position:
             }
             Part::Id(form) => match form {
                 IdForm::Free => pieces.push(lark.terminal("/[A-Za-z0-9_\\-]{1,40}/")),
-                IdForm::Alphanumeric(length) => pieces.push(lark.terminal(&format!("/[A-Za-z0-9]{{{length}}}/"))),
+                IdForm::Alphanumeric(length) => {
+                    pieces.push(lark.terminal(&format!("/[A-Za-z0-9]{{{length}}}/")))
+                }
                 IdForm::Index(first) => pieces.push(number(lark, first + position, position)),
                 IdForm::Named { prefix, infix } => {
                     pieces.extend(lark.pieces(prefix));
@@ -96,11 +107,21 @@ fn call(lark: &mut Lark, calls: &Calls, name: &str, arguments: &Piece, position:
 }
 
 fn number(lark: &mut Lark, number: usize, position: usize) -> Piece {
-    if position < COUNTED { Piece::Text(number.to_string()) } else { lark.terminal("/[1-9][0-9]{1,2}/") }
+    if position < COUNTED {
+        Piece::Text(number.to_string())
+    } else {
+        lark.terminal("/[1-9][0-9]{1,2}/")
+    }
 }
 
 /// The rule for a tool's arguments and the text right after them.
-fn arguments(lark: &mut Lark, calls: &Calls, tool: &Tool, policy: Policy, relaxed: &mut Vec<Relaxed>) -> Result<Piece> {
+fn arguments(
+    lark: &mut Lark,
+    calls: &Calls,
+    tool: &Tool,
+    policy: Policy,
+    relaxed: &mut Vec<Relaxed>,
+) -> Result<Piece> {
     let name = function_name(tool.definition);
     let strict = tool.definition["function"]["strict"] == true;
     let policy = if strict { Policy::Strict } else { policy };
@@ -121,7 +142,13 @@ fn arguments(lark: &mut Lark, calls: &Calls, tool: &Tool, policy: Policy, relaxe
         }
         Encoding::Elements { prefix, item } => {
             let root = shape(&root, &checked, &mut report)?;
-            let mut elements = Elements { prefix, item, checked: &checked, report: &mut report, known: HashMap::new() };
+            let mut elements = Elements {
+                prefix,
+                item,
+                checked: &checked,
+                report: &mut report,
+                known: HashMap::new(),
+            };
             return elements.members(lark, &root, &tail);
         }
         Encoding::Python => {
@@ -164,7 +191,11 @@ pub(super) fn object(parameters: Option<&Value>, report: &mut Report) -> Result<
         Some(kind) => kind == "object",
     };
     if !is_object {
-        return Err(report.error("", "type", &format!("arguments are an object, not {}", root["type"])));
+        return Err(report.error(
+            "",
+            "type",
+            &format!("arguments are an object, not {}", root["type"]),
+        ));
     }
     root.insert("type".into(), "object".into());
     let root = checked.root.clone();

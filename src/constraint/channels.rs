@@ -20,13 +20,18 @@ pub(super) fn start(
         rest.unwrap_or(call)
     };
     let mut ways: Vec<Vec<Piece>> = calls.into_iter().map(inside).collect();
-    let others: Vec<_> = ways.iter().filter_map(|call| recipient_first(lark, channels, call)).collect();
+    let others: Vec<_> =
+        ways.iter().filter_map(|call| recipient_first(lark, channels, call)).collect();
     ways.extend(others);
     let again = lark.reserve();
     let next = Piece::Rule(again.clone());
     for name in &channels.reasoning {
         let body = message(lark, channels, &turn, &next, free_reply);
-        ways.extend(headers(lark, channels, name).into_iter().map(|header| [header, vec![body.clone()]].concat()));
+        ways.extend(
+            headers(lark, channels, name)
+                .into_iter()
+                .map(|header| [header, vec![body.clone()]].concat()),
+        );
     }
     for (index, name) in channels.content.iter().enumerate() {
         let body = match &answer {
@@ -35,30 +40,48 @@ pub(super) fn start(
                 let ends = lark.choice_rule([ends, vec![Vec::new()]].concat());
                 lark.rule(&sequence(&[answer.clone(), ends]))
             }
-            // With an answer that must obey a schema, or a call that must come, other text is a preamble.
+            // With an answer that must obey a schema, or a call that must come, other text is a
+            // preamble.
             Some(_) => continue,
             None if forced && (index == 0 || ways.is_empty()) => continue,
             None => message(lark, channels, &turn, &next, free_reply),
         };
-        ways.extend(headers(lark, channels, name).into_iter().map(|header| [header, vec![body.clone()]].concat()));
+        ways.extend(
+            headers(lark, channels, name)
+                .into_iter()
+                .map(|header| [header, vec![body.clone()]].concat()),
+        );
     }
     let body = lark.choice(ways);
     lark.define(&again, &body);
     again
 }
 
-/// The same call with its recipient before the channel, ` to=functions.f<|channel|>commentary`: gpt-oss writes both.
+/// The same call with its recipient before the channel, ` to=functions.f<|channel|>commentary`:
+/// gpt-oss writes both.
 fn recipient_first(lark: &Lark, channels: &Channels, call: &[Piece]) -> Option<Vec<Piece>> {
     let header = lark.pieces(&channels.header);
-    let call = merged(call.strip_prefix(header.as_slice()).filter(|_| !header.is_empty())?.to_vec());
+    let call =
+        merged(call.strip_prefix(header.as_slice()).filter(|_| !header.is_empty())?.to_vec());
     let (Piece::Text(text), rest) = call.split_first()? else { return None };
-    let at = text.find(&format!(" {}", channels.recipient)).filter(|_| !channels.recipient.is_empty())?;
+    let at = text
+        .find(&format!(" {}", channels.recipient))
+        .filter(|_| !channels.recipient.is_empty())?;
     let end = text[at + 1..].find(char::is_whitespace).map_or(text.len(), |length| at + 1 + length);
     let channel = format!("{}{}", &text[..at], &text[end..]);
-    Some([vec![Piece::Text(text[at..end].to_owned())], header, vec![Piece::Text(channel)], rest.to_vec()].concat())
+    Some(
+        [
+            vec![Piece::Text(text[at..end].to_owned())],
+            header,
+            vec![Piece::Text(channel)],
+            rest.to_vec(),
+        ]
+        .concat(),
+    )
 }
 
-/// From the channel's mark to the end of the header; where a recipient is all there is, with a blank before it or without.
+/// From the channel's mark to the end of the header; where a recipient is all there is, with a
+/// blank before it or without.
 fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Piece>> {
     let Channels { header, recipient, body, .. } = channels;
     if !header.is_empty() {
@@ -70,7 +93,13 @@ fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Piece>> {
 }
 
 /// Free text, then another message; or the end of the reply.
-fn message(lark: &mut Lark, channels: &Channels, turn: &[Piece], next: &Piece, may_end: bool) -> Piece {
+fn message(
+    lark: &mut Lark,
+    channels: &Channels,
+    turn: &[Piece],
+    next: &Piece,
+    may_end: bool,
+) -> Piece {
     let mut ways = Vec::new();
     let ends = closings(lark, channels);
     if ends.is_empty() {

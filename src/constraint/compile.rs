@@ -1,7 +1,8 @@
 //! The grammar of a reply, compiled; and if that fails, whose fault it is.
 //!
-//! llguidance's errors name no place. What passes the walk of the schema and still fails (a regular expression that is none,
-//! types that exclude each other) is found by compiling the parts one by one.
+//! llguidance's errors name no place. What passes the walk of the schema and still fails (a regular
+//! expression that is none, types that exclude each other) is found by compiling the parts one by
+//! one.
 
 use serde_json::{Value, json};
 
@@ -23,13 +24,27 @@ pub struct Compiled {
     pub relaxed: Vec<Relaxed>,
 }
 
-/// Builds the grammar of a reply and compiles it. A tool whose schema cannot be enforced is an error where a call is forced
-/// or the tool is strict; else its arguments may be any object, which the report says.
-pub fn compile(grammars: &Grammars, format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Result<Compiled> {
+/// Builds the grammar of a reply and compiles it. A tool whose schema cannot be enforced is an
+/// error where a call is forced or the tool is strict; else its arguments may be any object, which
+/// the report says.
+pub fn compile(
+    grammars: &Grammars,
+    format: Option<&Format>,
+    wanted: &Wanted,
+    specials: Specials,
+) -> Result<Compiled> {
     let grammar = reply(format, wanted, specials)?;
-    let Some(lark) = grammar.lark else { return Ok(Compiled { lark: None, constraint: None, relaxed: grammar.relaxed }) };
+    let Some(lark) = grammar.lark else {
+        return Ok(Compiled { lark: None, constraint: None, relaxed: grammar.relaxed });
+    };
     let error = match grammars.compile(&lark) {
-        Ok(constraint) => return Ok(Compiled { lark: Some(lark), constraint: Some(constraint), relaxed: grammar.relaxed }),
+        Ok(constraint) => {
+            return Ok(Compiled {
+                lark: Some(lark),
+                constraint: Some(constraint),
+                relaxed: grammar.relaxed,
+            });
+        }
         Err(error) => error,
     };
     let fails = |wanted: Wanted| {
@@ -38,14 +53,24 @@ pub fn compile(grammars: &Grammars, format: Option<&Format>, wanted: &Wanted, sp
     };
     let alone = Wanted { tools: &[], choice: &ToolChoice::None, ..*wanted };
     if let Some(error) = fails(alone) {
-        let place = if wanted.response == Response::Text { "grammar" } else { "response_format.json_schema.schema" };
+        let place = if wanted.response == Response::Text {
+            "grammar"
+        } else {
+            "response_format.json_schema.schema"
+        };
         return Err(error.about(place));
     }
     let mut tools = wanted.tools.to_vec();
     let mut relaxed = Vec::new();
     for (index, tool) in wanted.tools.iter().enumerate() {
         let single = std::slice::from_ref(tool);
-        let alone = Wanted { tools: single, choice: &ToolChoice::Auto, response: Response::Text, grammar: None, ..*wanted };
+        let alone = Wanted {
+            tools: single,
+            choice: &ToolChoice::Auto,
+            response: Response::Text,
+            grammar: None,
+            ..*wanted
+        };
         let Some(error) = fails(alone) else { continue };
         let name = function_name(tool);
         let place = format!("tools[{index}].function.parameters");

@@ -30,7 +30,12 @@ pub(super) struct Elements<'a, 'r> {
 
 impl Elements<'_, '_> {
     /// The rule for an object's elements and what follows them.
-    pub(super) fn members(&mut self, lark: &mut Lark, object: &Object, tail: &[Piece]) -> Result<Piece> {
+    pub(super) fn members(
+        &mut self,
+        lark: &mut Lark,
+        object: &Object,
+        tail: &[Piece],
+    ) -> Result<Piece> {
         let mut all = Vec::new();
         for property in &object.properties {
             let name = &property.name;
@@ -50,41 +55,65 @@ impl Elements<'_, '_> {
         Ok(members::rule(lark, &all, false, &[], tail))
     }
 
-    fn element(&mut self, lark: &mut Lark, tag: &str, schema: &Value, at: &str) -> Result<Vec<Vec<Piece>>> {
+    fn element(
+        &mut self,
+        lark: &mut Lark,
+        tag: &str,
+        schema: &Value,
+        at: &str,
+    ) -> Result<Vec<Vec<Piece>>> {
         let open = lark.pieces(&format!("{}<{tag}>", self.prefix));
         let values = self.values(lark, tag, schema, at)?;
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
 
     /// The ways a value can be written, its closing tag included.
-    fn values(&mut self, lark: &mut Lark, tag: &str, schema: &Value, at: &str) -> Result<Vec<Vec<Piece>>> {
+    fn values(
+        &mut self,
+        lark: &mut Lark,
+        tag: &str,
+        schema: &Value,
+        at: &str,
+    ) -> Result<Vec<Vec<Piece>>> {
         let close = format!("{}</{tag}>", self.prefix);
-        // A text holds no tag at all: with a prefix that is certain, without one it is at least not its own.
+        // A text holds no tag at all: with a prefix that is certain, without one it is at least not
+        // its own.
         let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
         let mut all = shapes(schema, at, self.checked, self.report)?;
         match raw::mixed(&all) {
             Ok(None) => {}
-            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, tag_start, &close)]),
+            Ok(Some((text, others))) => {
+                return Ok(vec![raw::beside(lark, &text, &others, tag_start, &close)]);
+            }
             Err(()) => {
                 self.report.refuse(at, "type", super::tagged::MIXED)?;
                 all = vec![Shape::Text(Text::default())];
             }
         }
         for shape in all {
-            let closed = |lark: &mut Lark, value: Piece| [vec![value], lark.pieces(&close)].concat();
+            let closed =
+                |lark: &mut Lark, value: Piece| [vec![value], lark.pieces(&close)].concat();
             match shape {
-                Shape::Any => ways.push(raw::beside(lark, &Text::default(), &[], tag_start, &close)),
+                Shape::Any => {
+                    ways.push(raw::beside(lark, &Text::default(), &[], tag_start, &close))
+                }
                 Shape::Text(text) => ways.push(raw::beside(lark, &text, &[], tag_start, &close)),
-                Shape::Exactly(Value::String(text)) => ways.extend(raw::exactly(lark, &text, &close)),
+                Shape::Exactly(Value::String(text)) => {
+                    ways.extend(raw::exactly(lark, &text, &close))
+                }
                 Shape::Exactly(value @ (Value::Array(_) | Value::Object(_))) => {
-                    let reason = format!("the value {value} cannot be written in this model's way to write arguments");
+                    let reason = format!(
+                        "the value {value} cannot be written in this model's way to write arguments"
+                    );
                     self.report.refuse(at, "", &reason)?;
                 }
                 Shape::Exactly(value) => ways.push(closed(lark, Piece::Text(value.to_string()))),
                 Shape::Null => ways.push(closed(lark, Piece::Text("null".into()))),
                 Shape::Boolean => {
-                    ways.extend(["true", "false"].map(|text| closed(lark, Piece::Text(text.into()))));
+                    ways.extend(
+                        ["true", "false"].map(|text| closed(lark, Piece::Text(text.into()))),
+                    );
                 }
                 Shape::Number(schema) => {
                     let number = lark.json(&schema);
@@ -94,7 +123,9 @@ impl Elements<'_, '_> {
                     let tail = lark.pieces(&close);
                     ways.push(vec![self.members(lark, &object, &tail)?]);
                 }
-                Shape::Array(array) => ways.extend(self.array(lark, &array, &close)?.map(|rule| vec![rule])),
+                Shape::Array(array) => {
+                    ways.extend(self.array(lark, &array, &close)?.map(|rule| vec![rule]))
+                }
                 Shape::Refers(index) => ways.push(vec![self.definition(lark, index, tag)?]),
             }
         }
@@ -137,8 +168,17 @@ impl Elements<'_, '_> {
             most = Some(0);
         }
         if least > MAX_COUNTED || most.is_some_and(|most| most > MAX_COUNTED) {
-            let at = array.rest.as_ref().map(|(at, _)| at.trim_end_matches("/items")).unwrap_or_default().to_owned();
-            self.report.refuse(&at, "maxItems", &format!("more than {MAX_COUNTED} items cannot be counted"))?;
+            let at = array
+                .rest
+                .as_ref()
+                .map(|(at, _)| at.trim_end_matches("/items"))
+                .unwrap_or_default()
+                .to_owned();
+            self.report.refuse(
+                &at,
+                "maxItems",
+                &format!("more than {MAX_COUNTED} items cannot be counted"),
+            )?;
             (least, most) = (least.min(MAX_COUNTED), None);
         }
         // From the end: what may follow the items written so far.

@@ -1,7 +1,8 @@
 //! Calls in a fenced block, as models write them that were trained on little of their own format.
 //!
-//! The recogniser takes such a block if the whole of it obeys the tool's schema (`output/recogniser/fenced.rs`); here the
-//! sampler is held to that, from where the tool's name and `arguments` stand.
+//! The recogniser takes such a block if the whole of it obeys the tool's schema
+//! (`output/recogniser/fenced.rs`); here the sampler is held to that, from where the tool's name
+//! and `arguments` stand.
 
 use super::calls::{self, Tool};
 use super::lark::{Lark, Piece, escaped};

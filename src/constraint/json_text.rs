@@ -45,7 +45,8 @@ impl Language for JsonText {
 fn quoted(text: &Text) -> String {
     let plain = r#"[^\x00-\x1f\x7f\\"]"#;
     let body = if text.is_free() {
-        // Within the outer string an inner `\n` is `\\n`, an inner `\"` is `\\\"`, an inner `\\` is `\\\\`.
+        // Within the outer string an inner `\n` is `\\n`, an inner `\"` is `\\\"`, an inner `\\` is
+        // `\\\\`.
         format!(r#"/(?s:({plain}|\\\\([nrtbf]|\\"|\\\\))*)/"#)
     } else {
         text.terminal(plain)

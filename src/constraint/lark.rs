@@ -1,7 +1,8 @@
 //! Lark text, in llguidance's dialect, built rule by rule.
 //!
-//! llguidance reads with a lexer: of the texts that may stand next it takes the longest and never goes back. Two texts that
-//! begin alike must therefore share their beginning in the grammar too; [`Lark::choice`] sees to it.
+//! llguidance reads with a lexer: of the texts that may stand next it takes the longest and never
+//! goes back. Two texts that begin alike must therefore share their beginning in the grammar too;
+//! [`Lark::choice`] sees to it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,8 +10,9 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-/// Finds the special tokens in a text: where each stands, and its id. A token belongs in the answer if the vocabulary keeps
-/// it apart from text (control tokens); ranges do not overlap and stand in order.
+/// Finds the special tokens in a text: where each stands, and its id. A token belongs in the answer
+/// if the vocabulary keeps it apart from text (control tokens); ranges do not overlap and stand in
+/// order.
 pub type Specials<'a> = &'a dyn Fn(&str) -> Vec<(Range<usize>, i32)>;
 
 /// One step of a sequence.
@@ -63,7 +65,8 @@ impl<'a> Lark<'a> {
         self.named("r", "[lazy]", body)
     }
 
-    /// JSON of a schema, printed as chat templates print it, so that a small model cannot fill it with white space.
+    /// JSON of a schema, printed as chat templates print it, so that a small model cannot fill it
+    /// with white space.
     pub(super) fn json(&mut self, schema: &Value) -> Piece {
         let mut schema = match schema {
             Value::Object(schema) => schema.clone(),
@@ -250,7 +253,8 @@ mod tests {
             Some(rule) => Piece::Rule(rule.to_owned()),
             None => Piece::Text((*text).to_owned()),
         };
-        let alternatives = alternatives.iter().map(|pieces| pieces.iter().map(piece).collect()).collect();
+        let alternatives =
+            alternatives.iter().map(|pieces| pieces.iter().map(piece).collect()).collect();
         assert_eq!(Lark::new(&specials).choice(alternatives), expected);
     }
 

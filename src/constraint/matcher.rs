@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
-use llguidance::toktrie::{InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
+use llguidance::toktrie::{
+    InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
+};
 use llguidance::{Matcher, ParserFactory};
 use once_cell::sync::OnceCell;
 
@@ -27,10 +29,11 @@ pub struct Words {
     pub tokenize: Tokenize,
 }
 
-/// Compiles grammars for one vocabulary. The tables it needs (a second or two for a large vocabulary) are built when the
-/// first grammar is asked for, or before.
+/// Compiles grammars for one vocabulary. The tables it needs (a second or two for a large
+/// vocabulary) are built when the first grammar is asked for, or before.
 ///
-/// The last grammars are kept: a chat asks for the same one with every message, and many tools take a second to compile.
+/// The last grammars are kept: a chat asks for the same one with every message, and many tools take
+/// a second to compile.
 pub struct Grammars {
     tables: Arc<Tables>,
     building: Option<JoinHandle<()>>,
@@ -50,12 +53,16 @@ const KEPT: usize = 8;
 impl Grammars {
     /// `words` is called once, with the first grammar.
     pub fn new(words: impl Fn() -> Words + Send + Sync + 'static) -> Self {
-        let tables = Tables { factory: OnceCell::new(), words: Box::new(words), abandoned: AtomicBool::new(false) };
+        let tables = Tables {
+            factory: OnceCell::new(),
+            words: Box::new(words),
+            abandoned: AtomicBool::new(false),
+        };
         Grammars { tables: Arc::new(tables), building: None, kept: Mutex::default() }
     }
 
-    /// Begins to build the tables on a thread of their own. Who needs them before they are done waits; where there can be no
-    /// such thread they are built then.
+    /// Begins to build the tables on a thread of their own. Who needs them before they are done
+    /// waits; where there can be no such thread they are built then.
     pub fn begin(mut self) -> Self {
         let tables = Arc::clone(&self.tables);
         // What fails is tried again, and reported, when a grammar is asked for.
@@ -64,7 +71,8 @@ impl Grammars {
         self
     }
 
-    /// Compiles a Lark grammar; one that cannot be enforced is `SCHEMA_UNSUPPORTED` with llguidance's reason.
+    /// Compiles a Lark grammar; one that cannot be enforced is `SCHEMA_UNSUPPORTED` with
+    /// llguidance's reason.
     pub fn compile(&self, lark: &str) -> Result<Constraint> {
         if let Some(matcher) = self.kept(lark) {
             return Ok(Constraint { matcher });
@@ -72,8 +80,11 @@ impl Grammars {
         let factory = self.tables.factory()?;
         let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let mut matcher = Matcher::new(parser);
-        // Some schemas (a reference to itself) compile, and fail with the first mask: then nothing may be generated either.
-        let usable = matcher.get_error().map_or_else(|| matcher.compute_mask().map(drop).map_err(|error| reason(&error)), Err);
+        // Some schemas (a reference to itself) compile, and fail with the first mask: then nothing
+        // may be generated either.
+        let usable = matcher
+            .get_error()
+            .map_or_else(|| matcher.compute_mask().map(drop).map_err(|error| reason(&error)), Err);
         match usable {
             Ok(()) => {
                 let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +92,10 @@ impl Grammars {
                 kept.push_front((lark.to_owned(), matcher.deep_clone()));
                 Ok(Constraint { matcher })
             }
-            Err(error) => Err(Error::new(Code::SchemaUnsupported, format!("cannot be enforced: {}", reason(&error)))),
+            Err(error) => Err(Error::new(
+                Code::SchemaUnsupported,
+                format!("cannot be enforced: {}", reason(&error)),
+            )),
         }
     }
 
@@ -114,18 +128,27 @@ impl Tables {
     fn build(&self) -> Result<ParserFactory> {
         let wanted = || {
             let abandoned = self.abandoned.load(Ordering::Relaxed);
-            if abandoned { Err(Error::new(Code::EngineClosed, "the model was closed")) } else { Ok(()) }
+            if abandoned {
+                Err(Error::new(Code::EngineClosed, "the model was closed"))
+            } else {
+                Ok(())
+            }
         };
         wanted()?;
         let words = (self.words)();
         wanted()?;
-        let end = words.ends.first().copied().ok_or_else(|| unusable("it has no end-of-generation token"))?;
+        let end = words
+            .ends
+            .first()
+            .copied()
+            .ok_or_else(|| unusable("it has no end-of-generation token"))?;
         let info = TokRxInfo::new(words.words.len() as u32, end);
         let trie = TokTrie::from(&info, &words.words).with_eos_tokens(&words.ends);
         wanted()?;
         let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: words.tokenize });
         let slices = SlicedBiasComputer::general_slices();
-        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(unusable)?;
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
+            .map_err(unusable)?;
         factory.quiet();
         Ok(factory)
     }
@@ -149,7 +172,8 @@ impl TokenizerEnv for Tokenizer {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| (self.tokenize)(text))
     }
 
-    /// Vocabularies that put a blank before the first word do not tokenise a part of a text as they do the whole.
+    /// Vocabularies that put a blank before the first word do not tokenise a part of a text as they
+    /// do the whole.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
@@ -166,13 +190,21 @@ impl Constraint {
         self.matcher.compute_mask_or_eos().map_err(broken)
     }
 
-    /// Whether these tokens may come next, one after another. Costs much less than a mask, and changes nothing.
+    /// Whether these tokens may come next, one after another. Costs much less than a mask, and
+    /// changes nothing.
     pub fn allows(&mut self, tokens: &[i32]) -> Result<bool> {
-        let tokens = tokens.iter().map(|token| TokenId::try_from(*token)).collect::<Result<Vec<_>, _>>().map_err(broken)?;
+        let tokens = tokens
+            .iter()
+            .map(|token| TokenId::try_from(*token))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(broken)?;
         // A token without text is in no mask, but would count as valid here.
         let env = self.matcher.tok_env().map_err(broken)?;
         let trie = env.tok_trie();
-        if tokens.iter().any(|token| *token as usize >= trie.vocab_size() || trie.token(*token).is_empty()) {
+        if tokens
+            .iter()
+            .any(|token| *token as usize >= trie.vocab_size() || trie.token(*token).is_empty())
+        {
             return Ok(false);
         }
         let allowed = self.matcher.validate_tokens(&tokens).map_err(broken)?;
@@ -185,7 +217,8 @@ impl Constraint {
         self.matcher.consume_token(token).map_err(broken)
     }
 
-    /// Whether this token may come next. Much cheaper than a mask: draw first, ask, and mask only if refused.
+    /// Whether this token may come next. Much cheaper than a mask: draw first, ask, and mask only
+    /// if refused.
     pub fn validate(&mut self, token: i32) -> Result<bool> {
         let token = TokenId::try_from(token).map_err(broken)?;
         if self.matcher.is_stopped() && !self.matcher.is_error() {
@@ -208,7 +241,10 @@ impl Constraint {
 
 /// Generation stops: a text that the grammar does not allow is never let through.
 fn broken(error: impl Display) -> Error {
-    Error::new(Code::InferenceFailed, format!("the grammar failed while sampling: {}", reason(&error)))
+    Error::new(
+        Code::InferenceFailed,
+        format!("the grammar failed while sampling: {}", reason(&error)),
+    )
 }
 
 /// The first line; llguidance goes on with the state of its parser, which holds generated text.

@@ -1,4 +1,5 @@
-//! Named values one after another: which may come next, what stands between two, and what follows the last.
+//! Named values one after another: which may come next, what stands between two, and what follows
+//! the last.
 
 use super::lark::{Lark, Piece, merged};
 
@@ -13,8 +14,15 @@ pub(super) struct Member {
 /// Up to this many members may come in any order; the number of states doubles with each.
 const ANY_ORDER: usize = 4;
 
-/// The rule for these members and what follows them. `any_order` where the format has no order of its own; else as declared.
-pub(super) fn rule(lark: &mut Lark, members: &[Member], any_order: bool, separator: &[Piece], tail: &[Piece]) -> Piece {
+/// The rule for these members and what follows them. `any_order` where the format has no order of
+/// its own; else as declared.
+pub(super) fn rule(
+    lark: &mut Lark,
+    members: &[Member],
+    any_order: bool,
+    separator: &[Piece],
+    tail: &[Piece],
+) -> Piece {
     if any_order && members.len() <= ANY_ORDER {
         unordered(lark, members, separator, tail)
     } else {
@@ -23,7 +31,8 @@ pub(super) fn rule(lark: &mut Lark, members: &[Member], any_order: bool, separat
 }
 
 fn ordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {
-    let written: Vec<Vec<Vec<Piece>>> = members.iter().map(|member| behind(separator, &member.ways)).collect();
+    let written: Vec<Vec<Vec<Piece>>> =
+        members.iter().map(|member| behind(separator, &member.ways)).collect();
     let clash = written.iter().flatten().any(|way| clash(way, tail));
     // States from the last to the first; the first one alone has no separator before its members.
     let mut after = vec![lark.choice_rule(vec![tail.to_vec()])];
@@ -45,8 +54,14 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Pie
     lark.choice_rule(next(members, &bare, &after, tail))
 }
 
-/// What may come where these members are left: `after` are the states behind each, the last member's first.
-fn next(members: &[Member], written: &[Vec<Vec<Piece>>], after: &[Piece], tail: &[Piece]) -> Vec<Vec<Piece>> {
+/// What may come where these members are left: `after` are the states behind each, the last
+/// member's first.
+fn next(
+    members: &[Member],
+    written: &[Vec<Vec<Piece>>],
+    after: &[Piece],
+    tail: &[Piece],
+) -> Vec<Vec<Piece>> {
     let mut alternatives = Vec::new();
     for (index, (member, ways)) in members.iter().zip(written).enumerate() {
         alternatives.extend(followed(ways, &after[members.len() - index - 1]));
@@ -69,21 +84,29 @@ fn followed(ways: &[Vec<Piece>], next: &Piece) -> Vec<Vec<Piece>> {
 /// Whether one text begins with all of the other: then they must be written together.
 fn clash(way: &[Piece], tail: &[Piece]) -> bool {
     match (way.first(), merged(tail.to_vec()).first()) {
-        (Some(Piece::Text(a)), Some(Piece::Text(b))) => a.starts_with(b.as_str()) || b.starts_with(a.as_str()),
+        (Some(Piece::Text(a)), Some(Piece::Text(b))) => {
+            a.starts_with(b.as_str()) || b.starts_with(a.as_str())
+        }
         _ => false,
     }
 }
 
 fn unordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {
     let all = (1usize << members.len()) - 1;
-    let required = members.iter().enumerate().filter(|(_, member)| member.required).map(|(index, _)| 1 << index);
+    let required = members
+        .iter()
+        .enumerate()
+        .filter(|(_, member)| member.required)
+        .map(|(index, _)| 1 << index);
     let required: usize = required.sum();
     // By the set of those already written; a set is smaller as a number than any that contains it.
     let mut states: Vec<Option<Piece>> = vec![None; all + 1];
     for written in (0..=all).rev() {
         let separator: &[Piece] = if written == 0 { &[] } else { separator };
         let mut alternatives = Vec::new();
-        for (index, member) in members.iter().enumerate().filter(|(index, _)| written & (1 << index) == 0) {
+        for (index, member) in
+            members.iter().enumerate().filter(|(index, _)| written & (1 << index) == 0)
+        {
             let next = states[written | (1 << index)].as_slice();
             alternatives.extend(member.ways.iter().map(|way| [separator, way, next].concat()));
         }

@@ -1,8 +1,9 @@
 //! Tools, tool choice and response format -> a grammar the sampler obeys.
 //!
-//! `reply` puts a grammar together from the format: `schema` checks what can be enforced, `calls` and one file per encoding
-//! write calls, `lark` is the text they are written in. `matcher` runs it over the model's tokens (llguidance). Strictness
-//! lives here, and only here: the recogniser in `output` accepts anything.
+//! `reply` puts a grammar together from the format: `schema` checks what can be enforced, `calls`
+//! and one file per encoding write calls, `lark` is the text they are written in. `matcher` runs it
+//! over the model's tokens (llguidance). Strictness lives here, and only here: the recogniser in
+//! `output` accepts anything.
 
 mod braces;
 mod calls;

@@ -1,6 +1,7 @@
 //! A schema's regular expression, for text that stands as it is.
 
-/// The expression that the whole text must match, without slashes around it; or why it cannot be followed.
+/// The expression that the whole text must match, without slashes around it; or why it cannot be
+/// followed.
 ///
 /// A pattern of JSON Schema is searched for: without `^` and `$` anything may stand around it.
 pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
@@ -11,7 +12,8 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
         Some(inner) => (inner, true),
         None => (pattern, false),
     };
-    let ends = inner.ends_with('$') && inner[..inner.len() - 1].chars().rev().take_while(|char| *char == '\\').count() % 2 == 0;
+    let ends = inner.ends_with('$')
+        && inner[..inner.len() - 1].chars().rev().take_while(|char| *char == '\\').count() % 2 == 0;
     let (inner, to_end) = if ends { (&inner[..inner.len() - 1], true) } else { (inner, false) };
     let mut result = String::new();
     let mut in_class = false;
@@ -35,8 +37,12 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
                 in_class = false;
                 result.push(']');
             }
-            '^' | '$' if !in_class && !result.ends_with('[') => return Err("it has an anchor in the middle"),
-            '|' if !in_class && depth == 0 && (from_start || to_end) => return Err("an anchor belongs to one alternative"),
+            '^' | '$' if !in_class && !result.ends_with('[') => {
+                return Err("it has an anchor in the middle");
+            }
+            '|' if !in_class && depth == 0 && (from_start || to_end) => {
+                return Err("an anchor belongs to one alternative");
+            }
             '/' => result.push_str("\\/"),
             '\n' => result.push_str("\\n"),
             '\r' => result.push_str("\\r"),

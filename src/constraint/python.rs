@@ -52,7 +52,11 @@ impl Language for Python {
 /// A string with a schema of its own holds no escapes: its text is what stands there.
 fn quoted(quote: char, text: &Text) -> String {
     let plain = format!("[^\\x00-\\x1f\\x7f\\\\{quote}]");
-    let body = if text.is_free() { format!("/(?s:({plain}|\\\\[\\\\nrt'\"])*)/") } else { text.terminal(&plain) };
+    let body = if text.is_free() {
+        format!("/(?s:({plain}|\\\\[\\\\nrt'\"])*)/")
+    } else {
+        text.terminal(&plain)
+    };
     let quote = super::lark::literal(&quote.to_string());
     format!("{quote} ({body}) {quote}")
 }

@@ -5,14 +5,21 @@ use serde_json::Value;
 use super::lark::{Lark, Piece, escaped, literal};
 use super::shape::{Shape, Text};
 
-/// A text of this schema and the tag after it. The text never holds that tag, whatever blanks stand around it.
+/// A text of this schema and the tag after it. The text never holds that tag, whatever blanks stand
+/// around it.
 pub(super) fn text(lark: &mut Lark, text: &Text, close: &str) -> Vec<Piece> {
     beside(lark, text, &[], close, close)
 }
 
-/// The same without `forbidden` in the text, or one of these other values: a text that ends at a tag is one terminal, and
-/// nothing else may begin like it.
-pub(super) fn beside(lark: &mut Lark, text: &Text, others: &[String], forbidden: &str, close: &str) -> Vec<Piece> {
+/// The same without `forbidden` in the text, or one of these other values: a text that ends at a
+/// tag is one terminal, and nothing else may begin like it.
+pub(super) fn beside(
+    lark: &mut Lark,
+    text: &Text,
+    others: &[String],
+    forbidden: &str,
+    close: &str,
+) -> Vec<Piece> {
     let forbidden = if forbidden.trim().is_empty() { forbidden } else { forbidden.trim() };
     let body = format!("{} & ~/(?s:.*){}(?s:.*)/", text.terminal("."), escaped(forbidden));
     let body = format!("({})", [&[body], others].concat().join(" | "));
@@ -60,16 +67,21 @@ pub(super) fn plain(shape: &Shape) -> Option<String> {
     }
 }
 
-/// Takes texts with a schema of their own together with the values beside them, where there are both: a pair of one such
-/// text and the other values as terminals. `Err` where some other value cannot stand beside a text.
+/// Takes texts with a schema of their own together with the values beside them, where there are
+/// both: a pair of one such text and the other values as terminals. `Err` where some other value
+/// cannot stand beside a text.
 pub(super) fn mixed(shapes: &[Shape]) -> Result<Option<(Text, Vec<String>)>, ()> {
     let is_bound = |shape: &&Shape| matches!(shape, Shape::Text(text) if !text.is_free());
-    let is_free = |shape: &Shape| matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free());
+    let is_free = |shape: &Shape| {
+        matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free())
+    };
     let bound: Vec<_> = shapes.iter().filter(is_bound).collect();
     if bound.is_empty() || bound.len() == shapes.len() || shapes.iter().any(is_free) {
         return Ok(None);
     }
-    let ([Shape::Text(text)], others) = (bound.as_slice(), shapes.iter().filter(|shape| !is_bound(shape))) else {
+    let ([Shape::Text(text)], others) =
+        (bound.as_slice(), shapes.iter().filter(|shape| !is_bound(shape)))
+    else {
         return Err(());
     };
     let others = others.map(plain).collect::<Option<Vec<_>>>().ok_or(())?;

@@ -1,7 +1,8 @@
 //! The grammar of a whole reply.
 //!
-//! In: how the model writes, and what the request wants. Out: Lark, or nothing where any reply will do. Reasoning is free;
-//! what follows is text, calls, JSON, or what a grammar of the caller's says.
+//! In: how the model writes, and what the request wants. Out: Lark, or nothing where any reply will
+//! do. Reasoning is free; what follows is text, calls, JSON, or what a grammar of the caller's
+//! says.
 
 use serde_json::{Value, json};
 
@@ -29,8 +30,8 @@ pub struct Wanted<'a> {
     pub grammar: Option<&'a str>,
     /// Whether the prompt ends inside reasoning.
     pub reasoning_open: bool,
-    /// Whether this model is known to reason: then it may also before what it is forced to write. Another one that begins
-    /// to would find no end.
+    /// Whether this model is known to reason: then it may also before what it is forced to write.
+    /// Another one that begins to would find no end.
     pub reasons: bool,
 }
 
@@ -65,7 +66,10 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
         return Ok(Grammar::default());
     }
     if answer.is_some() && !forced && wanted.grammar.is_some() && !calls.is_empty() {
-        return Err(Error::invalid("grammar", "cannot be used together with tools that may be called"));
+        return Err(Error::invalid(
+            "grammar",
+            "cannot be used together with tools that may be called",
+        ));
     }
     let answer = if forced { None } else { answer };
     let fenced = match format {
@@ -78,7 +82,8 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
         Some(channels) => channels::start(&mut lark, channels, calls, answer, forced),
         None => {
             let parallel = wanted.parallel;
-            let mut body = Body { lark: &mut lark, format, calls, fenced, answer, forced, parallel };
+            let mut body =
+                Body { lark: &mut lark, format, calls, fenced, answer, forced, parallel };
             body.start(wanted)?
         }
     };
@@ -87,7 +92,8 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
 
 /// The tools that may be called.
 fn allowed<'a>(wanted: &Wanted<'a>) -> Vec<Tool<'a>> {
-    let tools = wanted.tools.iter().enumerate().map(|(index, definition)| Tool { index, definition });
+    let tools =
+        wanted.tools.iter().enumerate().map(|(index, definition)| Tool { index, definition });
     let allowed = |tool: &Tool| match wanted.choice {
         ToolChoice::Function(name) => function_name(tool.definition) == name,
         ToolChoice::None => false,
@@ -97,7 +103,12 @@ fn allowed<'a>(wanted: &Wanted<'a>) -> Vec<Tool<'a>> {
 }
 
 /// The ways to write the calls that are allowed; none where calls are not.
-fn turns(lark: &mut Lark, format: Option<&Format>, wanted: &Wanted, relaxed: &mut Vec<Relaxed>) -> Result<Vec<Vec<Piece>>> {
+fn turns(
+    lark: &mut Lark,
+    format: Option<&Format>,
+    wanted: &Wanted,
+    relaxed: &mut Vec<Relaxed>,
+) -> Result<Vec<Vec<Piece>>> {
     let tools = allowed(wanted);
     let forced = wanted.choice.forces_call();
     if tools.is_empty() && !forced {
@@ -144,7 +155,8 @@ struct Body<'l, 'a, 'f> {
 impl Body<'_, '_, '_> {
     fn start(&mut self, wanted: &Wanted) -> Result<String> {
         let may_reason = wanted.reasons || wanted.reasoning_open || self.is_free();
-        let reasoning = self.format.and_then(|format| format.reasoning.as_ref()).filter(|_| may_reason);
+        let reasoning =
+            self.format.and_then(|format| format.reasoning.as_ref()).filter(|_| may_reason);
         let ways = self.content()?;
         let Some(reasoning) = reasoning else { return Ok(self.begin(ways)) };
         let after = self.begin(ways.clone());
@@ -179,7 +191,9 @@ impl Body<'_, '_, '_> {
         }
         // What follows such a call is a reply once more.
         let rest = self.lark.reserve();
-        ways.extend(self.fenced.iter().map(|call| [call.as_slice(), &[Piece::Rule(rest.clone())]].concat()));
+        ways.extend(
+            self.fenced.iter().map(|call| [call.as_slice(), &[Piece::Rule(rest.clone())]].concat()),
+        );
         let after = if self.parallel { ways.clone() } else { vec![vec![free(self.lark)]] };
         let after = self.lark.choice(after);
         self.lark.define(&rest, &after);
@@ -189,7 +203,8 @@ impl Body<'_, '_, '_> {
     /// Text up to where calls begin, and calls.
     fn triggered(&mut self) -> Vec<Vec<Piece>> {
         let Some((marker, calls)) = trigger(&self.calls) else {
-            // No marker: a call is what begins like one of a given tool, arguments and all, and nothing else.
+            // No marker: a call is what begins like one of a given tool, arguments and all, and
+            // nothing else.
             return self.calls.clone().into_iter().filter_map(|call| self.bare(call)).collect();
         };
         let calls = self.lark.choice_rule(calls);
@@ -231,7 +246,9 @@ impl Body<'_, '_, '_> {
     fn wrapped(&mut self, ways: &str) -> String {
         let wrappers = self.format.map(|format| format.wrappers.as_slice()).unwrap_or_default();
         let texts = wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]);
-        let tags = texts.map(|text| self.lark.pieces(text)).filter(|pieces| matches!(pieces.first(), Some(Piece::Token(_))));
+        let tags = texts
+            .map(|text| self.lark.pieces(text))
+            .filter(|pieces| matches!(pieces.first(), Some(Piece::Token(_))));
         let tags: Vec<_> = tags.collect();
         if tags.is_empty() {
             return ways.to_owned();
@@ -258,7 +275,13 @@ impl Body<'_, '_, '_> {
     }
 
     /// A reply that may begin with reasoning.
-    fn optional(&mut self, reasoning: &Reasoning, mut ways: Vec<Vec<Piece>>, inside: Piece, after: Piece) -> String {
+    fn optional(
+        &mut self,
+        reasoning: &Reasoning,
+        mut ways: Vec<Vec<Piece>>,
+        inside: Piece,
+        after: Piece,
+    ) -> String {
         let open = self.lark.pieces(&reasoning.open);
         let close = self.lark.pieces(&reasoning.close);
         let alone = reasoning.end_alone || open.is_empty();
@@ -300,15 +323,17 @@ pub(super) fn free(lark: &mut Lark) -> Piece {
 /// Text up to a marker, the marker, and what follows.
 pub(super) fn until(lark: &mut Lark, marker: &[Piece], then: Piece) -> Vec<Piece> {
     let start = match marker {
-        [Piece::Text(text), Piece::Token(_), ..] => lark.terminal(&format!("/(?s:.*)/ {}", literal(text))),
+        [Piece::Text(text), Piece::Token(_), ..] => {
+            lark.terminal(&format!("/(?s:.*)/ {}", literal(text)))
+        }
         [Piece::Text(text), ..] => lark.lazy(&format!("/(?s:.*)/ {}", literal(text))),
         _ => return [vec![free(lark)], marker.to_vec(), vec![then]].concat(),
     };
     [vec![start], marker[1..].to_vec(), vec![then]].concat()
 }
 
-/// The marker with which all of these calls begin, and what follows it in each. None where they begin with nothing that
-/// text would not begin with.
+/// The marker with which all of these calls begin, and what follows it in each. None where they
+/// begin with nothing that text would not begin with.
 fn trigger(calls: &[Vec<Piece>]) -> Option<(Vec<Piece>, Vec<Vec<Piece>>)> {
     let mut calls: Vec<Vec<Piece>> = calls.iter().cloned().map(merged).collect();
     // Free text holds the blanks before it.
@@ -344,7 +369,8 @@ fn trigger(calls: &[Vec<Piece>]) -> Option<(Vec<Piece>, Vec<Vec<Piece>>)> {
     Some((vec![Piece::Text(marker)], calls.into_iter().map(merged).collect()))
 }
 
-/// What of a text is a marker: a tag, a word in brackets, or a word with what follows it up to the first bracket.
+/// What of a text is a marker: a tag, a word in brackets, or a word with what follows it up to the
+/// first bracket.
 fn tag(text: &str) -> Option<&str> {
     let end = match text.chars().next()? {
         '<' => text.find(['>', '=', ' ', '\n']).map(|end| end + 1),

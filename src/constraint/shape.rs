@@ -1,6 +1,7 @@
 //! What a checked schema says about a value, for encodings other than JSON.
 //!
-//! Out: the value's possible shapes. A keyword that no shape can carry is refused, or dropped and listed.
+//! Out: the value's possible shapes. A keyword that no shape can carry is refused, or dropped and
+//! listed.
 
 use serde_json::{Map, Value, json};
 
@@ -81,7 +82,8 @@ impl Text {
         self.pattern.is_none() && self.least == 0 && self.most.is_none()
     }
 
-    /// Terminals, joined by `&`, for the text where `allowed` is an expression for the characters that may stand in it.
+    /// Terminals, joined by `&`, for the text where `allowed` is an expression for the characters
+    /// that may stand in it.
     pub(super) fn terminal(&self, allowed: &str) -> String {
         let most = self.most.map(|most| most.to_string()).unwrap_or_default();
         let mut body = match (self.least, &self.most) {
@@ -135,7 +137,12 @@ pub(super) struct Property {
 }
 
 /// The shapes of a value of this schema, which stands at `at`.
-pub(super) fn shapes(schema: &Value, at: &str, checked: &Checked, report: &mut Report) -> Result<Vec<Shape>> {
+pub(super) fn shapes(
+    schema: &Value,
+    at: &str,
+    checked: &Checked,
+    report: &mut Report,
+) -> Result<Vec<Shape>> {
     let members = match schema {
         Value::Object(members) => members,
         Value::Bool(false) => return Ok(Vec::new()),
@@ -147,16 +154,28 @@ pub(super) fn shapes(schema: &Value, at: &str, checked: &Checked, report: &mut R
         return Ok(if fits(value) { vec![Shape::Exactly(value.clone())] } else { Vec::new() });
     }
     if let Some(values) = members.get("enum").and_then(Value::as_array) {
-        return Ok(values.iter().filter(|value| fits(value)).cloned().map(Shape::Exactly).collect());
+        return Ok(values
+            .iter()
+            .filter(|value| fits(value))
+            .cloned()
+            .map(Shape::Exactly)
+            .collect());
     }
     if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
         alone(members, "$ref", at, report)?;
-        return Ok(checked.target(reference).map(|(index, ..)| vec![Shape::Refers(index)]).unwrap_or_default());
+        return Ok(checked
+            .target(reference)
+            .map(|(index, ..)| vec![Shape::Refers(index)])
+            .unwrap_or_default());
     }
     for keyword in ["anyOf", "allOf"] {
         let Some(items) = members.get(keyword).and_then(Value::as_array) else { continue };
         if keyword == "allOf" && items.len() > 1 {
-            report.refuse(at, keyword, "cannot be enforced in this model's way to write arguments")?;
+            report.refuse(
+                at,
+                keyword,
+                "cannot be enforced in this model's way to write arguments",
+            )?;
             continue;
         }
         alone(members, keyword, at, report)?;
@@ -172,7 +191,9 @@ pub(super) fn shapes(schema: &Value, at: &str, checked: &Checked, report: &mut R
     }
     match types {
         Some(types) => types.iter().map(|kind| typed(kind, members, at, report)).collect(),
-        None if members.contains_key("properties") => Ok(vec![typed("object", members, at, report)?]),
+        None if members.contains_key("properties") => {
+            Ok(vec![typed("object", members, at, report)?])
+        }
         None if members.contains_key("items") => Ok(vec![typed("array", members, at, report)?]),
         None if members.contains_key("pattern") => Ok(vec![typed("string", members, at, report)?]),
         None => Ok(vec![Shape::Any]),
@@ -181,8 +202,14 @@ pub(super) fn shapes(schema: &Value, at: &str, checked: &Checked, report: &mut R
 
 /// Keywords beside one that says it all.
 fn alone(members: &Map<String, Value>, keyword: &str, at: &str, report: &mut Report) -> Result<()> {
-    for other in members.keys().filter(|other| !matches!(other.as_str(), "type") && *other != keyword) {
-        report.refuse(at, other, &format!("cannot be enforced beside {keyword} in this model's way to write arguments"))?;
+    for other in
+        members.keys().filter(|other| !matches!(other.as_str(), "type") && *other != keyword)
+    {
+        report.refuse(
+            at,
+            other,
+            &format!("cannot be enforced beside {keyword} in this model's way to write arguments"),
+        )?;
     }
     Ok(())
 }
@@ -205,10 +232,18 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
         "null" => Shape::Null,
         "boolean" => Shape::Boolean,
         "string" => {
-            let mut text = Text { pattern: None, least: count("minLength").unwrap_or(0), most: count("maxLength") };
+            let mut text = Text {
+                pattern: None,
+                least: count("minLength").unwrap_or(0),
+                most: count("maxLength"),
+            };
             for (keyword, count) in [("minLength", Some(text.least)), ("maxLength", text.most)] {
                 if count.is_some_and(|count| count > MAX_COUNTED) {
-                    report.refuse(at, keyword, &format!("more than {MAX_COUNTED} characters cannot be counted"))?;
+                    report.refuse(
+                        at,
+                        keyword,
+                        &format!("more than {MAX_COUNTED} characters cannot be counted"),
+                    )?;
                     (text.least, text.most) = (0, text.most.filter(|most| *most <= MAX_COUNTED));
                 }
             }
@@ -221,16 +256,26 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
             if let Some(format) = members.get("format").and_then(Value::as_str) {
                 match (format_pattern(format), &text.pattern) {
                     (Some(pattern), None) => text.pattern = Some(pattern),
-                    _ => report.refuse(at, "format", "cannot be enforced in this model's way to write arguments")?,
+                    _ => report.refuse(
+                        at,
+                        "format",
+                        "cannot be enforced in this model's way to write arguments",
+                    )?,
                 }
             }
             Shape::Text(text)
         }
         "array" => {
-            let items = members.get("prefixItems").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            let items = members
+                .get("prefixItems")
+                .and_then(Value::as_array)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             let most = count("maxItems").map(|most| most as usize);
             let first = items.iter().take(most.unwrap_or(usize::MAX)).enumerate();
-            let first: Vec<_> = first.map(|(index, item)| (format!("{at}/prefixItems/{index}"), item.clone())).collect();
+            let first: Vec<_> = first
+                .map(|(index, item)| (format!("{at}/prefixItems/{index}"), item.clone()))
+                .collect();
             let rest = match members.get("items") {
                 Some(Value::Bool(false)) => None,
                 Some(schema) => Some((format!("{at}/items"), schema.clone())),
@@ -247,8 +292,10 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
         "object" => Shape::Object(object(members, at)),
         // The bounds of a number, and nothing else.
         _ => {
-            let of_numbers = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
-            let bounds = members.iter().filter(|(keyword, _)| of_numbers.contains(&keyword.as_str()));
+            let of_numbers =
+                ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
+            let bounds =
+                members.iter().filter(|(keyword, _)| of_numbers.contains(&keyword.as_str()));
             let mut schema = Map::from_iter([("type".to_owned(), Value::from(kind))]);
             schema.extend(bounds.map(|(keyword, value)| (keyword.clone(), value.clone())));
             Shape::Number(Value::Object(schema))
@@ -257,7 +304,8 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
 }
 
 fn object(members: &Map<String, Value>, at: &str) -> Object {
-    let required = members.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let required =
+        members.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let is_required = |name: &str| required.iter().any(|required| required == name);
     let listed = members.get("properties").and_then(Value::as_object);
     let mut properties: Vec<_> = listed
@@ -293,9 +341,9 @@ fn of_type(members: &Map<String, Value>, kind: &str) -> Value {
 
 /// Formats that are simple expressions.
 fn format_pattern(format: &str) -> Option<String> {
-    const DATE: &str =
-        "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-9]))";
-    const TIME: &str = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+    const DATE: &str = "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-9]))";
+    const TIME: &str =
+        "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
     match format {
         "date" => Some(DATE.to_owned()),
         "time" => Some(TIME.to_owned()),

@@ -11,8 +11,7 @@ use crate::error::Result;
 use crate::output::format::{KindForm, Tagged};
 
 /// Why a union is refused.
-pub(super) const MIXED: &str =
-    "strings with a schema of their own beside other types cannot be enforced in this model's way to write arguments";
+pub(super) const MIXED: &str = "strings with a schema of their own beside other types cannot be enforced in this model's way to write arguments";
 
 /// The rule for arguments and what follows them.
 pub(super) fn arguments(
@@ -26,7 +25,11 @@ pub(super) fn arguments(
     let mut all = Vec::new();
     for property in &object.properties {
         if property.name.contains(['>', '<', '"', '\n']) {
-            report.refuse(&property.pointer, "", "its name cannot be written in this model's way to write arguments")?;
+            report.refuse(
+                &property.pointer,
+                "",
+                "its name cannot be written in this model's way to write arguments",
+            )?;
             continue;
         }
         let head = format!("{}{}{}", form.open, property.name, form.after_key);
@@ -57,7 +60,9 @@ fn values(
     if let (Some(shapes), None) = (&mut all, &form.kind) {
         match raw::mixed(shapes) {
             Ok(None) => {}
-            Ok(Some((text, others))) => return Ok(vec![raw::beside(lark, &text, &others, &form.close, &form.close)]),
+            Ok(Some((text, others))) => {
+                return Ok(vec![raw::beside(lark, &text, &others, &form.close, &form.close)]);
+            }
             Err(()) => {
                 report.refuse(at, "type", MIXED)?;
                 *shapes = vec![Shape::Text(Text::default())];
@@ -67,7 +72,9 @@ fn values(
     for shape in all.iter().flatten() {
         match shape {
             Shape::Text(text) => texts.push(raw::text(lark, text, &form.close)),
-            Shape::Exactly(Value::String(text)) => texts.extend(raw::exactly(lark, text, &form.close)),
+            Shape::Exactly(Value::String(text)) => {
+                texts.extend(raw::exactly(lark, text, &form.close))
+            }
             Shape::Any => {
                 texts.push(raw::text(lark, &Text::default(), &form.close));
                 others.extend(anything());
@@ -75,7 +82,9 @@ fn values(
             other => others.push(other.clone()),
         }
     }
-    let free = |shape: &Shape| matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free());
+    let free = |shape: &Shape| {
+        matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free())
+    };
     let free = all.iter().flatten().any(free);
     let close = lark.pieces(&form.close);
     let Some(kind) = &form.kind else {
@@ -87,7 +96,9 @@ fn values(
         return Ok(texts);
     };
     let after = kind.after.as_ref();
-    let marked = |lark: &Lark, kind: &str, value: Vec<Piece>| [lark.pieces(&format!("{kind}{after}")), value].concat();
+    let marked = |lark: &Lark, kind: &str, value: Vec<Piece>| {
+        [lark.pieces(&format!("{kind}{after}")), value].concat()
+    };
     let string = match kind.form {
         KindForm::IsString => "true",
         KindForm::TypeName => "string",
@@ -101,9 +112,11 @@ fn values(
             }
         }
         KindForm::TypeName => {
-            let others = if all.is_some() { others } else { resolved(schema, at, checked, report)? };
+            let others =
+                if all.is_some() { others } else { resolved(schema, at, checked, report)? };
             for name in ["number", "boolean", "object", "array", "null"] {
-                let of_kind: Vec<_> = others.iter().filter(|shape| shape.kind() == Some(name)).cloned().collect();
+                let of_kind: Vec<_> =
+                    others.iter().filter(|shape| shape.kind() == Some(name)).cloned().collect();
                 if let Some(json) = others_json(schema, true, &of_kind, checked) {
                     let value = [vec![lark.json(&json)], close.clone()].concat();
                     ways.push(marked(lark, name, value));
@@ -115,7 +128,12 @@ fn values(
 }
 
 /// The schema of what is no string; None where there is nothing.
-fn others_json(schema: &Value, by_shape: bool, others: &[Shape], checked: &Checked) -> Option<Value> {
+fn others_json(
+    schema: &Value,
+    by_shape: bool,
+    others: &[Shape],
+    checked: &Checked,
+) -> Option<Value> {
     match (by_shape, others) {
         (false, _) => Some(checked.json_of(schema)),
         (true, []) => None,
@@ -131,7 +149,13 @@ fn others_json(schema: &Value, by_shape: bool, others: &[Shape], checked: &Check
 fn anything() -> Vec<Shape> {
     let open = |kind: &str| Shape::Number(json!({ "type": kind }));
     let any = |kind: &str| json!({ "type": kind });
-    let array = super::shape::Array { first: Vec::new(), rest: None, least: 0, most: None, schema: any("array") };
+    let array = super::shape::Array {
+        first: Vec::new(),
+        rest: None,
+        least: 0,
+        most: None,
+        schema: any("array"),
+    };
     let object = Object { properties: Vec::new(), others: None, schema: any("object") };
     vec![Shape::Null, Shape::Boolean, open("number"), Shape::Array(array), Shape::Object(object)]
 }
@@ -146,7 +170,12 @@ fn is_json(schema: &Value) -> bool {
 }
 
 /// Shapes, with what they refer to in place of references.
-fn resolved(schema: &Value, at: &str, checked: &Checked, report: &mut Report) -> Result<Vec<Shape>> {
+fn resolved(
+    schema: &Value,
+    at: &str,
+    checked: &Checked,
+    report: &mut Report,
+) -> Result<Vec<Shape>> {
     let mut done = Vec::new();
     let mut seen = Vec::new();
     let mut open = shapes(schema, at, checked, report)?;

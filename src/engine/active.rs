@@ -64,8 +64,9 @@ impl Active {
 
     /// Chooses the next token by the logits of the last one, one per token of the vocabulary.
     ///
-    /// Under a grammar a token is drawn as if there were none, and checked: mostly it is allowed, and to check one token
-    /// costs much less than a mask of all. Only a refused one is drawn again, among those the grammar allows.
+    /// Under a grammar a token is drawn as if there were none, and checked: mostly it is allowed,
+    /// and to check one token costs much less than a mask of all. Only a refused one is drawn
+    /// again, among those the grammar allows.
     pub(crate) fn choose(&mut self, logits: &[f32]) -> Result<Chosen> {
         let token = match self.forced()? {
             Some(token) => token,
@@ -79,12 +80,17 @@ impl Active {
         Ok(Chosen { token, logprobs })
     }
 
-    /// The token that ends reasoning whose budget is used up, unless the grammar has no place for it.
+    /// The token that ends reasoning whose budget is used up, unless the grammar has no place for
+    /// it.
     fn forced(&mut self) -> Result<Option<Token>> {
         let Some(watch) = &mut self.reasoning else { return Ok(None) };
         let Some(ending) = watch.due(self.utf8.is_between_characters()) else { return Ok(None) };
         let token = ending.first().copied();
-        let allowed = self.job.constraint.as_mut().map_or(Ok(true), |constraint| constraint.allows(ending))?;
+        let allowed = self
+            .job
+            .constraint
+            .as_mut()
+            .map_or(Ok(true), |constraint| constraint.allows(ending))?;
         if !allowed {
             watch.give_up();
             return Ok(None);
@@ -103,7 +109,12 @@ impl Active {
     }
 
     /// Takes a chosen token; says why the job ends, if it does.
-    pub(crate) fn take(&mut self, chosen: Chosen, vocab: &dyn Vocab, context_full: bool) -> Option<Finish> {
+    pub(crate) fn take(
+        &mut self,
+        chosen: Chosen,
+        vocab: &dyn Vocab,
+        context_full: bool,
+    ) -> Option<Finish> {
         let Chosen { token, logprobs } = chosen;
         self.first_token.get_or_insert_with(Instant::now);
         if vocab.is_end_of_generation(token) {
@@ -149,7 +160,8 @@ impl Active {
         let held = if stopped { String::new() } else { self.stop.finish() };
         let logprobs = self.unsent.rest();
         self.send(shown + &held, logprobs);
-        let since = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
+        let since =
+            |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
         let now = Instant::now();
         let first = self.first_token.unwrap_or(now);
         let outcome = Outcome {
@@ -170,14 +182,18 @@ impl Active {
 
     /// False when the receiver is gone.
     fn send(&self, text: String, logprobs: Vec<SampledLogprobs>) -> bool {
-        text.is_empty() && logprobs.is_empty() || self.job.updates.send(Update::Piece { text, logprobs }).is_ok()
+        text.is_empty() && logprobs.is_empty()
+            || self.job.updates.send(Update::Piece { text, logprobs }).is_ok()
     }
 }
 
 fn draw_among(sampler: &mut dyn Sampler, logits: &[f32], mask: Option<&Mask>) -> Result<Token> {
     sampler.draw(logits, mask).ok_or_else(|| {
-        let whose =
-            if mask.is_some() { "no token that the grammar allows has a probability" } else { "no token has a probability" };
+        let whose = if mask.is_some() {
+            "no token that the grammar allows has a probability"
+        } else {
+            "no token has a probability"
+        };
         Error::new(Code::InferenceFailed, whose)
     })
 }
@@ -233,7 +249,10 @@ mod tests {
 
     fn grammar(lark: &str) -> Constraint {
         let words = || Words {
-            words: (0..=255).map(|byte| vec![byte]).chain([Vec::new(), b"\xFF<end>".to_vec()]).collect(),
+            words: (0..=255)
+                .map(|byte| vec![byte])
+                .chain([Vec::new(), b"\xFF<end>".to_vec()])
+                .collect(),
             ends: vec![END as u32],
             tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
         };
@@ -249,8 +268,11 @@ mod tests {
     impl Sampler for Likeliest {
         fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token> {
             self.masked.fetch_or(mask.is_some(), Ordering::Relaxed);
-            let allowed = |token: &usize| mask.is_none_or(|mask| mask.get(*token)) && logits[*token] > f32::NEG_INFINITY;
-            let best = (0..logits.len()).filter(allowed).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+            let allowed = |token: &usize| {
+                mask.is_none_or(|mask| mask.get(*token)) && logits[*token] > f32::NEG_INFINITY
+            };
+            let best =
+                (0..logits.len()).filter(allowed).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
             best.map(|token| token as Token)
         }
 
@@ -270,7 +292,12 @@ mod tests {
             sampling,
             stop: Vec::new(),
             constraint,
-            reasoning: Some(Reasoning { open: "<t>".into(), close: "</t>".into(), inside: false, budget }),
+            reasoning: Some(Reasoning {
+                open: "<t>".into(),
+                close: "</t>".into(),
+                inside: false,
+                budget,
+            }),
             logprobs: Some(1),
             visible: Arc::default(),
             reuse_prefix: true,
@@ -318,7 +345,12 @@ mod tests {
                     logprobs.extend(sampled.iter().map(|each| each.sampled.token));
                 }
                 Update::Done(outcome) => {
-                    return Ok(Ran { text, logprobs, outcome, masked: sampler.masked.load(Ordering::Relaxed) });
+                    return Ok(Ran {
+                        text,
+                        logprobs,
+                        outcome,
+                        masked: sampler.masked.load(Ordering::Relaxed),
+                    });
                 }
                 Update::Failed(error) => return Err(error),
             }
@@ -331,7 +363,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(constraint: Option<&str>, budget: Option<usize>, wishes: &[Token], text: &str, masked: bool) -> Outcome {
+    fn check(
+        constraint: Option<&str>,
+        budget: Option<usize>,
+        wishes: &[Token],
+        text: &str,
+        masked: bool,
+    ) -> Outcome {
         let ran = run(constraint, budget, wishes).expect("a reply");
         assert_eq!((&*ran.text, ran.masked), (text, masked));
         assert_eq!(ran.logprobs, tokens(text), "one for each token, in order");

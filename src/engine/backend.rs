@@ -45,47 +45,52 @@ pub trait Backend {
     /// Number of sequences.
     fn n_sequences(&self) -> usize;
 
-    /// Whether a fault has left it in an unknown state. Then every call fails, and nothing of it is touched again.
+    /// Whether a fault has left it in an unknown state. Then every call fails, and nothing of it is
+    /// touched again.
     fn is_broken(&self) -> bool;
 
     /// Computes a batch. `abort` is asked now and then while it runs.
     fn decode(&mut self, batch: &[Entry], abort: &(dyn Fn() -> bool + Sync)) -> Result<Decoded>;
 
-    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a part only, or has lost
-    /// what the rest of the sequence looks back to; then nothing of it may be used.
+    /// Forgets all positions of a sequence from `length` on. False where the model cannot forget a
+    /// part only, or has lost what the rest of the sequence looks back to; then nothing of it may
+    /// be used.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
-    /// Whether a part of a sequence can be copied or forgotten: not where a model's memory is one state for all that was read.
-    /// There nothing is shared, and nothing is guessed.
+    /// Whether a part of a sequence can be copied or forgotten: not where a model's memory is one
+    /// state for all that was read. There nothing is shared, and nothing is guessed.
     fn is_divisible(&self) -> bool;
 
-    /// The fewest tokens that a sequence of `length` can be cut to, or copied up to, and still go on; fewer leave nothing of it.
-    /// 1 where all of it is there, `length` where it can only be taken as a whole. In between where layers with a sliding
-    /// window have lost what a shorter beginning would look back to; this grows as other sequences are computed.
+    /// The fewest tokens that a sequence of `length` can be cut to, or copied up to, and still go
+    /// on; fewer leave nothing of it. 1 where all of it is there, `length` where it can only be
+    /// taken as a whole. In between where layers with a sliding window have lost what a shorter
+    /// beginning would look back to; this grows as other sequences are computed.
     fn shortest(&self, sequence: usize, length: usize) -> usize;
 
-    /// Gives `to`, which holds the same positions below `range`, those of `from` in `range`, in the same cells. False where
-    /// that cannot be done after all; then `to` is empty.
+    /// Gives `to`, which holds the same positions below `range`, those of `from` in `range`, in the
+    /// same cells. False where that cannot be done after all; then `to` is empty.
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
 
     /// What is computed of a sequence, for [`Backend::restore`].
     fn keep(&self, sequence: usize) -> Result<Vec<u8>>;
 
-    /// Puts what another backend of the same kind kept of `n_tokens` tokens into an empty sequence. After an error the
-    /// sequence is empty.
+    /// Puts what another backend of the same kind kept of `n_tokens` tokens into an empty sequence.
+    /// After an error the sequence is empty.
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()>;
 
     /// A sampler whose penalties have seen `recent`.
     fn sampler(&self, sampling: &Sampling, recent: &[Token]) -> Result<Box<dyn Sampler>>;
 
-    /// The logits of the `row`-th entry of the last batch (an entry that asked for them), one per token of the vocabulary.
+    /// The logits of the `row`-th entry of the last batch (an entry that asked for them), one per
+    /// token of the vocabulary.
     fn logits(&self, row: usize) -> Result<&[f32]>;
 }
 
 /// Chooses one token.
 pub trait Sampler {
-    /// Draws from logits, one per token of the vocabulary, among the tokens `mask` allows. None when not one of them has a
-    /// probability. Remembers nothing but how many random numbers it took.
+    /// Draws from logits, one per token of the vocabulary, among the tokens `mask` allows. None
+    /// when not one of them has a probability. Remembers nothing but how many random numbers it
+    /// took.
     fn draw(&mut self, logits: &[f32], mask: Option<&Mask>) -> Option<Token>;
 
     /// Remembers a token of the reply, for penalties.
@@ -102,7 +107,8 @@ pub trait Vocab: Send + Sync {
         self.len() == 0
     }
 
-    /// Text to tokens, without adding BOS or EOS. With `parse_special`, text that spells a special token becomes it.
+    /// Text to tokens, without adding BOS or EOS. With `parse_special`, text that spells a special
+    /// token becomes it.
     fn tokenize(&self, text: &str, parse_special: bool) -> Result<Vec<Token>>;
 
     /// The bytes of a token; control tokens have none unless `special`.

@@ -1,8 +1,8 @@
 //! Watches a model reason: how many tokens it took, and when its budget is used up.
 //!
-//! In: what every token of the reply spells, control tokens too. Out: a count, and the tokens that must come next once the
-//! budget is gone. The tags are looked for wherever they are spelt; whether that was a quotation only the recogniser can
-//! tell.
+//! In: what every token of the reply spells, control tokens too. Out: a count, and the tokens that
+//! must come next once the budget is gone. The tags are looked for wherever they are spelt; whether
+//! that was a quotation only the recogniser can tell.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ pub struct Reasoning {
 /// A budget for each block of reasoning.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    /// Tokens behind the opening tag. A character or a closing tag that the last of them begins is completed all the same.
+    /// Tokens behind the opening tag. A character or a closing tag that the last of them begins is
+    /// completed all the same.
     pub tokens: usize,
     /// What ends the block then: the closing tag, with whatever should stand beside it.
     pub ending: Vec<Token>,
@@ -34,7 +35,8 @@ pub struct Budget {
 enum State {
     /// Waits for the opening tag.
     Outside,
-    /// Waits for the closing tag; `left` tokens may come before it is forced, and `over` came too many.
+    /// Waits for the closing tag; `left` tokens may come before it is forced, and `over` came too
+    /// many.
     Inside { left: Option<usize>, over: usize },
     /// The ending's `next`-th token is due.
     Forcing { next: usize },
@@ -52,15 +54,16 @@ pub(crate) struct ReasoningWatch {
 
 impl ReasoningWatch {
     pub(crate) fn new(reasoning: Reasoning) -> Self {
-        let mut watch = ReasoningWatch { reasoning, state: State::Outside, tail: Vec::new(), tokens: 0 };
+        let mut watch =
+            ReasoningWatch { reasoning, state: State::Outside, tail: Vec::new(), tokens: 0 };
         if watch.reasoning.inside {
             watch.enter();
         }
         watch
     }
 
-    /// The tokens that must come next, if the budget is used up; none while a character is incomplete, or while the model
-    /// is about to close the reasoning itself.
+    /// The tokens that must come next, if the budget is used up; none while a character is
+    /// incomplete, or while the model is about to close the reasoning itself.
     pub(crate) fn due(&mut self, between_characters: bool) -> Option<&[Token]> {
         if let State::Inside { left: Some(0), over } = self.state
             && between_characters
@@ -116,7 +119,10 @@ impl ReasoningWatch {
     }
 
     fn enter(&mut self) {
-        self.state = State::Inside { left: self.reasoning.budget.as_ref().map(|budget| budget.tokens), over: 0 };
+        self.state = State::Inside {
+            left: self.reasoning.budget.as_ref().map(|budget| budget.tokens),
+            over: 0,
+        };
     }
 
     /// Whether the text ends with a beginning of the closing tag.
@@ -126,7 +132,8 @@ impl ReasoningWatch {
     }
 
     fn awaited(&self) -> &[u8] {
-        let tag = if self.state == State::Outside { &self.reasoning.open } else { &self.reasoning.close };
+        let tag =
+            if self.state == State::Outside { &self.reasoning.open } else { &self.reasoning.close };
         tag.as_bytes()
     }
 }
@@ -143,12 +150,24 @@ fn find(text: &[u8], tag: &[u8]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// Each byte is a token. Feeds `text`, but what is due instead, until `text` is used up; returns what was taken.
+    /// Each byte is a token. Feeds `text`, but what is due instead, until `text` is used up;
+    /// returns what was taken.
     #[track_caller]
-    fn check(inside: bool, budget: Option<usize>, text: &str, expected: &str, reasoning_tokens: usize) {
+    fn check(
+        inside: bool,
+        budget: Option<usize>,
+        text: &str,
+        expected: &str,
+        reasoning_tokens: usize,
+    ) {
         let ending = "\n</t>".bytes().map(Token::from).collect();
         let budget = budget.map(|tokens| Budget { tokens, ending });
-        let mut watch = ReasoningWatch::new(Reasoning { open: "<t>".into(), close: "</t>".into(), inside, budget });
+        let mut watch = ReasoningWatch::new(Reasoning {
+            open: "<t>".into(),
+            close: "</t>".into(),
+            inside,
+            budget,
+        });
         let mut taken = Vec::new();
         let mut text = text.bytes().peekable();
         while text.peek().is_some() {
@@ -191,7 +210,8 @@ mod tests {
     #[test]
     fn a_closing_tag_under_way_is_not_closed_twice() {
         check(true, Some(3), "a</t>bcdefg", "a</t>bcdefg", 5);
-        // One that comes to nothing does not count, and beginnings of one are not waited for without end.
+        // One that comes to nothing does not count, and beginnings of one are not waited for
+        // without end.
         check(true, Some(3), "a</bcdef", "a</b\n</t>cdef", 9);
         check(true, Some(2), "a<<<<<<<<", "a<<<<<\n</t><<<", 11);
     }
@@ -199,7 +219,12 @@ mod tests {
     #[test]
     fn an_ending_that_cannot_be_written_is_given_up() {
         let budget = Some(Budget { tokens: 0, ending: vec![1, 2] });
-        let mut watch = ReasoningWatch::new(Reasoning { open: "<t>".into(), close: "</t>".into(), inside: true, budget });
+        let mut watch = ReasoningWatch::new(Reasoning {
+            open: "<t>".into(),
+            close: "</t>".into(),
+            inside: true,
+            budget,
+        });
         assert_eq!(watch.due(false), None);
         assert_eq!(watch.due(true), Some([1, 2].as_slice()));
         watch.give_up();
@@ -215,7 +240,12 @@ mod tests {
 
     #[test]
     fn what_has_no_opening_tag_is_only_open_at_the_start() {
-        let mut watch = ReasoningWatch::new(Reasoning { open: "".into(), close: "</t>".into(), inside: true, budget: None });
+        let mut watch = ReasoningWatch::new(Reasoning {
+            open: "".into(),
+            close: "</t>".into(),
+            inside: true,
+            budget: None,
+        });
         watch.take(b"a</t>b");
         watch.take(b"c");
         assert_eq!(watch.tokens(), 1);

@@ -1,6 +1,7 @@
 //! Bytes of tokens to text cut on UTF-8 boundaries.
 //!
-//! NUL, which no C string can carry, becomes U+FFFD here, so that a stream and its reply stay the same text.
+//! NUL, which no C string can carry, becomes U+FFFD here, so that a stream and its reply stay the
+//! same text.
 
 /// Holds back the bytes of a character that is not complete yet.
 #[derive(Debug, Default)]
@@ -9,7 +10,8 @@ pub(crate) struct Utf8Assembler {
 }
 
 impl Utf8Assembler {
-    /// The text that is complete now. Bytes that can never become a character are U+FFFD, as in `String::from_utf8_lossy`.
+    /// The text that is complete now. Bytes that can never become a character are U+FFFD, as in
+    /// `String::from_utf8_lossy`.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.held.extend_from_slice(bytes);
         let text = self.complete();
@@ -74,7 +76,10 @@ mod tests {
     #[test]
     fn every_split_gives_the_same_text() {
         check("plain".as_bytes(), "plain");
-        check("gr\u{fc}n \u{1F600} \u{4f60}\u{597d}".as_bytes(), "gr\u{fc}n \u{1F600} \u{4f60}\u{597d}");
+        check(
+            "gr\u{fc}n \u{1F600} \u{4f60}\u{597d}".as_bytes(),
+            "gr\u{fc}n \u{1F600} \u{4f60}\u{597d}",
+        );
         check(b"", "");
     }
 

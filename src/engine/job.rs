@@ -29,7 +29,8 @@ pub struct Job {
     pub constraint: Option<Constraint>,
     /// What to know of the model's reasoning; None where it has none.
     pub reasoning: Option<Reasoning>,
-    /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each sampled one.
+    /// Whether log probabilities are wanted, and of how many of the likeliest tokens beside each
+    /// sampled one.
     pub logprobs: Option<usize>,
     /// Control tokens whose text must be visible, since the tool-call format is written with them.
     pub visible: Arc<[Token]>,
@@ -58,10 +59,11 @@ pub(crate) fn is_over(cancel: &AtomicBool, deadline: Option<Instant>) -> bool {
 pub enum Update {
     /// A part of the reply.
     Piece {
-        /// Text, cut on UTF-8 boundaries, stop strings excluded; may be empty where there are log probabilities.
+        /// Text, cut on UTF-8 boundaries, stop strings excluded; may be empty where there are log
+        /// probabilities.
         text: String,
-        /// One for each token whose last byte is in this text or an earlier one, in order; those of a stop string come
-        /// last. Empty when the job asked for none.
+        /// One for each token whose last byte is in this text or an earlier one, in order; those of
+        /// a stop string come last. Empty when the job asked for none.
         logprobs: Vec<SampledLogprobs>,
     },
     /// The end.

@@ -1,7 +1,8 @@
 //! Log probabilities of sampled tokens.
 //!
-//! In: logits as the model computed them, before bias, penalties, grammar, truncation and temperature. Out: natural
-//! logarithms of their softmax, in time linear in the vocabulary: it is never sorted.
+//! In: logits as the model computed them, before bias, penalties, grammar, truncation and
+//! temperature. Out: natural logarithms of their softmax, in time linear in the vocabulary: it is
+//! never sorted.
 
 use std::collections::VecDeque;
 
@@ -33,7 +34,8 @@ impl SampledLogprobs {
     pub(crate) fn of(logits: &[f32], sampled: Token, n_top: usize) -> SampledLogprobs {
         let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let offset = |logit: f32| f64::from(logit) - f64::from(greatest);
-        let sum: f64 = logits.iter().map(|logit| offset(*logit).exp()).filter(|share| share.is_finite()).sum();
+        let sum: f64 =
+            logits.iter().map(|logit| offset(*logit).exp()).filter(|share| share.is_finite()).sum();
         let logarithm = sum.ln();
         let logprob = |token: usize| {
             let value = logits.get(token).map_or(f64::NAN, |logit| offset(*logit) - logarithm);
@@ -54,7 +56,8 @@ fn likeliest(logits: &[f32], n: usize) -> Vec<usize> {
         return top;
     }
     for (token, logit) in logits.iter().enumerate() {
-        if top.len() == n && top.last().is_none_or(|last| *logit <= logits[*last]) || logit.is_nan() {
+        if top.len() == n && top.last().is_none_or(|last| *logit <= logits[*last]) || logit.is_nan()
+        {
             continue;
         }
         let place = top.partition_point(|other| logits[*other] >= *logit);
@@ -64,7 +67,8 @@ fn likeliest(logits: &[f32], n: usize) -> Vec<usize> {
     top
 }
 
-/// Log probabilities whose tokens' text is not out yet: a character is incomplete, or a stop string may have begun.
+/// Log probabilities whose tokens' text is not out yet: a character is incomplete, or a stop string
+/// may have begun.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     /// With each, how many bytes of text there are when its token's are all out.
@@ -98,7 +102,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(logits: &[f32], sampled: Token, n_top: usize, expected: f64, top: &[Token]) -> SampledLogprobs {
+    fn check(
+        logits: &[f32],
+        sampled: Token,
+        n_top: usize,
+        expected: f64,
+        top: &[Token],
+    ) -> SampledLogprobs {
         let logprobs = SampledLogprobs::of(logits, sampled, n_top);
         assert!((logprobs.sampled.logprob - expected).abs() < 1e-9, "{logprobs:?}");
         assert_eq!(logprobs.sampled.token, sampled);
@@ -110,7 +120,13 @@ mod tests {
     fn they_are_the_logarithms_of_the_softmax() {
         check(&[0.0, 0.0], 1, 0, 0.5_f64.ln(), &[]);
         check(&[1000.0, 1000.0, 1000.0, 1000.0], 3, 2, 0.25_f64.ln(), &[0, 1]);
-        let all = check(&[0.0, 2.0, -1.0, 2.0, 1.0], 2, 20, -1.0 - all_of(&[0.0, 2.0, -1.0, 2.0, 1.0]), &[1, 3, 4, 0, 2]);
+        let all = check(
+            &[0.0, 2.0, -1.0, 2.0, 1.0],
+            2,
+            20,
+            -1.0 - all_of(&[0.0, 2.0, -1.0, 2.0, 1.0]),
+            &[1, 3, 4, 0, 2],
+        );
         let sum: f64 = all.top.iter().map(|top| top.logprob.exp()).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{sum}");
     }
@@ -122,7 +138,8 @@ mod tests {
     #[test]
     fn the_top_is_what_sorting_would_give() {
         // A sequence that goes up and down, with equals.
-        let logits: Vec<f32> = (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 22) as f32 / 64.0).collect();
+        let logits: Vec<f32> =
+            (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 22) as f32 / 64.0).collect();
         let mut sorted: Vec<usize> = (0..logits.len()).collect();
         sorted.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
         for n in [1, 2, 7, 20] {
@@ -140,8 +157,11 @@ mod tests {
 
     #[test]
     fn they_wait_for_the_text_of_their_tokens() {
-        let of = |token| SampledLogprobs { sampled: Logprob { token, logprob: 0.0 }, top: Vec::new() };
-        let tokens = |logprobs: Vec<SampledLogprobs>| logprobs.iter().map(|each| each.sampled.token).collect::<Vec<_>>();
+        let of =
+            |token| SampledLogprobs { sampled: Logprob { token, logprob: 0.0 }, top: Vec::new() };
+        let tokens = |logprobs: Vec<SampledLogprobs>| {
+            logprobs.iter().map(|each| each.sampled.token).collect::<Vec<_>>()
+        };
         let mut unsent = Unsent::default();
         unsent.push(of(1), "G", false);
         assert!(unsent.shown("G").is_empty(), "the character its last byte begins is not out");

@@ -1,7 +1,8 @@
 //! Tokens in, pieces of text out. Knows no llama.cpp: that is a [`Backend`].
 //!
-//! One thread per loaded model owns the backend and decodes all its chats in one batch (`scheduler`). Callers post a [`Job`]
-//! and receive [`Update`]s; nothing here calls a caller's code.
+//! One thread per loaded model owns the backend and decodes all its chats in one batch
+//! (`scheduler`). Callers post a [`Job`] and receive [`Update`]s; nothing here calls a caller's
+//! code.
 
 mod active;
 mod backend;

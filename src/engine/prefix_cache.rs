@@ -1,12 +1,15 @@
-//! What each sequence of the KV cache holds, which of them a new prompt goes on with, and how many cells all of it takes.
+//! What each sequence of the KV cache holds, which of them a new prompt goes on with, and how many
+//! cells all of it takes.
 //!
-//! A prompt begins with what any sequence holds, busy or idle: the part that another one has is copied, which shares cells and
-//! computes nothing. So the choice of a sequence is only about what is lost by it.
+//! A prompt begins with what any sequence holds, busy or idle: the part that another one has is
+//! copied, which shares cells and computes nothing. So the choice of a sequence is only about what
+//! is lost by it.
 
 use super::backend::Token;
 
-/// A prompt of the same chat that leaves its last one so few tokens before the end goes on with it: templates end a prompt with the
-/// opening of a turn, which may read otherwise once the turn is complete.
+/// A prompt of the same chat that leaves its last one so few tokens before the end goes on with it:
+/// templates end a prompt with the opening of a turn, which may read otherwise once the turn is
+/// complete.
 const OPENING: usize = 16;
 
 /// One sequence of the KV cache.
@@ -65,8 +68,8 @@ pub(crate) struct Claim {
 pub struct Held {
     /// Tokens of the prompt that a request would not have to compute.
     pub cached: usize,
-    /// What is left of the chat's own requests: the tokens of the sequence that shares most with the prompt, and how many it
-    /// shares. None where nothing is left.
+    /// What is left of the chat's own requests: the tokens of the sequence that shares most with
+    /// the prompt, and how many it shares. None where nothing is left.
     pub own: Option<(usize, usize)>,
 }
 
@@ -85,7 +88,8 @@ impl PrefixCache {
         PrefixCache { sequences, n_ctx, clock: 0, cells: 0, copies }
     }
 
-    /// Notes how few tokens of a sequence are of use without the rest. Asked of the backend before every choice.
+    /// Notes how few tokens of a sequence are of use without the rest. Asked of the backend before
+    /// every choice.
     pub(crate) fn set_shortest(&mut self, sequence: usize, shortest: usize) {
         self.sequences[sequence].shortest = shortest;
     }
@@ -95,19 +99,26 @@ impl PrefixCache {
         self.copies
     }
 
-    /// A free sequence for a request. None when all are busy, or the running requests leave too few cells.
+    /// A free sequence for a request. None when all are busy, or the running requests leave too few
+    /// cells.
     ///
-    /// In this order: one whose conversation goes on with this prompt; an empty one; one of the same chat that shares half of
-    /// its last prompt; the one unused for longest. Where nothing may be copied, the one that shares most.
+    /// In this order: one whose conversation goes on with this prompt; an empty one; one of the
+    /// same chat that shares half of its last prompt; the one unused for longest. Where nothing may
+    /// be copied, the one that shares most.
     pub(crate) fn claim(&mut self, wish: Wish) -> Option<Claim> {
         let free = |index: &usize| !self.sequences[*index].busy;
-        let sequence = (0..self.sequences.len()).filter(free).max_by_key(|index| self.rank(*index, wish))?;
+        let sequence =
+            (0..self.sequences.len()).filter(free).max_by_key(|index| self.rank(*index, wish))?;
         let kept = if wish.reuse { self.shared(sequence, wish.prompt) } else { 0 };
-        let longest = (0..self.sequences.len()).map(|index| (self.shared(index, wish.prompt), index)).max();
-        let copy = longest.filter(|(shared, _)| self.copies && wish.copy && wish.reuse && *shared > kept);
+        let longest =
+            (0..self.sequences.len()).map(|index| (self.shared(index, wish.prompt), index)).max();
+        let copy =
+            longest.filter(|(shared, _)| self.copies && wish.copy && wish.reuse && *shared > kept);
         let copy = copy.map(|(shared, from)| (from, shared));
-        // What has lost a part is copied as it is: behind the beginning of another one it would leave a hole.
-        let kept = if copy.is_some_and(|(from, _)| self.sequences[from].shortest > 1) { 0 } else { kept };
+        // What has lost a part is copied as it is: behind the beginning of another one it would
+        // leave a hole.
+        let kept =
+            if copy.is_some_and(|(from, _)| self.sequences[from].shortest > 1) { 0 } else { kept };
         let (holder, shared) = copy.unwrap_or((sequence, kept));
         let begun = &self.sequences[holder].cells[..shared];
         let running = self.sequences.iter().filter(|s| s.busy);
@@ -132,7 +143,9 @@ impl PrefixCache {
             return (0, shared, unused);
         }
         let same = sequence.chat == wish.chat && shared * 2 >= lasting;
-        if shared > 0 && (shared == sequence.tokens.len() || same && shared + OPENING >= sequence.prompt) {
+        if shared > 0
+            && (shared == sequence.tokens.len() || same && shared + OPENING >= sequence.prompt)
+        {
             return (3, shared, unused);
         }
         if sequence.tokens.is_empty() {
@@ -144,7 +157,8 @@ impl PrefixCache {
         (0, 0, unused)
     }
 
-    /// Tokens of the prompt that a sequence begins with. The last one never counts: its logits are not kept.
+    /// Tokens of the prompt that a sequence begins with. The last one never counts: its logits are
+    /// not kept.
     fn common(&self, index: usize, prompt: &[Token]) -> usize {
         common_prefix(&self.sequences[index].tokens, &prompt[..prompt.len().saturating_sub(1)])
     }
@@ -165,11 +179,16 @@ impl PrefixCache {
     /// What a request of this chat would find.
     pub(crate) fn held(&self, chat: u64, prompt: &[Token]) -> Held {
         let of_chat = (0..self.sequences.len()).filter(|index| self.sequences[*index].chat == chat);
-        let own = of_chat.map(|index| (self.sequences[index].tokens.len(), self.common(index, prompt)));
+        let own =
+            of_chat.map(|index| (self.sequences[index].tokens.len(), self.common(index, prompt)));
         // One that is busy is of use only by a copy.
-        let of_use = (0..self.sequences.len()).filter(|index| self.copies || !self.sequences[*index].busy);
+        let of_use =
+            (0..self.sequences.len()).filter(|index| self.copies || !self.sequences[*index].busy);
         let cached = of_use.map(|index| self.shared(index, prompt)).max().unwrap_or(0);
-        Held { cached, own: own.filter(|(tokens, _)| *tokens > 0).max_by_key(|(_, shared)| *shared) }
+        Held {
+            cached,
+            own: own.filter(|(tokens, _)| *tokens > 0).max_by_key(|(_, shared)| *shared),
+        }
     }
 
     /// The sequence that a chat used last, if it still holds something and nothing runs on it.
@@ -224,13 +243,16 @@ impl PrefixCache {
         running.map(|s| s.reserved.saturating_sub(s.cells.len())).sum()
     }
 
-    /// The idle sequences to forget, least recently used first, until all that is kept fits beside what running requests
-    /// may still fill. One that shares all its cells goes last: nothing is gained without it, unless those it shares them with
-    /// go too.
+    /// The idle sequences to forget, least recently used first, until all that is kept fits beside
+    /// what running requests may still fill. One that shares all its cells goes last: nothing is
+    /// gained without it, unless those it shares them with go too.
     pub(crate) fn evictions(&self) -> Vec<usize> {
         let mut kept: Vec<usize> = (0..self.sequences.len()).collect();
-        let cells = |kept: &[usize]| distinct(kept.iter().map(|index| self.sequences[*index].cells.as_slice()).collect());
-        let mut idle: Vec<usize> = kept.iter().copied().filter(|index| !self.sequences[*index].busy).collect();
+        let cells = |kept: &[usize]| {
+            distinct(kept.iter().map(|index| self.sequences[*index].cells.as_slice()).collect())
+        };
+        let mut idle: Vec<usize> =
+            kept.iter().copied().filter(|index| !self.sequences[*index].busy).collect();
         idle.sort_by_key(|index| self.sequences[*index].last_used);
         let room = self.n_ctx.saturating_sub(self.to_come());
         let mut taken = cells(&kept);
@@ -240,7 +262,8 @@ impl PrefixCache {
                 if taken <= room {
                     return evicted;
                 }
-                let others: Vec<usize> = kept.iter().copied().filter(|other| other != index).collect();
+                let others: Vec<usize> =
+                    kept.iter().copied().filter(|other| other != index).collect();
                 let without = cells(&others);
                 if others.len() < kept.len() && (without < taken || !only_where_it_helps) {
                     (kept, taken) = (others, without);
@@ -257,12 +280,14 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// How many different cells these sequences have. Cells are shared from the first one on, so sequences that share some stand
-/// beside each other once they are sorted.
+/// How many different cells these sequences have. Cells are shared from the first one on, so
+/// sequences that share some stand beside each other once they are sorted.
 fn distinct(mut sequences: Vec<&[u64]>) -> usize {
     sequences.sort_unstable();
     let all: usize = sequences.iter().map(|cells| cells.len()).sum();
-    let twice = sequences.windows(2).map(|pair| pair[0].iter().zip(pair[1]).take_while(|(a, b)| a == b).count());
+    let twice = sequences
+        .windows(2)
+        .map(|pair| pair[0].iter().zip(pair[1]).take_while(|(a, b)| a == b).count());
     all - twice.sum::<usize>()
 }
 
@@ -270,14 +295,16 @@ fn distinct(mut sequences: Vec<&[u64]>) -> usize {
 mod tests {
     use super::*;
 
-    /// A cache whose sequences hold the tokens of these prompts, used in this order, by chats of the same numbers.
+    /// A cache whose sequences hold the tokens of these prompts, used in this order, by chats of
+    /// the same numbers.
     fn cache(held: &[&[Token]], n_ctx: usize) -> PrefixCache {
         let mut cache = PrefixCache::new(held.len(), n_ctx, true);
         for (index, tokens) in held.iter().enumerate() {
             cache.push(index, tokens);
             cache.clock += 1;
             let sequence = &mut cache.sequences[index];
-            (sequence.last_used, sequence.chat, sequence.prompt) = (cache.clock, index as u64, tokens.len());
+            (sequence.last_used, sequence.chat, sequence.prompt) =
+                (cache.clock, index as u64, tokens.len());
         }
         cache
     }
@@ -292,7 +319,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(held: &[&[Token]], prompt: &[Token], chat: u64, sequence: usize, kept: usize, copy: Option<(usize, usize)>) {
+    fn check(
+        held: &[&[Token]],
+        prompt: &[Token],
+        chat: u64,
+        sequence: usize,
+        kept: usize,
+        copy: Option<(usize, usize)>,
+    ) {
         let claim = cache(held, 10_000).claim(wish(prompt, 1000, chat));
         assert_eq!(claim, Some(Claim { sequence, kept, copy }));
     }
@@ -337,8 +371,14 @@ mod tests {
     #[test]
     fn a_busy_sequence_is_copied_from() {
         let mut cache = cache(&[&[1, 2], &[1, 2, 3]], 100);
-        assert_eq!(cache.claim(wish(&[1, 2, 3, 4], 10, 7)), Some(Claim { sequence: 1, kept: 3, copy: None }));
-        assert_eq!(cache.claim(wish(&[1, 2, 3, 4], 10, 7)), Some(Claim { sequence: 0, kept: 2, copy: Some((1, 3)) }));
+        assert_eq!(
+            cache.claim(wish(&[1, 2, 3, 4], 10, 7)),
+            Some(Claim { sequence: 1, kept: 3, copy: None })
+        );
+        assert_eq!(
+            cache.claim(wish(&[1, 2, 3, 4], 10, 7)),
+            Some(Claim { sequence: 0, kept: 2, copy: Some((1, 3)) })
+        );
         assert_eq!(cache.claim(wish(&[1], 10, 7)), None, "all are busy");
     }
 
@@ -350,20 +390,34 @@ mod tests {
         assert_eq!(cache.held(2, &[1, 5, 6]), Held { cached: 2, own: Some((2, 2)) });
         assert_eq!(cache.held(0, &[1, 2, 3, 4, 5]), Held { cached: 0, own: Some((4, 3)) });
         // Nothing is gained where only a part is shared: that sequence is left alone.
-        assert_eq!(cache.claim(wish(&[1, 2, 3, 4], 10, 7)), Some(Claim { sequence: 1, kept: 0, copy: None }));
-        assert_eq!(cache.claim(wish(&[1, 5, 6], 10, 7)), Some(Claim { sequence: 2, kept: 2, copy: None }));
+        assert_eq!(
+            cache.claim(wish(&[1, 2, 3, 4], 10, 7)),
+            Some(Claim { sequence: 1, kept: 0, copy: None })
+        );
+        assert_eq!(
+            cache.claim(wish(&[1, 5, 6], 10, 7)),
+            Some(Claim { sequence: 2, kept: 2, copy: None })
+        );
         assert_eq!(cache.held(2, &[1, 5, 6]), Held { cached: 0, own: None });
     }
 
     #[test]
     fn what_has_lost_its_beginning_is_used_from_a_length_on() {
         let (held, prompt) = (part(0), [&part(0)[..60], &[-1; 30]].concat());
-        let check = |shortest: usize, sequence: usize, kept: usize, copy: Option<(usize, usize)>, cached: usize| {
+        let check = |shortest: usize,
+                     sequence: usize,
+                     kept: usize,
+                     copy: Option<(usize, usize)>,
+                     cached: usize| {
             let mut cache = cache(&[&held, &part(0)[..20]], 1000);
             cache.sequences[0].busy = true;
             cache.set_shortest(0, shortest);
             assert_eq!(cache.held(0, &prompt), Held { cached, own: Some((100, 60)) });
-            assert_eq!(cache.claim(wish(&prompt, 200, 1)), Some(Claim { sequence, kept, copy }), "{shortest}");
+            assert_eq!(
+                cache.claim(wish(&prompt, 200, 1)),
+                Some(Claim { sequence, kept, copy }),
+                "{shortest}"
+            );
         };
         check(1, 1, 20, Some((0, 60)), 60);
         // The whole of it, lest there be a hole.
@@ -393,7 +447,8 @@ mod tests {
         let mut cache = cache(&[&[], &[], &[]], 150);
         let first = cache.claim(wish(&prompt, 110, 0)).expect("room");
         cache.push(first.sequence, &prompt);
-        // 100 cells are full, 10 set aside; the second one shares 99 and needs 16 more, which leaves 24.
+        // 100 cells are full, 10 set aside; the second one shares 99 and needs 16 more, which
+        // leaves 24.
         let second = cache.claim(wish(&prompt, 115, 1)).expect("room");
         assert_eq!(second.copy, Some((first.sequence, 99)));
         cache.copy(first.sequence, second.sequence, 99);

@@ -1,8 +1,9 @@
 //! Prompts to tokens, where only some of the text may spell special tokens.
 //!
-//! In: a prompt, and which bytes of it came from the request. Out: tokens in which every special token was written by the
-//! template; what a user or a tool wrote is plain text, whatever it spells. The text between special tokens is tokenised
-//! in one piece each, as llama.cpp would: apart from those spellings the tokens are the same.
+//! In: a prompt, and which bytes of it came from the request. Out: tokens in which every special
+//! token was written by the template; what a user or a tool wrote is plain text, whatever it
+//! spells. The text between special tokens is tokenised in one piece each, as llama.cpp would:
+//! apart from those spellings the tokens are the same.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,7 +20,8 @@ pub struct Special {
     pub text: String,
     /// Its id.
     pub token: Token,
-    /// Whether it controls the model. Others are words of the vocabulary, and mean the same wherever they stand.
+    /// Whether it controls the model. Others are words of the vocabulary, and mean the same
+    /// wherever they stand.
     pub control: bool,
     /// Whether it takes the blanks before it.
     pub strips_before: bool,
@@ -88,7 +90,8 @@ impl SpecialTokens {
     pub fn new(mut tokens: Vec<Special>) -> SpecialTokens {
         tokens.retain(|special| !special.text.is_empty());
         let spellings = tokens.iter().map(|special| special.text.as_bytes());
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).ok();
+        let finder =
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).ok();
         let controls = tokens.iter().enumerate().filter(|(_, special)| special.control);
         let controls = controls.map(|(place, special)| (special.token, place)).collect();
         let longest = tokens.iter().map(|special| special.text.len()).max().unwrap_or_default();
@@ -103,14 +106,20 @@ impl SpecialTokens {
     /// The control tokens that a text spells, in order.
     pub fn controls_in(&self, text: &str) -> Vec<(Range<usize>, Token)> {
         let Some(finder) = &self.finder else { return Vec::new() };
-        let found = finder.find_iter(text).map(|found| (found.range(), &self.tokens[found.pattern().as_usize()]));
-        found.filter(|(_, special)| special.control).map(|(range, special)| (range, special.token)).collect()
+        let found = finder
+            .find_iter(text)
+            .map(|found| (found.range(), &self.tokens[found.pattern().as_usize()]));
+        found
+            .filter(|(_, special)| special.control)
+            .map(|(range, special)| (range, special.token))
+            .collect()
     }
 
-    /// Tokens of a prompt. Control tokens are found outside of `plain` only, which is in order and does not overlap.
+    /// Tokens of a prompt. Control tokens are found outside of `plain` only, which is in order and
+    /// does not overlap.
     ///
-    /// `before` is another prompt with its tokens. What the two begin with in common is not tokenised again: a conversation that
-    /// goes on is mostly what it was.
+    /// `before` is another prompt with its tokens. What the two begin with in common is not
+    /// tokenised again: a conversation that goes on is mostly what it was.
     pub fn tokenize(
         &self,
         vocab: &dyn Vocab,
@@ -124,13 +133,15 @@ impl SpecialTokens {
         };
         let (mut tokens, mut cuts) = match before {
             Some((other, tokenised)) => {
-                let common = common_prefix(prompt.as_bytes(), other.as_bytes()).min(tokenised.common_plain(&plain));
+                let common = common_prefix(prompt.as_bytes(), other.as_bytes())
+                    .min(tokenised.common_plain(&plain));
                 // A spelling that begins earlier may be another one by what follows.
                 tokenised.up_to(common.saturating_sub(self.longest))
             }
             None => Default::default(),
         };
-        let Cut { byte: mut done, strips: mut strip, .. } = cuts.last().copied().unwrap_or_default();
+        let Cut { byte: mut done, strips: mut strip, .. } =
+            cuts.last().copied().unwrap_or_default();
         let mut ranges = plain.iter().peekable();
         let mut from = done;
         while let Some(found) = finder.find(aho_corasick::Input::new(prompt).range(from..)) {
@@ -161,7 +172,9 @@ impl SpecialTokens {
 /// How many bytes two texts begin with in common.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     const AT_ONCE: usize = 64;
-    let alike = a.chunks_exact(AT_ONCE).zip(b.chunks_exact(AT_ONCE)).take_while(|(a, b)| a == b).count() * AT_ONCE;
+    let alike =
+        a.chunks_exact(AT_ONCE).zip(b.chunks_exact(AT_ONCE)).take_while(|(a, b)| a == b).count()
+            * AT_ONCE;
     alike + a[alike..].iter().zip(&b[alike..]).take_while(|(a, b)| a == b).count()
 }
 
@@ -178,7 +191,8 @@ mod tests {
 
     use super::*;
 
-    /// Every byte is a token; text between special tokens stays together by a mark of its start, as a word-start would.
+    /// Every byte is a token; text between special tokens stays together by a mark of its start, as
+    /// a word-start would.
     struct Bytes;
 
     impl Vocab for Bytes {
@@ -258,11 +272,14 @@ mod tests {
         check("<s>", Some(0..0), "[S]");
     }
 
-    /// All texts of so many pieces, each of which is a special token, a part of one or no such thing.
+    /// All texts of so many pieces, each of which is a special token, a part of one or no such
+    /// thing.
     fn texts(pieces: u32) -> Vec<String> {
         const PIECES: [&str; 6] = ["<s>", "<e>", " <w>", " ", "a", "<e"];
         let text = |number: usize| -> String {
-            (0..pieces).map(|place| PIECES[number / PIECES.len().pow(place) % PIECES.len()]).collect()
+            (0..pieces)
+                .map(|place| PIECES[number / PIECES.len().pow(place) % PIECES.len()])
+                .collect()
         };
         (0..PIECES.len().pow(pieces)).map(text).collect()
     }
@@ -270,17 +287,23 @@ mod tests {
     #[test]
     fn what_was_tokenised_before_changes_no_token() {
         let specials = specials();
-        let tokens = |prompt: &str, plain: &[(usize, usize)], before: Option<(&str, &Tokenised)>| {
-            let plain = plain.iter().map(|(start, end)| *start..*end).collect();
-            let mut tokenised = specials.tokenize(&Bytes, prompt, plain, before).unwrap();
-            if before.is_none() {
-                tokenised.prepend(300);
-            }
-            tokenised
-        };
+        let tokens =
+            |prompt: &str, plain: &[(usize, usize)], before: Option<(&str, &Tokenised)>| {
+                let plain = plain.iter().map(|(start, end)| *start..*end).collect();
+                let mut tokenised = specials.tokenize(&Bytes, prompt, plain, before).unwrap();
+                if before.is_none() {
+                    tokenised.prepend(300);
+                }
+                tokenised
+            };
         // The ranges of one request, and those of the next.
-        let plains: [[&[(usize, usize)]; 2]; 5] =
-            [[&[], &[]], [&[(2, 5)], &[(2, 5)]], [&[(2, 5)], &[(2, 9)]], [&[(0, 1), (6, 9)], &[(0, 1)]], [&[], &[(3, 4)]]];
+        let plains: [[&[(usize, usize)]; 2]; 5] = [
+            [&[], &[]],
+            [&[(2, 5)], &[(2, 5)]],
+            [&[(2, 5)], &[(2, 9)]],
+            [&[(0, 1), (6, 9)], &[(0, 1)]],
+            [&[], &[(3, 4)]],
+        ];
         let tails = texts(2);
         let mut taken = 0;
         for (index, head) in texts(3).iter().enumerate() {

@@ -13,19 +13,25 @@ impl StopMatcher {
         StopMatcher { stops, held: String::new() }
     }
 
-    /// The text that can be shown now, and whether a stop string was met. After one, nothing more may be pushed.
+    /// The text that can be shown now, and whether a stop string was met. After one, nothing more
+    /// may be pushed.
     pub(crate) fn push(&mut self, piece: &str) -> (String, bool) {
         if self.stops.is_empty() {
             return (piece.to_owned(), false);
         }
         self.held.push_str(piece);
-        // The one that is complete first, so that the cut does not depend on how the text was cut into pieces.
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str()).map(|at| (at + stop.len(), at)));
+        // The one that is complete first, so that the cut does not depend on how the text was cut
+        // into pieces.
+        let found = self
+            .stops
+            .iter()
+            .filter_map(|stop| self.held.find(stop.as_str()).map(|at| (at + stop.len(), at)));
         if let Some((_, at)) = found.min() {
             self.held.truncate(at);
             return (std::mem::take(&mut self.held), true);
         }
-        let keep = self.stops.iter().map(|stop| longest_overlap(&self.held, stop)).max().unwrap_or(0);
+        let keep =
+            self.stops.iter().map(|stop| longest_overlap(&self.held, stop)).max().unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - keep);
         (std::mem::replace(&mut self.held, rest), false)
     }

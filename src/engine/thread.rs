@@ -63,7 +63,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts a thread, loads on it, and returns when the model is ready. `on_progress` is called on this thread.
+    /// Starts a thread, loads on it, and returns when the model is ready. `on_progress` is called
+    /// on this thread.
     pub fn start<L>(load: L, on_progress: &mut dyn FnMut(Progress)) -> Result<Engine>
     where
         L: FnOnce(&mut dyn FnMut(Progress)) -> Result<Loaded> + Send + 'static,
@@ -77,12 +78,19 @@ impl Engine {
                 let broken = Arc::clone(&broken);
                 move || run(load, &report, &inbox, &broken)
             })
-            .map_err(|error| Error::new(Code::OutOfMemory, "cannot start the engine thread").caused_by(error))?;
+            .map_err(|error| {
+                Error::new(Code::OutOfMemory, "cannot start the engine thread").caused_by(error)
+            })?;
         loop {
             match loading.recv() {
                 Ok(Loading::Progress(done)) => on_progress(done),
                 Ok(Loading::Finished(Ok(vocab))) => {
-                    return Ok(Engine { commands: Some(commands), vocab, thread: Some(thread), broken });
+                    return Ok(Engine {
+                        commands: Some(commands),
+                        vocab,
+                        thread: Some(thread),
+                        broken,
+                    });
                 }
                 Ok(Loading::Finished(Err(error))) => {
                     let _ = thread.join();
@@ -101,22 +109,24 @@ impl Engine {
         self.send(Command::Run(Box::new(job)))
     }
 
-    /// What the KV cache holds for a prompt (one token or more) of a chat. Waits for the decode that runs.
+    /// What the KV cache holds for a prompt (one token or more) of a chat. Waits for the decode
+    /// that runs.
     pub fn held(&self, chat: u64, prompt: Vec<Token>) -> Result<Held> {
         let (answer, held) = channel();
         self.send(Command::Look { chat, prompt, answer })?;
         held.recv().map_err(|_| stopped())
     }
 
-    /// What the KV cache holds of the last job of a chat; None if that is gone. Waits for the decode that runs.
+    /// What the KV cache holds of the last job of a chat; None if that is gone. Waits for the
+    /// decode that runs.
     pub fn keep(&self, chat: u64) -> Result<Option<Kept>> {
         let (answer, kept) = channel();
         self.send(Command::Keep { chat, answer })?;
         kept.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Puts into the KV cache what [`Engine::keep`] of an engine with the same model and options returned, for the next
-    /// prompts that begin with it. Waits for the decode that runs.
+    /// Puts into the KV cache what [`Engine::keep`] of an engine with the same model and options
+    /// returned, for the next prompts that begin with it. Waits for the decode that runs.
     pub fn restore(&self, chat: u64, kept: Kept) -> Result<()> {
         let (answer, restored) = channel();
         self.send(Command::Restore { chat, kept, answer })?;
@@ -160,7 +170,9 @@ where
     let Loaded { backend, vocab, speculation } = match loaded {
         Ok(Ok(loaded)) => loaded,
         Ok(Err(error)) => return drop(report.send(Loading::Finished(Err(error)))),
-        Err(payload) => return drop(report.send(Loading::Finished(Err(crate::panic::error(&*payload))))),
+        Err(payload) => {
+            return drop(report.send(Loading::Finished(Err(crate::panic::error(&*payload)))));
+        }
     };
     let mut scheduler = Scheduler::new(backend, Arc::clone(&vocab), speculation);
     let _ = report.send(Loading::Finished(Ok(vocab)));
@@ -211,12 +223,19 @@ fn obey(scheduler: &mut Scheduler, command: Command) {
     // Nobody may be waiting any more.
     let _ = match command {
         Command::Run(job) => return scheduler.add(*job),
-        Command::Look { chat, prompt, answer } => answer.send(scheduler.held(chat, &prompt)).is_ok(),
+        Command::Look { chat, prompt, answer } => {
+            answer.send(scheduler.held(chat, &prompt)).is_ok()
+        }
         Command::Keep { chat, answer } => answer.send(scheduler.keep(chat)).is_ok(),
-        Command::Restore { chat, kept, answer } => answer.send(scheduler.restore(chat, &kept)).is_ok(),
+        Command::Restore { chat, kept, answer } => {
+            answer.send(scheduler.restore(chat, &kept)).is_ok()
+        }
     };
 }
 
 fn stopped() -> Error {
-    Error::new(Code::EngineClosed, "the engine of this model has stopped after a fault; create the chat again")
+    Error::new(
+        Code::EngineClosed,
+        "the engine of this model has stopped after a fault; create the chat again",
+    )
 }

@@ -1,5 +1,5 @@
-//! Tokens of texts that were tokenised before: the messages of a conversation come again with each of its requests, and
-//! llama.cpp takes a microsecond or more for each token.
+//! Tokens of texts that were tokenised before: the messages of a conversation come again with each
+//! of its requests, and llama.cpp takes a microsecond or more for each token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,8 @@ const MOST_BYTES: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache(Mutex<Generations>);
 
-/// What was asked since the last one filled up, and what that one held: whatever is asked again is in the younger one.
+/// What was asked since the last one filled up, and what that one held: whatever is asked again is
+/// in the younger one.
 #[derive(Debug, Default)]
 struct Generations {
     young: HashMap<Box<str>, Arc<[Token]>>,
@@ -25,7 +26,11 @@ struct Generations {
 
 impl TokenCache {
     /// The tokens of a text, by `tokenize` where they are not known. Errors are not remembered.
-    pub(crate) fn tokens(&self, text: &str, tokenize: impl FnOnce() -> Result<Vec<Token>>) -> Result<Vec<Token>> {
+    pub(crate) fn tokens(
+        &self,
+        text: &str,
+        tokenize: impl FnOnce() -> Result<Vec<Token>>,
+    ) -> Result<Vec<Token>> {
         if text.len() > MOST_BYTES / 4 {
             return tokenize();
         }
@@ -100,7 +105,8 @@ mod tests {
             assert!(asks(&cache, &text(number)), "{number}");
             assert_eq!(asks(&cache, "used every time"), number == 0);
             let generations = cache.lock();
-            let held: usize = generations.young.keys().chain(generations.old.keys()).map(|text| text.len()).sum();
+            let held: usize =
+                generations.young.keys().chain(generations.old.keys()).map(|text| text.len()).sum();
             assert!(held <= 2 * MOST_BYTES, "{held}");
         }
         assert!(asks(&cache, &text(0)), "long gone");

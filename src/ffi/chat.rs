@@ -47,7 +47,10 @@ pub unsafe extern "C" fn llb_chat_create_with(
     let options = unsafe { string::borrow(options_json, "options_json") };
     // SAFETY: the caller allows calls of `on_event` until the chat is destroyed.
     let events = unsafe { Callback::new(on_event, user_data) };
-    create(options.and_then(|options| CreateOptions::read(&api::parse(options, "options_json")?)), events)
+    create(
+        options.and_then(|options| CreateOptions::read(&api::parse(options, "options_json")?)),
+        events,
+    )
 }
 
 /// The key that marks a running create. No chat has this key.
@@ -56,13 +59,16 @@ const CREATING: usize = usize::MAX;
 fn create(options: Result<CreateOptions>, events: Callback) -> *mut llb_chat {
     // A nested create could deadlock: the outer one may hold a lock that the inner one needs.
     let nested = callback::is_running_here(CREATING);
-    let busy = || Err(Error::new(Code::Busy, "llb_chat_create: called from a callback of llb_chat_create"));
+    let busy = || {
+        Err(Error::new(Code::Busy, "llb_chat_create: called from a callback of llb_chat_create"))
+    };
     let options = if nested { busy() } else { options };
     let _running = RunningCall::enter(CREATING);
-    let created = guard::catch(|| match Chat::create(options, Box::new(move |event| events.call(event))) {
-        Ok(chat) => Ok(handle::insert(chat)),
-        Err(CreateFailure { error, .. }) => Err(error),
-    });
+    let created =
+        guard::catch(|| match Chat::create(options, Box::new(move |event| events.call(event))) {
+            Ok(chat) => Ok(handle::insert(chat)),
+            Err(CreateFailure { error, .. }) => Err(error),
+        });
     created.unwrap_or_else(|error| {
         guard::set_last_error(&error);
         std::ptr::null_mut()
@@ -79,7 +85,10 @@ fn create(options: Result<CreateOptions>, events: Callback) -> *mut llb_chat {
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llb_chat_infer(chat: *mut llb_chat, request_json: *const c_char) -> *const c_char {
+pub unsafe extern "C" fn llb_chat_infer(
+    chat: *mut llb_chat,
+    request_json: *const c_char,
+) -> *const c_char {
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
         let request = unsafe { string::borrow(request_json, "request_json") };
@@ -124,7 +133,10 @@ pub unsafe extern "C" fn llb_chat_infer_stream(
 /// # Safety
 /// `request_json` must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn llb_chat_explain(chat: *mut llb_chat, request_json: *const c_char) -> *const c_char {
+pub unsafe extern "C" fn llb_chat_explain(
+    chat: *mut llb_chat,
+    request_json: *const c_char,
+) -> *const c_char {
     guard::json(|| {
         // SAFETY: the caller passes NULL or a NUL-terminated string.
         let request = unsafe { string::borrow(request_json, "request_json") };

@@ -39,7 +39,10 @@ pub unsafe extern "C" fn llb_model_fetch(
         {
             use crate::error::{Code, Error};
             let _ = (request?, events);
-            Err(Error::new(Code::InvalidRequest, "llb_model_fetch: this library was built without the feature `hub`"))
+            Err(Error::new(
+                Code::InvalidRequest,
+                "llb_model_fetch: this library was built without the feature `hub`",
+            ))
         }
     })
 }

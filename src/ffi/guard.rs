@@ -32,7 +32,9 @@ pub(super) fn json<T: Serialize>(body: impl FnOnce() -> Result<T>) -> *const c_c
         written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
         Ok(json)
     };
-    string::into_raw(catch(serialized).unwrap_or_else(|error| set_last_error(&error).to_string().into_bytes()))
+    string::into_raw(
+        catch(serialized).unwrap_or_else(|error| set_last_error(&error).to_string().into_bytes()),
+    )
 }
 
 /// Runs a body that reports no result to the caller.

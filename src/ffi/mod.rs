@@ -22,13 +22,15 @@ mod version;
 
 pub use callback::{llb_event_cb, llb_token_cb};
 pub use chat::{
-    llb_chat_cancel, llb_chat_create, llb_chat_create_with, llb_chat_destroy, llb_chat_explain, llb_chat_infer,
-    llb_chat_infer_stream,
+    llb_chat_cancel, llb_chat_create, llb_chat_create_with, llb_chat_destroy, llb_chat_explain,
+    llb_chat_infer, llb_chat_infer_stream,
 };
 pub use fetch::{llb_model_fetch, llb_model_fetch_cancel};
 pub use guard::llb_last_error;
 pub use handle::llb_chat;
 pub use model::llb_model_info;
 pub use string::llb_string_free;
-pub use template::{llb_template_compose, llb_template_info, llb_template_parse, llb_template_render};
+pub use template::{
+    llb_template_compose, llb_template_info, llb_template_parse, llb_template_render,
+};
 pub use version::{LLB_ABI_VERSION, llb_abi_version, llb_version};

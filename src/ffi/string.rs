@@ -10,13 +10,18 @@ use crate::error::{Error, Result};
 ///
 /// # Safety
 /// `text` must be NULL or NUL-terminated, and must not change during the call.
-pub(super) unsafe fn borrow_nullable<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>> {
+pub(super) unsafe fn borrow_nullable<'a>(
+    text: *const c_char,
+    name: &str,
+) -> Result<Option<&'a str>> {
     if text.is_null() {
         return Ok(None);
     }
     // SAFETY: `text` is not NULL here, so the caller promises NUL termination.
     let text = unsafe { CStr::from_ptr(text) };
-    let utf8 = text.to_str().map_err(|error| Error::invalid(name, format!("not valid UTF-8: {error}")).caused_by(error))?;
+    let utf8 = text.to_str().map_err(|error| {
+        Error::invalid(name, format!("not valid UTF-8: {error}")).caused_by(error)
+    })?;
     Ok(Some(utf8))
 }
 

@@ -1,4 +1,5 @@
-//! What the layers of a model need in memory, by its header: their weights, and what they keep of each token or sequence.
+//! What the layers of a model need in memory, by its header: their weights, and what they keep of
+//! each token or sequence.
 
 use super::header::ModelHeader;
 use super::metadata::Value;
@@ -30,7 +31,8 @@ pub struct Layer {
 }
 
 impl ModelHeader {
-    /// What its layers need, for the bytes that an element of each half of the KV cache takes (2.0 for f16).
+    /// What its layers need, for the bytes that an element of each half of the KV cache takes (2.0
+    /// for f16).
     ///
     /// An upper bound for layers that share a cache. None when the header does not say.
     pub fn layers(&self, key_element: f64, value_element: f64) -> Option<Layers> {
@@ -41,8 +43,11 @@ impl ModelHeader {
         let number = |key: &str| self.of_architecture(key).and_then(Value::as_u64);
         let heads = self.of_architecture("attention.head_count").and_then(most).unwrap_or(0);
         let length = |key| number(key).or_else(|| embedding.checked_div(heads)).unwrap_or(0) as f64;
-        let per_head = length("attention.key_length") * key_element + length("attention.value_length") * value_element;
-        let kv_heads = self.of_architecture("attention.head_count_kv").or_else(|| self.of_architecture("attention.head_count"));
+        let per_head = length("attention.key_length") * key_element
+            + length("attention.value_length") * value_element;
+        let kv_heads = self
+            .of_architecture("attention.head_count_kv")
+            .or_else(|| self.of_architecture("attention.head_count"));
         let state = self.state_elements(embedding).saturating_mul(4);
         let block = |index: u64| {
             let kv_heads = match kv_heads {
@@ -51,35 +56,56 @@ impl ModelHeader {
                 None => None,
             };
             let per_token = kv_heads.unwrap_or(0) as f64 * per_head;
-            // Where all blocks are said to have heads, which of them have a state instead is the engine's knowledge.
+            // Where all blocks are said to have heads, which of them have a state instead is the
+            // engine's knowledge.
             let may_have_state = kv_heads.unwrap_or(0) == 0
-                || !matches!(self.of_architecture("attention.head_count_kv"), Some(Value::Array(..)));
+                || !matches!(
+                    self.of_architecture("attention.head_count_kv"),
+                    Some(Value::Array(..))
+                );
             Layer {
                 weights: tensors.blocks.get(&(index as u32)).copied().unwrap_or(0),
                 per_token: per_token.ceil() as u64,
                 per_sequence: if may_have_state { state } else { 0 },
             }
         };
-        let experts =
-            number("expert_used_count").unwrap_or(0).saturating_mul(number("expert_feed_forward_length").unwrap_or(0));
-        let inner = [self.of_architecture("feed_forward_length").and_then(most), number("ssm.inner_size"), Some(experts)];
+        let experts = number("expert_used_count")
+            .unwrap_or(0)
+            .saturating_mul(number("expert_feed_forward_length").unwrap_or(0));
+        let inner = [
+            self.of_architecture("feed_forward_length").and_then(most),
+            number("ssm.inner_size"),
+            Some(experts),
+        ];
         Some(Layers {
             blocks: (0..count).map(block).collect(),
             // Without weights of its own it takes a copy of the embedding.
-            output: tensors.output.saturating_add(if tensors.has_output { 0 } else { tensors.embedding }),
+            output: tensors.output.saturating_add(if tensors.has_output {
+                0
+            } else {
+                tensors.embedding
+            }),
             largest: tensors.largest,
-            widths: [embedding, inner.into_iter().flatten().max().unwrap_or(0), self.n_tokens().unwrap_or(0)],
+            widths: [
+                embedding,
+                inner.into_iter().flatten().max().unwrap_or(0),
+                self.n_tokens().unwrap_or(0),
+            ],
             heads,
         })
     }
 
-    /// Elements of the state of a layer that has one (llama.cpp `n_embd_r` and `n_embd_s`); 0 where there is none, or none known.
+    /// Elements of the state of a layer that has one (llama.cpp `n_embd_r` and `n_embd_s`); 0 where
+    /// there is none, or none known.
     fn state_elements(&self, embedding: u64) -> u64 {
         let number = |key: &str| self.of_architecture(key).and_then(Value::as_u64).unwrap_or(0);
         let (inner, state) = (number("ssm.inner_size"), number("ssm.state_size"));
         let groups = number("ssm.group_count").saturating_mul(state).saturating_mul(2);
-        let convolution = number("ssm.conv_kernel").saturating_sub(1).saturating_mul(inner.saturating_add(groups));
-        let shifts = number("wkv.head_size").saturating_add(if number("wkv.head_size") > 0 { 2 } else { 0 });
+        let convolution = number("ssm.conv_kernel")
+            .saturating_sub(1)
+            .saturating_mul(inner.saturating_add(groups));
+        let shifts =
+            number("wkv.head_size").saturating_add(if number("wkv.head_size") > 0 { 2 } else { 0 });
         let short = number("shortconv.l_cache").saturating_sub(1);
         let by_embedding = shifts.saturating_add(short).saturating_mul(embedding);
         convolution.saturating_add(inner.saturating_mul(state)).saturating_add(by_embedding)
@@ -124,8 +150,13 @@ mod tests {
         // Four heads of two elements each, two bytes and one.
         let layer = |weights| Layer { weights, per_token: 4 * (2 * 2 + 2), per_sequence: 0 };
         assert_eq!(layers.blocks, [layer(0), layer(32)]);
-        assert_eq!((layers.output, layers.largest, layers.widths, layers.heads), (96, 32, [8, 24, 0], 4));
-        let own = base().tensor("output.weight", &[8], &[0.0; 8]).metadata("x.attention.key_length", 10_u32);
+        assert_eq!(
+            (layers.output, layers.largest, layers.widths, layers.heads),
+            (96, 32, [8, 24, 0], 4)
+        );
+        let own = base()
+            .tensor("output.weight", &[8], &[0.0; 8])
+            .metadata("x.attention.key_length", 10_u32);
         let layers = read(own.metadata("x.attention.head_count_kv", 1_u32).to_bytes()).unwrap();
         assert_eq!((layers.output, layers.blocks[0].per_token), (32, 22));
     }
@@ -138,7 +169,10 @@ mod tests {
             .metadata("x.ssm.inner_size", 16_u32)
             .metadata("x.ssm.state_size", 5_u32);
         let layers = read(writer.to_bytes()).unwrap();
-        assert_eq!(layers.blocks[0], Layer { weights: 0, per_token: 0, per_sequence: 4 * (3 * 16 + 16 * 5) });
+        assert_eq!(
+            layers.blocks[0],
+            Layer { weights: 0, per_token: 0, per_sequence: 4 * (3 * 16 + 16 * 5) }
+        );
         assert_eq!(layers.blocks[1], Layer { weights: 32, per_token: 12, per_sequence: 0 });
     }
 

@@ -1,7 +1,8 @@
 //! The key-value table of a GGUF file.
 //!
-//! In: a cursor behind the counts. Out: the scalars, strings and short integer arrays by key, and where the token texts
-//! lie. Never stored: long arrays, and long strings nobody asks for; they are walked or passed over.
+//! In: a cursor behind the counts. Out: the scalars, strings and short integer arrays by key, and
+//! where the token texts lie. Never stored: long arrays, and long strings nobody asks for; they are
+//! walked or passed over.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -15,11 +16,13 @@ const MAX_ENTRIES: u64 = 16_384;
 const MAX_KEY_BYTES: u64 = 65_535;
 /// Keys, kept strings and kept arrays together; the largest chat template known is 40 kB.
 const MAX_KEPT_BYTES: u64 = 8 * 1024 * 1024;
-/// A longer string is kept only if it is a chat template (some converters store a whole tokenizer.json).
+/// A longer string is kept only if it is a chat template (some converters store a whole
+/// tokenizer.json).
 const MAX_OTHER_STRING_BYTES: u64 = 64 * 1024;
 /// Longer arrays are not per-layer figures.
 const MAX_KEPT_ARRAY: u64 = 1_024;
-/// String arrays must be walked element by element; vocabulary and merges of the largest models take 12 MB.
+/// String arrays must be walked element by element; vocabulary and merges of the largest models
+/// take 12 MB.
 const MAX_WALKED_BYTES: u64 = 64 * 1024 * 1024;
 /// One remembered offset for this many token texts.
 const CHECKPOINT_EVERY: u64 = 256;
@@ -83,7 +86,14 @@ impl ValueType {
     }
 
     fn is_integer(self) -> bool {
-        !matches!(self, ValueType::F32 | ValueType::F64 | ValueType::Bool | ValueType::String | ValueType::Array)
+        !matches!(
+            self,
+            ValueType::F32
+                | ValueType::F64
+                | ValueType::Bool
+                | ValueType::String
+                | ValueType::Array
+        )
     }
 }
 
@@ -217,7 +227,9 @@ impl Metadata {
         if count > MAX_ENTRIES {
             return Err(invalid(
                 cursor.offset(),
-                format_args!("the file claims {count} metadata entries, more than the {MAX_ENTRIES} allowed,"),
+                format_args!(
+                    "the file claims {count} metadata entries, more than the {MAX_ENTRIES} allowed,"
+                ),
             ));
         }
         let mut table = Metadata { entries: BTreeMap::new(), tokens: None, types: None };
@@ -239,7 +251,12 @@ impl Metadata {
         Ok(table)
     }
 
-    fn value<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, key: &str, budget: &mut Budget) -> Result<Option<Value>> {
+    fn value<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        key: &str,
+        budget: &mut Budget,
+    ) -> Result<Option<Value>> {
         match value_type(cursor, key)? {
             ValueType::Array => self.array(cursor, key, budget),
             ValueType::String => string(cursor, key, budget),
@@ -247,12 +264,19 @@ impl Metadata {
         }
     }
 
-    fn array<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, key: &str, budget: &mut Budget) -> Result<Option<Value>> {
+    fn array<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        key: &str,
+        budget: &mut Budget,
+    ) -> Result<Option<Value>> {
         let at = cursor.offset();
         let element = value_type(cursor, key)?;
         let count = cursor.u64(key)?;
         // A string takes at least its length field.
-        let total = count.checked_mul(element.bytes().unwrap_or(8)).filter(|total| *total <= cursor.remaining());
+        let total = count
+            .checked_mul(element.bytes().unwrap_or(8))
+            .filter(|total| *total <= cursor.remaining());
         let Some(total) = total else {
             return Err(invalid(
                 at,
@@ -263,7 +287,10 @@ impl Metadata {
             ));
         };
         match element {
-            ValueType::Array => Err(invalid(at, format_args!("array {key:?} holds arrays, which no reader supports,"))),
+            ValueType::Array => Err(invalid(
+                at,
+                format_args!("array {key:?} holds arrays, which no reader supports,"),
+            )),
             ValueType::String => {
                 let checkpoints = walk_strings(cursor, key, count, budget)?;
                 if key == TOKENS_KEY {
@@ -277,7 +304,8 @@ impl Metadata {
             }
             _ if element.is_integer() && count <= MAX_KEPT_ARRAY => {
                 budget.keep(count * size_of::<Value>() as u64, at)?;
-                let items = (0..count).map(|_| scalar(cursor, element, key)).collect::<Result<_>>()?;
+                let items =
+                    (0..count).map(|_| scalar(cursor, element, key)).collect::<Result<_>>()?;
                 Ok(Some(Value::Array(element, items)))
             }
             _ => cursor.skip(total, key).map(|()| None),
@@ -318,9 +346,17 @@ impl Metadata {
     }
 
     /// Goes back and reads the text of one token; `None` outside the vocabulary.
-    pub(crate) fn token<R: Read + Seek>(&self, cursor: &mut Cursor<R>, id: u64) -> Result<Option<String>> {
-        let Some(tokens) = self.tokens.as_ref().filter(|tokens| id < tokens.count) else { return Ok(None) };
-        let Some(&checkpoint) = usize::try_from(id / CHECKPOINT_EVERY).ok().and_then(|i| tokens.checkpoints.get(i)) else {
+    pub(crate) fn token<R: Read + Seek>(
+        &self,
+        cursor: &mut Cursor<R>,
+        id: u64,
+    ) -> Result<Option<String>> {
+        let Some(tokens) = self.tokens.as_ref().filter(|tokens| id < tokens.count) else {
+            return Ok(None);
+        };
+        let Some(&checkpoint) =
+            usize::try_from(id / CHECKPOINT_EVERY).ok().and_then(|i| tokens.checkpoints.get(i))
+        else {
             return Ok(None);
         };
         cursor.go_to(checkpoint);
@@ -333,8 +369,14 @@ impl Metadata {
     }
 
     /// Goes back and reads the texts of the control tokens, at most `most` of them.
-    pub(crate) fn controls<R: Read + Seek>(&self, cursor: &mut Cursor<R>, most: usize) -> Result<Vec<String>> {
-        let (Some(tokens), Some((types, count))) = (&self.tokens, self.types) else { return Ok(Vec::new()) };
+    pub(crate) fn controls<R: Read + Seek>(
+        &self,
+        cursor: &mut Cursor<R>,
+        most: usize,
+    ) -> Result<Vec<String>> {
+        let (Some(tokens), Some((types, count))) = (&self.tokens, self.types) else {
+            return Ok(Vec::new());
+        };
         cursor.go_to(types);
         let mut controls = Vec::new();
         for id in 0..count.min(tokens.count) {
@@ -366,10 +408,12 @@ struct Budget {
 
 impl Budget {
     fn keep(&mut self, bytes: u64, at: u64) -> Result<()> {
-        self.kept = self
-            .kept
-            .checked_sub(bytes)
-            .ok_or_else(|| invalid(at, format_args!("keys and strings of the header exceed {MAX_KEPT_BYTES} bytes")))?;
+        self.kept = self.kept.checked_sub(bytes).ok_or_else(|| {
+            invalid(
+                at,
+                format_args!("keys and strings of the header exceed {MAX_KEPT_BYTES} bytes"),
+            )
+        })?;
         Ok(())
     }
 }
@@ -377,11 +421,16 @@ impl Budget {
 fn value_type<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str) -> Result<ValueType> {
     let at = cursor.offset();
     let number = cursor.u32(key)?;
-    ValueType::from_number(number)
-        .ok_or_else(|| invalid(at, format_args!("metadata key {key:?} has the unknown type {number}")))
+    ValueType::from_number(number).ok_or_else(|| {
+        invalid(at, format_args!("metadata key {key:?} has the unknown type {number}"))
+    })
 }
 
-fn string<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str, budget: &mut Budget) -> Result<Option<Value>> {
+fn string<R: Read + Seek>(
+    cursor: &mut Cursor<R>,
+    key: &str,
+    budget: &mut Budget,
+) -> Result<Option<Value>> {
     let at = cursor.offset();
     let length = cursor.length(u64::MAX, key)?;
     if length > MAX_OTHER_STRING_BYTES && !key.starts_with(TEMPLATE_KEY) {
@@ -391,7 +440,11 @@ fn string<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str, budget: &mut Budget
     Ok(Some(Value::String(cursor.text(length, &format!("the value of {key:?}"))?)))
 }
 
-fn scalar<R: Read + Seek>(cursor: &mut Cursor<R>, scalar_type: ValueType, key: &str) -> Result<Value> {
+fn scalar<R: Read + Seek>(
+    cursor: &mut Cursor<R>,
+    scalar_type: ValueType,
+    key: &str,
+) -> Result<Value> {
     Ok(match scalar_type {
         ValueType::U8 => Value::U8(cursor.u8(key)?),
         ValueType::I8 => Value::I8(cursor.u8(key)?.cast_signed()),
@@ -405,13 +458,21 @@ fn scalar<R: Read + Seek>(cursor: &mut Cursor<R>, scalar_type: ValueType, key: &
         ValueType::I64 => Value::I64(cursor.u64(key)?.cast_signed()),
         ValueType::F64 => Value::F64(f64::from_bits(cursor.u64(key)?)),
         ValueType::String | ValueType::Array => {
-            return Err(invalid(cursor.offset(), format_args!("metadata key {key:?} is not a scalar")));
+            return Err(invalid(
+                cursor.offset(),
+                format_args!("metadata key {key:?} is not a scalar"),
+            ));
         }
     })
 }
 
 /// Walks a string array, with the offset of every 256th element.
-fn walk_strings<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str, count: u64, budget: &mut Budget) -> Result<Vec<u64>> {
+fn walk_strings<R: Read + Seek>(
+    cursor: &mut Cursor<R>,
+    key: &str,
+    count: u64,
+    budget: &mut Budget,
+) -> Result<Vec<u64>> {
     let mut checkpoints = Vec::new();
     let mut left = count;
     while left > 0 {
@@ -423,10 +484,12 @@ fn walk_strings<R: Read + Seek>(cursor: &mut Cursor<R>, key: &str, count: u64, b
             cursor.skip(length, key)?;
         }
         left -= n;
-        budget.walked = budget
-            .walked
-            .checked_sub(cursor.offset() - start)
-            .ok_or_else(|| invalid(start, format_args!("string arrays exceed {MAX_WALKED_BYTES} bytes, in {key:?}")))?;
+        budget.walked = budget.walked.checked_sub(cursor.offset() - start).ok_or_else(|| {
+            invalid(
+                start,
+                format_args!("string arrays exceed {MAX_WALKED_BYTES} bytes, in {key:?}"),
+            )
+        })?;
     }
     Ok(checkpoints)
 }
@@ -464,7 +527,11 @@ mod tests {
         check_refused(&[], 1 << 63, "claims 9223372036854775808 metadata entries");
         check_refused(&entry("", 4, &[0; 4]), 1, "key is empty");
         check_refused(&entry("a", 13, &[0; 4]), 1, "unknown type 13");
-        check_refused(&[entry("a", 4, &[0; 4]), entry("a", 4, &[0; 4])].concat(), 2, "\"a\" occurs twice");
+        check_refused(
+            &[entry("a", 4, &[0; 4]), entry("a", 4, &[0; 4])].concat(),
+            2,
+            "\"a\" occurs twice",
+        );
         check_refused(&u64::MAX.to_le_bytes(), 1, "needs 18446744073709551615 bytes");
         let mut long_key = 65_536_u64.to_le_bytes().to_vec();
         long_key.resize(70_000, b'k');
@@ -490,7 +557,10 @@ mod tests {
         let mut text = 100_000_u64.to_le_bytes().to_vec();
         text.resize(100_008, 0xFF);
         let table = read(&entry("tokenizer.huggingface.json", 8, &text), 1).unwrap();
-        assert!(table.contains("tokenizer.huggingface.json") && table.get("tokenizer.huggingface.json").is_none());
+        assert!(
+            table.contains("tokenizer.huggingface.json")
+                && table.get("tokenizer.huggingface.json").is_none()
+        );
         let mut text = 100_000_u64.to_le_bytes().to_vec();
         text.resize(100_008, b'x');
         let table = read(&entry(TEMPLATE_KEY, 8, &text), 1).unwrap();

@@ -1,7 +1,8 @@
 //! GGUF file -> `ModelHeader`: what a model file says about itself, without its weights.
 //!
-//! In: a path, or anything that reads and seeks. Out: the metadata that decides (templates, token texts, sizes) and sums
-//! over the tensor table. Never: tensor data, whole vocabularies, or an allocation that the file's size does not vouch for.
+//! In: a path, or anything that reads and seeks. Out: the metadata that decides (templates, token
+//! texts, sizes) and sums over the tensor table. Never: tensor data, whole vocabularies, or an
+//! allocation that the file's size does not vouch for.
 
 mod header;
 mod layers;

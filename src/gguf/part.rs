@@ -1,6 +1,7 @@
 //! One file of a model: magic, version, metadata, tensor table.
 //!
-//! In: a cursor at byte 0. Out: `Part`, with findings about the file's length. Never: what only a whole model must have.
+//! In: a cursor at byte 0. Out: `Part`, with findings about the file's length. Never: what only a
+//! whole model must have.
 
 use std::io::{Read, Seek};
 
@@ -43,18 +44,28 @@ impl Part {
             None => None,
             Some(0) => Some(header_end),
             Some(bytes) => {
-                let end = header_end.checked_next_multiple_of(alignment).and_then(|start| start.checked_add(bytes));
+                let end = header_end
+                    .checked_next_multiple_of(alignment)
+                    .and_then(|start| start.checked_add(bytes));
                 Some(end.ok_or_else(|| {
-                    invalid(header_end, format_args!("tensors of {bytes} bytes fit in no file, behind the header"))
+                    invalid(
+                        header_end,
+                        format_args!("tensors of {bytes} bytes fit in no file, behind the header"),
+                    )
                 })?)
             }
         };
         if let Some(data_end) = data_end {
             if data_end > file_size {
-                let message = format!("the file has {file_size} bytes, its tensors need {data_end}");
+                let message =
+                    format!("the file has {file_size} bytes, its tensors need {data_end}");
                 findings.push(Finding { code: "file_truncated", message });
-            } else if data_end.checked_next_multiple_of(alignment).is_some_and(|end| end < file_size) {
-                let message = format!("the tensors end at byte {data_end}, the file has {file_size} bytes");
+            } else if data_end
+                .checked_next_multiple_of(alignment)
+                .is_some_and(|end| end < file_size)
+            {
+                let message =
+                    format!("the tensors end at byte {data_end}, the file has {file_size} bytes");
                 findings.push(Finding { code: "trailing_bytes", message });
             }
         }
@@ -67,11 +78,16 @@ fn check_magic(magic: [u8; 4]) -> Result<()> {
         b"GGUF" => return Ok(()),
         b"vers" => ": it looks like a Git LFS pointer, download the file it stands for",
         b"<!do" | b"<!DO" | b"<htm" | b"<HTM" => ": it is a web page, the download went wrong",
-        b"ggml" | b"lmgg" | b"fmgg" | b"tjgg" | b"algg" => ": it is an older llama.cpp format, convert the model again",
+        b"ggml" | b"lmgg" | b"fmgg" | b"tjgg" | b"algg" => {
+            ": it is an older llama.cpp format, convert the model again"
+        }
         b"PK\x03\x04" => ": it is a PyTorch or zip file, convert the model to GGUF",
         _ => "",
     };
-    Err(invalid(0, format_args!("not a GGUF file (it starts with \"{}\"){hint},", magic.escape_ascii())))
+    Err(invalid(
+        0,
+        format_args!("not a GGUF file (it starts with \"{}\"){hint},", magic.escape_ascii()),
+    ))
 }
 
 fn check_version(version: u32) -> Result<()> {
@@ -91,9 +107,10 @@ fn alignment(metadata: &Metadata) -> Result<u64> {
     match metadata.get(KEY) {
         None if !metadata.contains(KEY) => Ok(DEFAULT_ALIGNMENT),
         Some(Value::U32(alignment)) if alignment.is_power_of_two() => Ok(u64::from(*alignment)),
-        Some(Value::U32(other)) => {
-            Err(Error::new(Code::ModelInvalid, format!("{KEY} is {other}, which is not a power of two")))
-        }
+        Some(Value::U32(other)) => Err(Error::new(
+            Code::ModelInvalid,
+            format!("{KEY} is {other}, which is not a power of two"),
+        )),
         _ => Err(Error::new(Code::ModelInvalid, format!("{KEY} is not an unsigned 32-bit number"))),
     }
 }

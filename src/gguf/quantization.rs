@@ -1,6 +1,7 @@
 //! Names and block sizes of the tensor types, names of the whole-file types.
 //!
-//! Source: `ggml_type`, `llama_ftype` and the block layouts of llama.cpp as pinned by llama-cpp-sys-2 0.1.161.
+//! Source: `ggml_type`, `llama_ftype` and the block layouts of llama.cpp as pinned by
+//! llama-cpp-sys-2 0.1.161.
 
 /// A tensor type: its short name and how many bytes a block of elements takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +95,8 @@ const GUESSED: u64 = 1024;
 
 /// The tensor type of this number, `None` when retired or newer than the engine.
 pub(crate) fn tensor_type(number: u32) -> Option<TensorType> {
-    let &(_, name, block_elements, block_bytes) = TENSOR_TYPES.iter().find(|row| row.0 == number)?;
+    let &(_, name, block_elements, block_bytes) =
+        TENSOR_TYPES.iter().find(|row| row.0 == number)?;
     Some(TensorType { name, block_elements, block_bytes })
 }
 

@@ -1,7 +1,8 @@
 //! A little-endian cursor over a file, with its own buffer.
 //!
-//! In: a source that reads and seeks, and its size. Out: numbers and strings, each checked against the bytes that remain
-//! before anything is allocated. A skip inside the buffer moves an index; a longer one becomes a seek at the next read.
+//! In: a source that reads and seeks, and its size. Out: numbers and strings, each checked against
+//! the bytes that remain before anything is allocated. A skip inside the buffer moves an index; a
+//! longer one becomes a seek at the next read.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 
@@ -31,7 +32,15 @@ pub(crate) struct Cursor<R> {
 impl<R: Read + Seek> Cursor<R> {
     /// A cursor at byte 0 of a source of `size` bytes, wherever the source stands now.
     pub(crate) fn new(source: R, size: u64) -> Self {
-        Cursor { source, source_at: u64::MAX, size, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), head: 0, tail: 0, end: 0 }
+        Cursor {
+            source,
+            source_at: u64::MAX,
+            size,
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            head: 0,
+            tail: 0,
+            end: 0,
+        }
     }
 
     /// File offset of the next byte.
@@ -56,7 +65,10 @@ impl<R: Read + Seek> Cursor<R> {
         if n > self.remaining() {
             return Err(invalid(
                 self.offset(),
-                format_args!("{what} needs {n} bytes but {} remain in the file, which may be cut off,", self.remaining()),
+                format_args!(
+                    "{what} needs {n} bytes but {} remain in the file, which may be cut off,",
+                    self.remaining()
+                ),
             ));
         }
         Ok(())
@@ -77,7 +89,12 @@ impl<R: Read + Seek> Cursor<R> {
             let left = usize::try_from(self.size - self.end).unwrap_or(usize::MAX);
             let room = (self.buffer.len() - self.tail).min(left);
             match self.source.read(&mut self.buffer[self.tail..self.tail + room]) {
-                Ok(0) => return Err(invalid(self.end, format_args!("the file ended early, inside {what},"))),
+                Ok(0) => {
+                    return Err(invalid(
+                        self.end,
+                        format_args!("the file ended early, inside {what},"),
+                    ));
+                }
                 Ok(read) => {
                     let read = read.min(room);
                     self.tail += read;
@@ -145,7 +162,10 @@ impl<R: Read + Seek> Cursor<R> {
         let length = self.u64(what)?;
         self.require(length, what)?;
         if length > cap {
-            return Err(invalid(at, format_args!("{what} is {length} bytes long, more than the {cap} allowed,")));
+            return Err(invalid(
+                at,
+                format_args!("{what} is {length} bytes long, more than the {cap} allowed,"),
+            ));
         }
         Ok(length)
     }
@@ -154,7 +174,8 @@ impl<R: Read + Seek> Cursor<R> {
     pub(crate) fn text(&mut self, length: u64, what: &str) -> Result<String> {
         self.require(length, what)?;
         let at = self.offset();
-        let length = usize::try_from(length).map_err(|_| invalid(at, format_args!("{what} is too long")))?;
+        let length =
+            usize::try_from(length).map_err(|_| invalid(at, format_args!("{what} is too long")))?;
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {
             if self.head == self.tail {
@@ -207,6 +228,9 @@ mod tests {
     #[test]
     fn text_says_where_it_is_not_utf8() {
         let mut cursor = Cursor::new(Bytes::new(b"ab\xFFd".to_vec()), 4);
-        assert_eq!(cursor.text(4, "the key").unwrap_err().message(), "the key is not valid UTF-8 at byte 2");
+        assert_eq!(
+            cursor.text(4, "the key").unwrap_err().message(),
+            "the key is not valid UTF-8 at byte 2"
+        );
     }
 }

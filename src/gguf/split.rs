@@ -1,7 +1,8 @@
 //! Models split over several files: their names and what the parts say of each other.
 //!
-//! The first part carries the metadata; every part has its own tensor table and the keys `split.no` (from 0),
-//! `split.count` and `split.tensors.count`. llama.cpp finds the others by name alone, `NAME-00002-of-00003.gguf`.
+//! The first part carries the metadata; every part has its own tensor table and the keys `split.no`
+//! (from 0), `split.count` and `split.tensors.count`. llama.cpp finds the others by name alone,
+//! `NAME-00002-of-00003.gguf`.
 
 use super::metadata::Metadata;
 
@@ -62,7 +63,13 @@ mod tests {
         let name = PartName::parse("a-of-b-00002-of-00012.gguf");
         assert_eq!(name, Some(PartName { stem: "a-of-b", number: 2, count: 12 }));
         assert_eq!(name.map(|name| name.of_part(1)).as_deref(), Some("a-of-b-00001-of-00012.gguf"));
-        for other in ["a.gguf", "a-1-of-2.gguf", "a-00001-of-00002.bin", "a-0000x-of-00002.gguf", "00001-of-00002.gguf"] {
+        for other in [
+            "a.gguf",
+            "a-1-of-2.gguf",
+            "a-00001-of-00002.bin",
+            "a-0000x-of-00002.gguf",
+            "00001-of-00002.gguf",
+        ] {
             assert_eq!(PartName::parse(other), None, "{other}");
         }
     }

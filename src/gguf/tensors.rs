@@ -1,7 +1,7 @@
 //! The tensor table of a GGUF file, summed up.
 //!
-//! In: a cursor behind the metadata. Out: how many tensors and elements there are, of which types, and how far their data
-//! reaches. Never: the data.
+//! In: a cursor behind the metadata. Out: how many tensors and elements there are, of which types,
+//! and how far their data reaches. Never: the data.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Seek};
@@ -22,11 +22,13 @@ pub(crate) struct TensorTable {
     pub(crate) count: u64,
     pub(crate) elements: u64,
     pub(crate) elements_by_type: BTreeMap<u32, u64>,
-    /// Bytes from the start of the data section to the end of the last tensor; `None` if a type is unknown.
+    /// Bytes from the start of the data section to the end of the last tensor; `None` if a type is
+    /// unknown.
     pub(crate) data_bytes: Option<u64>,
     /// Bytes of the tensors of each block, by its number.
     pub(crate) blocks: BTreeMap<u32, u64>,
-    /// Bytes of the tensors behind the last block, and whether there are weights of the output among them.
+    /// Bytes of the tensors behind the last block, and whether there are weights of the output
+    /// among them.
     pub(crate) output: u64,
     pub(crate) has_output: bool,
     /// Bytes of the embedding, and of the largest tensor of a block.
@@ -45,7 +47,9 @@ impl TensorTable {
         if count > MAX_TENSORS {
             return Err(invalid(
                 cursor.offset(),
-                format_args!("the file claims {count} tensors, more than the {MAX_TENSORS} allowed,"),
+                format_args!(
+                    "the file claims {count} tensors, more than the {MAX_TENSORS} allowed,"
+                ),
             ));
         }
         let mut table = TensorTable { count, data_bytes: Some(0), ..TensorTable::default() };
@@ -64,19 +68,32 @@ impl TensorTable {
         Ok(table)
     }
 
-    fn tensor<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, name: &str, alignment: u64, notes: &mut Notes) -> Result<()> {
+    fn tensor<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        name: &str,
+        alignment: u64,
+        notes: &mut Notes,
+    ) -> Result<()> {
         let at = cursor.offset();
         let n_dims = cursor.u32(name)?;
         if n_dims > MAX_DIMENSIONS {
-            return Err(invalid(at, format_args!("tensor {name:?} has {n_dims} dimensions, more than {MAX_DIMENSIONS},")));
+            return Err(invalid(
+                at,
+                format_args!(
+                    "tensor {name:?} has {n_dims} dimensions, more than {MAX_DIMENSIONS},"
+                ),
+            ));
         }
         let mut shape = [1_u64; MAX_DIMENSIONS as usize];
         for extent in shape.iter_mut().take(n_dims as usize) {
             *extent = cursor.u64(name)?;
         }
         // A zero hides no overflow: ggml multiplies in order and in i64.
-        let too_large = || invalid(at, format_args!("tensor {name:?} of shape {shape:?} is too large"));
-        let product = shape.iter().try_fold(1_u64, |product, extent| product.checked_mul((*extent).max(1)));
+        let too_large =
+            || invalid(at, format_args!("tensor {name:?} of shape {shape:?} is too large"));
+        let product =
+            shape.iter().try_fold(1_u64, |product, extent| product.checked_mul((*extent).max(1)));
         product.filter(|product| *product <= i64::MAX as u64).ok_or_else(too_large)?;
         let elements: u64 = shape.iter().product();
         let type_number = cursor.u32(name)?;
@@ -85,7 +102,11 @@ impl TensorTable {
         self.elements = self.elements.checked_add(elements).ok_or_else(too_large)?;
         *self.elements_by_type.entry(type_number).or_default() += elements;
         let Some(tensor_type) = tensor_type(type_number) else {
-            notes.unknown_type.note(|| format!("tensor {name:?} has the type {type_number}, which the engine does not know"));
+            notes.unknown_type.note(|| {
+                format!(
+                    "tensor {name:?} has the type {type_number}, which the engine does not know"
+                )
+            });
             self.data_bytes = None;
             return Ok(());
         };
@@ -98,9 +119,12 @@ impl TensorTable {
             });
         }
         if !offset.is_multiple_of(alignment) {
-            notes.layout.note(|| format!("data of tensor {name:?} starts at {offset}, not a multiple of {alignment}"));
+            notes.layout.note(|| {
+                format!("data of tensor {name:?} starts at {offset}, not a multiple of {alignment}")
+            });
         }
-        let bytes = elements.div_ceil(tensor_type.block_elements).checked_mul(tensor_type.block_bytes);
+        let bytes =
+            elements.div_ceil(tensor_type.block_elements).checked_mul(tensor_type.block_bytes);
         let end = bytes.and_then(|bytes| bytes.checked_add(offset)).ok_or_else(too_large)?;
         self.data_bytes = self.data_bytes.map(|furthest| furthest.max(end));
         self.place(name, end - offset);
@@ -110,7 +134,8 @@ impl TensorTable {
     /// Counts a tensor where its name says it belongs: `blk.<number>.…`, `output…`, `token_embd.…`.
     fn place(&mut self, name: &str, bytes: u64) {
         self.has_output |= name == "output.weight";
-        let block = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+        let block =
+            name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
         let place = match block {
             Some(block) => {
                 self.largest = self.largest.max(bytes);
@@ -143,7 +168,8 @@ impl TensorTable {
     }
 }
 
-/// The first case of a finding in full, the others as a number: a hostile file cannot make a long list.
+/// The first case of a finding in full, the others as a number: a hostile file cannot make a long
+/// list.
 #[derive(Default)]
 struct Note {
     first: Option<String>,
@@ -161,7 +187,8 @@ impl Note {
 
     fn into_finding(self, code: &'static str) -> Option<Finding> {
         let first = self.first?;
-        let message = if self.more == 0 { first } else { format!("{first}, and {} more", self.more) };
+        let message =
+            if self.more == 0 { first } else { format!("{first}, and {} more", self.more) };
         Some(Finding { code, message })
     }
 }
@@ -217,7 +244,9 @@ mod tests {
 
     #[test]
     fn sums_blocks_and_reach() {
-        let bytes = [entry("a", &[256, 2], 12, 0), entry("b", &[3], 0, 288), entry("c", &[], 0, 320)].concat();
+        let bytes =
+            [entry("a", &[256, 2], 12, 0), entry("b", &[3], 0, 288), entry("c", &[], 0, 320)]
+                .concat();
         let (table, findings) = read(&bytes, 3).unwrap();
         assert_eq!((table.count, table.elements, table.data_bytes), (3, 516, Some(324)));
         assert!(findings.is_empty());
@@ -236,7 +265,9 @@ mod tests {
             "blk.x.weight",
         ];
         let tensors = names.iter().enumerate();
-        let bytes: Vec<u8> = tensors.flat_map(|(index, name)| entry(name, &[1 << index], 0, (index as u64) << 32)).collect();
+        let bytes: Vec<u8> = tensors
+            .flat_map(|(index, name)| entry(name, &[1 << index], 0, (index as u64) << 32))
+            .collect();
         let (mut table, _) = read(&bytes, names.len() as u64).unwrap();
         assert_eq!((table.embedding, table.output, table.largest), (4, 4 * (16 + 32), 4 * 8));
         assert_eq!(table.blocks, BTreeMap::from([(0, 4 * (2 + 4)), (11, 4 * 8)]));
@@ -247,7 +278,8 @@ mod tests {
 
     #[test]
     fn oddities_are_findings() {
-        let bytes = [entry("a", &[8], 99, 0), entry("b", &[8], 31, 0), entry("c", &[8], 8, 7)].concat();
+        let bytes =
+            [entry("a", &[8], 99, 0), entry("b", &[8], 31, 0), entry("c", &[8], 8, 7)].concat();
         let (table, findings) = read(&bytes, 3).unwrap();
         assert_eq!(table.data_bytes, None);
         let codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
@@ -264,6 +296,10 @@ mod tests {
         check_refused(&entry("a", &[1 << 62], 0, 0), 1, "too large");
         check_refused(&entry("a", &[1], 0, u64::MAX), 1, "too large");
         check_refused(&entry(&"n".repeat(64), &[1], 0, 0), 1, "64 bytes long");
-        check_refused(&[entry("a", &[1], 0, 0), entry("a", &[1], 0, 0)].concat(), 2, "occurs twice");
+        check_refused(
+            &[entry("a", &[1], 0, 0), entry("a", &[1], 0, 0)].concat(),
+            2,
+            "occurs twice",
+        );
     }
 }

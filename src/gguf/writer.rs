@@ -1,7 +1,7 @@
 //! Metadata and tensors -> a GGUF file, for tests and test models.
 //!
-//! Writes what it is given, little-endian, version 3 (or 2, which differs in the number only). The caller vouches for the
-//! sense of it: refusals are tested with files made here.
+//! Writes what it is given, little-endian, version 3 (or 2, which differs in the number only). The
+//! caller vouches for the sense of it: refusals are tested with files made here.
 
 use std::io::{self, Write};
 
@@ -64,7 +64,13 @@ impl GgufWriter {
 
     /// Adds a tensor of any ggml type from its bytes.
     #[must_use]
-    pub fn tensor_bytes(mut self, name: impl Into<String>, shape: &[u64], type_number: u32, data: Vec<u8>) -> Self {
+    pub fn tensor_bytes(
+        mut self,
+        name: impl Into<String>,
+        shape: &[u64],
+        type_number: u32,
+        data: Vec<u8>,
+    ) -> Self {
         self.tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), type_number, data });
         self
     }
@@ -153,7 +159,9 @@ mod tests {
         let bytes = GgufWriter::new().metadata("a", 7_u16).tensor("t", &[1], &[1.0]).to_bytes();
         let mut expected = b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0".to_vec();
         expected.extend_from_slice(b"\x01\0\0\0\0\0\0\0a\x02\0\0\0\x07\0");
-        expected.extend_from_slice(b"\x01\0\0\0\0\0\0\0t\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        expected.extend_from_slice(
+            b"\x01\0\0\0\0\0\0\0t\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        );
         expected.resize(96, 0);
         expected.extend_from_slice(&[0, 0, 0x80, 0x3F]);
         expected.resize(128, 0);

@@ -41,10 +41,14 @@ impl Origin {
     }
 }
 
-/// Where a `Location` leads from an address. None where that is no web address, or would leave the encrypted connection.
+/// Where a `Location` leads from an address. None where that is no web address, or would leave the
+/// encrypted connection.
 pub(super) fn follow(from: &str, location: &str) -> Option<String> {
     let scheme = from.split_once("://")?.0;
-    let origin = from.find('/').and_then(|at| from[at + 2..].find('/').map(|end| &from[..at + 2 + end])).unwrap_or(from);
+    let origin = from
+        .find('/')
+        .and_then(|at| from[at + 2..].find('/').map(|end| &from[..at + 2 + end]))
+        .unwrap_or(from);
     let lower = location.to_ascii_lowercase();
     let to = if lower.starts_with("http://") || lower.starts_with("https://") {
         location.to_owned()
@@ -69,17 +73,32 @@ mod tests {
     fn an_origin_is_scheme_host_and_port() {
         let same = |a: &str, b: &str| Origin::of(a) == Origin::of(b);
         assert!(same("https://Hub.example/a", "https://hub.example:443/b?c"));
-        for other in ["http://hub.example", "https://hub.example:444", "https://cdn.hub.example", "https://hub.example.evil"] {
+        for other in [
+            "http://hub.example",
+            "https://hub.example:444",
+            "https://cdn.hub.example",
+            "https://hub.example.evil",
+        ] {
             assert!(!same("https://hub.example", other), "{other}");
         }
-        assert_eq!(Origin::of("https://hub.example@evil.example/x").map(|origin| origin.host).as_deref(), Some("evil.example"));
+        assert_eq!(
+            Origin::of("https://hub.example@evil.example/x").map(|origin| origin.host).as_deref(),
+            Some("evil.example")
+        );
         for bad in ["file:///etc/passwd", "http://h:99999/", "http://[::1]:99999/", "http://"] {
             assert_eq!(Origin::of(bad), None, "{bad}");
         }
-        for (address, shown) in [("http://[::1]/", "[::1]"), ("https://[::1]:8080/x", "[::1]:8080"), ("http://h:/", "h")] {
+        for (address, shown) in [
+            ("http://[::1]/", "[::1]"),
+            ("https://[::1]:8080/x", "[::1]:8080"),
+            ("http://h:/", "h"),
+        ] {
             assert_eq!(Origin::of(address).map(|origin| origin.shown()).as_deref(), Some(shown));
         }
-        assert_eq!(Origin::of("http://127.0.0.1:8080/x").map(|origin| origin.shown()).as_deref(), Some("127.0.0.1:8080"));
+        assert_eq!(
+            Origin::of("http://127.0.0.1:8080/x").map(|origin| origin.shown()).as_deref(),
+            Some("127.0.0.1:8080")
+        );
     }
 
     #[test]

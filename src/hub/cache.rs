@@ -1,9 +1,10 @@
-//! The cache on disk, in the layout of huggingface_hub (2.4, file_download.py), so that each finds the other's files.
+//! The cache on disk, in the layout of huggingface_hub (2.4, file_download.py), so that each finds
+//! the other's files.
 //!
-//! `models--org--name/blobs/<etag>` has the bytes, `snapshots/<commit>/<file>` links to them, `refs/<branch>` has a commit,
-//! `.locks/models--org--name/<etag>.lock` is locked by `flock` while a blob is made. A blob under way is
-//! `<etag>.incomplete`: huggingface_hub puts letters of its own in between, and never takes ours for its own.
-//! Nothing but bytes, names and commits is written.
+//! `models--org--name/blobs/<etag>` has the bytes, `snapshots/<commit>/<file>` links to them,
+//! `refs/<branch>` has a commit, `.locks/models--org--name/<etag>.lock` is locked by `flock` while
+//! a blob is made. A blob under way is `<etag>.incomplete`: huggingface_hub puts letters of its own
+//! in between, and never takes ours for its own. Nothing but bytes, names and commits is written.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -41,7 +42,10 @@ pub(super) struct Cache {
 impl Cache {
     /// Nothing is made yet.
     pub(super) fn new(root: &Path, repository: &str) -> Cache {
-        Cache { root: root.to_owned(), folder: format!("models--{}", repository.replace('/', "--")) }
+        Cache {
+            root: root.to_owned(),
+            folder: format!("models--{}", repository.replace('/', "--")),
+        }
     }
 
     fn repository(&self) -> PathBuf {
@@ -93,7 +97,8 @@ impl Cache {
     pub(super) fn sha256(&self, path: &Path) -> Option<String> {
         let blob = fs::canonicalize(path).ok()?;
         let etag = blob.file_name()?.to_str()?;
-        let in_blobs = blob.parent().and_then(Path::file_name).is_some_and(|folder| folder == "blobs");
+        let in_blobs =
+            blob.parent().and_then(Path::file_name).is_some_and(|folder| folder == "blobs");
         (in_blobs && name::is_sha256(etag)).then(|| etag.to_owned())
     }
 
@@ -101,7 +106,8 @@ impl Cache {
     pub(super) fn prepare(&self, etag: &str) -> Result<()> {
         make_parent(&self.blob(etag))?;
         // Only a convenience.
-        let tag = OpenOptions::new().write(true).create_new(true).open(self.root.join("CACHEDIR.TAG"));
+        let tag =
+            OpenOptions::new().write(true).create_new(true).open(self.root.join("CACHEDIR.TAG"));
         let _ = tag.and_then(|mut tag| tag.write_all(TAG.as_bytes()));
         Ok(())
     }
@@ -116,8 +122,9 @@ impl Cache {
             let file = open_own(&path).map_err(|error| unwritable(&path, &error))?;
             match file.try_lock() {
                 Ok(()) if is_same(&file, &path) => return Ok(Lock(Some(file))),
-                // Somebody may have removed the file between the two calls: then it locks nothing. Where that never ends, the
-                // file system has no lasting numbers for files, and whose lock it is cannot be told.
+                // Somebody may have removed the file between the two calls: then it locks nothing.
+                // Where that never ends, the file system has no lasting numbers for files, and
+                // whose lock it is cannot be told.
                 Ok(()) if gone >= MOST_GONE => return Ok(Lock(None)),
                 Ok(()) => {
                     gone += 1;
@@ -142,7 +149,9 @@ impl Cache {
         // By a second name, so that no reader meets a moment without one.
         let new = beside(&pointer, "new");
         let _ = fs::remove_file(&new);
-        let made = symlink(&target, &new).or_else(|_| fs::hard_link(&blob, &new)).or_else(|_| copy(&blob, &new));
+        let made = symlink(&target, &new)
+            .or_else(|_| fs::hard_link(&blob, &new))
+            .or_else(|_| copy(&blob, &new));
         made.and_then(|()| fs::rename(&new, &pointer)).map_err(|error| {
             let _ = fs::remove_file(&new);
             unwritable(&pointer, &error)
@@ -150,21 +159,30 @@ impl Cache {
         Ok(pointer)
     }
 
-    /// Notes which commit a branch or tag is at. A cache that cannot be written is no reason to fail: the file is there.
+    /// Notes which commit a branch or tag is at. A cache that cannot be written is no reason to
+    /// fail: the file is there.
     pub(super) fn note(&self, revision: &str, commit: &str) {
         if name::is_commit(revision) || self.commit(revision).is_some_and(|noted| noted == commit) {
             return;
         }
         let path = self.repository().join("refs").join(revision);
         let new = beside(&path, "tmp");
-        let written = make_parent(&path).is_ok() && fs::write(&new, commit).and_then(|()| fs::rename(&new, &path)).is_ok();
+        let written = make_parent(&path).is_ok()
+            && fs::write(&new, commit).and_then(|()| fs::rename(&new, &path)).is_ok();
         if !written {
             let _ = fs::remove_file(&new);
         }
     }
 
-    /// Takes a file that may not be used out of the commit, and keeps it with a note of why. Gives where it is now.
-    pub(super) fn quarantine(&self, etag: &str, commit: &str, name: &str, why: &Error) -> Option<PathBuf> {
+    /// Takes a file that may not be used out of the commit, and keeps it with a note of why. Gives
+    /// where it is now.
+    pub(super) fn quarantine(
+        &self,
+        etag: &str,
+        commit: &str,
+        name: &str,
+        why: &Error,
+    ) -> Option<PathBuf> {
         let folder = self.repository().join(".quarantine");
         fs::create_dir_all(&folder).ok()?;
         let _ = fs::remove_file(self.pointer(commit, name));
@@ -213,21 +231,32 @@ impl Lock {
 
 /// A regular file, of this size if that is known.
 pub(super) fn is_whole(path: &Path, size: Option<u64>) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && size.is_none_or(|size| size == metadata.len()))
+    fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && size.is_none_or(|size| size == metadata.len()))
 }
 
 /// `INVALID_REQUEST` about the folder of the cache, or `OUT_OF_MEMORY` where the disk is full.
 pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Error {
-    if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) {
-        let message = format!("{}: no room on the disk: {error}; what is there stays, and is gone on with", path.display());
+    if matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+    ) {
+        let message = format!(
+            "{}: no room on the disk: {error}; what is there stays, and is gone on with",
+            path.display()
+        );
         return Error::new(Code::OutOfMemory, message).with("resource", "disk");
     }
-    let problem = format!("{}: {error}; give a folder that can be written, or set HF_HOME to one", path.display());
+    let problem = format!(
+        "{}: {error}; give a folder that can be written, or set HF_HOME to one",
+        path.display()
+    );
     Error::invalid("cache_dir", problem)
 }
 
-/// Opens a file to read and to write, and makes it if it is not there. A link that lies in its place, which would lead to a file
-/// of somebody else, or a pipe, which would never end, is removed.
+/// Opens a file to read and to write, and makes it if it is not there. A link that lies in its
+/// place, which would lead to a file of somebody else, or a pipe, which would never end, is
+/// removed.
 pub(super) fn open_own(path: &Path) -> std::io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         fs::remove_file(path)?;
@@ -340,8 +369,12 @@ mod tests {
         let why = Error::new(Code::ModelInvalid, "no model");
         let kept = cache.quarantine(&etag, commit, "q/m.gguf", &why).unwrap();
         assert_eq!((fs::read(&kept).unwrap(), path.exists()), (b"12345".to_vec(), false));
-        let note: Value = serde_json::from_slice(&fs::read(kept.with_extension("json")).unwrap()).unwrap();
-        assert_eq!((&note["code"], &note["message"]), (&json!("MODEL_INVALID"), &json!("no model")));
+        let note: Value =
+            serde_json::from_slice(&fs::read(kept.with_extension("json")).unwrap()).unwrap();
+        assert_eq!(
+            (&note["code"], &note["message"]),
+            (&json!("MODEL_INVALID"), &json!("no model"))
+        );
         assert!(cache.room().is_some_and(|bytes| bytes > 0));
     }
 
@@ -354,7 +387,10 @@ mod tests {
         for target in [&*others, Path::new("/dev/zero"), Path::new("nowhere")] {
             std::os::unix::fs::symlink(target, &mine).unwrap();
             open_own(&mine).unwrap().write_all(b"mine").unwrap();
-            assert_eq!((fs::read(&mine).unwrap(), fs::read(&others).unwrap()), (b"mine".to_vec(), b"theirs".to_vec()));
+            assert_eq!(
+                (fs::read(&mine).unwrap(), fs::read(&others).unwrap()),
+                (b"mine".to_vec(), b"theirs".to_vec())
+            );
             fs::remove_file(&mine).unwrap();
         }
         fs::write(&mine, b"before").unwrap();

@@ -12,9 +12,9 @@ type Flag = Arc<AtomicBool>;
 
 static RUNNING: LazyLock<Mutex<HashMap<String, Vec<Flag>>>> = LazyLock::new(Mutex::default);
 
-/// Ends the fetches of this id: `org/name:quant` those that were asked for by just that text, `org/name` all of that model.
-/// They answer `CANCELLED` within a tenth of a second, and leave what the next one goes on with. Any thread; an id that
-/// nobody fetches is fine.
+/// Ends the fetches of this id: `org/name:quant` those that were asked for by just that text,
+/// `org/name` all of that model. They answer `CANCELLED` within a tenth of a second, and leave what
+/// the next one goes on with. Any thread; an id that nobody fetches is fine.
 pub fn cancel(id: &str) {
     let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     for (key, flags) in running.iter() {
@@ -49,7 +49,10 @@ impl Cancel {
         match self.is_over() {
             false => Ok(()),
             true => {
-                let message = format!("the fetch of {} was cancelled; the next one goes on where it ended", self.id);
+                let message = format!(
+                    "the fetch of {} was cancelled; the next one goes on where it ended",
+                    self.id
+                );
                 Err(Error::new(Code::Cancelled, message))
             }
         }
@@ -80,7 +83,8 @@ mod tests {
 
     #[test]
     fn an_id_ends_its_own_fetches() {
-        let fetches = ["o/cancel", "o/cancel:Q8_0", "o/cancel:Q4_0", "o/cancelled"].map(Cancel::enter);
+        let fetches =
+            ["o/cancel", "o/cancel:Q8_0", "o/cancel:Q4_0", "o/cancelled"].map(Cancel::enter);
         let cancelled = || fetches.each_ref().map(|fetch| fetch.check().is_err());
         cancel("o/nobody");
         assert_eq!(cancelled(), [false; 4]);

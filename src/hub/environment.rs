@@ -1,4 +1,5 @@
-//! What the environment says: where the hub is, who asks, where the cache is. Read here and nowhere else.
+//! What the environment says: where the hub is, who asks, where the cache is. Read here and nowhere
+//! else.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -38,12 +39,16 @@ impl Environment {
     /// Nothing but these.
     pub fn of(variables: &[(&str, &str)]) -> Environment {
         let own = |text: &str| text.to_owned();
-        let variables: Vec<_> = variables.iter().map(|(name, value)| (own(name), own(value))).collect();
-        let read = move |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.into());
+        let variables: Vec<_> =
+            variables.iter().map(|(name, value)| (own(name), own(value))).collect();
+        let read = move |name: &str| {
+            variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.into())
+        };
         Environment { read: Box::new(read) }
     }
 
-    /// Empty is absent. `INVALID_REQUEST` for what is not Unicode: to pass it over would be to use another folder or hub.
+    /// Empty is absent. `INVALID_REQUEST` for what is not Unicode: to pass it over would be to use
+    /// another folder or hub.
     pub(super) fn get(&self, name: &str) -> Result<Option<String>> {
         match (self.read)(name).map(OsString::into_string) {
             Some(Err(_)) => Err(Error::invalid(name, "the environment variable is not UTF-8")),
@@ -54,7 +59,9 @@ impl Environment {
 
     /// As huggingface_hub reads its switches.
     fn is_on(&self, name: &str) -> Result<bool> {
-        Ok(self.get(name)?.is_some_and(|value| matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")))
+        Ok(self.get(name)?.is_some_and(|value| {
+            matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")
+        }))
     }
 
     /// A path; a leading `~` is the home folder.
@@ -64,7 +71,9 @@ impl Environment {
 
     fn expand(&self, path: &str) -> Result<PathBuf> {
         Ok(match path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) {
-            Some(rest) => PathBuf::from(self.get("HOME")?.map_or_else(|| path.to_owned(), |home| format!("{home}{rest}"))),
+            Some(rest) => PathBuf::from(
+                self.get("HOME")?.map_or_else(|| path.to_owned(), |home| format!("{home}{rest}")),
+            ),
             None => PathBuf::from(path),
         })
     }
@@ -81,7 +90,11 @@ impl Environment {
 
     /// `HF_HOME` and what stands for it.
     fn home(&self) -> Result<Option<PathBuf>> {
-        self.first(&[("HF_HOME", ""), ("XDG_CACHE_HOME", "huggingface"), ("HOME", ".cache/huggingface")])
+        self.first(&[
+            ("HF_HOME", ""),
+            ("XDG_CACHE_HOME", "huggingface"),
+            ("HOME", ".cache/huggingface"),
+        ])
     }
 }
 
@@ -102,40 +115,60 @@ impl Settings {
     /// # Errors
     /// `INVALID_REQUEST` that names the variable, or the member, that is wrong.
     pub(super) fn read(request: &Request, environment: &Environment) -> Result<Settings> {
-        let endpoint = environment.get(&request.endpoint_env)?.unwrap_or_else(|| ENDPOINT.to_owned());
+        let endpoint =
+            environment.get(&request.endpoint_env)?.unwrap_or_else(|| ENDPOINT.to_owned());
         let endpoint = endpoint.trim().trim_end_matches('/').to_owned();
-        let Some(origin) = Origin::of(&endpoint).filter(|_| !endpoint.contains(['?', '#', '@'])) else {
-            let problem = format!("the environment variable {} is not the address of a hub", request.endpoint_env);
+        let Some(origin) = Origin::of(&endpoint).filter(|_| !endpoint.contains(['?', '#', '@']))
+        else {
+            let problem = format!(
+                "the environment variable {} is not the address of a hub",
+                request.endpoint_env
+            );
             return Err(Error::invalid("endpoint_env", problem));
         };
         let cache = match &request.cache_dir {
             Some(folder) => Some(environment.expand(folder)?),
-            None => match environment.first(&[("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", "")])? {
-                None => environment.home()?.map(|home| home.join("hub")),
-                named => named,
-            },
+            None => {
+                match environment.first(&[("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", "")])? {
+                    None => environment.home()?.map(|home| home.join("hub")),
+                    named => named,
+                }
+            }
         };
         let Some(cache) = cache else {
-            return Err(Error::invalid("cache_dir", "no folder is known for the cache; give one, or set HF_HOME or HOME"));
+            return Err(Error::invalid(
+                "cache_dir",
+                "no folder is known for the cache; give one, or set HF_HOME or HOME",
+            ));
         };
-        let cache = std::path::absolute(&cache).map_err(|error| Error::invalid("cache_dir", error))?;
+        let cache =
+            std::path::absolute(&cache).map_err(|error| Error::invalid("cache_dir", error))?;
         if cache.to_str().is_none() {
             // The reply could not name a file in it.
-            return Err(Error::invalid("cache_dir", format!("{}: its path is not UTF-8", cache.display())));
+            return Err(Error::invalid(
+                "cache_dir",
+                format!("{}: its path is not UTF-8", cache.display()),
+            ));
         }
-        let offline = request.offline || environment.is_on("HF_HUB_OFFLINE")? || environment.is_on("TRANSFORMERS_OFFLINE")?;
+        let offline = request.offline
+            || environment.is_on("HF_HUB_OFFLINE")?
+            || environment.is_on("TRANSFORMERS_OFFLINE")?;
         let (proxies, trust) = match offline {
             true => (Proxies::default(), Trust::default()),
             false => (Proxies::read(environment)?, Trust::read(|name| (environment.read)(name))?),
         };
-        let seconds = environment.get("HF_HUB_DOWNLOAD_TIMEOUT")?.and_then(|seconds| seconds.trim().parse().ok());
+        let seconds = environment
+            .get("HF_HUB_DOWNLOAD_TIMEOUT")?
+            .and_then(|seconds| seconds.trim().parse().ok());
         Ok(Settings {
             endpoint,
             origin,
             token: Token::read(request, environment)?,
             cache,
             offline,
-            silence: seconds.filter(|seconds| (1..=3600).contains(seconds)).map_or(SILENCE, Duration::from_secs),
+            silence: seconds
+                .filter(|seconds| (1..=3600).contains(seconds))
+                .map_or(SILENCE, Duration::from_secs),
             proxies,
             trust,
         })
@@ -147,15 +180,16 @@ impl Settings {
 pub(super) struct Token(String);
 
 impl Token {
-    /// From the environment, else from the file that logging in wrote; `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves what the request
-    /// itself names.
+    /// From the environment, else from the file that logging in wrote;
+    /// `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves what the request itself names.
     fn read(request: &Request, environment: &Environment) -> Result<Option<Token>> {
         let named = request.token_env != TOKEN_ENV;
         if !named && environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
             return Ok(None);
         }
         if let Some(token) = environment.get(&request.token_env)? {
-            return Token::of(&token, || format!("the environment variable {}", request.token_env)).map(Some);
+            return Token::of(&token, || format!("the environment variable {}", request.token_env))
+                .map(Some);
         }
         if environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")? {
             return Ok(None);
@@ -165,9 +199,13 @@ impl Token {
             named => named,
         };
         // A file that cannot be read is no token: public models need none.
-        let text = file.as_deref().and_then(|file| read_short(file, MOST_OF_TOKEN).map(|text| (file, text)));
+        let text = file
+            .as_deref()
+            .and_then(|file| read_short(file, MOST_OF_TOKEN).map(|text| (file, text)));
         match text {
-            Some((file, text)) if !text.trim().is_empty() => Token::of(&text, || file.display().to_string()).map(Some),
+            Some((file, text)) if !text.trim().is_empty() => {
+                Token::of(&text, || file.display().to_string()).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -175,7 +213,10 @@ impl Token {
     fn of(text: &str, source: impl Fn() -> String) -> Result<Token> {
         let text = text.trim();
         if text.len() as u64 > MOST_OF_TOKEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid("token_env", format!("{} holds what no HTTP header can carry", source())));
+            return Err(Error::invalid(
+                "token_env",
+                format!("{} holds what no HTTP header can carry", source()),
+            ));
         }
         Ok(Token(text.to_owned()))
     }
@@ -227,7 +268,8 @@ mod tests {
         check(&[home, ("XDG_CACHE_HOME", "/x"), ("HF_HOME", "~/f")], "/h/f/hub");
         check(&[home, ("HF_HOME", "/f"), ("HUGGINGFACE_HUB_CACHE", "/old")], "/old");
         check(&[home, ("HF_HUB_CACHE", "/c"), ("HUGGINGFACE_HUB_CACHE", "/old")], "/c");
-        let own = settings(r#"{"id": "a/b", "cache_dir": "/mine"}"#, &[("HF_HUB_CACHE", "/c")]).unwrap();
+        let own =
+            settings(r#"{"id": "a/b", "cache_dir": "/mine"}"#, &[("HF_HUB_CACHE", "/c")]).unwrap();
         assert_eq!(own.cache, Path::new("/mine"));
         assert!(settings(r#"{"id": "a/b"}"#, &[]).is_err());
     }
@@ -236,8 +278,9 @@ mod tests {
     fn tokens_come_from_variable_or_file_and_are_not_shown() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().to_str().unwrap();
-        let token =
-            |request: &str, variables: &[(&str, &str)]| settings(request, variables).unwrap().token.map(|token| token.0);
+        let token = |request: &str, variables: &[(&str, &str)]| {
+            settings(request, variables).unwrap().token.map(|token| token.0)
+        };
         let plain = r#"{"id": "a/b"}"#;
         assert_eq!(token(plain, &[("HF_HOME", home)]), None);
         std::fs::write(folder.path().join("token"), "hf_file\n").unwrap();
@@ -248,12 +291,18 @@ mod tests {
         let implicit = ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
         assert_eq!(token(plain, &[("HF_HOME", home), ("HF_TOKEN", "hf_env"), implicit]), None);
         assert_eq!(token(plain, &[("HF_HOME", home), other]).as_deref(), Some("hf_other"));
-        assert_eq!(token(plain, &[("HF_HOME", home), other, ("HF_TOKEN", " hf_env ")]).as_deref(), Some("hf_env"));
+        assert_eq!(
+            token(plain, &[("HF_HOME", home), other, ("HF_TOKEN", " hf_env ")]).as_deref(),
+            Some("hf_env")
+        );
         let named = r#"{"id": "a/b", "token_env": "MINE"}"#;
         let both = [("HF_HOME", home), ("HF_TOKEN", "hf_env"), ("MINE", "hf_mine"), implicit];
         assert_eq!(token(named, &both).as_deref(), Some("hf_mine"));
         let error = settings(plain, &[("HF_HOME", home), ("HF_TOKEN", "hf\nx")]).err().unwrap();
-        assert_eq!(error.message(), "token_env: the environment variable HF_TOKEN holds what no HTTP header can carry");
+        assert_eq!(
+            error.message(),
+            "token_env: the environment variable HF_TOKEN holds what no HTTP header can carry"
+        );
         assert_eq!(format!("{:?}", Token("hf_x".into())), "Token");
     }
 
@@ -267,18 +316,37 @@ mod tests {
                 _ => (name == wanted).then(|| OsString::from_vec(b"/data/\xFF".to_vec())),
             }),
         };
-        for name in ["HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "https_proxy", "HOME"] {
-            let error = Settings::read(&Request::parse(r#"{"id": "a/b"}"#).unwrap(), &odd(name)).err().unwrap();
+        for name in [
+            "HF_HOME",
+            "HF_HUB_CACHE",
+            "HF_ENDPOINT",
+            "HF_TOKEN",
+            "HF_HUB_OFFLINE",
+            "https_proxy",
+            "HOME",
+        ] {
+            let error = Settings::read(&Request::parse(r#"{"id": "a/b"}"#).unwrap(), &odd(name))
+                .err()
+                .unwrap();
             assert_eq!(error.message(), format!("{name}: the environment variable is not UTF-8"));
         }
     }
 
     #[test]
     fn endpoints_are_addresses() {
-        let at = |endpoint: &str| settings(r#"{"id": "a/b"}"#, &[("HF_ENDPOINT", endpoint), ("HOME", "/h")]);
+        let at = |endpoint: &str| {
+            settings(r#"{"id": "a/b"}"#, &[("HF_ENDPOINT", endpoint), ("HOME", "/h")])
+        };
         assert_eq!(at("").unwrap().endpoint, ENDPOINT);
         assert_eq!(at("http://127.0.0.1:80/hub/").unwrap().endpoint, "http://127.0.0.1:80/hub");
-        for bad in ["ftp://x", "huggingface.co", "https://", "http://u:p@x", "http://x?y", "http://x:99999"] {
+        for bad in [
+            "ftp://x",
+            "huggingface.co",
+            "https://",
+            "http://u:p@x",
+            "http://x?y",
+            "http://x:99999",
+        ] {
             assert!(at(bad).err().unwrap().message().starts_with("endpoint_env: "), "{bad}");
         }
     }

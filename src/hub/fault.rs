@@ -1,4 +1,5 @@
-//! What goes wrong between here and the hub, in the codes of the ABI, and whether another try may help.
+//! What goes wrong between here and the hub, in the codes of the ABI, and whether another try may
+//! help.
 
 use std::time::Duration;
 
@@ -39,7 +40,11 @@ pub(super) fn network(host: &str, problem: impl std::fmt::Display) -> Error {
 pub(super) fn pause(tries: usize, error: &Error, after: Option<Duration>) -> Result<Duration> {
     match after {
         Some(after) if after > MOST_WAIT => {
-            let message = format!("{}; it asks to wait {} seconds: try again then", error.message(), after.as_secs());
+            let message = format!(
+                "{}; it asks to wait {} seconds: try again then",
+                error.message(),
+                after.as_secs()
+            );
             Err(Error::new(error.code(), message).with("retry_after", after.as_secs()))
         }
         Some(after) => Ok(after),
@@ -48,7 +53,11 @@ pub(super) fn pause(tries: usize, error: &Error, after: Option<Duration>) -> Res
 }
 
 /// Tries until it is done, [`TRIES`] times.
-pub(super) fn retry<T>(cancel: &Cancel, tries: usize, mut attempt: impl FnMut() -> Result<T, Fault>) -> Result<T> {
+pub(super) fn retry<T>(
+    cancel: &Cancel,
+    tries: usize,
+    mut attempt: impl FnMut() -> Result<T, Fault>,
+) -> Result<T> {
     let mut failed = 0;
     loop {
         cancel.check()?;
@@ -82,21 +91,29 @@ pub(super) fn refused(head: &Head, body: &[u8], asked: &Asked) -> Fault {
     let status = head.status;
     let said = said(head, body, asked.token);
     let Asked { repository, page, what, token } = asked;
-    let error = |code: Code, message: String| Error::new(code, message).with("status", status).with("host", &*head.host);
+    let error = |code: Code, message: String| {
+        Error::new(code, message).with("status", status).with("host", &*head.host)
+    };
     let stop = |code: Code, message: String| Fault::Stop(error(code, message).with("page", *page));
     if matches!(status, 408 | 425 | 429 | 500..=599) {
         let busy = if status == 429 { "is asked too often" } else { "failed" };
-        let error = error(Code::HubNetwork, format!("{}: {busy} (status {status}){said}", head.host));
+        let error =
+            error(Code::HubNetwork, format!("{}: {busy} (status {status}){said}", head.host));
         return Fault::Again { error, after: head.retry_after };
     }
     if !head.at_hub && matches!(status, 400..=499) {
         // The address it was sent to holds for a time only; the hub gives a new one.
-        let error = error(Code::HubNetwork, format!("{}: refuses {what} (status {status}){said}", head.host));
+        let error = error(
+            Code::HubNetwork,
+            format!("{}: refuses {what} (status {status}){said}", head.host),
+        );
         return Fault::Again { error, after: None };
     }
     let gated = head.error_code == "GatedRepo";
     match (status, token.is_some()) {
-        (401 | 403, _) if gated => stop(Code::HubGated, gated_message(repository, page, token.is_some())),
+        (401 | 403, _) if gated => {
+            stop(Code::HubGated, gated_message(repository, page, token.is_some()))
+        }
         (401, false) => stop(
             Code::HubUnauthorized,
             format!(
@@ -106,27 +123,39 @@ pub(super) fn refused(head: &Head, body: &[u8], asked: &Asked) -> Fault {
         ),
         (401, true) => stop(
             Code::HubUnauthorized,
-            format!("{repository}: authentication required: the token is refused{said}; make a new one"),
+            format!(
+                "{repository}: authentication required: the token is refused{said}; make a new one"
+            ),
         ),
         (403, _) => stop(
             Code::HubForbidden,
-            format!("{repository}: access denied{said}; accept the licence on {page}, or use a token that may read this model"),
+            format!(
+                "{repository}: access denied{said}; accept the licence on {page}, or use a token that may read this model"
+            ),
         ),
         (404, _) if head.error_code == "RevisionNotFound" || head.error_code == "EntryNotFound" => {
             stop(Code::HubNotFound, format!("{repository} has no {what}; look at {page}"))
         }
         (404 | 410, _) => stop(
             Code::HubNotFound,
-            format!("{repository}: no such model, or no {what}{said}; look at the id, or set HF_TOKEN if it is private"),
+            format!(
+                "{repository}: no such model, or no {what}{said}; look at the id, or set HF_TOKEN if it is private"
+            ),
         ),
-        (451, _) => stop(Code::HubForbidden, format!("{repository}: not available for legal reasons{said}")),
+        (451, _) => {
+            stop(Code::HubForbidden, format!("{repository}: not available for legal reasons{said}"))
+        }
         _ => stop(Code::HubNetwork, format!("{}: answers with status {status}{said}", head.host)),
     }
 }
 
 /// `HUB_GATED`'s words.
 pub(super) fn gated_message(repository: &str, page: &str, has_token: bool) -> String {
-    let then = if has_token { "with the account of the token" } else { "and set HF_TOKEN to a token of that account" };
+    let then = if has_token {
+        "with the account of the token"
+    } else {
+        "and set HF_TOKEN to a token of that account"
+    };
     format!("{repository} is gated: accept its licence on {page} {then}")
 }
 

@@ -30,7 +30,9 @@ impl Hasher {
             queue.iter().for_each(|piece| hash.update(&*piece));
             hash
         });
-        let thread = thread.map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error))?;
+        let thread = thread.map_err(|error| {
+            Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error)
+        })?;
         Ok(Hasher { pieces, thread })
     }
 
@@ -49,7 +51,9 @@ impl Hasher {
 
 /// The hash of a file, in hexadecimal digits.
 pub(super) fn of_file(path: &Path, cancel: &Cancel) -> Result<String> {
-    let failed = |error: std::io::Error| Error::new(Code::ModelNotFound, format!("{}: {error}", path.display()));
+    let failed = |error: std::io::Error| {
+        Error::new(Code::ModelNotFound, format!("{}: {error}", path.display()))
+    };
     let mut file = File::open(path).map_err(failed)?;
     let (mut hash, mut bytes) = (Sha256::new(), vec![0; 256 << 10]);
     loop {

@@ -1,8 +1,9 @@
 //! One GET at a time, on a thread of its own, so that its caller can leave at any moment.
 //!
-//! In: an address, a range. Out: the head of the answer behind all redirects, then its bytes as they come. The token goes to
-//! the endpoint's own scheme, host and port, whatever a redirect says. Sizes of heads, the number of redirects and the
-//! time that the other side may be silent are bounded; packed answers are not asked for, and not taken.
+//! In: an address, a range. Out: the head of the answer behind all redirects, then its bytes as
+//! they come. The token goes to the endpoint's own scheme, host and port, whatever a redirect says.
+//! Sizes of heads, the number of redirects and the time that the other side may be silent are
+//! bounded; packed answers are not asked for, and not taken.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -64,7 +65,8 @@ pub(super) struct Head {
     pub(super) retry_after: Option<Duration>,
     pub(super) error_code: String,
     pub(super) error_message: String,
-    /// What the endpoint itself said on the way, `X-Linked-Etag`, `X-Linked-Size` and its own `ETag`.
+    /// What the endpoint itself said on the way, `X-Linked-Etag`, `X-Linked-Size` and its own
+    /// `ETag`.
     pub(super) linked_etag: String,
     pub(super) linked_size: Option<u64>,
     pub(super) hub_etag: String,
@@ -116,18 +118,28 @@ impl<'a> Client<'a> {
         let mut url = get.url.to_owned();
         let mut linked = Head::default();
         for _ in 0..=MOST_REDIRECTS {
-            let Some(origin) = Origin::of(&url) else { return Err(network("the hub", "has no usable address").into()) };
+            let Some(origin) = Origin::of(&url) else {
+                return Err(network("the hub", "has no usable address").into());
+            };
             let at_hub = origin == self.origin;
             let host = origin.shown();
             let exchange = self.start(&url, &origin, get, at_hub)?;
             let mut head = match exchange.next(cancel, get.until)? {
                 Some(Step::Head(head)) => *head,
-                Some(Step::Failed(problem)) => return Err(Fault::Again { error: network(&host, problem), after: None }),
+                Some(Step::Failed(problem)) => {
+                    return Err(Fault::Again { error: network(&host, problem), after: None });
+                }
                 Some(Step::Untrusted(problem)) => return Err(network(&host, problem).into()),
-                _ => return Err(Fault::Again { error: network(&host, "answers nothing"), after: None }),
+                _ => {
+                    return Err(Fault::Again {
+                        error: network(&host, "answers nothing"),
+                        after: None,
+                    });
+                }
             };
             if at_hub {
-                // The answer that has the file's own etag wins: a hub redirects renamed models to itself first.
+                // The answer that has the file's own etag wins: a hub redirects renamed models to
+                // itself first.
                 if !head.linked_etag.is_empty() {
                     linked.linked_etag.clone_from(&head.linked_etag);
                     linked.linked_size = head.linked_size;
@@ -141,15 +153,25 @@ impl<'a> Client<'a> {
             head.at_hub = at_hub;
             if !matches!(head.status, 300..=399) {
                 if head.packed {
-                    return Err(network(&host, "sends its answer packed, which was not asked for").into());
+                    return Err(
+                        network(&host, "sends its answer packed, which was not asked for").into()
+                    );
                 }
                 return Ok(Answer { head, exchange, until: get.until });
             }
             let to = head.location.as_deref().and_then(|location| address::follow(&url, location));
-            url =
-                to.ok_or_else(|| network(&host, "redirects to what is not a web address, or out of an encrypted connection"))?;
+            url = to.ok_or_else(|| {
+                network(
+                    &host,
+                    "redirects to what is not a web address, or out of an encrypted connection",
+                )
+            })?;
         }
-        Err(network(&self.origin.shown(), format_args!("redirects more than {MOST_REDIRECTS} times")).into())
+        Err(network(
+            &self.origin.shown(),
+            format_args!("redirects more than {MOST_REDIRECTS} times"),
+        )
+        .into())
     }
 
     fn start(&self, url: &str, origin: &Origin, get: &Get, with_token: bool) -> Result<Exchange> {
@@ -188,7 +210,10 @@ impl<'a> Client<'a> {
                 let _quiet = crate::panic::Quiet::enter();
                 run(request, &trust, &outlet);
             })
-            .map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread for the request").caused_by(error))?;
+            .map_err(|error| {
+                Error::new(Code::OutOfMemory, "cannot start a thread for the request")
+                    .caused_by(error)
+            })?;
         Ok(Exchange { steps, agent })
     }
 }
@@ -214,7 +239,10 @@ impl Drop for Exchange {
 impl Answer {
     /// The next bytes; None at the end.
     pub(super) fn next(&self, cancel: &Cancel) -> Result<Option<Piece>, Fault> {
-        let broken = |problem: String| Fault::Again { error: network(&self.head.host, problem), after: None };
+        let broken = |problem: String| Fault::Again {
+            error: network(&self.head.host, problem),
+            after: None,
+        };
         match self.exchange.next(cancel, self.until)? {
             Some(Step::Bytes(bytes)) => Ok(Some(bytes)),
             Some(Step::End) => Ok(None),
@@ -228,7 +256,11 @@ impl Answer {
         let mut body = Vec::new();
         while let Some(bytes) = self.next(cancel)? {
             if body.len() + bytes.len() > most {
-                return Err(network(&self.head.host, format_args!("answers with more than {most} bytes")).into());
+                return Err(network(
+                    &self.head.host,
+                    format_args!("answers with more than {most} bytes"),
+                )
+                .into());
             }
             body.extend_from_slice(&bytes);
         }
@@ -245,17 +277,30 @@ impl Answer {
     }
 }
 
-fn run(request: ureq::RequestBuilder<ureq::typestate::WithoutBody>, trust: &Trust, steps: &Outlet<Step>) {
+fn run(
+    request: ureq::RequestBuilder<ureq::typestate::WithoutBody>,
+    trust: &Trust,
+    steps: &Outlet<Step>,
+) {
     let answer = match request.call() {
         Ok(answer) => answer,
         Err(error) => {
-            let step = trust.problem(&error).map_or_else(|| Step::Failed(problem(&error)), Step::Untrusted);
+            let step = trust
+                .problem(&error)
+                .map_or_else(|| Step::Failed(problem(&error)), Step::Untrusted);
             steps.send(step);
             return;
         }
     };
-    let header =
-        |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().trim().to_owned();
+    let header = |name: &str| {
+        answer
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
     let head = Head {
         status: answer.status().as_u16(),
         length: header("content-length").parse().ok(),
@@ -302,7 +347,9 @@ fn content_range(value: &str) -> Option<(u64, u64)> {
 /// What happened. ureq's own texts may quote the host, never a header or a path.
 fn problem(error: &ureq::Error) -> String {
     match error {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => "no connection in time".into(),
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            "no connection in time".into()
+        }
         ureq::Error::Timeout(_) => "it was silent for too long".into(),
         ureq::Error::HostNotFound => "no such host".into(),
         other => shown(&other.to_string()),

@@ -47,15 +47,22 @@ pub(super) fn ask(
     asked: &Asked,
     cancel: &Cancel,
 ) -> Result<Listing, Fault> {
-    let revision = revision.map(|revision| format!("/revision/{}", name::encoded(revision, false))).unwrap_or_default();
+    let revision = revision
+        .map(|revision| format!("/revision/{}", name::encoded(revision, false)))
+        .unwrap_or_default();
     // With sizes and hashes, which cost the hub little and save a request for each file.
     let url = format!("{api}{revision}?blobs=true");
-    let answer = client.get(&Get { url: &url, until: Some(Instant::now() + MOST_TIME), ..Get::default() }, cancel)?;
+    let answer = client.get(
+        &Get { url: &url, until: Some(Instant::now() + MOST_TIME), ..Get::default() },
+        cancel,
+    )?;
     if answer.head.status != 200 {
         return Err(refused(&answer.head, &answer.complaint(cancel)?, asked));
     }
     let body = answer.whole(MOST_BYTES, cancel)?;
-    read(&body).map_err(|problem| network(&answer.head.host, format_args!("does not answer as a hub: {problem}")).into())
+    read(&body).map_err(|problem| {
+        network(&answer.head.host, format_args!("does not answer as a hub: {problem}")).into()
+    })
 }
 
 fn read(body: &[u8]) -> Result<Listing, String> {
@@ -86,8 +93,8 @@ fn read(body: &[u8]) -> Result<Listing, String> {
     Ok(listing)
 }
 
-/// What the hub says of the model's GGUF header, for people to read: it knows one of its templates at most. Null where it
-/// does not say, or not soon.
+/// What the hub says of the model's GGUF header, for people to read: it knows one of its templates
+/// at most. Null where it does not say, or not soon.
 pub(super) fn hint(client: &Client, api: &str, cancel: &Cancel) -> Result<Value> {
     let url = format!("{api}?expand=gguf");
     let get = Get { url: &url, until: Some(Instant::now() + MOST_TIME_OF_HINT), ..Get::default() };
@@ -96,7 +103,8 @@ pub(super) fn hint(client: &Client, api: &str, cancel: &Cancel) -> Result<Value>
         _ => Ok(Vec::new()),
     });
     cancel.check()?;
-    let json: Value = body.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
+    let json: Value =
+        body.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
     let gguf = &json["gguf"];
     if !gguf.is_object() {
         return Ok(Value::Null);
@@ -112,7 +120,8 @@ pub(super) fn hint(client: &Client, api: &str, cancel: &Cancel) -> Result<Value>
 /// Some names for a message.
 pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
-    let mut shown: Vec<_> = names.iter().take(MOST_NAMES).map(|name| format!("{:?}", name::shown(name))).collect();
+    let mut shown: Vec<_> =
+        names.iter().take(MOST_NAMES).map(|name| format!("{:?}", name::shown(name))).collect();
     if names.len() > MOST_NAMES {
         shown.push(format!("and {} more", names.len() - MOST_NAMES));
     }
@@ -122,9 +131,13 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// `HUB_VERIFY`: the hub names files that may not be written.
 pub(super) fn refused_names(repository: &str, listing: &Listing) -> Error {
     let shown = names(listing.refused.iter().map(String::as_str));
-    let message = format!("{repository} has file names that are refused, since they could lead out of the cache: {shown}");
-    Error::new(crate::error::Code::HubVerify, message)
-        .with("files", listing.refused.iter().take(MOST_NAMES).map(|n| name::shown(n)).collect::<Vec<_>>())
+    let message = format!(
+        "{repository} has file names that are refused, since they could lead out of the cache: {shown}"
+    );
+    Error::new(crate::error::Code::HubVerify, message).with(
+        "files",
+        listing.refused.iter().take(MOST_NAMES).map(|n| name::shown(n)).collect::<Vec<_>>(),
+    )
 }
 
 #[cfg(test)]
@@ -145,7 +158,10 @@ mod tests {
         let listing = read(body.to_string().as_bytes()).unwrap();
         assert_eq!((&*listing.commit, listing.gated, listing.private), (sha, true, false));
         assert_eq!(listing.refused, ["../b.gguf"]);
-        assert_eq!(listing.files[0], Listed { name: "a.gguf".into(), size: Some(7), sha256: Some(hash) });
+        assert_eq!(
+            listing.files[0],
+            Listed { name: "a.gguf".into(), size: Some(7), sha256: Some(hash) }
+        );
         assert_eq!(listing.files[1], Listed { name: "c.gguf".into(), size: Some(3), sha256: None });
         for bad in [
             json!([]),

@@ -1,8 +1,9 @@
 //! From a model's id to a verified file: models of the Hugging Face hub.
 //!
-//! In: an id, and what the environment says. Out: the path of a file in the cache, whole and as the hub has it, and the verdict
-//! on its header. Nothing is downloaded of a model that will be refused: its header is read first, by a range. What comes
-//! from the hub is a claim until it is checked: names, sizes, hashes, redirects.
+//! In: an id, and what the environment says. Out: the path of a file in the cache, whole and as the
+//! hub has it, and the verdict on its header. Nothing is downloaded of a model that will be
+//! refused: its header is read first, by a range. What comes from the hub is a claim until it is
+//! checked: names, sizes, hashes, redirects.
 
 mod address;
 mod cache;
@@ -46,20 +47,27 @@ use progress::Progress;
 use request::Request;
 use source::{Identity, Source};
 
-/// Carries out an `llb_model_fetch` request (docs/hub.md) on the caller's thread, and answers with its reply.
+/// Carries out an `llb_model_fetch` request (docs/hub.md) on the caller's thread, and answers with
+/// its reply.
 ///
-/// `on_event` gets `fetch_start`, `fetch_progress:<bytes>/<total>`, `fetch_verify`, and last `fetch_success` or
-/// `fetch_failure:<code>`. [`cancel`] ends it from any other thread.
+/// `on_event` gets `fetch_start`, `fetch_progress:<bytes>/<total>`, `fetch_verify`, and last
+/// `fetch_success` or `fetch_failure:<code>`. [`cancel`] ends it from any other thread.
 ///
 /// # Errors
-/// `INVALID_REQUEST`, the `HUB_*` codes, `OFFLINE`, `CANCELLED`, `MODEL_INVALID`, `MODEL_NOT_TOOL_CAPABLE`, `TEMPLATE_ERROR`;
-/// `OUT_OF_MEMORY` where the disk has no room.
-pub fn fetch(request: &str, environment: &Environment, on_event: &mut dyn FnMut(&str)) -> Result<Value> {
+/// `INVALID_REQUEST`, the `HUB_*` codes, `OFFLINE`, `CANCELLED`, `MODEL_INVALID`,
+/// `MODEL_NOT_TOOL_CAPABLE`, `TEMPLATE_ERROR`; `OUT_OF_MEMORY` where the disk has no room.
+pub fn fetch(
+    request: &str,
+    environment: &Environment,
+    on_event: &mut dyn FnMut(&str),
+) -> Result<Value> {
     let mut progress = Progress::new(on_event);
     let fetched = begin(request, environment, &mut progress);
     match &fetched {
         Ok(_) => progress.emit("fetch_success"),
-        Err(error) => progress.emit(&format!("fetch_failure:{}", error.code().as_str().to_ascii_lowercase())),
+        Err(error) => {
+            progress.emit(&format!("fetch_failure:{}", error.code().as_str().to_ascii_lowercase()))
+        }
     }
     fetched
 }
@@ -121,7 +129,15 @@ impl Fetch<'_> {
         // Who has the model waits for no hub that cannot be reached.
         let tries = if cached.is_ok() { 1 } else { TRIES };
         let what = format!("revision {:?}", self.request.revision());
-        let ask = || listing::ask(&self.client, &self.api, self.request.revision.as_deref(), &self.asked(&what), self.cancel);
+        let ask = || {
+            listing::ask(
+                &self.client,
+                &self.api,
+                self.request.revision.as_deref(),
+                &self.asked(&what),
+                self.cancel,
+            )
+        };
         let listing = match (fault::retry(self.cancel, tries, ask), cached) {
             (Ok(listing), _) => listing,
             (Err(error), Ok(mut plan)) if error.code() == Code::HubNetwork => {
@@ -146,14 +162,21 @@ impl Fetch<'_> {
     }
 
     fn asked<'a>(&'a self, what: &'a str) -> Asked<'a> {
-        Asked { repository: &self.request.id.repository, page: &self.page, what, token: self.client.token() }
+        Asked {
+            repository: &self.request.id.repository,
+            page: &self.page,
+            what,
+            token: self.client.token(),
+        }
     }
 
     /// What the request means in a repository.
     fn plan(&self, listing: &Listing) -> Result<Plan> {
         let names: Vec<&str> = listing.files.iter().map(|file| &*file.name).collect();
         let picked = pick::pick(self.request, &names).map_err(|error| match error.code() {
-            Code::HubNotFound if !listing.refused.is_empty() => listing::refused_names(&self.request.id.repository, listing),
+            Code::HubNotFound if !listing.refused.is_empty() => {
+                listing::refused_names(&self.request.id.repository, listing)
+            }
             _ => error,
         })?;
         let file = |name: &String| listing.files.iter().find(|file| file.name == *name).cloned();
@@ -173,7 +196,9 @@ impl Fetch<'_> {
             Error::new(Code::Offline, message)
         };
         let Some(commit) = self.cache.commit(revision) else {
-            return Err(offline(&format!("revision {revision:?} of {repository} is not in the cache")));
+            return Err(offline(&format!(
+                "revision {revision:?} of {repository} is not in the cache"
+            )));
         };
         let names = self.cache.files(&commit);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -192,7 +217,10 @@ impl Fetch<'_> {
     /// Whether a file need not be downloaded.
     fn is_here(&self, commit: &str, file: &Listed) -> bool {
         self.found(commit, file).is_some()
-            || file.sha256.as_ref().is_some_and(|hash| cache::is_whole(&self.cache.blob(hash), file.size))
+            || file
+                .sha256
+                .as_ref()
+                .is_some_and(|hash| cache::is_whole(&self.cache.blob(hash), file.size))
     }
 
     /// Where a file of a commit is, if it leads to what the hub lists.
@@ -224,13 +252,18 @@ impl Fetch<'_> {
         }
         let repository = &self.request.id.repository;
         if listing.private {
-            let message = format!("{repository} is private: set {} to a token that may read it", self.request.token_env);
+            let message = format!(
+                "{repository} is private: set {} to a token that may read it",
+                self.request.token_env
+            );
             return Err(Error::new(Code::HubUnauthorized, message).with("page", &*self.page));
         }
         if listing.gated {
-            return Err(
-                Error::new(Code::HubGated, fault::gated_message(repository, &self.page, false)).with("page", &*self.page)
-            );
+            return Err(Error::new(
+                Code::HubGated,
+                fault::gated_message(repository, &self.page, false),
+            )
+            .with("page", &*self.page));
         }
         Ok(())
     }
@@ -243,35 +276,48 @@ impl Fetch<'_> {
     fn look(&self, plan: &Plan) -> Result<(Identity, Value)> {
         let file = &plan.files[0];
         let (what, url) = (format!("file {:?}", file.name), self.url(&plan.commit, &file.name));
-        let source = Source { client: &self.client, cancel: self.cancel, asked: self.asked(&what), url: &url };
+        let source = Source {
+            client: &self.client,
+            cancel: self.cancel,
+            asked: self.asked(&what),
+            url: &url,
+        };
         let (identity, header) = probe::read(&source, file)?;
         let info = self.judge(&header, "the model was refused before it was downloaded")?;
         Ok((identity, info))
     }
 
-    /// The verdict of `llb_model_info`; an error where bytes of tensors are missing, or where tools are required and the template cannot carry them.
+    /// The verdict of `llb_model_info`; an error where bytes of tensors are missing, or where tools
+    /// are required and the template cannot carry them.
     fn judge(&self, header: &ModelHeader, when: &str) -> Result<Value> {
-        if let Some(cut) = header.findings().iter().find(|finding| finding.code == "file_truncated") {
+        if let Some(cut) = header.findings().iter().find(|finding| finding.code == "file_truncated")
+        {
             let message = format!("{}: {}; {when}", self.request.id.repository, cut.message);
-            return Err(
-                Error::new(Code::ModelInvalid, message).with("next", "remove the file and fetch it again, or another one")
-            );
+            return Err(Error::new(Code::ModelInvalid, message)
+                .with("next", "remove the file and fetch it again, or another one"));
         }
         let has_template = header.chat_template().or(header.tool_use_template()).is_some();
         match Verdict::of(&Verdict::sources(header, None)) {
             Ok(verdict) if self.request.require_tools && !verdict.is_tool_capable() => {
                 let refusal = verdict.refusal(has_template);
                 let reason = refusal.message().split(';').next().unwrap_or_default();
-                let refused = Error::new(refusal.code(), format!("{}: {reason}; {when}", self.request.id.repository));
-                let details = refusal.details().into_iter().flatten().filter(|(key, _)| *key != "next");
-                let refused = details.fold(refused, |error, (key, value)| error.with(key, value.clone()));
+                let refused = Error::new(
+                    refusal.code(),
+                    format!("{}: {reason}; {when}", self.request.id.repository),
+                );
+                let details =
+                    refusal.details().into_iter().flatten().filter(|(key, _)| *key != "next");
+                let refused =
+                    details.fold(refused, |error, (key, value)| error.with(key, value.clone()));
                 Err(refused.with(
                     "next",
                     "fetch a model whose chat template supports tools, or this one with \"require_tools\": false",
                 ))
             }
             Ok(verdict) => Ok(verdict.info(header)),
-            Err(error) if self.request.require_tools => Err(error.about(&self.request.id.repository)),
+            Err(error) if self.request.require_tools => {
+                Err(error.about(&self.request.id.repository))
+            }
             Err(error) => Ok(profile::failed_info("chat_template", error.message())),
         }
     }
@@ -298,11 +344,20 @@ impl Fetch<'_> {
     }
 
     /// Downloads what is missing, checks the whole, and makes the reply.
-    fn obtain(&self, plan: &Plan, hint: Value, first: Option<Identity>, progress: &mut Progress) -> Result<Value> {
+    fn obtain(
+        &self,
+        plan: &Plan,
+        hint: Value,
+        first: Option<Identity>,
+        progress: &mut Progress,
+    ) -> Result<Value> {
         let identities = self.identities(plan, first)?;
         let size_of = |(file, identity): (&Listed, &Option<Identity>)| match identity {
             Some(identity) => identity.size,
-            None => self.found(&plan.commit, file).and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len()),
+            None => self
+                .found(&plan.commit, file)
+                .and_then(|path| std::fs::metadata(path).ok())
+                .map_or(0, |file| file.len()),
         };
         let sizes: Vec<u64> = plan.files.iter().zip(&identities).map(size_of).collect();
         self.check_room(&identities)?;
@@ -344,7 +399,11 @@ impl Fetch<'_> {
     }
 
     /// What the bytes of each file that is missing must be; None for a file that is here.
-    fn identities(&self, plan: &Plan, mut first: Option<Identity>) -> Result<Vec<Option<Identity>>> {
+    fn identities(
+        &self,
+        plan: &Plan,
+        mut first: Option<Identity>,
+    ) -> Result<Vec<Option<Identity>>> {
         let mut identities = Vec::new();
         for file in &plan.files {
             let probed = first.take();
@@ -353,14 +412,23 @@ impl Fetch<'_> {
                 continue;
             }
             if self.settings.offline {
-                let message = format!("{}: {} has just gone from the cache", self.request.id.repository, file.name);
+                let message = format!(
+                    "{}: {} has just gone from the cache",
+                    self.request.id.repository, file.name
+                );
                 return Err(Error::new(Code::Offline, message));
             }
             identities.push(Some(match probed.or_else(|| Identity::of_listed(file)) {
                 Some(known) => known,
                 None => {
-                    let (what, url) = (format!("file {:?}", file.name), self.url(&plan.commit, &file.name));
-                    let source = Source { client: &self.client, cancel: self.cancel, asked: self.asked(&what), url: &url };
+                    let (what, url) =
+                        (format!("file {:?}", file.name), self.url(&plan.commit, &file.name));
+                    let source = Source {
+                        client: &self.client,
+                        cancel: self.cancel,
+                        asked: self.asked(&what),
+                        url: &url,
+                    };
                     source.read(file, 0, 1)?.0
                 }
             }));
@@ -374,7 +442,8 @@ impl Fetch<'_> {
             if cache::is_whole(&self.cache.blob(&identity.blob), Some(identity.size)) {
                 return 0;
             }
-            let part = std::fs::metadata(self.cache.incomplete(&identity.blob)).map_or(0, |part| part.len());
+            let part = std::fs::metadata(self.cache.incomplete(&identity.blob))
+                .map_or(0, |part| part.len());
             identity.size.saturating_sub(part)
         };
         let needed = identities.iter().flatten().map(missing).fold(0, u64::saturating_add);
@@ -392,7 +461,14 @@ impl Fetch<'_> {
         }
     }
 
-    fn download(&self, commit: &str, file: &Listed, identity: &Identity, before: u64, progress: &mut Progress) -> Result<Here> {
+    fn download(
+        &self,
+        commit: &str,
+        file: &Listed,
+        identity: &Identity,
+        before: u64,
+        progress: &mut Progress,
+    ) -> Result<Here> {
         let etag = &identity.blob;
         self.cache.prepare(etag)?;
         let lock = self.cache.lock(etag, self.cancel)?;
@@ -402,10 +478,21 @@ impl Fetch<'_> {
             return self.take(commit, file);
         }
         let (what, url) = (format!("file {:?}", file.name), self.url(commit, &file.name));
-        let source = Source { client: &self.client, cancel: self.cancel, asked: self.asked(&what), url: &url };
-        // Without locks somebody else may write there: then the part is nobody else's, and nobody goes on with it.
-        let incomplete = if lock.is_held() { self.cache.incomplete(etag) } else { self.cache.own_incomplete(etag) };
-        let part = Part { source: &source, identity, name: &file.name, incomplete: &incomplete, before };
+        let source = Source {
+            client: &self.client,
+            cancel: self.cancel,
+            asked: self.asked(&what),
+            url: &url,
+        };
+        // Without locks somebody else may write there: then the part is nobody else's, and nobody
+        // goes on with it.
+        let incomplete = if lock.is_held() {
+            self.cache.incomplete(etag)
+        } else {
+            self.cache.own_incomplete(etag)
+        };
+        let part =
+            Part { source: &source, identity, name: &file.name, incomplete: &incomplete, before };
         let made = part.complete(&blob, progress);
         if !lock.is_held() {
             let _ = std::fs::remove_file(&incomplete);
@@ -418,8 +505,9 @@ impl Fetch<'_> {
     /// A file that is here already.
     fn take(&self, commit: &str, file: &Listed) -> Result<Here> {
         let path = self.cache.pointer(commit, &file.name);
-        let unreadable =
-            |error: std::io::Error| Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error);
+        let unreadable = |error: std::io::Error| {
+            Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
+        };
         let size = std::fs::metadata(&path).map_err(unreadable)?.len();
         let sha256 = match self.cache.sha256(&path) {
             Some(sha256) => sha256,
@@ -427,27 +515,44 @@ impl Fetch<'_> {
             None => hash::of_file(&path, self.cancel)?,
         };
         if let Some(listed) = file.sha256.as_ref().filter(|listed| **listed != sha256) {
-            let message = format!("{}: its sha256 is {sha256}, the hub says {listed}; remove it and try again", path.display());
+            let message = format!(
+                "{}: its sha256 is {sha256}, the hub says {listed}; remove it and try again",
+                path.display()
+            );
             return Err(Error::new(Code::HubVerify, message).with("file", &*file.name));
         }
         Ok(Here { path, sha256, size, cached: true })
     }
 
-    /// Judges the file as it is on the disk. What was downloaded just now and fails where tools are required is put aside.
+    /// Judges the file as it is on the disk. What was downloaded just now and fails where tools are
+    /// required is put aside.
     fn verify(&self, plan: &Plan, identities: &[Option<Identity>], here: &[Here]) -> Result<Value> {
-        let judged = ModelHeader::read_file(&here[0].path).and_then(|header| self.judge(&header, "the model was not taken"));
+        let judged = ModelHeader::read_file(&here[0].path)
+            .and_then(|header| self.judge(&header, "the model was not taken"));
         let error = match judged {
             Err(error) if self.request.require_tools => error,
             other => return other,
         };
-        // A file that cannot be read just now, or memory that is short, says nothing about the model.
-        if !matches!(error.code(), Code::ModelInvalid | Code::ModelNotToolCapable | Code::TemplateError | Code::TemplateLimit) {
+        // A file that cannot be read just now, or memory that is short, says nothing about the
+        // model.
+        if !matches!(
+            error.code(),
+            Code::ModelInvalid
+                | Code::ModelNotToolCapable
+                | Code::TemplateError
+                | Code::TemplateLimit
+        ) {
             return Err(error);
         }
         let fresh = plan.files.iter().zip(identities).zip(here).filter(|(_, here)| !here.cached);
         let kept: Vec<String> = fresh
             .filter_map(|((file, identity), _)| {
-                let kept = self.cache.quarantine(&identity.as_ref()?.blob, &plan.commit, &file.name, &error)?;
+                let kept = self.cache.quarantine(
+                    &identity.as_ref()?.blob,
+                    &plan.commit,
+                    &file.name,
+                    &error,
+                )?;
                 Some(kept.to_string_lossy().into_owned())
             })
             .collect();

@@ -1,6 +1,7 @@
 //! Names that come from a caller or from the hub and become paths and addresses.
 //!
-//! A name is taken or refused as it is, never repaired: what is refused cannot lead out of the cache, on any system.
+//! A name is taken or refused as it is, never repaired: what is refused cannot lead out of the
+//! cache, on any system.
 
 /// Bytes of a segment of a path, and of the whole.
 const MOST_OF_SEGMENT: usize = 200;
@@ -26,18 +27,22 @@ pub(super) fn check_repository(repository: &str) -> Result<(), &'static str> {
 
 /// A branch, tag or commit: a git name, which becomes a path below `refs`.
 pub(super) fn check_revision(revision: &str) -> Result<(), &'static str> {
-    match revision.len() <= MOST_OF_SEGMENT && !revision.contains([' ', '~', '^']) && check_file(revision).is_ok() {
+    match revision.len() <= MOST_OF_SEGMENT
+        && !revision.contains([' ', '~', '^'])
+        && check_file(revision).is_ok()
+    {
         true => Ok(()),
         false => Err("is not the name of a branch, a tag or a commit"),
     }
 }
 
-/// A file below a snapshot: relative, without a step up, in letters that no file system reads as something else.
+/// A file below a snapshot: relative, without a step up, in letters that no file system reads as
+/// something else.
 pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
-    let reserved = |c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|');
+    let reserved =
+        |c: char| c.is_control() || matches!(c, '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|');
     // Marks that change how the text around them is shown.
-    let hidden =
-        |c: char| matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}');
+    let hidden = |c: char| matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}');
     if path.len() > MOST_OF_PATH || path.split('/').any(|segment| segment.len() > MOST_OF_SEGMENT) {
         return Err("is too long for a file name");
     }
@@ -60,7 +65,8 @@ pub(super) fn check_file(path: &str) -> Result<(), &'static str> {
 fn is_device(segment: &str) -> bool {
     let stem = segment.split('.').next().unwrap_or(segment).trim_end().to_ascii_lowercase();
     let numbered = |rest: &str| {
-        matches!(rest.chars().next(), Some('0'..='9' | '\u{B9}' | '\u{B2}' | '\u{B3}')) && rest.chars().count() == 1
+        matches!(rest.chars().next(), Some('0'..='9' | '\u{B9}' | '\u{B2}' | '\u{B3}'))
+            && rest.chars().count() == 1
     };
     matches!(&*stem, "con" | "prn" | "aux" | "nul" | "conin$" | "conout$")
         || stem.strip_prefix("com").or(stem.strip_prefix("lpt")).is_some_and(numbered)
@@ -93,7 +99,8 @@ pub(super) fn bare_etag(etag: &str) -> &str {
 /// A text of somebody else's for a message: on one line, not too long.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 200;
-    let line: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect();
+    let line: String =
+        text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect();
     if line.len() < text.trim().len() { format!("{line}...") } else { line }
 }
 
@@ -102,7 +109,9 @@ pub(super) fn encoded(text: &str, keep_slash: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte))
+            }
             b'/' if keep_slash => out.push('/'),
             _ => out.push_str(&format!("%{byte:02X}")),
         }
@@ -119,18 +128,37 @@ mod tests {
         for good in ["Qwen/Qwen2.5-0.5B-Instruct-GGUF", "gpt2", "a_b/c.d"] {
             assert_eq!(check_repository(good), Ok(()), "{good}");
         }
-        for bad in ["", "/", "a/", "/a", "a/b/c", "../x", "a/..", "a/.b", "a--b/c", "a b/c", "a/b\n", "a/b?x", "a/ü", "a\\b"] {
+        for bad in [
+            "", "/", "a/", "/a", "a/b/c", "../x", "a/..", "a/.b", "a--b/c", "a b/c", "a/b\n",
+            "a/b?x", "a/ü", "a\\b",
+        ] {
             assert!(check_repository(bad).is_err(), "{bad:?}");
         }
-        for good in ["main", "v1.0", "refs/pr/7", "fix/#1@x=2", "größe", "0123456789abcdef0123456789abcdef01234567"] {
+        for good in [
+            "main",
+            "v1.0",
+            "refs/pr/7",
+            "fix/#1@x=2",
+            "größe",
+            "0123456789abcdef0123456789abcdef01234567",
+        ] {
             assert_eq!(check_revision(good), Ok(()), "{good}");
         }
-        for bad in ["", "../x", "/x", "a//b", "a/../b", "x y", "x\0", "x?y", "a/..", "main~1", "x^", "a\\b", "a:b"] {
+        for bad in [
+            "", "../x", "/x", "a//b", "a/../b", "x y", "x\0", "x?y", "a/..", "main~1", "x^",
+            "a\\b", "a:b",
+        ] {
             assert!(check_revision(bad).is_err(), "{bad:?}");
         }
-        for good in
-            ["model.gguf", "Q4_K_M/model-00001-of-00002.gguf", "größe.gguf", "a b(1).gguf", ".gitattributes", "com10", "nul1"]
-        {
+        for good in [
+            "model.gguf",
+            "Q4_K_M/model-00001-of-00002.gguf",
+            "größe.gguf",
+            "a b(1).gguf",
+            ".gitattributes",
+            "com10",
+            "nul1",
+        ] {
             assert_eq!(check_file(good), Ok(()), "{good}");
         }
         let bad = [

@@ -1,8 +1,10 @@
-//! A blob under way: what is there of it is hashed again, the rest is fetched, the whole is compared, then it gets its name.
+//! A blob under way: what is there of it is hashed again, the rest is fetched, the whole is
+//! compared, then it gets its name.
 //!
-//! Killed at any moment it leaves `<etag>.incomplete`, a beginning of the file, which the next one goes on with. The name comes
-//! when the bytes are on the disk: a loss of power leaves no blob with holes. What it may leave in a part its hash tells; a
-//! file of which the hub has no hash is therefore begun anew.
+//! Killed at any moment it leaves `<etag>.incomplete`, a beginning of the file, which the next one
+//! goes on with. The name comes when the bytes are on the disk: a loss of power leaves no blob with
+//! holes. What it may leave in a part its hash tells; a file of which the hub has no hash is
+//! therefore begun anew.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -44,8 +46,8 @@ impl Part<'_> {
     /// Fetches what is missing, and gives the blob its name. Gives the sha256.
     ///
     /// # Errors
-    /// `HUB_VERIFY` when the bytes are not what the hub said; then nothing of them is left. `CANCELLED` and network errors leave
-    /// what the next call goes on with.
+    /// `HUB_VERIFY` when the bytes are not what the hub said; then nothing of them is left.
+    /// `CANCELLED` and network errors leave what the next call goes on with.
     pub(super) fn complete(&self, blob: &Path, progress: &mut Progress) -> Result<String> {
         let mut open = self.open()?;
         loop {
@@ -94,7 +96,14 @@ impl Part<'_> {
             }
         }
         let settler = Settler::start(file.try_clone().map_err(failed)?)?;
-        Ok(Open { file, at, hasher, settler, inherited: at > 0, validator: self.identity.validator.clone() })
+        Ok(Open {
+            file,
+            at,
+            hasher,
+            settler,
+            inherited: at > 0,
+            validator: self.identity.validator.clone(),
+        })
     }
 
     /// Gets bytes until they are all there, over as many connections as that takes.
@@ -115,8 +124,15 @@ impl Part<'_> {
                     failed = if open.at > best { 0 } else { failed + 1 };
                     best = best.max(open.at);
                     if failed >= TRIES {
-                        let message = format!("{}; {} of {} bytes are kept", error.message(), open.at, self.identity.size);
-                        return Err(Error::new(error.code(), message).with("bytes", open.at).with("total", self.identity.size));
+                        let message = format!(
+                            "{}; {} of {} bytes are kept",
+                            error.message(),
+                            open.at,
+                            self.identity.size
+                        );
+                        return Err(Error::new(error.code(), message)
+                            .with("bytes", open.at)
+                            .with("total", self.identity.size));
                     }
                     self.source.cancel.wait(pause(failed, &error, after)?)?;
                 }
@@ -146,14 +162,24 @@ impl Part<'_> {
             // As of a server that knows no `If-Range`.
             (206, _) if resumes && has_changed => {
                 self.restart(open)?;
-                return Err(Fault::Again { error: network(&head.host, "has another file than before"), after: None });
+                return Err(Fault::Again {
+                    error: network(&head.host, "has another file than before"),
+                    after: None,
+                });
             }
             (200, _) => self.restart(open)?,
-            (206, _) => return Err(network(&head.host, "answers with another range than was asked for").into()),
+            (206, _) => {
+                return Err(
+                    network(&head.host, "answers with another range than was asked for").into()
+                );
+            }
             // Nothing there from here on, so that what is here cannot be its beginning.
             (416, _) if resumes => {
                 self.restart(open)?;
-                return Err(Fault::Again { error: network(&head.host, "has fewer bytes than are here"), after: None });
+                return Err(Fault::Again {
+                    error: network(&head.host, "has fewer bytes than are here"),
+                    after: None,
+                });
             }
             _ => return Err(refused(head, &answer.complaint(cancel)?, asked)),
         }
@@ -161,11 +187,21 @@ impl Part<'_> {
         if let Some(served) = size(head)
             && served != self.identity.size
         {
-            return Err(self.mismatch(format!("{served} bytes are served where the hub says {}", self.identity.size)).into());
+            return Err(self
+                .mismatch(format!(
+                    "{served} bytes are served where the hub says {}",
+                    self.identity.size
+                ))
+                .into());
         }
         while let Some(bytes) = answer.next(cancel)? {
             if open.at + bytes.len() as u64 > self.identity.size {
-                return Err(self.mismatch(format!("more than the {} bytes that the hub says come", self.identity.size)).into());
+                return Err(self
+                    .mismatch(format!(
+                        "more than the {} bytes that the hub says come",
+                        self.identity.size
+                    ))
+                    .into());
             }
             open.file.write_all(&bytes).map_err(|error| unwritable(self.incomplete, &error))?;
             open.at += bytes.len() as u64;
@@ -174,7 +210,10 @@ impl Part<'_> {
             progress.at(self.before + open.at);
         }
         if open.at < self.identity.size {
-            return Err(Fault::Again { error: network(&head.host, "ended the file early"), after: None });
+            return Err(Fault::Again {
+                error: network(&head.host, "ended the file early"),
+                after: None,
+            });
         }
         Ok(())
     }
@@ -191,9 +230,13 @@ impl Part<'_> {
 
     /// The bytes against what the hub said of them.
     fn compare(&self, open: Open) -> Result<(String, Settler)> {
-        let found = open.file.metadata().map_err(|error| unwritable(self.incomplete, &error))?.len();
+        let found =
+            open.file.metadata().map_err(|error| unwritable(self.incomplete, &error))?.len();
         if found != self.identity.size {
-            return Err(self.mismatch(format!("{found} bytes are on the disk, and {} were fetched", self.identity.size)));
+            return Err(self.mismatch(format!(
+                "{found} bytes are on the disk, and {} were fetched",
+                self.identity.size
+            )));
         }
         let sha256 = open.hasher.finish()?;
         match &self.identity.sha256 {
@@ -206,7 +249,10 @@ impl Part<'_> {
     }
 
     fn mismatch(&self, problem: String) -> Error {
-        let message = format!("{}: {}: {problem}; it was removed, try again", self.source.asked.repository, self.name);
+        let message = format!(
+            "{}: {}: {problem}; it was removed, try again",
+            self.source.asked.repository, self.name
+        );
         Error::new(Code::HubVerify, message).with("file", self.name)
     }
 }

@@ -1,7 +1,7 @@
 //! Which file of a repository is meant.
 //!
-//! In: the names of its files. Out: the parts of one model, in order. Files that go with a model (projectors, importance
-//! matrices, draft models) are taken only by their exact name.
+//! In: the names of its files. Out: the parts of one model, in order. Files that go with a model
+//! (projectors, importance matrices, draft models) are taken only by their exact name.
 
 use super::listing::names;
 use super::request::Request;
@@ -28,16 +28,28 @@ pub(super) fn pick(request: &Request, files: &[&str]) -> Result<Vec<String>> {
         return parts(repository, filename, files);
     }
     let ggufs = ggufs(files);
-    let models: Vec<&str> = ggufs.iter().copied().filter(|name| !is_beside(name) && !is_later_part(name)).collect();
-    let of_quant = |quant: &str| models.iter().copied().filter(|name| has_quant(name, quant)).collect::<Vec<_>>();
+    let models: Vec<&str> =
+        ggufs.iter().copied().filter(|name| !is_beside(name) && !is_later_part(name)).collect();
+    let of_quant = |quant: &str| {
+        models.iter().copied().filter(|name| has_quant(name, quant)).collect::<Vec<_>>()
+    };
     let (found, wanted) = match &request.quant {
         Some(quant) => (of_quant(quant), Some(quant)),
         None if models.len() == 1 => (models.clone(), None),
-        None => (ORDER.into_iter().map(of_quant).find(|found| !found.is_empty()).unwrap_or(models.clone()), None),
+        None => (
+            ORDER
+                .into_iter()
+                .map(of_quant)
+                .find(|found| !found.is_empty())
+                .unwrap_or(models.clone()),
+            None,
+        ),
     };
     match (&found[..], wanted) {
         ([one], _) => parts(repository, one, files),
-        ([], Some(quant)) => Err(not_found(format!("{repository} has no GGUF file of quantisation {quant}"), &ggufs)),
+        ([], Some(quant)) => {
+            Err(not_found(format!("{repository} has no GGUF file of quantisation {quant}"), &ggufs))
+        }
         ([], None) => Err(not_found(format!("{repository} has no GGUF model"), &ggufs)),
         (several, _) => {
             let message = format!(
@@ -56,7 +68,9 @@ fn ggufs<'a>(files: &[&'a str]) -> Vec<&'a str> {
 
 fn not_found(problem: String, ggufs: &[&str]) -> Error {
     let message = match ggufs {
-        [] => format!("{problem}; it has no GGUF file at all: look for one of the model's conversions"),
+        [] => format!(
+            "{problem}; it has no GGUF file at all: look for one of the model's conversions"
+        ),
         some => format!("{problem}; there are {}", names(some.iter().copied())),
     };
     Error::new(Code::HubNotFound, message).with("files", ggufs.to_vec())
@@ -65,21 +79,29 @@ fn not_found(problem: String, ggufs: &[&str]) -> Error {
 /// All parts of the model that a file belongs to.
 fn parts(repository: &str, file: &str, files: &[&str]) -> Result<Vec<String>> {
     let (folder, base) = file.rsplit_once('/').map_or(("", file), |(folder, base)| (folder, base));
-    let Some(name) = PartName::parse(base).filter(|name| (1..=name.count).contains(&name.number)) else {
+    let Some(name) = PartName::parse(base).filter(|name| (1..=name.count).contains(&name.number))
+    else {
         return Ok(vec![file.to_owned()]);
     };
     let slash = if folder.is_empty() { "" } else { "/" };
     if name.count > MOST_PARTS {
-        let message =
-            format!("{repository}: {file:?} says that it is one of {} parts; at most {MOST_PARTS} are read", name.count);
+        let message = format!(
+            "{repository}: {file:?} says that it is one of {} parts; at most {MOST_PARTS} are read",
+            name.count
+        );
         return Err(Error::new(Code::HubVerify, message));
     }
-    let parts: Vec<String> = (1..=name.count).map(|number| format!("{folder}{slash}{}", name.of_part(number))).collect();
-    let missing: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !files.contains(part)).collect();
+    let parts: Vec<String> =
+        (1..=name.count).map(|number| format!("{folder}{slash}{}", name.of_part(number))).collect();
+    let missing: Vec<&str> =
+        parts.iter().map(String::as_str).filter(|part| !files.contains(part)).collect();
     match missing.is_empty() {
         true => Ok(parts),
         false => {
-            let message = format!("{repository}: parts of {file:?} are missing: {}", names(missing.iter().copied()));
+            let message = format!(
+                "{repository}: parts of {file:?} are missing: {}",
+                names(missing.iter().copied())
+            );
             Err(Error::new(Code::HubNotFound, message).with("files", missing))
         }
     }
@@ -92,16 +114,21 @@ fn is_later_part(name: &str) -> bool {
 
 fn is_beside(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    BESIDE.iter().any(|word| name.match_indices(word).any(|(at, _)| !name[..at].ends_with(|c: char| c.is_ascii_alphanumeric())))
+    BESIDE.iter().any(|word| {
+        name.match_indices(word)
+            .any(|(at, _)| !name[..at].ends_with(|c: char| c.is_ascii_alphanumeric()))
+    })
 }
 
-/// Whether a path names a quantisation: `x-Q4_K_M.gguf`, `x_q4_k_m-00001-of-00002.gguf`, `Q4_K_M/x.gguf`.
+/// Whether a path names a quantisation: `x-Q4_K_M.gguf`, `x_q4_k_m-00001-of-00002.gguf`,
+/// `Q4_K_M/x.gguf`.
 fn has_quant(path: &str, quant: &str) -> bool {
     let (path, quant) = (path.to_ascii_lowercase(), quant.to_ascii_lowercase());
     path.match_indices(&*quant).any(|(at, _)| {
         let before = path[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
         // `Q4_K` is not `Q4_K_M`.
-        let after = path[at + quant.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        let after =
+            path[at + quant.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
         !before && !after
     })
 }
@@ -125,7 +152,15 @@ mod tests {
 
     #[test]
     fn one_file_is_meant() {
-        let many = ["README.md", "m-Q2_K.gguf", "m-Q4_K_S.gguf", "m-q4_k_m.gguf", "m-Q8_0.gguf", "m-IQ4_XS.gguf", "m-f16.gguf"];
+        let many = [
+            "README.md",
+            "m-Q2_K.gguf",
+            "m-Q4_K_S.gguf",
+            "m-q4_k_m.gguf",
+            "m-Q8_0.gguf",
+            "m-IQ4_XS.gguf",
+            "m-f16.gguf",
+        ];
         check(&many, "", "m-q4_k_m.gguf");
         check(&many, ":q8_0", "m-Q8_0.gguf");
         check(&many, ":F16", "m-f16.gguf");
@@ -146,7 +181,13 @@ mod tests {
 
     #[test]
     fn what_goes_with_a_model_is_not_taken_for_it() {
-        let files = ["mmproj-m-Q4_K_M.gguf", "m-Q8_0.gguf", "m.imatrix.gguf", "draft/m-Q4_K_M.gguf", "m-draft-Q4_0.gguf"];
+        let files = [
+            "mmproj-m-Q4_K_M.gguf",
+            "m-Q8_0.gguf",
+            "m.imatrix.gguf",
+            "draft/m-Q4_K_M.gguf",
+            "m-draft-Q4_0.gguf",
+        ];
         check(&files, "", "m-Q8_0.gguf");
         check(&files, ":Q4_K_M", "HUB_NOT_FOUND");
         check(&files, r#", "filename": "mmproj-m-Q4_K_M.gguf""#, "mmproj-m-Q4_K_M.gguf");
@@ -165,6 +206,10 @@ mod tests {
         check(&files[1..], "", "HUB_NOT_FOUND");
         check(&[&*two, &*three, "m-Q8_0.gguf"], "", "m-Q8_0.gguf");
         check(&["m-00001-of-99999.gguf"], "", "HUB_VERIFY");
-        check(&["m-00009-of-00003.gguf", "m-Q4_0.gguf"], r#", "filename": "m-00009-of-00003.gguf""#, "m-00009-of-00003.gguf");
+        check(
+            &["m-00009-of-00003.gguf", "m-Q4_0.gguf"],
+            r#", "filename": "m-00009-of-00003.gguf""#,
+            "m-00009-of-00003.gguf",
+        );
     }
 }

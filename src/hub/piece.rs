@@ -1,5 +1,5 @@
-//! Bytes on their way from the socket to the disk and the hash, in buffers that are used again: to have the system map a new
-//! one for each piece costs as much as to copy it.
+//! Bytes on their way from the socket to the disk and the hash, in buffers that are used again: to
+//! have the system map a new one for each piece costs as much as to copy it.
 
 use std::ops::Deref;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,10 +27,15 @@ impl Pool {
     }
 
     /// A piece with what `read` puts into a whole buffer.
-    pub(super) fn fill<E>(&self, read: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<Piece, E> {
+    pub(super) fn fill<E>(
+        &self,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<Piece, E> {
         let mut buffer = self.free.try_recv().unwrap_or_else(|_| vec![0; PIECE_BYTES]);
         match read(&mut buffer) {
-            Ok(length) => Ok(Piece { length: length.min(buffer.len()), buffer, home: self.home.clone() }),
+            Ok(length) => {
+                Ok(Piece { length: length.min(buffer.len()), buffer, home: self.home.clone() })
+            }
             Err(error) => {
                 let _ = self.home.send(buffer);
                 Err(error)

@@ -1,4 +1,5 @@
-//! A model's header read at the hub, before its weights are downloaded: as much of the file as the header needs.
+//! A model's header read at the hub, before its weights are downloaded: as much of the file as the
+//! header needs.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -20,19 +21,31 @@ const MOST: u64 = 256 << 20;
 pub(super) fn read(source: &Source, listed: &Listed) -> Result<(Identity, ModelHeader)> {
     if listed.size == Some(0) {
         // It has no ranges to ask for.
-        let error = Error::new(Code::ModelInvalid, format!("{}: {} is empty", source.asked.repository, listed.name));
+        let error = Error::new(
+            Code::ModelInvalid,
+            format!("{}: {} is empty", source.asked.repository, listed.name),
+        );
         return Err(error.with("file", &*listed.name));
     }
     let (identity, bytes) = source.read(listed, 0, FIRST)?;
     let got = bytes.len() as u64;
-    let mut probe =
-        Probe { source, listed, size: identity.size, at: 0, next: FIRST * 2, got, windows: vec![(0, bytes)], failed: None };
+    let mut probe = Probe {
+        source,
+        listed,
+        size: identity.size,
+        at: 0,
+        next: FIRST * 2,
+        got,
+        windows: vec![(0, bytes)],
+        failed: None,
+    };
     let size = probe.size;
     let header = ModelHeader::read(&mut probe, size);
     if let Some(error) = probe.failed {
         return Err(error);
     }
-    let header = header.map_err(|error| error.about(source.asked.repository).with("file", &*listed.name))?;
+    let header =
+        header.map_err(|error| error.about(source.asked.repository).with("file", &*listed.name))?;
     Ok((identity, header))
 }
 
@@ -54,7 +67,9 @@ impl Read for Probe<'_> {
         if self.at >= self.size || buffer.is_empty() {
             return Ok(0);
         }
-        let holds = |(start, bytes): &&(u64, Vec<u8>)| (*start..*start + bytes.len() as u64).contains(&self.at);
+        let holds = |(start, bytes): &&(u64, Vec<u8>)| {
+            (*start..*start + bytes.len() as u64).contains(&self.at)
+        };
         if let Some((start, bytes)) = self.windows.iter().find(holds) {
             let from = &bytes[(self.at - start) as usize..];
             let length = from.len().min(buffer.len());
@@ -75,8 +90,10 @@ impl Read for Probe<'_> {
 impl Probe<'_> {
     fn fetch(&mut self) -> Result<()> {
         if self.got >= MOST {
-            let message =
-                format!("{}: the header of {} has more than {MOST} bytes", self.source.asked.repository, self.listed.name);
+            let message = format!(
+                "{}: the header of {} has more than {MOST} bytes",
+                self.source.asked.repository, self.listed.name
+            );
             return Err(Error::new(Code::ModelInvalid, message));
         }
         let (identity, bytes) = self.source.read(self.listed, self.at, self.next)?;

@@ -1,6 +1,7 @@
 //! Which proxy an address is reached by, as curl and huggingface_hub read the environment.
 //!
-//! In: environment variables. Out: for each address a proxy or none. Addresses of proxies may hold passwords: none is quoted.
+//! In: environment variables. Out: for each address a proxy or none. Addresses of proxies may hold
+//! passwords: none is quoted.
 
 use ureq::Proxy;
 
@@ -23,7 +24,8 @@ pub(super) struct Proxies {
 
 impl Proxies {
     /// # Errors
-    /// `INVALID_REQUEST` that names a variable which is no proxy's address: to go without one may not be what is wanted.
+    /// `INVALID_REQUEST` that names a variable which is no proxy's address: to go without one may
+    /// not be what is wanted.
     pub(super) fn read(environment: &Environment) -> Result<Proxies> {
         let first = |names: &[&'static str]| -> Result<Option<(&'static str, String)>> {
             for &name in names {
@@ -35,9 +37,9 @@ impl Proxies {
         };
         let proxy = |names| -> Result<Option<Proxy>> {
             let Some((name, value)) = first(names)? else { return Ok(None) };
-            Proxy::new(value.trim())
-                .map(Some)
-                .map_err(|_| Error::invalid(name, "the environment variable is not the address of a proxy"))
+            Proxy::new(value.trim()).map(Some).map_err(|_| {
+                Error::invalid(name, "the environment variable is not the address of a proxy")
+            })
         };
         let none = first(&OF_NONE)?.map(|(_, value)| value).unwrap_or_default();
         Ok(Proxies { https: proxy(&OF_HTTPS)?, http: proxy(&OF_HTTP)?, none })
@@ -50,21 +52,25 @@ impl Proxies {
     }
 }
 
-/// Whether `NO_PROXY` has a host: `*` has all, `example.com`, `.example.com` and `*.example.com` it and what is below it; a port
-/// behind it must be the port.
+/// Whether `NO_PROXY` has a host: `*` has all, `example.com`, `.example.com` and `*.example.com` it
+/// and what is below it; a port behind it must be the port.
 fn is_listed(list: &str, host: &str, port: u16) -> bool {
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
     list.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
         let entry = entry.to_ascii_lowercase();
         // `::1` has colons and no port.
         let (name, wanted) = match entry.rsplit_once(':') {
-            Some((name, digits)) if !name.contains(':') || name.ends_with(']') => (name, digits.parse::<u16>().ok()),
+            Some((name, digits)) if !name.contains(':') || name.ends_with(']') => {
+                (name, digits.parse::<u16>().ok())
+            }
             _ => (&*entry, None),
         };
         let name = name.trim_matches(['[', ']']);
         let name = name.strip_prefix("*.").or(name.strip_prefix('.')).unwrap_or(name);
         let below = || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
-        wanted.is_none_or(|wanted| wanted == port) && !name.is_empty() && (name == "*" || name == host || below())
+        wanted.is_none_or(|wanted| wanted == port)
+            && !name.is_empty()
+            && (name == "*" || name == host || below())
     })
 }
 
@@ -78,18 +84,31 @@ mod tests {
     fn a_scheme_has_its_own_proxy() {
         let check = |variables: &[(&str, &str)], https: Option<&str>, http: Option<&str>| {
             let proxies = Proxies::read(&Environment::of(variables)).unwrap();
-            let host = |secure| proxies.of(secure, "hub.example", 443).map(|proxy| proxy.host().to_owned());
-            assert_eq!((host(true).as_deref(), host(false).as_deref()), (https, http), "{variables:?}");
+            let host = |secure| {
+                proxies.of(secure, "hub.example", 443).map(|proxy| proxy.host().to_owned())
+            };
+            assert_eq!(
+                (host(true).as_deref(), host(false).as_deref()),
+                (https, http),
+                "{variables:?}"
+            );
         };
         check(&[], None, None);
         check(&[("HTTPS_PROXY", "http://a:1")], Some("a"), None);
         check(&[("HTTP_PROXY", "a:1")], None, Some("a"));
         check(&[("ALL_PROXY", "socks5h://a:1"), ("http_proxy", "http://b")], Some("a"), Some("b"));
         check(&[("HTTPS_PROXY", "http://a:1"), ("https_proxy", "http://b:1")], Some("b"), None);
-        check(&[("HTTPS_PROXY", "http://u:p@a:1"), ("NO_PROXY", "localhost, hub.example")], None, None);
+        check(
+            &[("HTTPS_PROXY", "http://u:p@a:1"), ("NO_PROXY", "localhost, hub.example")],
+            None,
+            None,
+        );
         for bad in ["ftp://hf_secret@a", "http://"] {
             let error = Proxies::read(&Environment::of(&[("HTTPS_PROXY", bad)])).err().unwrap();
-            assert_eq!(error.message(), "HTTPS_PROXY: the environment variable is not the address of a proxy");
+            assert_eq!(
+                error.message(),
+                "HTTPS_PROXY: the environment variable is not the address of a proxy"
+            );
         }
     }
 

@@ -43,29 +43,44 @@ impl Request {
         let value = api::parse(text, "request_json")?;
         let mut fields = Fields::new("", &value)?;
         let Some(id) = fields.string("id")? else {
-            return Err(fields.invalid("id", "is missing; it is a model of the hub, like \"org/name\" or \"org/name:Q8_0\""));
+            return Err(fields.invalid(
+                "id",
+                "is missing; it is a model of the hub, like \"org/name\" or \"org/name:Q8_0\"",
+            ));
         };
-        let (repository, short) = id.split_once(':').map_or((id, None), |(repository, quant)| (repository, Some(quant)));
+        let (repository, short) =
+            id.split_once(':').map_or((id, None), |(repository, quant)| (repository, Some(quant)));
         let checked = match short {
             // An address, or a path.
             Some(short) if short.contains('/') => Err("is not the id of a model"),
             _ => name::check_repository(repository),
         };
         if let Err(problem) = checked {
-            return Err(fields.invalid("id", format_args!("{id:?} {problem}; it is like \"org/name\" or \"org/name:Q8_0\"")));
+            return Err(fields.invalid(
+                "id",
+                format_args!("{id:?} {problem}; it is like \"org/name\" or \"org/name:Q8_0\""),
+            ));
         }
         let quant = fields.string("quant")?;
         let path = if short.is_some() { "id" } else { "quant" };
         if let (Some(short), Some(quant)) = (short, quant)
             && !short.eq_ignore_ascii_case(quant)
         {
-            return Err(fields.invalid("quant", format_args!("is {quant:?}, but the id says {short:?}; give one of them")));
+            return Err(fields.invalid(
+                "quant",
+                format_args!("is {quant:?}, but the id says {short:?}; give one of them"),
+            ));
         }
         let quant = short.or(quant);
         if let Some(quant) = quant
-            && (quant.is_empty() || quant.len() > 32 || !quant.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+            && (quant.is_empty()
+                || quant.len() > 32
+                || !quant.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
         {
-            return Err(fields.invalid(path, format_args!("{quant:?} is no quantisation; it is like \"Q4_K_M\"")));
+            return Err(fields.invalid(
+                path,
+                format_args!("{quant:?} is no quantisation; it is like \"Q4_K_M\""),
+            ));
         }
         let revision = fields.string("revision")?;
         if let Some(revision) = revision
@@ -85,9 +100,14 @@ impl Request {
         }
         let mut variable = |key: &'static str, default: &str| -> Result<String> {
             let name = fields.string(key)?.unwrap_or(default);
-            let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            let plain =
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             // Not quoted: somebody may have put the token itself here.
-            if plain { Ok(name.to_owned()) } else { Err(fields.invalid(key, "is not the name of an environment variable")) }
+            if plain {
+                Ok(name.to_owned())
+            } else {
+                Err(fields.invalid(key, "is not the name of an environment variable"))
+            }
         };
         let token_env = variable("token_env", TOKEN_ENV)?;
         let endpoint_env = variable("endpoint_env", "HF_ENDPOINT")?;
@@ -120,9 +140,17 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_a_default() {
-        let request = Request::parse(r#"{"id": "o/n:q8_0", "quant": "Q8_0", "filename": null, "odd": 1}"#).expect("a request");
-        assert_eq!((&*request.id.text, &*request.id.repository, request.quant.as_deref()), ("o/n:q8_0", "o/n", Some("q8_0")));
-        assert_eq!((request.revision(), &*request.token_env, &*request.endpoint_env), ("main", "HF_TOKEN", "HF_ENDPOINT"));
+        let request =
+            Request::parse(r#"{"id": "o/n:q8_0", "quant": "Q8_0", "filename": null, "odd": 1}"#)
+                .expect("a request");
+        assert_eq!(
+            (&*request.id.text, &*request.id.repository, request.quant.as_deref()),
+            ("o/n:q8_0", "o/n", Some("q8_0"))
+        );
+        assert_eq!(
+            (request.revision(), &*request.token_env, &*request.endpoint_env),
+            ("main", "HF_TOKEN", "HF_ENDPOINT")
+        );
         assert_eq!((request.offline, request.require_tools, request.dry_run), (false, true, false));
         assert_eq!(request.ignored_keys, ["odd"]);
     }
@@ -151,7 +179,11 @@ mod tests {
         for (request, path) in cases {
             let error = Request::parse(request).expect_err(request);
             let named = error.message().split(':').next();
-            assert_eq!((error.code(), named), (crate::error::Code::InvalidRequest, Some(path)), "{request}: {error}");
+            assert_eq!(
+                (error.code(), named),
+                (crate::error::Code::InvalidRequest, Some(path)),
+                "{request}: {error}"
+            );
             assert!(!error.message().contains("secret"), "{error}");
         }
     }

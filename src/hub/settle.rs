@@ -1,4 +1,5 @@
-//! Bytes brought onto the disk on a thread of its own, beside the one that writes, so that little is left to wait for at the end.
+//! Bytes brought onto the disk on a thread of its own, beside the one that writes, so that little
+//! is left to wait for at the end.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +28,9 @@ impl Settler {
             let _quiet = crate::panic::Quiet::enter();
             run(&file, &wishes, &outlet);
         });
-        thread.map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error))?;
+        thread.map_err(|error| {
+            Error::new(Code::OutOfMemory, "cannot start a thread").caused_by(error)
+        })?;
         Ok(Settler { wanted, settled, waiting: 0 })
     }
 
@@ -41,13 +44,17 @@ impl Settler {
         }
     }
 
-    /// Waits until all bytes are on the disk; a cancel does not wait for that. The inner error is the disk's.
+    /// Waits until all bytes are on the disk; a cancel does not wait for that. The inner error is
+    /// the disk's.
     pub(super) fn finish(self, cancel: &Cancel) -> Result<io::Result<()>> {
         let _ = self.wanted.send(true);
         match self.settled.next(None, || cancel.is_over()) {
             Came::Next(settled) => Ok(settled),
             Came::Over => cancel.check().map(Ok),
-            Came::Gone | Came::Late => Err(Error::new(Code::InternalBridgeError, "the thread that waits for the disk is gone")),
+            Came::Gone | Came::Late => Err(Error::new(
+                Code::InternalBridgeError,
+                "the thread that waits for the disk is gone",
+            )),
         }
     }
 }

@@ -43,15 +43,19 @@ impl Identity {
 
     /// From the listing and an answer, which must not contradict each other.
     fn of(listed: &Listed, head: &Head, shown: &str) -> Result<Identity> {
-        let verify = |problem: String| Error::new(Code::HubVerify, format!("{shown}: {problem}")).with("file", &*listed.name);
-        let sizes: Vec<u64> = [listed.size, head.linked_size, size(head)].into_iter().flatten().collect();
+        let verify = |problem: String| {
+            Error::new(Code::HubVerify, format!("{shown}: {problem}")).with("file", &*listed.name)
+        };
+        let sizes: Vec<u64> =
+            [listed.size, head.linked_size, size(head)].into_iter().flatten().collect();
         let Some(&size) = sizes.first() else {
             return Err(network(&head.host, format_args!("does not say how large {shown} is")));
         };
         if let Some(other) = sizes.iter().find(|other| **other != size) {
             return Err(verify(format!("the hub says {size} bytes, and {other} bytes are served")));
         }
-        // A hub's own etag of a large file is its hash, else a git hash; other servers' etags are anything.
+        // A hub's own etag of a large file is its hash, else a git hash; other servers' etags are
+        // anything.
         let told = if head.linked_etag.is_empty() { &head.hub_etag } else { &head.linked_etag };
         let told = name::bare_etag(told);
         let hash = Some(told).filter(|told| name::is_sha256(told));
@@ -63,7 +67,10 @@ impl Identity {
         let sha256 = listed.sha256.clone().or(hash.map(str::to_owned));
         let blob = sha256.clone().unwrap_or_else(|| told.to_owned());
         if !name::is_blob(&blob) {
-            return Err(network(&head.host, format_args!("{shown} has no etag that could name it in the cache")));
+            return Err(network(
+                &head.host,
+                format_args!("{shown} has no etag that could name it in the cache"),
+            ));
         }
         Ok(Identity { size, blob, sha256, validator: strong(&head.etag) })
     }
@@ -84,18 +91,33 @@ pub(super) fn size(head: &Head) -> Option<u64> {
 
 impl Source<'_> {
     /// At most `length` bytes from `start` on, fewer at the end, and what the file is.
-    pub(super) fn read(&self, listed: &Listed, start: u64, length: u64) -> Result<(Identity, Vec<u8>)> {
+    pub(super) fn read(
+        &self,
+        listed: &Listed,
+        start: u64,
+        length: u64,
+    ) -> Result<(Identity, Vec<u8>)> {
         retry(self.cancel, TRIES, || self.read_once(listed, start, length))
     }
 
-    fn read_once(&self, listed: &Listed, start: u64, length: u64) -> Result<(Identity, Vec<u8>), Fault> {
+    fn read_once(
+        &self,
+        listed: &Listed,
+        start: u64,
+        length: u64,
+    ) -> Result<(Identity, Vec<u8>), Fault> {
         let range = Some(format!("bytes={start}-{}", start.saturating_add(length) - 1));
-        let get = Get { url: self.url, range, until: Some(Instant::now() + MOST_TIME), if_range: None };
+        let get =
+            Get { url: self.url, range, until: Some(Instant::now() + MOST_TIME), if_range: None };
         let answer = self.client.get(&get, self.cancel)?;
         let head = &answer.head;
         let mut skip = match (head.status, head.content_range) {
             (206, Some((first, _))) if first == start => 0,
-            (206, _) => return Err(network(&head.host, "answers with another range than was asked for").into()),
+            (206, _) => {
+                return Err(
+                    network(&head.host, "answers with another range than was asked for").into()
+                );
+            }
             (200, _) if start <= MOST_SKIPPED => start,
             (200, _) => return Err(network(&head.host, "knows no ranges").into()),
             _ => return Err(refused(head, &answer.complaint(self.cancel)?, &self.asked)),
@@ -105,7 +127,10 @@ impl Source<'_> {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < want {
             let Some(piece) = answer.next(self.cancel)? else {
-                return Err(Fault::Again { error: network(&head.host, "ends its answer early"), after: None });
+                return Err(Fault::Again {
+                    error: network(&head.host, "ends its answer early"),
+                    after: None,
+                });
             };
             let cut = skip.min(piece.len() as u64);
             skip -= cut;
@@ -123,7 +148,11 @@ mod tests {
     #[test]
     fn the_hub_may_not_contradict_itself() {
         let hash = "ab".repeat(32);
-        let listed = |size, sha256: Option<&str>| Listed { name: "x".into(), size, sha256: sha256.map(str::to_owned) };
+        let listed = |size, sha256: Option<&str>| Listed {
+            name: "x".into(),
+            size,
+            sha256: sha256.map(str::to_owned),
+        };
         let quoted = format!("\"{hash}\"");
         let head = Head {
             status: 206,
@@ -132,19 +161,34 @@ mod tests {
             etag: "\"cdn\"".into(),
             ..Head::default()
         };
-        let expected = Identity { size: 9, blob: hash.clone(), sha256: Some(hash.clone()), validator: Some("\"cdn\"".into()) };
+        let expected = Identity {
+            size: 9,
+            blob: hash.clone(),
+            sha256: Some(hash.clone()),
+            validator: Some("\"cdn\"".into()),
+        };
         assert_eq!(Identity::of(&listed(None, None), &head, "x").ok(), Some(expected.clone()));
         assert_eq!(Identity::of(&listed(Some(9), Some(&hash)), &head, "x").ok(), Some(expected));
-        let code = |listed: &Listed, head: &Head| Identity::of(listed, head, "x").err().map(|error| error.code());
+        let code = |listed: &Listed, head: &Head| {
+            Identity::of(listed, head, "x").err().map(|error| error.code())
+        };
         assert_eq!(code(&listed(Some(8), None), &head), Some(Code::HubVerify));
         assert_eq!(code(&listed(None, Some(&"cd".repeat(32))), &head), Some(Code::HubVerify));
-        assert_eq!(code(&listed(None, None), &Head { linked_size: Some(8), ..head.clone() }), Some(Code::HubVerify));
+        assert_eq!(
+            code(&listed(None, None), &Head { linked_size: Some(8), ..head.clone() }),
+            Some(Code::HubVerify)
+        );
         let odd = Head { linked_etag: "\"../../x\"".into(), ..head.clone() };
         assert_eq!(code(&listed(None, None), &odd), Some(Code::HubNetwork));
         let silent = Head { content_range: None, ..head.clone() };
         assert_eq!(code(&listed(None, None), &silent), Some(Code::HubNetwork));
         // A weak etag is none for ranges.
-        let small = Head { linked_etag: String::new(), hub_etag: "\"0af\"".into(), etag: "W/\"0af\"".into(), ..head };
+        let small = Head {
+            linked_etag: String::new(),
+            hub_etag: "\"0af\"".into(),
+            etag: "W/\"0af\"".into(),
+            ..head
+        };
         let expected = Identity { size: 9, blob: "0af".into(), sha256: None, validator: None };
         assert_eq!(Identity::of(&listed(None, None), &small, "x").ok(), Some(expected));
     }

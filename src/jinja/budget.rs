@@ -1,4 +1,5 @@
-//! What one render may use: steps, time, live memory, nesting. Everything that grows with its input asks here first.
+//! What one render may use: steps, time, live memory, nesting. Everything that grows with its input
+//! asks here first.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,7 +29,8 @@ const MAX_NESTING: usize = 12_000;
 const CLOCK_STEPS: u64 = 2_000;
 /// Bytes of text that cost one step.
 const BYTES_PER_STEP: usize = 256;
-/// Stack that must be left at each level of nesting, enough for what compares, prints and drops; and how much is taken then.
+/// Stack that must be left at each level of nesting, enough for what compares, prints and drops;
+/// and how much is taken then.
 const RED_ZONE: usize = 256 << 10;
 const MORE_STACK: usize = 2 << 20;
 
@@ -78,9 +80,13 @@ impl Budget {
         // What is accounted for without asking adds up.
         self.can_allocate(0)?;
         if thread_time().saturating_sub(self.started) > self.bounds.time {
-            return Err(Error::limit(format!("the template runs longer than {} ms", self.bounds.time.as_millis())));
+            return Err(Error::limit(format!(
+                "the template runs longer than {} ms",
+                self.bounds.time.as_millis()
+            )));
         }
-        let wanted = steps.saturating_sub(self.until_clock.get()).max(CLOCK_STEPS).min(self.fuel.get());
+        let wanted =
+            steps.saturating_sub(self.until_clock.get()).max(CLOCK_STEPS).min(self.fuel.get());
         let available = self.until_clock.get() + wanted;
         match available.checked_sub(steps) {
             Some(left) => {
@@ -88,7 +94,10 @@ impl Budget {
                 self.until_clock.set(left);
                 Ok(())
             }
-            None => Err(Error::limit(format!("the template takes more than {} steps", self.bounds.fuel))),
+            None => Err(Error::limit(format!(
+                "the template takes more than {} steps",
+                self.bounds.fuel
+            ))),
         }
     }
 
@@ -106,7 +115,10 @@ impl Budget {
     /// Whether so many more bytes may be allocated.
     pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
         if bytes > self.memory_left() || self.live.get() > self.bounds.memory_bytes {
-            return Err(Error::limit(format!("the template's values take more than {} bytes", self.bounds.memory_bytes)));
+            return Err(Error::limit(format!(
+                "the template's values take more than {} bytes",
+                self.bounds.memory_bytes
+            )));
         }
         Ok(())
     }
@@ -118,7 +130,8 @@ impl Budget {
         Ok(Charge { budget: Some(Rc::clone(self)), bytes })
     }
 
-    /// As [`Budget::charge`] for the little that one small value takes: too much of it fails at a later step.
+    /// As [`Budget::charge`] for the little that one small value takes: too much of it fails at a
+    /// later step.
     pub(crate) fn hold(self: &Rc<Budget>, bytes: usize) -> Charge {
         self.live.set(self.live.get().saturating_add(bytes));
         Charge { budget: Some(Rc::clone(self)), bytes }
@@ -139,7 +152,9 @@ impl Budget {
     pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let nesting = self.nesting.get();
         if nesting >= MAX_NESTING {
-            return Err(Error::limit(format!("the template nests deeper than {MAX_NESTING} levels while it runs")));
+            return Err(Error::limit(format!(
+                "the template nests deeper than {MAX_NESTING} levels while it runs"
+            )));
         }
         self.nesting.set(nesting + 1);
         let result = stacker::maybe_grow(RED_ZONE, MORE_STACK, run);
@@ -151,7 +166,10 @@ impl Budget {
     pub(crate) fn call<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let calls = self.calls.get();
         if calls >= self.bounds.recursion {
-            return Err(Error::limit(format!("macros call each other more than {} deep", self.bounds.recursion)));
+            return Err(Error::limit(format!(
+                "macros call each other more than {} deep",
+                self.bounds.recursion
+            )));
         }
         self.calls.set(calls + 1);
         let result = run();
@@ -170,7 +188,8 @@ pub(crate) fn thread_time() -> Duration {
 /// Elsewhere the time on the wall.
 #[cfg(not(unix))]
 pub(crate) fn thread_time() -> Duration {
-    static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    static START: std::sync::LazyLock<std::time::Instant> =
+        std::sync::LazyLock::new(std::time::Instant::now);
     START.elapsed()
 }
 

@@ -1,8 +1,9 @@
 //! Jinja2 as transformers sets it up: templates to text, with Python's values and Python's errors.
 //!
-//! In: a source, and a context of values. Out: the text, where each part of it came from, or an error with its kind and line.
-//! Never reads files, environment, network or clock, never panics on a template, and stays within a [`Bounds`]. Why this is
-//! an interpreter of our own: docs/templates.md.
+//! In: a source, and a context of values. Out: the text, where each part of it came from, or an
+//! error with its kind and line. Never reads files, environment, network or clock, never panics on
+//! a template, and stays within a [`Bounds`]. Why this is an interpreter of our own:
+//! docs/templates.md.
 
 mod budget;
 mod builtins;

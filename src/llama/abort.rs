@@ -1,11 +1,13 @@
 //! llama.cpp's assertions as errors.
 //!
-//! A failed `GGML_ASSERT` ends the process, unless the callback that ggml calls first does not return. Ours unwinds: through
-//! llama.cpp's C and C++ frames, whose destructors run, back to the [`guard`] that made the call. What the call was working
-//! on is then in an unknown state and must not be touched again, not even freed.
+//! A failed `GGML_ASSERT` ends the process, unless the callback that ggml calls first does not
+//! return. Ours unwinds: through llama.cpp's C and C++ frames, whose destructors run, back to the
+//! [`guard`] that made the call. What the call was working on is then in an unknown state and must
+//! not be touched again, not even freed.
 //!
-//! Only the thread that is inside a guard can be saved. An assertion on one of ggml's own threads still ends the process;
-//! the assertions that files and requests can provoke are all on the calling thread.
+//! Only the thread that is inside a guard can be saved. An assertion on one of ggml's own threads
+//! still ends the process; the assertions that files and requests can provoke are all on the
+//! calling thread.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
@@ -29,7 +31,10 @@ pub(super) mod calls {
             model: *mut sys::llama_model,
             params: sys::llama_context_params,
         ) -> *mut sys::llama_context;
-        pub(in crate::llama) fn llama_decode(context: *mut sys::llama_context, batch: sys::llama_batch) -> i32;
+        pub(in crate::llama) fn llama_decode(
+            context: *mut sys::llama_context,
+            batch: sys::llama_batch,
+        ) -> i32;
         pub(in crate::llama) fn llama_tokenize(
             vocab: *const sys::llama_vocab,
             text: *const c_char,
@@ -114,10 +119,14 @@ fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let callback: unsafe extern "C-unwind" fn(*const c_char) = on_abort;
-        // SAFETY: only the declared unwinding differs. The callback is called by `ggml_abort`, C code with unwind tables
-        // (the default of every ABI built for), which has nothing of its own to clean up.
+        // SAFETY: only the declared unwinding differs. The callback is called by `ggml_abort`, C
+        // code with unwind tables (the default of every ABI built for), which has nothing of its
+        // own to clean up.
         let callback = unsafe {
-            std::mem::transmute::<unsafe extern "C-unwind" fn(*const c_char), unsafe extern "C" fn(*const c_char)>(callback)
+            std::mem::transmute::<
+                unsafe extern "C-unwind" fn(*const c_char),
+                unsafe extern "C" fn(*const c_char),
+            >(callback)
         };
         // SAFETY: the callback lives forever.
         unsafe { sys::ggml_set_abort_callback(Some(callback)) };
@@ -130,7 +139,8 @@ unsafe extern "C-unwind" fn on_abort(message: *const c_char) {
     }
     // SAFETY: ggml passes a NUL-terminated string that lives during the call.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
-    // "/path/of/the/build/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" -> without the path of the build.
+    // "/path/of/the/build/src/llama-vocab.cpp:2578: GGML_ASSERT(...) failed" -> without the path of
+    // the build.
     let (path, rest) = message.split_once(':').unwrap_or(("", &message));
     let file = path.rsplit('/').next().unwrap_or_default();
     let message = format!("{file}:{rest}");

@@ -71,10 +71,15 @@ impl LlamaContext {
         params.no_perf = true;
         params.abort_callback = Some(should_abort);
         params.abort_callback_data = (&raw mut *check).cast::<c_void>();
-        // SAFETY: the model is alive and kept alive by this struct; the abort box is on the heap and lives as long.
-        let context = abort::guard(|| unsafe { abort::calls::llama_init_from_model(model.as_ptr(), params) });
+        // SAFETY: the model is alive and kept alive by this struct; the abort box is on the heap
+        // and lives as long.
+        let context =
+            abort::guard(|| unsafe { abort::calls::llama_init_from_model(model.as_ptr(), params) });
         let failed = |reason: &str| {
-            Error::new(Code::InferenceFailed, format!("llama.cpp could not make a context with these options{reason}"))
+            Error::new(
+                Code::InferenceFailed,
+                format!("llama.cpp could not make a context with these options{reason}"),
+            )
         };
         let context = context.map_err(|aborted| {
             // Whatever was half made refers to both.
@@ -107,14 +112,17 @@ impl LlamaContext {
         Ok(made)
     }
 
-    /// Changes the weights by adapters, each with its scale, and sees whether the model still computes.
+    /// Changes the weights by adapters, each with its scale, and sees whether the model still
+    /// computes.
     pub(crate) fn with_adapters(mut self, adapters: Vec<(Adapter, f32)>) -> Result<Self> {
         let (adapters, mut scales): (Vec<Adapter>, Vec<f32>) = adapters.into_iter().unzip();
         self.adapters = adapters;
         let mut raw: Vec<_> = self.adapters.iter().map(Adapter::as_ptr).collect();
         let (n, raw, scales) = (raw.len(), raw.as_mut_ptr(), scales.as_mut_ptr());
         // SAFETY: context and adapters are alive, and both arrays have as many elements as is said.
-        let set = abort::guard(|| unsafe { abort::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales) });
+        let set = abort::guard(|| unsafe {
+            abort::calls::llama_set_adapters_lora(self.context.as_ptr(), raw, n, scales)
+        });
         if !matches!(set, Ok(0)) {
             self.broken = true;
             return Err(Error::new(Code::InvalidRequest, "llama.cpp cannot apply it"));
@@ -138,27 +146,31 @@ impl LlamaContext {
         usize::try_from(unsafe { sys::llama_memory_seq_pos_max(memory, sequence as i32) }).ok()
     }
 
-    /// The fewest tokens a sequence can be cut to without losing what the next token looks back at in layers with a sliding
-    /// window: llama.cpp gives cells of theirs that are out of the window to other sequences, and saves the last window alone.
-    /// From its first position on, a sequence has no holes.
+    /// The fewest tokens a sequence can be cut to without losing what the next token looks back at
+    /// in layers with a sliding window: llama.cpp gives cells of theirs that are out of the window
+    /// to other sequences, and saves the last window alone. From its first position on, a sequence
+    /// has no holes.
     fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> usize {
         let window = self.model.window().max(0) as usize;
         if window == 0 {
             return 1;
         }
         // SAFETY: the memory belongs to the context; -1 is answered for a sequence without tokens.
-        let first = unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) }.max(0) as usize;
+        let first =
+            unsafe { sys::llama_memory_seq_pos_min(memory, sequence as i32) }.max(0) as usize;
         // The token at position p sees p - window + 1 and what is behind it.
         if first == 0 { 1 } else { first + window - 1 }
     }
 
     fn row(&self, row: usize) -> Option<&[f32]> {
-        // SAFETY: the context is alive; the scheduler asks only for rows of the last batch that have logits.
+        // SAFETY: the context is alive; the scheduler asks only for rows of the last batch that
+        // have logits.
         let logits = unsafe { sys::llama_get_logits_ith(self.context.as_ptr(), row as i32) };
         if logits.is_null() {
             return None;
         }
-        // SAFETY: a row holds one logit per token and lives until the next decode, which needs `&mut self`.
+        // SAFETY: a row holds one logit per token and lives until the next decode, which needs
+        // `&mut self`.
         Some(unsafe { std::slice::from_raw_parts(logits, self.n_vocab as usize) })
     }
 }
@@ -183,7 +195,10 @@ impl Backend for LlamaContext {
     fn decode(&mut self, batch: &[Entry], abort: AbortCheck) -> Result<Decoded> {
         // More tokens than n_batch is an assertion in llama.cpp, an end of the process.
         if batch.len() > self.n_batch || batch.is_empty() || self.broken {
-            return Err(Error::new(Code::InternalBridgeError, format!("a batch of {} tokens", batch.len())));
+            return Err(Error::new(
+                Code::InternalBridgeError,
+                format!("a batch of {} tokens", batch.len()),
+            ));
         }
         if self.broken {
             return Err(Error::new(
@@ -192,10 +207,13 @@ impl Backend for LlamaContext {
             ));
         }
         let raw = self.batch.fill(batch);
-        // SAFETY: only the lifetime changes; the box is emptied below, before the check goes out of scope.
-        *self.check = Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
+        // SAFETY: only the lifetime changes; the box is emptied below, before the check goes out of
+        // scope.
+        *self.check =
+            Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
         // SAFETY: the context is alive and the batch holds valid pointers for its number of tokens.
-        let status = abort::guard(|| unsafe { abort::calls::llama_decode(self.context.as_ptr(), raw) });
+        let status =
+            abort::guard(|| unsafe { abort::calls::llama_decode(self.context.as_ptr(), raw) });
         *self.check = None;
         let status = status.map_err(|aborted| {
             self.broken = true;
@@ -207,7 +225,10 @@ impl Backend for LlamaContext {
             0 => Ok(Decoded::Done),
             2 => Ok(Decoded::Aborted),
             1 => Err(Error::new(Code::ContextOverflow, "the KV cache has no room for the batch")),
-            other => Err(Error::new(Code::InferenceFailed, format!("llama.cpp could not decode (status {other})"))),
+            other => Err(Error::new(
+                Code::InferenceFailed,
+                format!("llama.cpp could not decode (status {other})"),
+            )),
         }
     }
 
@@ -216,8 +237,11 @@ impl Backend for LlamaContext {
         if length > 0 && length < self.shortest_window(memory, sequence) {
             return false;
         }
-        // SAFETY: the memory belongs to the context; a sequence or position that is not there is answered, not asserted.
-        let removed = abort::guard(|| unsafe { abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1) });
+        // SAFETY: the memory belongs to the context; a sequence or position that is not there is
+        // answered, not asserted.
+        let removed = abort::guard(|| unsafe {
+            abort::calls::llama_memory_seq_rm(memory, sequence as i32, length as i32, -1)
+        });
         let Ok(removed) = removed else {
             self.broken = true;
             return true;
@@ -245,14 +269,17 @@ impl Backend for LlamaContext {
         }
         let (start, end) = (range.start as sys::llama_pos, range.end as sys::llama_pos);
         let (from, sequence) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
-        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max; with a unified cache this marks
-        // cells as belonging to both.
-        let copied = abort::guard(|| unsafe { abort::calls::llama_memory_seq_cp(memory, from, sequence, start, end) });
+        // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max; with a
+        // unified cache this marks cells as belonging to both.
+        let copied = abort::guard(|| unsafe {
+            abort::calls::llama_memory_seq_cp(memory, from, sequence, start, end)
+        });
         if copied.is_err() {
             self.broken = true;
             return false;
         }
-        let whole = self.last_position(to) == Some(range.end - 1) && range.end >= self.shortest_window(memory, to);
+        let whole = self.last_position(to) == Some(range.end - 1)
+            && range.end >= self.shortest_window(memory, to);
         if !whole {
             self.truncate(to, 0);
         }
@@ -260,17 +287,25 @@ impl Backend for LlamaContext {
     }
 
     fn keep(&self, sequence: usize) -> Result<Vec<u8>> {
-        let failed = |why: &str| Error::new(Code::InferenceFailed, format!("llama.cpp could not save the sequence: {why}"));
+        let failed = |why: &str| {
+            Error::new(
+                Code::InferenceFailed,
+                format!("llama.cpp could not save the sequence: {why}"),
+            )
+        };
         let (context, sequence) = (self.context.as_ptr(), sequence as i32);
         // SAFETY: the context is alive; it only reads.
-        let size = abort::guard(|| unsafe { abort::calls::llama_state_seq_get_size(context, sequence) });
+        let size =
+            abort::guard(|| unsafe { abort::calls::llama_state_seq_get_size(context, sequence) });
         let size = size.map_err(|aborted| failed(&aborted.0))?;
         let mut data = Vec::new();
-        data.try_reserve_exact(size).map_err(|error| Error::new(Code::OutOfMemory, error.to_string()).caused_by(error))?;
+        data.try_reserve_exact(size)
+            .map_err(|error| Error::new(Code::OutOfMemory, error.to_string()).caused_by(error))?;
         data.resize(size, 0);
         // SAFETY: the context is alive, and the buffer valid for its length.
-        let written =
-            abort::guard(|| unsafe { abort::calls::llama_state_seq_get_data(context, data.as_mut_ptr(), size, sequence) });
+        let written = abort::guard(|| unsafe {
+            abort::calls::llama_state_seq_get_data(context, data.as_mut_ptr(), size, sequence)
+        });
         match written {
             Ok(written) if written == size && size > 0 => Ok(data),
             Ok(written) => Err(failed(&format!("{written} of {size} bytes"))),
@@ -280,14 +315,22 @@ impl Backend for LlamaContext {
 
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
         let context = self.context.as_ptr();
-        // SAFETY: the context is alive, and the data valid for its length, which llama.cpp keeps to.
+        // SAFETY: the context is alive, and the data valid for its length, which llama.cpp keeps
+        // to.
         let read = abort::guard(|| unsafe {
-            abort::calls::llama_state_seq_set_data(context, data.as_ptr(), data.len(), sequence as i32)
+            abort::calls::llama_state_seq_set_data(
+                context,
+                data.as_ptr(),
+                data.len(),
+                sequence as i32,
+            )
         });
         if read.is_err() {
             self.broken = true;
         }
-        if matches!(read, Ok(read) if read == data.len()) && self.last_position(sequence) == Some(n_tokens - 1) {
+        if matches!(read, Ok(read) if read == data.len())
+            && self.last_position(sequence) == Some(n_tokens - 1)
+        {
             return Ok(());
         }
         self.truncate(sequence, 0);
@@ -299,7 +342,8 @@ impl Backend for LlamaContext {
     }
 
     fn logits(&self, row: usize) -> Result<&[f32]> {
-        self.row(row).ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp computed no logits"))
+        self.row(row)
+            .ok_or_else(|| Error::new(Code::InferenceFailed, "llama.cpp computed no logits"))
     }
 }
 
@@ -308,11 +352,17 @@ impl Drop for LlamaContext {
         if self.broken {
             // Leaked, with all it refers to.
             let adapters = std::mem::take(&mut self.adapters);
-            std::mem::forget((self.threads.pool.take(), std::mem::take(&mut self.check), adapters, Arc::clone(&self.model)));
+            std::mem::forget((
+                self.threads.pool.take(),
+                std::mem::take(&mut self.check),
+                adapters,
+                Arc::clone(&self.model),
+            ));
             return;
         }
         let _inside = Inside::enter();
-        // SAFETY: made by llama_init_from_model, freed once; thread pool, adapters and model go after it.
+        // SAFETY: made by llama_init_from_model, freed once; thread pool, adapters and model go
+        // after it.
         unsafe { sys::llama_free(self.context.as_ptr()) };
     }
 }
@@ -331,12 +381,14 @@ fn ggml_type(cache: CacheType) -> sys::ggml_type {
 }
 
 unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
-    // SAFETY: `data` is the context's check box, which outlives the context and is not changed while a decode runs.
+    // SAFETY: `data` is the context's check box, which outlives the context and is not changed
+    // while a decode runs.
     let check = unsafe { &*data.cast::<Option<AbortCheck<'static>>>() };
     exit::is_exiting() || check.is_some_and(|check| check())
 }
 
-/// Threads that live as long as the context; without them llama.cpp starts new ones for every graph.
+/// Threads that live as long as the context; without them llama.cpp starts new ones for every
+/// graph.
 struct Threads {
     pool: Option<NonNull<sys::ggml_threadpool>>,
 }

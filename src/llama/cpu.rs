@@ -1,7 +1,8 @@
 //! Whether this processor can run this build.
 //!
-//! ggml's kernels are compiled for one instruction set. The default is AVX2 with FMA and F16C; `LLB_CPU=baseline` at build
-//! time (see `make baseline`) compiles for any x86-64. On a processor without them the first kernel would be a SIGILL.
+//! ggml's kernels are compiled for one instruction set. The default is AVX2 with FMA and F16C;
+//! `LLB_CPU=baseline` at build time (see `make baseline`) compiles for any x86-64. On a processor
+//! without them the first kernel would be a SIGILL.
 
 use crate::error::{Code, Error, Result};
 

@@ -11,7 +11,8 @@ use super::model::{self, ModelOptions};
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 
-/// Loads of models that are to be fitted run one after another: what one takes the next one must see.
+/// Loads of models that are to be fitted run one after another: what one takes the next one must
+/// see.
 static FITTING: Mutex<()> = Mutex::new(());
 
 /// Whether there is any. Builds for the processor alone never have one.
@@ -20,16 +21,19 @@ pub(crate) fn is_there() -> bool {
     !raw().is_empty()
 }
 
-/// Loads by `load`, with as many layers on devices as fit there if the options leave that open. Where llama.cpp does not
-/// come by with that after all it is asked for half of it, and then for none. Without devices, or where a header does not
-/// say enough, it is left to llama.cpp: all layers.
+/// Loads by `load`, with as many layers on devices as fit there if the options leave that open.
+/// Where llama.cpp does not come by with that after all it is asked for half of it, and then for
+/// none. Without devices, or where a header does not say enough, it is left to llama.cpp: all
+/// layers.
 pub(crate) fn load_fitting<T>(
     options: &ModelOptions,
     needs: Option<&Needs>,
     log: &LogQueue,
     load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
 ) -> Result<T> {
-    let (None, Some(needs), true) = (options.n_gpu_layers, needs, is_there()) else { return load(options) };
+    let (None, Some(needs), true) = (options.n_gpu_layers, needs, is_there()) else {
+        return load(options);
+    };
     let _one = FITTING.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = measured();
     // One that does not say what it has: nothing can be fitted.
@@ -42,21 +46,31 @@ pub(crate) fn load_fitting<T>(
     let mut layers = fitting;
     let loaded = loop {
         match load(&ModelOptions { n_gpu_layers: Some(layers as u32), ..options.clone() }) {
-            Err(error) if layers > 0 && matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed) => {
+            Err(error)
+                if layers > 0
+                    && matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed) =>
+            {
                 let less = if layers == fitting { layers / 2 } else { 0 };
                 let why = error.message();
-                notes.push((LogLevel::Warn, format!("n_gpu_layers: {layers} of {all} failed, trying {less}: {why}")));
+                notes.push((
+                    LogLevel::Warn,
+                    format!("n_gpu_layers: {layers} of {all} failed, trying {less}: {why}"),
+                ));
                 layers = less;
             }
             Err(error) if fitting > 0 => {
-                let message = format!("{} (with {fitting} layers on a device, and with none)", error.message());
+                let message = format!(
+                    "{} (with {fitting} layers on a device, and with none)",
+                    error.message()
+                );
                 break Err(Error::new(error.code(), message).caused_by(error));
             }
             other => break other,
         }
     };
     let mib = |bytes: u64| bytes / (1 << 20);
-    let list = devices.iter().map(|device| format!("{} ({} MiB free)", device.name, mib(device.free)));
+    let list =
+        devices.iter().map(|device| format!("{} ({} MiB free)", device.name, mib(device.free)));
     let list = list.collect::<Vec<String>>().join(", ");
     notes.push((LogLevel::Info, format!("n_gpu_layers: {layers} of {all} layers on {list}")));
     notes.into_iter().for_each(|(level, text)| log.push(level, text));
@@ -69,17 +83,20 @@ fn measured() -> Vec<Device> {
 
 fn measure(device: sys::ggml_backend_dev_t) -> Device {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: the device is one of the registry's, which live as long as the process; both numbers are written during the call.
+    // SAFETY: the device is one of the registry's, which live as long as the process; both numbers
+    // are written during the call.
     unsafe { sys::ggml_backend_dev_memory(device, &raw mut free, &raw mut total) };
     // SAFETY: as above.
     let name = unsafe { sys::ggml_backend_dev_name(device) };
     // SAFETY: a NUL-terminated text that lives as long as the device.
-    let name = if name.is_null() { "?".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
+    let name =
+        if name.is_null() { "?".into() } else { unsafe { CStr::from_ptr(name) }.to_string_lossy() };
     Device { name: name.into_owned(), free: free as u64, total: total as u64 }
 }
 
-/// Those that llama.cpp uses by itself: graphics processors with memory of their own, each once however many backends know
-/// it, or else those that share the system's, of one backend (llama.cpp, `llama_prepare_model_devices`).
+/// Those that llama.cpp uses by itself: graphics processors with memory of their own, each once
+/// however many backends know it, or else those that share the system's, of one backend (llama.cpp,
+/// `llama_prepare_model_devices`).
 fn raw() -> Vec<sys::ggml_backend_dev_t> {
     // SAFETY: the registry was filled by `start_backend`, and reads only.
     let count = unsafe { sys::ggml_backend_dev_count() };
@@ -103,7 +120,8 @@ fn raw() -> Vec<sys::ggml_backend_dev_t> {
         return own;
     }
     // SAFETY: the device is one of the registry's.
-    let backend = |device: sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_backend_reg(device) };
+    let backend =
+        |device: sys::ggml_backend_dev_t| unsafe { sys::ggml_backend_dev_backend_reg(device) };
     let shared: Vec<_> = of(sys::GGML_BACKEND_DEVICE_TYPE_IGPU).collect();
     let first = shared.first().map(|device| backend(*device));
     shared.into_iter().filter(|device| Some(backend(*device)) == first).collect()

@@ -13,17 +13,21 @@ use crate::engine::ModelDrafter;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 
-/// The header of a draft model: what can be said of it before a weight is read. Every failure is one of the option.
+/// The header of a draft model: what can be said of it before a weight is read. Every failure is
+/// one of the option.
 pub(crate) fn header(path: &str) -> Result<ModelHeader> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(invalid)?;
     if header.tensor_data_end() > header.file_size() {
-        return Err(invalid(Error::new(Code::ModelInvalid, format!("{path}: the file is cut short; download it again"))));
+        return Err(invalid(Error::new(
+            Code::ModelInvalid,
+            format!("{path}: the file is cut short; download it again"),
+        )));
     }
     Ok(header)
 }
 
-/// Loads a draft model and makes its context, which is like the big model's. On the engine thread, once the big model has
-/// taken what it needs.
+/// Loads a draft model and makes its context, which is like the big model's. On the engine thread,
+/// once the big model has taken what it needs.
 pub(crate) fn load(
     options: &ModelOptions,
     context: &ContextOptions,
@@ -31,18 +35,25 @@ pub(crate) fn load(
     vocab: &LlamaVocab,
     log: &LogQueue,
 ) -> Result<ModelDrafter> {
-    let context = device::load_fitting(options, needs, log, &mut |options| load_as(options, context, vocab));
+    let context =
+        device::load_fitting(options, needs, log, &mut |options| load_as(options, context, vocab));
     Ok(ModelDrafter::new(Box::new(context.map_err(invalid)?)))
 }
 
-fn load_as(options: &ModelOptions, context: &ContextOptions, vocab: &LlamaVocab) -> Result<LlamaContext> {
+fn load_as(
+    options: &ModelOptions,
+    context: &ContextOptions,
+    vocab: &LlamaVocab,
+) -> Result<LlamaContext> {
     let model = Arc::new(Model::load(options, &mut |_| ())?);
     if !model.has_decoder() || !model.has_vocabulary() {
         return Err(not_usable(format!("{}: not a model that generates text", options.path)));
     }
     if let Some(difference) = vocab.difference(&LlamaVocab::new(Arc::clone(&model))) {
         let path = &options.path;
-        return Err(not_usable(format!("{path}: a draft model needs the model's vocabulary, but {difference}")));
+        return Err(not_usable(format!(
+            "{path}: a draft model needs the model's vocabulary, but {difference}"
+        )));
     }
     LlamaContext::new(model, context)
 }

@@ -1,7 +1,8 @@
 //! The end of the process, while engines compute.
 //!
-//! `exit` destroys llama.cpp's static objects while other threads still use them: a host that ends in the middle of a reply
-//! would end with a fault. A handler that runs before those destructors stops every thread at the edge of llama.cpp.
+//! `exit` destroys llama.cpp's static objects while other threads still use them: a host that ends
+//! in the middle of a reply would end with a fault. A handler that runs before those destructors
+//! stops every thread at the edge of llama.cpp.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,11 +53,13 @@ pub(super) fn is_exiting() -> bool {
     lock().exiting
 }
 
-/// Puts the handler in front of the destructors of all that llama.cpp has made so far. Called after every load and after the
-/// first decode, since it makes its static objects when they are first used.
+/// Puts the handler in front of the destructors of all that llama.cpp has made so far. Called after
+/// every load and after the first decode, since it makes its static objects when they are first
+/// used.
 pub(super) fn register() {
     #[cfg(unix)]
-    // SAFETY: the handler takes and returns nothing, and does not unwind. One that cannot be registered changes nothing.
+    // SAFETY: the handler takes and returns nothing, and does not unwind. One that cannot be
+    // registered changes nothing.
     let _ = unsafe { libc::atexit(stop_all) };
 }
 

@@ -1,11 +1,14 @@
-//! How many layers of a model fit on the devices there are: arithmetic over sizes, before anything is loaded.
+//! How many layers of a model fit on the devices there are: arithmetic over sizes, before anything
+//! is loaded.
 //!
-//! In: what the layers need, by the model's header, and the free memory of each device. Out: a number of layers for
-//! llama.cpp, which puts the last ones on devices and keeps the first ones in main memory. Where sizes can only be estimated
-//! (buffers that a computation needs) the estimate is high, and a reserve is left beside it.
+//! In: what the layers need, by the model's header, and the free memory of each device. Out: a
+//! number of layers for llama.cpp, which puts the last ones on devices and keeps the first ones in
+//! main memory. Where sizes can only be estimated (buffers that a computation needs) the estimate
+//! is high, and a reserve is left beside it.
 //!
-//! llama.cpp has such a function too (common/fit.h). It is not used: it takes over the log of the whole process while it
-//! runs, belongs to a library with much else in it, and answers what it cannot do by exceptions.
+//! llama.cpp has such a function too (common/fit.h). It is not used: it takes over the log of the
+//! whole process while it runs, belongs to a library with much else in it, and answers what it
+//! cannot do by exceptions.
 
 use super::context::ContextOptions;
 use crate::api::FlashAttention;
@@ -23,7 +26,8 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// What may be used of it. The rest is for what drivers and other programs take meanwhile, and for errors of the estimate.
+    /// What may be used of it. The rest is for what drivers and other programs take meanwhile, and
+    /// for errors of the estimate.
     fn usable(&self) -> u64 {
         self.free.saturating_sub((self.total / 16).clamp(LEAST_RESERVE, MOST_RESERVE))
     }
@@ -43,7 +47,8 @@ pub(crate) struct Needs {
     compute: u64,
     /// What it takes more where the output is.
     logits: u64,
-    /// What it takes more on every device where some blocks are on none: their weights are sent there for large batches.
+    /// What it takes more on every device where some blocks are on none: their weights are sent
+    /// there for large batches.
     largest: u64,
 }
 
@@ -55,18 +60,28 @@ impl Needs {
     }
 
     fn of_layers(layers: &Layers, context: &ContextOptions) -> Needs {
-        let [n_ctx, n_batch, n_parallel] = [context.n_ctx, context.n_batch, context.n_parallel].map(u64::from);
+        let [n_ctx, n_batch, n_parallel] =
+            [context.n_ctx, context.n_batch, context.n_parallel].map(u64::from);
         // llama.cpp rounds up.
         let n_ctx = n_ctx.next_multiple_of(256);
         let [embedding, inner, logits] = layers.widths;
         let block = |layer: &crate::gguf::Layer| {
-            let kept = layer.per_token.saturating_mul(n_ctx).saturating_add(layer.per_sequence.saturating_mul(n_parallel));
+            let kept = layer
+                .per_token
+                .saturating_mul(n_ctx)
+                .saturating_add(layer.per_sequence.saturating_mul(n_parallel));
             layer.weights.saturating_add(kept)
         };
-        // The mask, as f32 and as f16; without flash attention the products of all heads, before and after the softmax.
-        let scores = if context.flash_attn == FlashAttention::Off { layers.heads.saturating_mul(8) } else { 0 };
+        // The mask, as f32 and as f16; without flash attention the products of all heads, before
+        // and after the softmax.
+        let scores = if context.flash_attn == FlashAttention::Off {
+            layers.heads.saturating_mul(8)
+        } else {
+            0
+        };
         let attention = n_batch.saturating_mul(n_ctx).saturating_mul(6 + scores);
-        // Some of the tensors of a layer live at once: a few as wide as the embedding, three inside a feed-forward block.
+        // Some of the tensors of a layer live at once: a few as wide as the embedding, three inside
+        // a feed-forward block.
         let widths = embedding.saturating_mul(6).saturating_add(inner.saturating_mul(3));
         Needs {
             blocks: layers.blocks.iter().map(block).collect(),
@@ -89,13 +104,16 @@ impl Needs {
         }
         let fits = |n: &usize| {
             let taken = self.taken(*n, devices);
-            taken.iter().zip(devices).all(|(taken, device)| *taken == 0 || *taken <= device.usable())
+            taken
+                .iter()
+                .zip(devices)
+                .all(|(taken, device)| *taken == 0 || *taken <= device.usable())
         };
         (1..=self.n_layers()).rev().find(fits).unwrap_or(0)
     }
 
-    /// What each device holds if the last `n` layers are on devices: a layer goes where llama.cpp puts it, by the shares of
-    /// free memory (`llama_model_base::load_tensors`).
+    /// What each device holds if the last `n` layers are on devices: a layer goes where llama.cpp
+    /// puts it, by the shares of free memory (`llama_model_base::load_tensors`).
     fn taken(&self, n: usize, devices: &[Device]) -> Vec<u64> {
         let mut taken = vec![0_u64; devices.len()];
         let ends: Vec<f32> = devices
@@ -111,12 +129,20 @@ impl Needs {
         for layer in first..self.n_layers() {
             let share = (layer - first) as f32 / n as f32;
             let device = ends.iter().position(|end| end / all > share).unwrap_or(devices.len() - 1);
-            let weights = self.blocks.get(layer).copied().unwrap_or_else(|| self.output.saturating_add(self.logits));
+            let weights = self
+                .blocks
+                .get(layer)
+                .copied()
+                .unwrap_or_else(|| self.output.saturating_add(self.logits));
             taken[device] = taken[device].saturating_add(weights);
             used[device] = true;
         }
         let beside = self.compute.saturating_add(if first > 0 { self.largest } else { 0 });
-        taken.iter_mut().zip(used).filter(|(_, used)| *used).for_each(|(taken, _)| *taken = taken.saturating_add(beside));
+        taken
+            .iter_mut()
+            .zip(used)
+            .filter(|(_, used)| *used)
+            .for_each(|(taken, _)| *taken = taken.saturating_add(beside));
         taken
     }
 }
@@ -149,7 +175,13 @@ mod tests {
     /// Ten blocks of 10 MiB with 1 KiB for each token, an output of 50 MiB.
     fn layers() -> Layers {
         let block = Layer { weights: 10 * MIB, per_token: 1024, per_sequence: 0 };
-        Layers { blocks: vec![block; 10], output: 50 * MIB, largest: 4 * MIB, widths: [0, 0, 0], heads: 0 }
+        Layers {
+            blocks: vec![block; 10],
+            output: 50 * MIB,
+            largest: 4 * MIB,
+            widths: [0, 0, 0],
+            heads: 0,
+        }
     }
 
     #[test]
@@ -172,13 +204,17 @@ mod tests {
             assert_eq!(needs.fitting(&[device(usable * MIB)]), fitting, "{usable} MiB");
         }
         assert_eq!(needs.fitting(&[]), 0);
-        assert_eq!(needs.fitting(&[Device { name: "d".into(), free: 100 * MIB, total: 100 * MIB }]), 0);
+        assert_eq!(
+            needs.fitting(&[Device { name: "d".into(), free: 100 * MIB, total: 100 * MIB }]),
+            0
+        );
     }
 
     #[test]
     fn what_grows_with_the_context_is_counted() {
         let state = Layer { weights: 0, per_token: 0, per_sequence: 3 * MIB };
-        let layers = Layers { blocks: vec![state], widths: [256, 1024, 2048], heads: 2, ..layers() };
+        let layers =
+            Layers { blocks: vec![state], widths: [256, 1024, 2048], heads: 2, ..layers() };
         let needs = |change: &dyn Fn(&mut ContextOptions)| {
             let mut context = context(1000);
             change(&mut context);
@@ -197,10 +233,14 @@ mod tests {
         let needs = Needs::of_layers(&layers(), &context(1024));
         let free = |mib: u64| Device { name: "d".into(), free: mib * MIB, total: 0 };
         // 11 layers, a third of the memory: the first four blocks, up to share 1/3.
-        assert_eq!(needs.taken(11, &[free(1000), free(2000)]), [4 * 11 * MIB + 3 * MIB, (6 * 11 + 50 + 3) * MIB]);
+        assert_eq!(
+            needs.taken(11, &[free(1000), free(2000)]),
+            [4 * 11 * MIB + 3 * MIB, (6 * 11 + 50 + 3) * MIB]
+        );
         assert_eq!(needs.fitting(&[free(1000), free(2000)]), 11);
-        // The second device has too little for the output, which llama.cpp puts there as soon as there are five layers: the
-        // first one has 1000/1286 of the memory, and so what comes before that share, three of four layers or all of them.
+        // The second device has too little for the output, which llama.cpp puts there as soon as
+        // there are five layers: the first one has 1000/1286 of the memory, and so what comes
+        // before that share, three of four layers or all of them.
         assert_eq!(needs.fitting(&[free(1000), free(256 + 30)]), 4);
         // One that says nothing gets nothing.
         assert_eq!(needs.taken(11, &[free(3000), free(0)])[1], 0);
@@ -209,7 +249,9 @@ mod tests {
     #[test]
     fn real_headers_are_enough() {
         let Some(folder) = std::env::var_os("LLB_MODELS").map(std::path::PathBuf::from) else {
-            return crate::test_support::conformance::say("skipped: layers of real headers: LLB_MODELS is not set");
+            return crate::test_support::conformance::say(
+                "skipped: layers of real headers: LLB_MODELS is not set",
+            );
         };
         // The blocks these models have, and the output.
         let cases = [
@@ -220,7 +262,9 @@ mod tests {
         for (name, n_layers) in cases {
             let path = folder.join(name);
             if !path.is_file() {
-                crate::test_support::conformance::say(&format!("skipped: layers of {name}: it is not in LLB_MODELS"));
+                crate::test_support::conformance::say(&format!(
+                    "skipped: layers of {name}: it is not in LLB_MODELS"
+                ));
                 continue;
             }
             let header = ModelHeader::read_file(&path).expect("a header");
@@ -229,12 +273,19 @@ mod tests {
             // All weights are there once, the embedding perhaps twice.
             let cache = header.kv_bytes_per_token(2.0, 2.0).expect("it has heads") * 8192;
             let weights = needs.blocks.iter().sum::<u64>() - cache + needs.output;
-            assert!(weights <= header.file_size() && weights * 5 > header.file_size() * 3, "{name}: {weights}");
+            assert!(
+                weights <= header.file_size() && weights * 5 > header.file_size() * 3,
+                "{name}: {weights}"
+            );
             assert_eq!(needs.fitting(&[device(0)]), 0);
             assert_eq!(needs.fitting(&[device(64 << 30)]), n_layers);
             // More memory never means fewer layers.
-            let fitting: Vec<usize> = (0..1000).map(|step| needs.fitting(&[device(step * 2 * MIB)])).collect();
-            assert!(fitting.is_sorted() && (0..n_layers - 1).all(|n| fitting.contains(&n)), "{name}: {fitting:?}");
+            let fitting: Vec<usize> =
+                (0..1000).map(|step| needs.fitting(&[device(step * 2 * MIB)])).collect();
+            assert!(
+                fitting.is_sorted() && (0..n_layers - 1).all(|n| fitting.contains(&n)),
+                "{name}: {fitting:?}"
+            );
         }
     }
 }

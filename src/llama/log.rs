@@ -1,4 +1,5 @@
-//! llama.cpp's log, which is one callback for the whole process, sorted to the engine thread it came from.
+//! llama.cpp's log, which is one callback for the whole process, sorted to the engine thread it
+//! came from.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -33,7 +34,11 @@ impl LogQueue {
     /// What the last error lines said, for an error message.
     pub(crate) fn last_error(&self) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().rev().find(|(level, _)| *level == LogLevel::Error).map(|(_, text)| text.clone())
+        lines
+            .iter()
+            .rev()
+            .find(|(level, _)| *level == LogLevel::Error)
+            .map(|(_, text)| text.clone())
     }
 
     /// Adds a line of our own.
@@ -60,7 +65,11 @@ pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
     QUEUE.with(|slot| *slot.borrow_mut() = Some(queue));
 }
 
-unsafe extern "C" fn on_log(level: sys::ggml_log_level, text: *const c_char, _user_data: *mut c_void) {
+unsafe extern "C" fn on_log(
+    level: sys::ggml_log_level,
+    text: *const c_char,
+    _user_data: *mut c_void,
+) {
     if text.is_null() {
         return;
     }

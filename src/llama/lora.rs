@@ -1,8 +1,8 @@
 //! LoRA adapters: small files that change a model's weights.
 //!
-//! llama.cpp asserts on metadata of wrong types and trusts the types of tensors, so a file is judged from its header before
-//! llama.cpp sees it. What its shapes do to the computation shows only there: a context with adapters decodes one token
-//! before it is used.
+//! llama.cpp asserts on metadata of wrong types and trusts the types of tensors, so a file is
+//! judged from its header before llama.cpp sees it. What its shapes do to the computation shows
+//! only there: a context with adapters decodes one token before it is used.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -16,10 +16,12 @@ use super::model::Model;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{ModelHeader, Value, ValueType};
 
-/// F32, F16, Q8_0 and BF16: what llama.cpp's converter writes. Others, of integers above all, cannot be multiplied with.
+/// F32, F16, Q8_0 and BF16: what llama.cpp's converter writes. Others, of integers above all,
+/// cannot be multiplied with.
 const TENSOR_TYPES: [u32; 4] = [0, 1, 8, 30];
 
-/// A loaded adapter. Owned beside the context that uses it, on the engine thread; freed before its model.
+/// A loaded adapter. Owned beside the context that uses it, on the engine thread; freed before its
+/// model.
 pub(crate) struct Adapter {
     raw: NonNull<sys::llama_adapter_lora>,
 }
@@ -27,12 +29,19 @@ pub(crate) struct Adapter {
 impl Adapter {
     /// Loads an adapter that passed [`check`]. The model must outlive it.
     pub(crate) fn load(model: &Model, path: &str) -> Result<Adapter> {
-        let c_path = CString::new(path).map_err(|error| Error::new(Code::InvalidRequest, error.to_string()))?;
+        let c_path = CString::new(path)
+            .map_err(|error| Error::new(Code::InvalidRequest, error.to_string()))?;
         // SAFETY: the model is alive and used by this thread alone; the path is NUL-terminated.
-        let raw = abort::guard(|| unsafe { abort::calls::llama_adapter_lora_init(model.as_ptr(), c_path.as_ptr()) });
-        let raw = raw.map_err(|aborted| Error::new(Code::InvalidRequest, format!("{path}: {}", aborted.0)))?;
+        let raw = abort::guard(|| unsafe {
+            abort::calls::llama_adapter_lora_init(model.as_ptr(), c_path.as_ptr())
+        });
+        let raw = raw.map_err(|aborted| {
+            Error::new(Code::InvalidRequest, format!("{path}: {}", aborted.0))
+        })?;
         let raw = NonNull::new(raw);
-        raw.map(|raw| Adapter { raw }).ok_or_else(|| Error::new(Code::InvalidRequest, format!("{path}: llama.cpp refuses it")))
+        raw.map(|raw| Adapter { raw }).ok_or_else(|| {
+            Error::new(Code::InvalidRequest, format!("{path}: llama.cpp refuses it"))
+        })
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::llama_adapter_lora {
@@ -43,7 +52,8 @@ impl Adapter {
 impl Drop for Adapter {
     fn drop(&mut self) {
         let _inside = Inside::enter();
-        // SAFETY: made by llama_adapter_lora_init, freed once, before its model and after the last decode with it.
+        // SAFETY: made by llama_adapter_lora_init, freed once, before its model and after the last
+        // decode with it.
         unsafe { sys::llama_adapter_lora_free(self.raw.as_ptr()) };
     }
 }
@@ -51,23 +61,34 @@ impl Drop for Adapter {
 /// Whether a file is an adapter for a model of this header, as far as its own header says.
 pub(crate) fn check(path: &str, model: &ModelHeader) -> Result<()> {
     let header = ModelHeader::read_file(Path::new(path))?;
-    let refuse = |problem: String| Err(Error::new(Code::ModelInvalid, format!("{path}: {problem}")));
+    let refuse =
+        |problem: String| Err(Error::new(Code::ModelInvalid, format!("{path}: {problem}")));
     let text = |key: &str| header.get(key).and_then(Value::as_str);
     if text("general.type") != Some("adapter") || text("adapter.type") != Some("lora") {
-        return refuse("not a LoRA adapter (general.type and adapter.type say otherwise)".to_owned());
+        return refuse(
+            "not a LoRA adapter (general.type and adapter.type say otherwise)".to_owned(),
+        );
     }
     if header.architecture() != model.architecture() {
-        return refuse(format!("an adapter for {:?}, but the model is {:?}", header.architecture(), model.architecture()));
+        return refuse(format!(
+            "an adapter for {:?}, but the model is {:?}",
+            header.architecture(),
+            model.architecture()
+        ));
     }
     let alpha = header.get("adapter.lora.alpha");
     if !matches!(alpha, Some(Value::F32(alpha)) if alpha.is_finite()) {
         return refuse("adapter.lora.alpha is missing or not a 32-bit float".to_owned());
     }
-    // An "activated" one is for the tokens behind a phrase only; used for all it would be another adapter.
+    // An "activated" one is for the tokens behind a phrase only; used for all it would be another
+    // adapter.
     if header.get("adapter.alora.invocation_tokens").is_some() {
         return refuse("an activated LoRA (aLoRA) is not supported".to_owned());
     }
-    if header.get("general.alignment").is_some_and(|alignment| alignment.value_type() != ValueType::U32) {
+    if header
+        .get("general.alignment")
+        .is_some_and(|alignment| alignment.value_type() != ValueType::U32)
+    {
         return refuse("general.alignment is not a 32-bit number".to_owned());
     }
     if header.tensor_types().any(|number| !TENSOR_TYPES.contains(&number)) {

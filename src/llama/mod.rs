@@ -1,7 +1,7 @@
 //! llama.cpp behind [`crate::engine::Backend`]; the only caller of llama-cpp-sys-2.
 //!
-//! Every raw call is wrapped once here, behind a safe signature. Facts about what aborts the process, and must therefore be
-//! checked before the call, are in docs/engine.md.
+//! Every raw call is wrapped once here, behind a safe signature. Facts about what aborts the
+//! process, and must therefore be checked before the call, are in docs/engine.md.
 #![allow(unsafe_code, reason = "the one module that calls C")]
 
 mod abort;

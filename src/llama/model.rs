@@ -24,7 +24,8 @@ pub(crate) struct Model {
     raw: NonNull<sys::llama_model>,
 }
 
-// SAFETY: a loaded model is not changed by llama.cpp any more; contexts and vocabulary functions only read it.
+// SAFETY: a loaded model is not changed by llama.cpp any more; contexts and vocabulary functions
+// only read it.
 unsafe impl Send for Model {}
 // SAFETY: as above.
 unsafe impl Sync for Model {}
@@ -33,12 +34,14 @@ impl Model {
     /// Loads weights. `on_progress` gets shares from 0 to 1 on this thread.
     pub(crate) fn load(options: &ModelOptions, on_progress: &mut dyn FnMut(f32)) -> Result<Model> {
         start_backend();
-        let path = CString::new(options.path.as_str())
-            .map_err(|error| Error::new(Code::ModelNotFound, "the model path holds a NUL character").caused_by(error))?;
+        let path = CString::new(options.path.as_str()).map_err(|error| {
+            Error::new(Code::ModelNotFound, "the model path holds a NUL character").caused_by(error)
+        })?;
         let mut on_progress: &mut dyn FnMut(f32) = on_progress;
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
-        params.n_gpu_layers = options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
+        params.n_gpu_layers =
+            options.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
         params.load_mode = match (options.use_mmap, options.use_mlock) {
             (true, true) => sys::LLAMA_LOAD_MODE_MMAP_MLOCK,
             (true, false) => sys::LLAMA_LOAD_MODE_MMAP,
@@ -47,11 +50,19 @@ impl Model {
         };
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
-        // SAFETY: the path is NUL-terminated; the closure outlives the call, and only the call uses it.
-        let raw = abort::guard(|| unsafe { abort::calls::llama_model_load_from_file(path.as_ptr(), params) });
-        let raw = raw
-            .map_err(|aborted| Error::new(Code::ModelInvalid, format!("llama.cpp could not load the model: {}", aborted.0)))?;
-        let raw = NonNull::new(raw).ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))?;
+        // SAFETY: the path is NUL-terminated; the closure outlives the call, and only the call uses
+        // it.
+        let raw = abort::guard(|| unsafe {
+            abort::calls::llama_model_load_from_file(path.as_ptr(), params)
+        });
+        let raw = raw.map_err(|aborted| {
+            Error::new(
+                Code::ModelInvalid,
+                format!("llama.cpp could not load the model: {}", aborted.0),
+            )
+        })?;
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| Error::new(Code::ModelInvalid, "llama.cpp could not load the model"))?;
         Ok(Model { raw })
     }
 
@@ -79,11 +90,13 @@ impl Model {
         if tokens.is_null() || count == 0 {
             return &[];
         }
-        // SAFETY: llama.cpp's array of that many, which lives as long as the model and is not changed.
+        // SAFETY: llama.cpp's array of that many, which lives as long as the model and is not
+        // changed.
         unsafe { std::slice::from_raw_parts(tokens, count) }
     }
 
-    /// Whether there are tokens: without, llama.cpp asserts in most functions that take a vocabulary.
+    /// Whether there are tokens: without, llama.cpp asserts in most functions that take a
+    /// vocabulary.
     pub(crate) fn has_vocabulary(&self) -> bool {
         // SAFETY: the model is alive.
         let kind = unsafe { sys::llama_vocab_type(self.vocab()) };
@@ -91,7 +104,8 @@ impl Model {
         kind != sys::LLAMA_VOCAB_TYPE_NONE && unsafe { sys::llama_vocab_n_tokens(self.vocab()) } > 0
     }
 
-    /// Whether what was read is, at least in some layers, one state that can only be taken as a whole.
+    /// Whether what was read is, at least in some layers, one state that can only be taken as a
+    /// whole.
     pub(crate) fn has_state(&self) -> bool {
         // SAFETY: the model is alive.
         let recurrent = unsafe { sys::llama_model_is_recurrent(self.raw.as_ptr()) };
@@ -109,7 +123,8 @@ impl Model {
 impl Drop for Model {
     fn drop(&mut self) {
         let _inside = Inside::enter();
-        // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold an Arc of this.
+        // SAFETY: the pointer came from llama_model_load_from_file and is freed once; contexts hold
+        // an Arc of this.
         unsafe { sys::llama_model_free(self.raw.as_ptr()) };
     }
 }

@@ -1,6 +1,7 @@
-//! llama.cpp's sampler chain, in the order of its own tools (`common_params_sampling::samplers` and `common_sampler_init`): bias,
-//! penalties, top-k, typical, top-p, min-p, temperature, choice. Not offered, and off in llama.cpp by default: DRY and top-n-sigma
-//! (between penalties and top-k), XTC (before temperature), mirostat.
+//! llama.cpp's sampler chain, in the order of its own tools (`common_params_sampling::samplers` and
+//! `common_sampler_init`): bias, penalties, top-k, typical, top-p, min-p, temperature, choice. Not
+//! offered, and off in llama.cpp by default: DRY and top-n-sigma (between penalties and top-k), XTC
+//! (before temperature), mirostat.
 
 use std::ptr::NonNull;
 
@@ -23,12 +24,20 @@ pub(crate) struct LlamaSampler {
 }
 
 impl LlamaSampler {
-    pub(crate) fn new(sampling: &Sampling, n_vocab: i32, recent: &[Token], suppressed: &[Token]) -> Result<Self> {
+    pub(crate) fn new(
+        sampling: &Sampling,
+        n_vocab: i32,
+        recent: &[Token],
+        suppressed: &[Token],
+    ) -> Result<Self> {
         // SAFETY: takes and returns plain data.
         let params = unsafe { sys::llama_sampler_chain_default_params() };
         // SAFETY: the parameters are llama.cpp's own.
-        let chain = NonNull::new(unsafe { sys::llama_sampler_chain_init(params) }).ok_or_else(no_memory)?;
-        let greedy = sampling.temperature <= 0.0 && sampling.logit_bias.is_empty() && !sampling.has_penalties();
+        let chain =
+            NonNull::new(unsafe { sys::llama_sampler_chain_init(params) }).ok_or_else(no_memory)?;
+        let greedy = sampling.temperature <= 0.0
+            && sampling.logit_bias.is_empty()
+            && !sampling.has_penalties();
         let mut suppressed = suppressed.to_vec();
         suppressed.sort_unstable();
         let greedy = greedy && suppressed.is_empty();
@@ -59,7 +68,8 @@ impl LlamaSampler {
         // SAFETY: chain and array are alive; samplers reorder and shrink the array, never grow it.
         unsafe { sys::llama_sampler_apply(self.chain.as_ptr(), &raw mut array) };
         let selected = usize::try_from(array.selected).ok().filter(|index| *index < array.size)?;
-        // SAFETY: a sampler may have moved `data` to memory of the chain's; either way it holds `size` elements and is alive.
+        // SAFETY: a sampler may have moved `data` to memory of the chain's; either way it holds
+        // `size` elements and is alive.
         let candidates = unsafe { std::slice::from_raw_parts(array.data, array.size) };
         Some(candidates[selected].id)
     }
@@ -69,14 +79,20 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
     let mut parts = Vec::new();
     if !sampling.logit_bias.is_empty() {
         let known = sampling.logit_bias.iter().filter(|(token, _)| *token < n_vocab);
-        let biases: Vec<_> = known.map(|&(token, bias)| sys::llama_logit_bias { token, bias }).collect();
+        let biases: Vec<_> =
+            known.map(|&(token, bias)| sys::llama_logit_bias { token, bias }).collect();
         // SAFETY: the biases are valid for their length and copied.
-        parts.push(unsafe { sys::llama_sampler_init_logit_bias(n_vocab, biases.len() as i32, biases.as_ptr()) });
+        parts.push(unsafe {
+            sys::llama_sampler_init_logit_bias(n_vocab, biases.len() as i32, biases.as_ptr())
+        });
     }
     if sampling.has_penalties() {
-        let (repeat, frequency, presence) = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty);
+        let (repeat, frequency, presence) =
+            (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty);
         // SAFETY: plain numbers, in range since the request was checked.
-        parts.push(unsafe { sys::llama_sampler_init_penalties(n_vocab, PENALTY_WINDOW, repeat, frequency, presence) });
+        parts.push(unsafe {
+            sys::llama_sampler_init_penalties(n_vocab, PENALTY_WINDOW, repeat, frequency, presence)
+        });
     }
     if sampling.temperature <= 0.0 {
         // SAFETY: takes nothing.
@@ -101,7 +117,8 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
     }
     // SAFETY: a plain number.
     parts.push(unsafe { sys::llama_sampler_init_temp(sampling.temperature) });
-    // llama.cpp's own "random" is the highest number; who asks for it as a seed wants the same draws every time.
+    // llama.cpp's own "random" is the highest number; who asks for it as a seed wants the same
+    // draws every time.
     let seed = sampling.seed.map_or(u32::MAX, |seed| seed.min(u32::MAX - 1));
     // SAFETY: a plain number.
     parts.push(unsafe { sys::llama_sampler_init_dist(seed) });
@@ -119,11 +136,19 @@ impl Sampler for LlamaSampler {
         }
         let allowed = |token: usize| mask.is_none_or(|mask| mask.get(token));
         // What has no probability is no candidate, nor is what is not a number.
-        let candidates = logits.iter().enumerate().filter(|(token, logit)| **logit > f32::NEG_INFINITY && allowed(*token));
+        let candidates = logits
+            .iter()
+            .enumerate()
+            .filter(|(token, logit)| **logit > f32::NEG_INFINITY && allowed(*token));
         self.candidates.clear();
-        self.candidates.extend(candidates.map(|(token, &logit)| sys::llama_token_data { id: token as Token, logit, p: 0.0 }));
+        self.candidates.extend(candidates.map(|(token, &logit)| sys::llama_token_data {
+            id: token as Token,
+            logit,
+            p: 0.0,
+        }));
         if !self.suppressed.is_empty() {
-            self.candidates.retain(|candidate| self.suppressed.binary_search(&candidate.id).is_err());
+            self.candidates
+                .retain(|candidate| self.suppressed.binary_search(&candidate.id).is_err());
         }
         if self.candidates.is_empty() {
             return None;
@@ -197,10 +222,12 @@ mod tests {
         (0..count).map(|_| sampler.draw(logits, None).expect("a token")).collect()
     }
 
-    /// Which tokens are left: with a draw of equals among them, a hundred draws for each miss none by any seed worth a test.
+    /// Which tokens are left: with a draw of equals among them, a hundred draws for each miss none
+    /// by any seed worth a test.
     #[track_caller]
     fn left(members: Value, recent: &[Token], expected: &[Token]) {
-        let drawn: BTreeSet<Token> = draws(sampler(members.clone(), recent), &logits(&ODDS), 2000).into_iter().collect();
+        let drawn: BTreeSet<Token> =
+            draws(sampler(members.clone(), recent), &logits(&ODDS), 2000).into_iter().collect();
         assert_eq!(drawn, expected.iter().copied().collect(), "{members}");
     }
 
@@ -217,7 +244,8 @@ mod tests {
         left(json!({ "seed": 1, "min_p": 0.3 }), &[], &[1, 3, 4]);
         left(json!({ "seed": 1, "min_p": 0.24 }), &[], &[0, 1, 3, 4]);
         left(json!({ "seed": 1, "min_p": 1.0 }), &[], &[1]);
-        // The entropy is 1.392; surprisals are 0.92, 1.20, 1.90, 2.30, 3.00, so the distances 0.48, 0.19, 0.50, 0.91, 1.60.
+        // The entropy is 1.392; surprisals are 0.92, 1.20, 1.90, 2.30, 3.00, so the distances 0.48,
+        // 0.19, 0.50, 0.91, 1.60.
         left(json!({ "seed": 1, "typical_p": 0.2 }), &[], &[3]);
         left(json!({ "seed": 1, "typical_p": 0.5 }), &[], &[1, 3]);
         left(json!({ "seed": 1, "typical_p": 0.8 }), &[], &[1, 3, 4]);
@@ -225,7 +253,8 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_llama_cpp() {
-        // top_k first: of three that sum up to 0.85, 0.47 and 0.35 reach 0.8. Of all five it would be three.
+        // top_k first: of three that sum up to 0.85, 0.47 and 0.35 reach 0.8. Of all five it would
+        // be three.
         left(json!({ "seed": 1, "top_k": 3, "top_p": 0.8 }), &[], &[1, 3]);
         // typical_p before top_p: 0.3, 0.4 and 0.15 are left, and 0.47 is the first to reach 0.4.
         left(json!({ "seed": 1, "typical_p": 0.8, "top_p": 0.4 }), &[], &[1]);
@@ -236,14 +265,24 @@ mod tests {
         // Penalties and bias before all of it.
         left(json!({ "seed": 1, "top_k": 1, "presence_penalty": 1.0 }), &[1], &[3]);
         left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "1": -100 } }), &[], &[3]);
-        // Bias first: ln 0.05 and 4 make 1.0, a tenth of which is above all others. Else -30 and 4 would be below.
-        left(json!({ "seed": 1, "top_k": 1, "logit_bias": { "2": 4 }, "repeat_penalty": 10.0 }), &[2], &[2]);
+        // Bias first: ln 0.05 and 4 make 1.0, a tenth of which is above all others. Else -30 and 4
+        // would be below.
+        left(
+            json!({ "seed": 1, "top_k": 1, "logit_bias": { "2": 4 }, "repeat_penalty": 10.0 }),
+            &[2],
+            &[2],
+        );
     }
 
     #[test]
     fn what_the_model_suppresses_is_never_drawn() {
-        for members in [json!({ "temperature": 0 }), json!({ "top_k": 1 }), json!({ "logit_bias": { "3": 100 } })] {
-            let sampler = LlamaSampler::new(&sampling(members), ODDS.len() as i32, &[], &[3, 1]).expect("a sampler");
+        for members in [
+            json!({ "temperature": 0 }),
+            json!({ "top_k": 1 }),
+            json!({ "logit_bias": { "3": 100 } }),
+        ] {
+            let sampler = LlamaSampler::new(&sampling(members), ODDS.len() as i32, &[], &[3, 1])
+                .expect("a sampler");
             let drawn = draws(sampler, &logits(&ODDS), 100);
             assert!(!drawn.contains(&1) && !drawn.contains(&3) && drawn.contains(&4), "{drawn:?}");
         }
@@ -279,7 +318,11 @@ mod tests {
         ] {
             let mut members = members;
             members["temperature"] = 0.into();
-            assert_eq!(draws(sampler(members.clone(), &recent), &logits, 1), [expected], "{members} after {recent:?}");
+            assert_eq!(
+                draws(sampler(members.clone(), &recent), &logits, 1),
+                [expected],
+                "{members} after {recent:?}"
+            );
             // The same when the tokens come while the reply is generated.
             let mut accepted = sampler(members, &[]);
             recent.iter().for_each(|token| accepted.accept(*token));
@@ -304,12 +347,14 @@ mod tests {
     fn draws_follow_the_probabilities() {
         let drawn = draws(sampler(json!({ "seed": 5 }), &[]), &logits(&ODDS), 20_000);
         for (token, odds) in ODDS.iter().enumerate() {
-            let share = drawn.iter().filter(|drawn| **drawn == token as Token).count() as f32 / 20_000.0;
+            let share =
+                drawn.iter().filter(|drawn| **drawn == token as Token).count() as f32 / 20_000.0;
             // Six standard deviations of the rarest are 0.009, of the likeliest 0.021.
             assert!((share - odds).abs() < 0.021, "{token}: {share}");
         }
         // Twice the temperature takes the square root: 0.4 to 0.1 becomes 2 to 1.
-        let drawn = draws(sampler(json!({ "seed": 5, "temperature": 2.0 }), &[]), &logits(&ODDS), 20_000);
+        let drawn =
+            draws(sampler(json!({ "seed": 5, "temperature": 2.0 }), &[]), &logits(&ODDS), 20_000);
         let count = |token| drawn.iter().filter(|drawn| **drawn == token).count() as f32;
         assert!((count(1) / count(0) - 2.0).abs() < 0.2, "{} to {}", count(1), count(0));
     }
@@ -318,7 +363,11 @@ mod tests {
     fn a_mask_holds_before_truncation() {
         let mut mask = Mask::alloc(ODDS.len());
         [0, 2].into_iter().for_each(|token| mask.allow_token(token));
-        for members in [json!({ "seed": 1, "top_k": 1 }), json!({ "temperature": 0 }), json!({ "seed": 1, "min_p": 1.0 })] {
+        for members in [
+            json!({ "seed": 1, "top_k": 1 }),
+            json!({ "temperature": 0 }),
+            json!({ "seed": 1, "min_p": 1.0 }),
+        ] {
             let mut sampler = sampler(members, &[]);
             assert_eq!(sampler.draw(&logits(&ODDS), Some(&mask)), Some(0));
         }

@@ -43,8 +43,8 @@ pub struct LoadedModel {
 }
 
 impl LoadedModel {
-    /// What a state file holds for this model, llama.cpp and these options; None if there is no file. An error is why it is
-    /// of no use, for people.
+    /// What a state file holds for this model, llama.cpp and these options; None if there is no
+    /// file. An error is why it is of no use, for people.
     pub fn read_state(&self, path: &Path) -> Result<Option<Kept>, String> {
         let description = self.description().map_err(|error| error.to_string())?;
         let vocab = self.engine.vocab();
@@ -54,15 +54,20 @@ impl LoadedModel {
 
     /// Writes a state file in place of what is there, readable for the user alone.
     pub fn write_state(&self, path: &Path, kept: &Kept) -> Result<()> {
-        let written = self.description().and_then(|description| state::write(path, description, kept));
-        written.map_err(|error| Error::new(Code::InferenceFailed, format!("{}: {error}", path.display())).caused_by(error))
+        let written =
+            self.description().and_then(|description| state::write(path, description, kept));
+        written.map_err(|error| {
+            Error::new(Code::InferenceFailed, format!("{}: {error}", path.display()))
+                .caused_by(error)
+        })
     }
 
     fn description(&self) -> io::Result<&Value> {
         self.description.get_or_try_init(|| {
             let Key { model, context, lora, .. } = &self.key;
-            let adapters =
-                lora.iter().map(|lora| Ok(json!([state::fingerprint(Path::new(&lora.path))?, f32::from_bits(lora.scale)])));
+            let adapters = lora.iter().map(|lora| {
+                Ok(json!([state::fingerprint(Path::new(&lora.path))?, f32::from_bits(lora.scale)]))
+            });
             Ok(json!({
                 "model": state::fingerprint(Path::new(&model.path))?,
                 "lora": adapters.collect::<io::Result<Vec<Value>>>()?,
@@ -108,8 +113,9 @@ type Entry = Arc<Mutex<Weak<LoadedModel>>>;
 
 static LOADED: Mutex<Option<HashMap<Key, Entry>>> = Mutex::new(None);
 
-/// The loaded model for these options: one that is in memory already, or a new one. `OUT_OF_MEMORY` where it cannot fit,
-/// `MODEL_INVALID` where llama.cpp refuses the file, `INFERENCE_FAILED` where it refuses the options.
+/// The loaded model for these options: one that is in memory already, or a new one. `OUT_OF_MEMORY`
+/// where it cannot fit, `MODEL_INVALID` where llama.cpp refuses the file, `INFERENCE_FAILED` where
+/// it refuses the options.
 pub fn open(
     options: &CreateOptions,
     path: &str,
@@ -128,10 +134,13 @@ pub fn open(
     let (draft, draft_header) = draft.unzip();
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     check_memory(options, &context, &headers)?;
-    let needs =
-        Needed { model: Needs::of(header, &context), draft: draft_header.as_ref().and_then(|it| Needs::of(it, &context)) };
+    let needs = Needed {
+        model: Needs::of(header, &context),
+        draft: draft_header.as_ref().and_then(|it| Needs::of(it, &context)),
+    };
     let lora = options.lora.iter().enumerate().map(|(index, lora)| {
-        let checked = lora::check(&lora.path, header).and_then(|()| identify(Path::new(&lora.path)));
+        let checked =
+            lora::check(&lora.path, header).and_then(|()| identify(Path::new(&lora.path)));
         let file = checked.map_err(|error| of_adapter(index, error))?;
         Ok(AdapterKey { file, path: lora.path.clone(), scale: lora.scale.to_bits() })
     });
@@ -148,7 +157,9 @@ pub fn open(
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = loaded.get_or_insert_default();
         // Forget models that are gone and that nobody is loading.
-        loaded.retain(|_, entry| Arc::strong_count(entry) > 1 || entry.lock().is_ok_and(|model| model.strong_count() > 0));
+        loaded.retain(|_, entry| {
+            Arc::strong_count(entry) > 1 || entry.lock().is_ok_and(|model| model.strong_count() > 0)
+        });
         Arc::clone(loaded.entry(key.clone()).or_default())
     };
     // Held while loading: a second chat on the same file waits for the first one's load.
@@ -182,24 +193,32 @@ fn load(key: &Key, needs: Needed, on_progress: &mut dyn FnMut(Progress)) -> Resu
             let load = &mut |options: &ModelOptions| {
                 let model = Arc::new(Model::load(options, on_progress).map_err(with_reason)?);
                 if !model.has_decoder() {
-                    return Err(Error::new(Code::ModelInvalid, "the model only encodes; it cannot chat"));
+                    return Err(Error::new(
+                        Code::ModelInvalid,
+                        "the model only encodes; it cannot chat",
+                    ));
                 }
                 if !model.has_vocabulary() {
                     return Err(Error::new(Code::ModelInvalid, "the model has no vocabulary"));
                 }
-                let context = LlamaContext::new(Arc::clone(&model), &key.context).map_err(with_reason)?;
+                let context =
+                    LlamaContext::new(Arc::clone(&model), &key.context).map_err(with_reason)?;
                 Ok((model, context))
             };
-            let (model, mut context) = device::load_fitting(&key.model, needs.model.as_ref(), &queue, load)?;
+            let (model, mut context) =
+                device::load_fitting(&key.model, needs.model.as_ref(), &queue, load)?;
             let vocab = Arc::new(LlamaVocab::new(Arc::clone(&model)));
-            let speculation = speculation(&key, needs.draft.as_ref(), &vocab, &queue).map_err(with_reason)?;
+            let speculation =
+                speculation(&key, needs.draft.as_ref(), &vocab, &queue).map_err(with_reason)?;
             let adapters = key.lora.iter().enumerate().map(|(index, lora)| {
                 let loaded = Adapter::load(&model, &lora.path).map_err(with_reason);
                 Ok((loaded.map_err(|error| of_adapter(index, error))?, f32::from_bits(lora.scale)))
             });
             let adapters = adapters.collect::<Result<Vec<_>>>()?;
             if !adapters.is_empty() {
-                context = context.with_adapters(adapters).map_err(|error| Error::invalid("lora", error.message()))?;
+                context = context
+                    .with_adapters(adapters)
+                    .map_err(|error| Error::invalid("lora", error.message()))?;
             }
             Ok(Loaded { backend: Box::new(context), vocab, speculation })
         }
@@ -220,10 +239,17 @@ fn load(key: &Key, needs: Needed, on_progress: &mut dyn FnMut(Progress)) -> Resu
 }
 
 /// What guesses for this load. On the engine thread.
-fn speculation(key: &Key, needs: Option<&Needs>, vocab: &LlamaVocab, log: &LogQueue) -> Result<Option<Speculation>> {
+fn speculation(
+    key: &Key,
+    needs: Option<&Needs>,
+    vocab: &LlamaVocab,
+    log: &LogQueue,
+) -> Result<Option<Speculation>> {
     let (drafter, n_max): (Box<dyn Drafter>, u32) = match &key.speculative {
         Speculative::Off => return Ok(None),
-        Speculative::Ngram { n_max, ngram } => (Box::new(NgramDrafter::new(*ngram as usize)), *n_max),
+        Speculative::Ngram { n_max, ngram } => {
+            (Box::new(NgramDrafter::new(*ngram as usize)), *n_max)
+        }
         Speculative::Draft { model, n_max } => {
             let options = ModelOptions { path: model.clone(), ..key.model.clone() };
             (Box::new(draft::load(&options, &key.context, needs, vocab, log)?), *n_max)
@@ -246,7 +272,8 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOpti
         n_ctx,
         n_batch: options.n_batch,
         n_parallel: options.n_parallel,
-        // llama.cpp's threads wait for each other in loops: more than can run at once never come to an end.
+        // llama.cpp's threads wait for each other in loops: more than can run at once never come to
+        // an end.
         n_threads: options.n_threads.unwrap_or(physical).min(usable),
         flash_attn: options.flash_attn,
         cache_type_k: options.cache_type_k,
@@ -255,9 +282,14 @@ fn context_options(options: &CreateOptions, header: &ModelHeader) -> ContextOpti
 }
 
 /// `headers` are those of all models that are loaded with these options.
-fn check_memory(options: &CreateOptions, context: &ContextOptions, headers: &[&ModelHeader]) -> Result<()> {
-    let per_token =
-        |header: &&ModelHeader| header.kv_bytes_per_token(context.cache_type_k.bytes(), context.cache_type_v.bytes());
+fn check_memory(
+    options: &CreateOptions,
+    context: &ContextOptions,
+    headers: &[&ModelHeader],
+) -> Result<()> {
+    let per_token = |header: &&ModelHeader| {
+        header.kv_bytes_per_token(context.cache_type_k.bytes(), context.cache_type_v.bytes())
+    };
     let per_token = headers.iter().map(per_token).sum::<Option<u64>>();
     let (Some(available), Some(per_token)) = (memory::available(), per_token) else {
         return Ok(());
@@ -266,7 +298,8 @@ fn check_memory(options: &CreateOptions, context: &ContextOptions, headers: &[&M
     let elsewhere = options.n_gpu_layers != Some(0) && device::is_there();
     let cache = if elsewhere { 0 } else { per_token.saturating_mul(u64::from(context.n_ctx)) };
     // Mapped weights can be paged in and out; weights that are read must fit.
-    let weights = if options.use_mmap { 0 } else { headers.iter().map(|header| header.file_size()).sum() };
+    let weights =
+        if options.use_mmap { 0 } else { headers.iter().map(|header| header.file_size()).sum() };
     let needed = cache.saturating_add(weights);
     if needed <= available {
         return Ok(());
@@ -279,12 +312,15 @@ fn check_memory(options: &CreateOptions, context: &ContextOptions, headers: &[&M
         mib(cache),
         mib(available)
     );
-    Err(Error::new(Code::OutOfMemory, message).with("needed_bytes", needed).with("available_bytes", available))
+    Err(Error::new(Code::OutOfMemory, message)
+        .with("needed_bytes", needed)
+        .with("available_bytes", available))
 }
 
 fn identify(path: &Path) -> Result<FileIdentity> {
-    let metadata = std::fs::metadata(path)
-        .map_err(|error| Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error))?;
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
+    })?;
     #[cfg(unix)]
     let device_and_inode = {
         use std::os::unix::fs::MetadataExt;

@@ -4,9 +4,10 @@
 //! "LLBSTATE" | u32 version | u32 length of the description | description, JSON | tokens, i32 each | data | SHA-256 of all
 //! ```
 //!
-//! Little-endian. The description says for which model, options and llama.cpp the data is; it is compared before anything
-//! is used. llama.cpp gets the data only after the checksum was found right, and reads it within bounds. A checksum is no
-//! signature: a file that others may write is not read at all.
+//! Little-endian. The description says for which model, options and llama.cpp the data is; it is
+//! compared before anything is used. llama.cpp gets the data only after the checksum was found
+//! right, and reads it within bounds. A checksum is no signature: a file that others may write is
+//! not read at all.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -26,24 +27,38 @@ const PREFIX: usize = 16;
 const MOST_DESCRIPTION: usize = 16 * 1024;
 const CHECKSUM: usize = 32;
 
-/// Writes what was kept, in place of what is there; readable for the user alone. After an error `path` is as it was.
+/// Writes what was kept, in place of what is there; readable for the user alone. After an error
+/// `path` is as it was.
 pub(crate) fn write(path: &Path, description: &Value, kept: &Kept) -> io::Result<()> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     may_replace(path)?;
-    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
     let mut temporary_name = name.to_owned();
-    temporary_name.push(format!(".{}-{}.tmp", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+    temporary_name.push(format!(
+        ".{}-{}.tmp",
+        std::process::id(),
+        COUNTER.fetch_add(1, Ordering::Relaxed)
+    ));
     let temporary = path.with_file_name(temporary_name);
-    let written = write_new(&temporary, description, kept).and_then(|()| fs::rename(&temporary, path));
+    let written =
+        write_new(&temporary, description, kept).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     written
 }
 
-/// An error where something else is there than a state file, or an empty one: a path that was mistyped must not cost a model.
+/// An error where something else is there than a state file, or an empty one: a path that was
+/// mistyped must not cost a model.
 fn may_replace(path: &Path) -> io::Result<()> {
-    let another = || io::Error::new(io::ErrorKind::AlreadyExists, "it is not a state file, and was left as it is");
+    let another = || {
+        io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "it is not a state file, and was left as it is",
+        )
+    };
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -66,7 +81,9 @@ fn write_new(path: &PathBuf, description: &Value, kept: &Kept) -> io::Result<()>
         checksum.update(bytes);
         file.write_all(bytes)
     };
-    let description = json!({ "for": description, "n_tokens": kept.tokens.len(), "n_bytes": kept.data.len() }).to_string();
+    let description =
+        json!({ "for": description, "n_tokens": kept.tokens.len(), "n_bytes": kept.data.len() })
+            .to_string();
     put(MAGIC)?;
     put(&VERSION.to_le_bytes())?;
     put(&(description.len() as u32).to_le_bytes())?;
@@ -77,8 +94,8 @@ fn write_new(path: &PathBuf, description: &Value, kept: &Kept) -> io::Result<()>
     file.sync_all()
 }
 
-/// Reads a file for a model of this description; `fits` says of a token whether the vocabulary has it. None if there is no
-/// file. An error is why the file is of no use, for people.
+/// Reads a file for a model of this description; `fits` says of a token whether the vocabulary has
+/// it. None if there is no file. An error is why the file is of no use, for people.
 pub(crate) fn read(
     path: &Path,
     description: &Value,
@@ -103,13 +120,22 @@ pub(crate) fn read(
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(metadata.len() as usize).map_err(|error| error.to_string())?;
-    File::open(path).and_then(|file| file.take(metadata.len()).read_to_end(&mut bytes)).map_err(text)?;
+    File::open(path)
+        .and_then(|file| file.take(metadata.len()).read_to_end(&mut bytes))
+        .map_err(text)?;
     parse(&bytes, description, n_ctx, fits).map(Some)
 }
 
-fn parse(bytes: &[u8], description: &Value, n_ctx: usize, fits: impl Fn(Token) -> bool) -> Result<Kept, String> {
+fn parse(
+    bytes: &[u8],
+    description: &Value,
+    n_ctx: usize,
+    fits: impl Fn(Token) -> bool,
+) -> Result<Kept, String> {
     let damaged = || "it is damaged".to_owned();
-    let number = |at: usize| bytes.get(at..at + 4).and_then(|four| Some(u32::from_le_bytes(four.try_into().ok()?)));
+    let number = |at: usize| {
+        bytes.get(at..at + 4).and_then(|four| Some(u32::from_le_bytes(four.try_into().ok()?)))
+    };
     if !bytes.starts_with(MAGIC) {
         return Err("it is not a state file".to_owned());
     }
@@ -118,11 +144,15 @@ fn parse(bytes: &[u8], description: &Value, n_ctx: usize, fits: impl Fn(Token) -
         Some(other) => return Err(format!("its format has version {other}, this is {VERSION}")),
         None => return Err(damaged()),
     }
-    let (content, checksum) = bytes.split_at_checked(bytes.len().saturating_sub(CHECKSUM)).ok_or_else(damaged)?;
+    let (content, checksum) =
+        bytes.split_at_checked(bytes.len().saturating_sub(CHECKSUM)).ok_or_else(damaged)?;
     if Sha256::digest(content).as_slice() != checksum {
         return Err("it is damaged (its checksum is wrong)".to_owned());
     }
-    let length = number(12).map(|length| length as usize).filter(|length| *length <= MOST_DESCRIPTION).ok_or_else(damaged)?;
+    let length = number(12)
+        .map(|length| length as usize)
+        .filter(|length| *length <= MOST_DESCRIPTION)
+        .ok_or_else(damaged)?;
     let written = content.get(PREFIX..PREFIX + length).ok_or_else(damaged)?;
     let written: Value = serde_json::from_slice(written).map_err(|_| damaged())?;
     for (key, now) in description.as_object().into_iter().flatten() {
@@ -136,9 +166,12 @@ fn parse(bytes: &[u8], description: &Value, n_ctx: usize, fits: impl Fn(Token) -
     if n_tokens == 0 || n_tokens > n_ctx {
         return Err(damaged());
     }
-    let (tokens, data) = content[PREFIX + length..].split_at_checked(n_tokens * 4).ok_or_else(damaged)?;
-    let tokens: Vec<Token> =
-        tokens.chunks_exact(4).filter_map(|four| Some(Token::from_le_bytes(four.try_into().ok()?))).collect();
+    let (tokens, data) =
+        content[PREFIX + length..].split_at_checked(n_tokens * 4).ok_or_else(damaged)?;
+    let tokens: Vec<Token> = tokens
+        .chunks_exact(4)
+        .filter_map(|four| Some(Token::from_le_bytes(four.try_into().ok()?)))
+        .collect();
     if data.len() != n_bytes || !tokens.iter().all(|token| fits(*token)) {
         return Err(damaged());
     }
@@ -149,8 +182,9 @@ fn parse(bytes: &[u8], description: &Value, n_ctx: usize, fits: impl Fn(Token) -
 const SAMPLES: u64 = 64;
 const SAMPLE_BYTES: u64 = 64 * 1024;
 
-/// What tells a model file from others, wherever it stands: a hash of its size and of blocks all over it. Two files that
-/// differ in so little that no block shows it are taken for one; fine-tuning changes every tensor.
+/// What tells a model file from others, wherever it stands: a hash of its size and of blocks all
+/// over it. Two files that differ in so little that no block shows it are taken for one;
+/// fine-tuning changes every tensor.
 pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
     use std::io::{Seek, SeekFrom};
     let mut file = File::open(path)?;
@@ -218,7 +252,8 @@ mod tests {
         let replace = |from: &'static str, to: &'static str| {
             assert_eq!(from.len(), to.len());
             forged(&move |bytes| {
-                let at = bytes.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+                let at =
+                    bytes.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
                 bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
             })
         };
@@ -235,7 +270,10 @@ mod tests {
             bytes[at] = 200;
         };
         assert_eq!(forged(&spoil_first), damaged);
-        assert_eq!(forged(&|bytes| bytes[8] = 2), Err("its format has version 2, this is 1".to_owned()));
+        assert_eq!(
+            forged(&|bytes| bytes[8] = 2),
+            Err("its format has version 2, this is 1".to_owned())
+        );
     }
 
     #[test]
@@ -256,7 +294,10 @@ mod tests {
         let read = || read(&path, &description, 64, |_| true);
         assert_eq!(read(), Ok(Some(kept())));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
-        assert_eq!(read(), Err("others may write to it; take that right away (chmod 600)".to_owned()));
+        assert_eq!(
+            read(),
+            Err("others may write to it; take that right away (chmod 600)".to_owned())
+        );
         fs::remove_file(&path).unwrap();
         assert_eq!(read(), Ok(None));
     }

@@ -45,7 +45,8 @@ impl LlamaVocab {
         })
     }
 
-    /// Where another vocabulary differs, for people; None if a token of one is the same token of the other.
+    /// Where another vocabulary differs, for people; None if a token of one is the same token of
+    /// the other.
     pub(crate) fn difference(&self, other: &LlamaVocab) -> Option<String> {
         if self.n_tokens != other.n_tokens {
             return Some(format!("it has {} tokens, the model {}", other.n_tokens, self.n_tokens));
@@ -55,10 +56,13 @@ impl LlamaVocab {
             return Some("its BOS or EOS is another token".to_owned());
         }
         let different = |token: &Token| {
-            self.text(*token) != other.text(*token) || self.is_end_of_generation(*token) != other.is_end_of_generation(*token)
+            self.text(*token) != other.text(*token)
+                || self.is_end_of_generation(*token) != other.is_end_of_generation(*token)
         };
         let first = (0..self.n_tokens).find(different)?;
-        let shown = |vocab: &LlamaVocab| vocab.text(first).map(CStr::to_string_lossy).unwrap_or_default().into_owned();
+        let shown = |vocab: &LlamaVocab| {
+            vocab.text(first).map(CStr::to_string_lossy).unwrap_or_default().into_owned()
+        };
         Some(format!("token {first} is {:?}, the model's {:?}", shown(other), shown(self)))
     }
 
@@ -76,12 +80,18 @@ impl LlamaVocab {
     }
 
     fn tokenize_anew(&self, text: &str, parse_special: bool) -> Result<Vec<Token>> {
-        let too_long = || Error::new(Code::ContextOverflow, format!("a text of {} bytes is too long to tokenise", text.len()));
+        let too_long = || {
+            Error::new(
+                Code::ContextOverflow,
+                format!("a text of {} bytes is too long to tokenise", text.len()),
+            )
+        };
         let length = i32::try_from(text.len()).map_err(|_| too_long())?;
         // Mostly one token for several bytes; a second call is made where that is not enough.
         let mut tokens: Vec<Token> = vec![0; text.len() / 2 + 16];
         for _ in 0..2 {
-            // SAFETY: text and tokens are valid for the lengths passed with them, and the model is alive.
+            // SAFETY: text and tokens are valid for the lengths passed with them, and the model is
+            // alive.
             let count = abort::guard(|| unsafe {
                 abort::calls::llama_tokenize(
                     self.model.vocab(),
@@ -93,8 +103,12 @@ impl LlamaVocab {
                     parse_special,
                 )
             });
-            let failed =
-                |aborted: Aborted| Error::new(Code::InferenceFailed, format!("llama.cpp could not tokenise: {}", aborted.0));
+            let failed = |aborted: Aborted| {
+                Error::new(
+                    Code::InferenceFailed,
+                    format!("llama.cpp could not tokenise: {}", aborted.0),
+                )
+            };
             let count = count.map_err(failed)?;
             match usize::try_from(count) {
                 Ok(count) => {
@@ -120,7 +134,8 @@ pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Words {
     let words = tokens.clone().map(|token| {
         let plain = vocab.piece(token, false);
         let special = if plain.is_empty() { vocab.piece(token, true) } else { Vec::new() };
-        // A vocabulary padded to a round size has tokens without any text; an empty word is never allowed.
+        // A vocabulary padded to a round size has tokens without any text; an empty word is never
+        // allowed.
         if special.is_empty() { plain } else { [&[0xFF], special.as_slice()].concat() }
     });
     let ends = tokens.filter(|token| vocab.is_end_of_generation(*token)).map(|token| token as u32);
@@ -155,10 +170,18 @@ impl Vocab for LlamaVocab {
         }
         let mut bytes = vec![0u8; 64];
         for _ in 0..2 {
-            // SAFETY: the buffer is valid for its length, the id is inside the vocabulary, and the model is alive.
+            // SAFETY: the buffer is valid for its length, the id is inside the vocabulary, and the
+            // model is alive.
             let count = abort::guard(|| unsafe {
                 let buffer = bytes.as_mut_ptr().cast::<c_char>();
-                abort::calls::llama_token_to_piece(self.model.vocab(), token, buffer, bytes.len() as i32, 0, special)
+                abort::calls::llama_token_to_piece(
+                    self.model.vocab(),
+                    token,
+                    buffer,
+                    bytes.len() as i32,
+                    0,
+                    special,
+                )
             });
             let Ok(count) = count else { return Vec::new() };
             match usize::try_from(count) {
@@ -186,6 +209,8 @@ impl Vocab for LlamaVocab {
     }
 
     fn special_tokens(&self) -> &SpecialTokens {
-        self.special.get_or_init(|| SpecialTokens::new((0..self.n_tokens).filter_map(|token| self.special(token)).collect()))
+        self.special.get_or_init(|| {
+            SpecialTokens::new((0..self.n_tokens).filter_map(|token| self.special(token)).collect())
+        })
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-/// In seconds or as a date (RFC 9110, 10.2.3). A date is measured by the server's own clock, its `Date`, where it has one.
+/// In seconds or as a date (RFC 9110, 10.2.3). A date is measured by the server's own clock, its
+/// `Date`, where it has one.
 pub(crate) fn retry_after(value: &str, date: &str) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {

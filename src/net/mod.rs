@@ -1,4 +1,5 @@
-//! What both HTTP clients, `hub` and `remote`, have in common: how they wait, whom they trust, when they come again.
+//! What both HTTP clients, `hub` and `remote`, have in common: how they wait, whom they trust, when
+//! they come again.
 //!
 //! Sends nothing itself.
 

@@ -1,8 +1,9 @@
 //! Whose certificates are believed.
 //!
-//! In: environment variables. Out: a list of authorities: that of the first variable that is set, else the system's, else,
-//! where a system has none, as in small containers, Mozilla's. As huggingface_hub 2.4 and curl do it, so that what a
-//! company's administrators set up for those holds here.
+//! In: environment variables. Out: a list of authorities: that of the first variable that is set,
+//! else the system's, else, where a system has none, as in small containers, Mozilla's. As
+//! huggingface_hub 2.4 and curl do it, so that what a company's administrators set up for those
+//! holds here.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -13,8 +14,10 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::error::{Error, Result};
 
-/// OpenSSL's two, then those of Python's requests and of curl. Each is a file of certificates (PEM) or a folder of such.
-const VARIABLES: [&str; 4] = ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
+/// OpenSSL's two, then those of Python's requests and of curl. Each is a file of certificates (PEM)
+/// or a folder of such.
+const VARIABLES: [&str; 4] =
+    ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
 
 /// A list of authorities, and where it is from.
 #[derive(Debug, Clone)]
@@ -48,19 +51,27 @@ impl Trust {
                     Err(found) => problem = found,
                 }
             }
-            let shown = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+            let shown =
+                paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
             if certificates.is_empty() {
-                let problem = format!("{shown}: {problem}; the environment variable names a file of trusted authorities");
+                let problem = format!(
+                    "{shown}: {problem}; the environment variable names a file of trusted authorities"
+                );
                 return Err(Error::invalid(name, problem));
             }
-            return Ok(Trust { roots: RootCerts::Specific(Arc::new(certificates)), source: format!("{name} ({shown})") });
+            return Ok(Trust {
+                roots: RootCerts::Specific(Arc::new(certificates)),
+                source: format!("{name} ({shown})"),
+            });
         }
         Ok(Trust::of_system())
     }
 
     fn of_system() -> Trust {
         match system() {
-            Some(roots) => Trust { roots: RootCerts::Specific(roots), source: "the system's list".to_owned() },
+            Some(roots) => {
+                Trust { roots: RootCerts::Specific(roots), source: "the system's list".to_owned() }
+            }
             None => Trust::default(),
         }
     }
@@ -97,20 +108,27 @@ fn of_path(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     match found.errors.first() {
         // One file of a folder that cannot be read leaves the others.
         Some(error) if found.certs.is_empty() => Err(error.to_string()),
-        _ => Ok(found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()),
+        _ => Ok(found
+            .certs
+            .iter()
+            .map(|certificate| Certificate::from_der(certificate).to_owned())
+            .collect()),
     }
 }
 
 /// Read once: on some systems that takes a while. None where there is no such list.
 fn system() -> Option<Arc<Vec<Certificate<'static>>>> {
-    // Windows has on its list what was needed before; the rest it fetches when its own functions ask.
+    // Windows has on its list what was needed before; the rest it fetches when its own functions
+    // ask.
     if cfg!(windows) {
         return None;
     }
-    static SYSTEM: std::sync::OnceLock<Option<Arc<Vec<Certificate<'static>>>>> = std::sync::OnceLock::new();
+    static SYSTEM: std::sync::OnceLock<Option<Arc<Vec<Certificate<'static>>>>> =
+        std::sync::OnceLock::new();
     let read = || {
         let found = rustls_native_certs::load_native_certs().certs;
-        let certificates: Vec<_> = found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
+        let certificates: Vec<_> =
+            found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
         (!certificates.is_empty()).then(|| Arc::new(certificates))
     };
     SYSTEM.get_or_init(read).clone()
@@ -129,11 +147,19 @@ mod tests {
         std::fs::write(&empty, "no certificate").unwrap();
         for name in VARIABLES {
             for path in [folder.path().join("absent"), empty.clone()] {
-                let error = Trust::read(|asked| (asked == name).then(|| path.clone().into())).unwrap_err();
-                assert!(error.message().starts_with(&format!("{name}: {}: ", path.display())), "{error}");
+                let error =
+                    Trust::read(|asked| (asked == name).then(|| path.clone().into())).unwrap_err();
+                assert!(
+                    error.message().starts_with(&format!("{name}: {}: ", path.display())),
+                    "{error}"
+                );
             }
         }
         let unset = Trust::read(|_| Some(OsString::new())).unwrap();
-        assert!(["the system's list", "Mozilla's list"].contains(&&*unset.source), "{}", unset.source);
+        assert!(
+            ["the system's list", "Mozilla's list"].contains(&&*unset.source),
+            "{}",
+            unset.source
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! Waits that end when there is something, when it is too late, or when somebody cancels; none of them looks in turns.
+//! Waits that end when there is something, when it is too late, or when somebody cancels; none of
+//! them looks in turns.
 //!
-//! What is cancelled is the caller's matter: a flag, which each wait is given as a question. Whoever sets one calls [`wake`].
+//! What is cancelled is the caller's matter: a flag, which each wait is given as a question.
+//! Whoever sets one calls [`wake`].
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +11,8 @@ use std::time::{Duration, Instant};
 /// The bells of all that wait, or are about to.
 static WAITING: Mutex<Vec<Arc<Bell>>> = Mutex::new(Vec::new());
 
-/// Lets everything that waits ask again whether it is over: to be called after a flag was set. Any thread.
+/// Lets everything that waits ask again whether it is over: to be called after a flag was set. Any
+/// thread.
 pub(crate) fn wake() {
     lock(&WAITING).iter().for_each(|bell| bell.ring());
 }
@@ -82,8 +85,8 @@ impl<T> Drop for Outlet<T> {
 }
 
 impl<T> Inlet<T> {
-    /// Waits for the next piece until `end`. What is over or late is told before pieces that are there, of which there may be
-    /// no end.
+    /// Waits for the next piece until `end`. What is over or late is told before pieces that are
+    /// there, of which there may be no end.
     pub(crate) fn next(&self, end: Option<Instant>, is_over: impl Fn() -> bool) -> Came<T> {
         loop {
             let heard = self.waiter.0.count();
@@ -126,7 +129,9 @@ impl Bell {
             rings = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 None => self.rung.wait(rings).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => return,
-                Some(left) => self.rung.wait_timeout(rings, left).unwrap_or_else(PoisonError::into_inner).0,
+                Some(left) => {
+                    self.rung.wait_timeout(rings, left).unwrap_or_else(PoisonError::into_inner).0
+                }
             };
         }
     }
@@ -170,18 +175,28 @@ mod tests {
         let soon = Some(Instant::now());
         assert_eq!(inlet.next(soon, || false), Came::Late);
         assert!(outlet.send(1) && outlet.send(2));
-        assert_eq!((inlet.next(soon, || false), inlet.next(soon, || true)), (Came::Late, Came::Over));
-        assert_eq!((inlet.next(None, || false), inlet.next(None, || false)), (Came::Next(1), Came::Next(2)));
+        assert_eq!(
+            (inlet.next(soon, || false), inlet.next(soon, || true)),
+            (Came::Late, Came::Over)
+        );
+        assert_eq!(
+            (inlet.next(None, || false), inlet.next(None, || false)),
+            (Came::Next(1), Came::Next(2))
+        );
         assert!(outlet.send(3));
         drop(outlet);
-        assert_eq!((inlet.next(None, || false), inlet.next(None, || false)), (Came::Next(3), Came::Gone));
+        assert_eq!(
+            (inlet.next(None, || false), inlet.next(None, || false)),
+            (Came::Next(3), Came::Gone)
+        );
         let (outlet, inlet) = channel(1);
         drop(inlet);
         assert!(!outlet.send(4));
         assert!(pause(Duration::ZERO, || false) && !pause(HOUR, || true));
     }
 
-    /// Each of these would take an hour, or for ever, did it miss its ring; `asked` says that the wait has begun.
+    /// Each of these would take an hour, or for ever, did it miss its ring; `asked` says that the
+    /// wait has begun.
     #[test]
     fn what_comes_later_is_heard() {
         for round in 0..200 {
@@ -193,7 +208,8 @@ mod tests {
             let ((outlet, inlet), (silent, never)) = (channel(1), channel::<()>(1));
             std::thread::scope(|scope| {
                 let end = Instant::now() + HOUR;
-                let first = scope.spawn(move || (inlet.next(Some(end), || false), inlet.next(None, || false)));
+                let first = scope
+                    .spawn(move || (inlet.next(Some(end), || false), inlet.next(None, || false)));
                 let second = scope.spawn(move || never.next(Some(end), is_over));
                 let third = scope.spawn(move || pause(HOUR, is_over));
                 while round % 2 == 0 && asked.load(Ordering::SeqCst) < 2 {
@@ -204,7 +220,10 @@ mod tests {
                 over.store(true, Ordering::SeqCst);
                 wake();
                 assert_eq!(first.join().expect("no panic"), (Came::Next(round), Came::Gone));
-                assert_eq!((second.join().expect("no panic"), third.join().expect("no panic")), (Came::Over, false));
+                assert_eq!(
+                    (second.join().expect("no panic"), third.join().expect("no panic")),
+                    (Came::Over, false)
+                );
             });
             drop(silent);
         }

@@ -15,7 +15,8 @@
 use std::sync::LazyLock;
 
 use crate::output::format::{
-    Calls, Channels, Encoding, Format, IdForm, Kind, KindForm, Part, Reasoning, Source, Tagged, Text, Wrapper,
+    Calls, Channels, Encoding, Format, IdForm, Kind, KindForm, Part, Reasoning, Source, Tagged,
+    Text, Wrapper,
 };
 
 /// Every family that detection can find, in the order in which it tries them. Longer markers come
@@ -60,7 +61,8 @@ pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<Text> {
 /// The most common call.
 const OBJECT: &str = r#"{"name": "{name}", "arguments": {arguments}}"#;
 
-const DSML_PARAMETER: &str = "<｜DSML｜parameter name=\"{key}\" string=\"{is_string}\">{value}</｜DSML｜parameter>\n";
+const DSML_PARAMETER: &str =
+    "<｜DSML｜parameter name=\"{key}\" string=\"{is_string}\">{value}</｜DSML｜parameter>\n";
 
 static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
     let families = [
@@ -454,7 +456,13 @@ struct Family(Box<Format>);
 
 /// A format without reasoning, calls and the rest.
 fn family(name: &'static str) -> Family {
-    let calls = Calls { open: text(""), close: text(""), separator: text(""), call: Vec::new(), parallel: true };
+    let calls = Calls {
+        open: text(""),
+        close: text(""),
+        separator: text(""),
+        call: Vec::new(),
+        parallel: true,
+    };
     Family(Box::new(Format {
         family: text(name),
         source: Source::Family,
@@ -569,7 +577,11 @@ fn harmony(turn: &'static str) -> Channels {
 
 /// Splits the pattern of a call at its slots.
 fn call_parts(pattern: &'static str) -> Vec<Part> {
-    let slots = [("{name}", Part::Name), ("{id}", Part::Id(IdForm::Free)), ("{arguments}", Part::Arguments(Encoding::Json))];
+    let slots = [
+        ("{name}", Part::Name),
+        ("{id}", Part::Id(IdForm::Free)),
+        ("{arguments}", Part::Arguments(Encoding::Json)),
+    ];
     let mut parts = Vec::new();
     let mut rest = pattern;
     while !rest.is_empty() {
@@ -623,7 +635,9 @@ mod tests {
         let formats = all();
         let names: BTreeSet<_> = formats.iter().map(|format| &format.family).collect();
         assert_eq!(names.len(), formats.len());
-        assert!(formats.iter().all(|format| format.source == Source::Family && !format.verified && !format.family.is_empty()));
+        assert!(formats.iter().all(|format| format.source == Source::Family
+            && !format.verified
+            && !format.family.is_empty()));
     }
 
     #[test]
@@ -631,10 +645,13 @@ mod tests {
         for format in all().into_iter().chain([polyfilled()]) {
             let call = format.calls.unwrap().call;
             let arguments = call.iter().filter(|part| matches!(part, Part::Arguments(_))).count();
-            let named = call.iter().any(|part| matches!(part, Part::Name | Part::Id(IdForm::Named { .. })));
+            let named =
+                call.iter().any(|part| matches!(part, Part::Name | Part::Id(IdForm::Named { .. })));
             assert!(arguments == 1 && named, "{}", format.family);
-            let texts: Vec<&Text> =
-                call.iter().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None }).collect();
+            let texts: Vec<&Text> = call
+                .iter()
+                .filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None })
+                .collect();
             assert!(texts.iter().all(|text| !text.is_empty()), "{}", format.family);
         }
     }
@@ -653,8 +670,11 @@ mod tests {
     #[test]
     fn every_slot_is_known() {
         for format in all().into_iter().chain([polyfilled()]) {
-            let unknown =
-                |text: &str| text.split('{').skip(1).any(|rest| rest.starts_with(|next: char| next.is_ascii_lowercase()));
+            let unknown = |text: &str| {
+                text.split('{')
+                    .skip(1)
+                    .any(|rest| rest.starts_with(|next: char| next.is_ascii_lowercase()))
+            };
             assert!(!format.texts().into_iter().any(unknown), "{}", format.family);
         }
     }

@@ -1,8 +1,9 @@
 //! How a model writes reasoning, text and tool calls, as data.
 //!
-//! A format says what the model's own template writes, byte for byte, in the order in which it stands there. Three readers
-//! share it: the recogniser, which takes much more than this; the constraint, which lets the sampler write exactly this;
-//! and the round trip, which proves that template and format agree. None of them knows families.
+//! A format says what the model's own template writes, byte for byte, in the order in which it
+//! stands there. Three readers share it: the recogniser, which takes much more than this; the
+//! constraint, which lets the sampler write exactly this; and the round trip, which proves that
+//! template and format agree. None of them knows families.
 //!
 //! ```text
 //! reply   := text | reasoning | calls, in any order
@@ -31,7 +32,8 @@ pub enum Source {
 /// How a model writes a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
-    /// The family's stable name, as `output_format.family` shows it; `inferred` where there is none.
+    /// The family's stable name, as `output_format.family` shows it; `inferred` where there is
+    /// none.
     pub family: Text,
     /// Where it comes from.
     pub source: Source,
@@ -45,14 +47,17 @@ pub struct Format {
     pub channels: Option<Channels>,
     /// How calls are written.
     pub calls: Option<Calls>,
-    /// Text that ends a turn or begins the next one, for example `<|eom_id|>`: left out wherever it stands.
+    /// Text that ends a turn or begins the next one, for example `<|eom_id|>`: left out wherever it
+    /// stands.
     pub ends: Vec<Text>,
     /// Whether a fenced block that holds nothing but a call of a given tool counts as that call.
     pub fenced_calls: bool,
-    /// Whether a reply that is one object `{"tool_calls": […], "content"}` is those calls and that content.
+    /// Whether a reply that is one object `{"tool_calls": […], "content"}` is those calls and that
+    /// content.
     pub envelope: bool,
-    /// Whether a reply that begins with a call of a given tool is that call, though nothing stands before it: models leave
-    /// the tags out where they were not trained on them, or where the tag is a list's.
+    /// Whether a reply that begins with a call of a given tool is that call, though nothing stands
+    /// before it: models leave the tags out where they were not trained on them, or where the tag
+    /// is a list's.
     pub untagged: bool,
     /// Families whose calls of given tools are taken besides, because their tags are evident.
     pub also: Vec<Text>,
@@ -71,11 +76,12 @@ impl Format {
     /// Whether [`reasoning_tags`](Self::reasoning_tags) are known.
     pub fn marks_reasoning(&self) -> bool {
         let channels = self.channels.as_ref();
-        self.reasoning.is_some() || channels.is_some_and(|of| !of.reasoning.is_empty() && !of.ends.is_empty())
+        self.reasoning.is_some()
+            || channels.is_some_and(|of| !of.reasoning.is_empty() && !of.ends.is_empty())
     }
 
-    /// Every text of the format that a model may write besides names, values and text of its own. Tokens in them must be
-    /// shown by the detokeniser even when they are control tokens.
+    /// Every text of the format that a model may write besides names, values and text of its own.
+    /// Tokens in them must be shown by the detokeniser even when they are control tokens.
     pub fn texts(&self) -> Vec<&str> {
         let mut texts: Vec<&Text> = self.ends.iter().collect();
         if let Some(Reasoning { open, close, .. }) = &self.reasoning {
@@ -83,27 +89,36 @@ impl Format {
         }
         texts.extend(self.wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]));
         if let Some(channels) = &self.channels {
-            texts.extend([&channels.turn, &channels.header, &channels.body, &channels.recipient, &channels.function]);
+            texts.extend([
+                &channels.turn,
+                &channels.header,
+                &channels.body,
+                &channels.recipient,
+                &channels.function,
+            ]);
             texts.extend(&channels.ends);
         }
         if let Some(calls) = &self.calls {
             texts.extend(calls.texts());
         }
-        texts.extend(self.also.iter().filter_map(|family| families::calls_of(family)).flat_map(Calls::texts));
+        texts.extend(
+            self.also.iter().filter_map(|family| families::calls_of(family)).flat_map(Calls::texts),
+        );
         texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
     }
 }
 
 impl Format {
-    /// Takes calls of the families whose tag `is_known`: to the template's source, or to the vocabulary. Only where nothing
-    /// shows what the model itself writes.
+    /// Takes calls of the families whose tag `is_known`: to the template's source, or to the
+    /// vocabulary. Only where nothing shows what the model itself writes.
     pub fn take_evident(&mut self, is_known: &dyn Fn(&str) -> bool) {
         if self.source == Source::Polyfill {
             self.also = families::evident(is_known);
         }
     }
 
-    /// How many letters and digits an id must have for the template to take it back; None where any id will do.
+    /// How many letters and digits an id must have for the template to take it back; None where any
+    /// id will do.
     pub fn id_length(&self) -> Option<usize> {
         self.calls.iter().flat_map(|calls| &calls.call).find_map(|part| match part {
             Part::Id(IdForm::Alphanumeric(length)) => Some(*length),
@@ -114,7 +129,9 @@ impl Format {
     /// Whether an id is the call's position, so that every turn may use the same ones.
     pub fn counts_ids(&self) -> bool {
         let parts = self.calls.iter().flat_map(|calls| &calls.call);
-        parts.into_iter().any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })))
+        parts
+            .into_iter()
+            .any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })))
     }
 }
 
@@ -125,9 +142,11 @@ pub struct Reasoning {
     pub open: Text,
     /// Closes it.
     pub close: Text,
-    /// A call ends reasoning that is still open. Otherwise a call in reasoning counts only if the reasoning never closes.
+    /// A call ends reasoning that is still open. Otherwise a call in reasoning counts only if the
+    /// reasoning never closes.
     pub ends_at_call: bool,
-    /// The end alone is legal: it says that there is no reasoning, or that all text before it was reasoning.
+    /// The end alone is legal: it says that there is no reasoning, or that all text before it was
+    /// reasoning.
     pub end_alone: bool,
 }
 
@@ -141,10 +160,11 @@ pub struct Wrapper {
 }
 
 /// A reply made of messages with headers, as in harmony:
-/// `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{…}<|call|>`.
+/// `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>commentary
+/// to=functions.f<|message|>{…}<|call|>`.
 ///
-/// A header is the text from `turn` (or `header`) to `body`; its words name the channel and the recipient. The prompt ends
-/// inside the first one.
+/// A header is the text from `turn` (or `header`) to `body`; its words name the channel and the
+/// recipient. The prompt ends inside the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Channels {
     /// Begins a message, role included: `<|start|>assistant`.
@@ -168,13 +188,15 @@ pub struct Channels {
 /// How calls are written, exactly as the template writes them, blanks included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
-    /// Stands before the first call, with the bracket of a list if there is one: `<TOOLCALL>[`. May be empty.
+    /// Stands before the first call, with the bracket of a list if there is one: `<TOOLCALL>[`. May
+    /// be empty.
     pub open: Text,
     /// Stands after the last one: `]</TOOLCALL>`. May be empty.
     pub close: Text,
     /// Stands between two calls.
     pub separator: Text,
-    /// One call. A JSON object is parts like any other: `{"name": "`, Name, `", "arguments": `, Arguments, `}`.
+    /// One call. A JSON object is parts like any other: `{"name": "`, Name, `", "arguments": `,
+    /// Arguments, `}`.
     pub call: Vec<Part>,
     /// Whether the template writes more than one call in a turn.
     pub parallel: bool,
@@ -182,7 +204,9 @@ pub struct Calls {
 
 impl Calls {
     fn texts(&self) -> impl Iterator<Item = &Text> {
-        [&self.open, &self.close, &self.separator].into_iter().chain(self.call.iter().flat_map(Part::texts))
+        [&self.open, &self.close, &self.separator]
+            .into_iter()
+            .chain(self.call.iter().flat_map(Part::texts))
     }
 
     /// The tag that the first call begins with, as far as it is one that nobody writes as prose.
@@ -191,7 +215,8 @@ impl Calls {
             Some(Part::Text(text)) => &**text,
             _ => "",
         };
-        let word = [&*self.open, first].into_iter().find_map(|text| text.split_whitespace().next())?;
+        let word =
+            [&*self.open, first].into_iter().find_map(|text| text.split_whitespace().next())?;
         let end = word.find(['>', ']']).map_or(word.len(), |at| at + 1);
         let tag = &word[..end];
         (tag.len() > 2 && tag.starts_with(['<', '[']) && !tag.contains(['{', '"'])).then_some(tag)
@@ -218,7 +243,13 @@ impl Part {
             Part::Name => Vec::new(),
             Part::Id(IdForm::Named { prefix, infix }) => vec![prefix, infix],
             Part::Id(_) => Vec::new(),
-            Part::Arguments(Encoding::Tagged(Tagged { open, after_key, kind, close, separator })) => {
+            Part::Arguments(Encoding::Tagged(Tagged {
+                open,
+                after_key,
+                kind,
+                close,
+                separator,
+            })) => {
                 let kind = kind.iter().map(|kind| &kind.after);
                 [open, after_key, close, separator].into_iter().chain(kind).collect()
             }
@@ -238,7 +269,8 @@ pub enum IdForm {
     Alphanumeric(usize),
     /// The position of the call in the turn, counted from this number.
     Index(usize),
-    /// `functions.f:0`: text, name, text, position from 0. The id is the whole; there is no Name part beside it.
+    /// `functions.f:0`: text, name, text, position from 0. The id is the whole; there is no Name
+    /// part beside it.
     Named {
         /// Before the name.
         prefix: Text,
@@ -254,9 +286,11 @@ pub enum Encoding {
     Json,
     /// A JSON string that holds a JSON object.
     JsonText,
-    /// One element a parameter: `<parameter=a>\n1\n</parameter>`. Strings are raw text, other values JSON.
+    /// One element a parameter: `<parameter=a>\n1\n</parameter>`. Strings are raw text, other
+    /// values JSON.
     Tagged(Tagged),
-    /// Nested elements: objects are elements named by their keys, arrays repeat `<item>`. Every tag has this prefix.
+    /// Nested elements: objects are elements named by their keys, arrays repeat `<item>`. Every tag
+    /// has this prefix.
     Elements {
         /// Stands before every tag: `]<]minimax[>[`.
         prefix: Text,
@@ -272,7 +306,8 @@ pub enum Encoding {
     Python,
 }
 
-/// Arguments with one element a parameter: `open` KEY `after_key` VALUE `close`, and `separator` between two.
+/// Arguments with one element a parameter: `open` KEY `after_key` VALUE `close`, and `separator`
+/// between two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tagged {
     /// `<parameter=`

@@ -67,8 +67,8 @@ pub struct Parsed {
     pub complete: bool,
     /// The call that the text ended in, its arguments not closed; it is the last one.
     pub unfinished: Option<usize>,
-    /// What is in no other part: pieces of calls that the end of the text cut off before they could be told to be calls,
-    /// repeated parameters, messages to nobody.
+    /// What is in no other part: pieces of calls that the end of the text cut off before they could
+    /// be told to be calls, repeated parameters, messages to nobody.
     pub leftover: Vec<String>,
     /// What was relaxed, repaired or guessed.
     pub diagnostics: Vec<Diagnostic>,

@@ -1,8 +1,9 @@
 //! Model text -> message: content, reasoning and tool calls, whole or as it is generated.
 //!
-//! In: pieces of text as the detokeniser gives them, with the format's markers visible. Out: append-only deltas, and at
-//! the end the message they add up to. Never an error: what is not well-formed markup stays text, and what was relaxed,
-//! repaired or guessed is listed as a diagnostic. Enforcing schemas is the sampler's business, not this module's.
+//! In: pieces of text as the detokeniser gives them, with the format's markers visible. Out:
+//! append-only deltas, and at the end the message they add up to. Never an error: what is not
+//! well-formed markup stays text, and what was relaxed, repaired or guessed is listed as a
+//! diagnostic. Enforcing schemas is the sampler's business, not this module's.
 
 mod detect;
 pub(crate) mod families;

@@ -1,7 +1,8 @@
 //! A format and calls -> the text a template writes for them, byte for byte.
 //!
-//! In: how calls are written, the calls, how values are spelled. Out: the section of the calls, nothing before or after it.
-//! The opposite of reading, and strict: it proves that a format is what a template writes. Models may write otherwise.
+//! In: how calls are written, the calls, how values are spelled. Out: the section of the calls,
+//! nothing before or after it. The opposite of reading, and strict: it proves that a format is what
+//! a template writes. Models may write otherwise.
 
 use serde_json::Value;
 
@@ -63,7 +64,9 @@ fn call(parts: &[Part], call: &Call, index: usize, style: Style, out: &mut Strin
             Part::Name => out.push_str(&call.name),
             Part::Id(IdForm::Free | IdForm::Alphanumeric(_)) => out.push_str(&call.id),
             Part::Id(IdForm::Index(first)) => out.push_str(&(first + index).to_string()),
-            Part::Id(IdForm::Named { prefix, infix }) => out.push_str(&format!("{prefix}{}{infix}{index}", call.name)),
+            Part::Id(IdForm::Named { prefix, infix }) => {
+                out.push_str(&format!("{prefix}{}{infix}{index}", call.name))
+            }
             Part::Arguments(encoding) => arguments(encoding, &call.arguments, style, out),
         }
     }
@@ -170,7 +173,9 @@ fn pairs(quote: &str, value: &Value, style: Style, out: &mut String) {
                 pairs(quote, value, style, out);
             });
         }
-        Value::Array(items) => list('[', ']', items, out, |item, out| pairs(quote, item, style, out)),
+        Value::Array(items) => {
+            list('[', ']', items, out, |item, out| pairs(quote, item, style, out))
+        }
         Value::String(text) => {
             out.push_str(quote);
             out.push_str(text);
@@ -181,7 +186,13 @@ fn pairs(quote: &str, value: &Value, style: Style, out: &mut String) {
     }
 }
 
-fn list<T>(open: char, close: char, items: impl IntoIterator<Item = T>, out: &mut String, one: impl Fn(T, &mut String)) {
+fn list<T>(
+    open: char,
+    close: char,
+    items: impl IntoIterator<Item = T>,
+    out: &mut String,
+    one: impl Fn(T, &mut String),
+) {
     joined((open, close), ",", items, out, one);
 }
 
@@ -209,7 +220,9 @@ pub(crate) fn json(value: &Value, compact: bool, out: &mut String) {
             out.push_str(colon);
             json(value, compact, out);
         }),
-        Value::Array(items) => joined(('[', ']'), comma, items, out, |item, out| json(item, compact, out)),
+        Value::Array(items) => {
+            joined(('[', ']'), comma, items, out, |item, out| json(item, compact, out))
+        }
         value => out.push_str(&value.to_string()),
     }
 }
@@ -252,14 +265,26 @@ mod tests {
 
     #[track_caller]
     fn check(family: &str, list: &[(&str, Value)], expected: &str) {
-        let format = families::all().into_iter().find(|format| format.family == family).expect("a family of the table");
+        let format = families::all()
+            .into_iter()
+            .find(|format| format.family == family)
+            .expect("a family of the table");
         let calls = format.calls.expect("every family writes calls");
         let list: Vec<Call> = list
             .iter()
             .zip(["aB3dE6gH9", "bC4eF7hI0"])
-            .map(|((name, arguments), id)| Call { name: (*name).into(), arguments: arguments.clone(), id: id.into() })
+            .map(|((name, arguments), id)| Call {
+                name: (*name).into(),
+                arguments: arguments.clone(),
+                id: id.into(),
+            })
             .collect();
-        let style = Style { compact: false, python: family == "lfm2", python_lists: false, python_objects: false };
+        let style = Style {
+            compact: false,
+            python: family == "lfm2",
+            python_lists: false,
+            python_objects: false,
+        };
         assert_eq!(section(&calls, &list, style), expected, "{family}");
     }
 
@@ -275,7 +300,10 @@ mod tests {
                 "mistral-array",
                 "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"aB3dE6gH9\"}, {\"name\": \"g\", \"arguments\": {\"a\": 2}, \"id\": \"bC4eF7hI0\"}]",
             ),
-            ("mistral-id", "[TOOL_CALLS]f[CALL_ID]aB3dE6gH9[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]bC4eF7hI0[ARGS]{\"a\": 2}"),
+            (
+                "mistral-id",
+                "[TOOL_CALLS]f[CALL_ID]aB3dE6gH9[ARGS]{\"a\": 1}[TOOL_CALLS]g[CALL_ID]bC4eF7hI0[ARGS]{\"a\": 2}",
+            ),
             (
                 "deepseek-r1",
                 "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{\"a\": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -305,7 +333,10 @@ mod tests {
                 "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>g\n<arg_key>a</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
             ),
             ("gemma4", "<|tool_call>call:f{a:1}<tool_call|><|tool_call>call:g{a:2}<tool_call|>"),
-            ("apertus", "<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {\"a\": 2}}]<|tools_suffix|>"),
+            (
+                "apertus",
+                "<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {\"a\": 2}}]<|tools_suffix|>",
+            ),
             ("lfm2", "<|tool_call_start|>[f(a=1), g(a=2)]<|tool_call_end|>"),
         ] {
             check(family, &[("f", json!({ "a": 1 })), ("g", json!({ "a": 2 }))], expected);
@@ -321,7 +352,10 @@ mod tests {
                 "<tool_call>\n<function=f>\n<parameter=a>\nit's\n</parameter>\n<parameter=b>\n[true, null, {\"c\": -2.5}]\n</parameter>\n</function>\n</tool_call>",
             ),
             ("gemma4", "<|tool_call>call:f{a:<|\"|>it's<|\"|>,b:[true,null,{c:-2.5}]}<tool_call|>"),
-            ("lfm2", "<|tool_call_start|>[f(a=\"it's\", b=[True, None, {'c': -2.5}])]<|tool_call_end|>"),
+            (
+                "lfm2",
+                "<|tool_call_start|>[f(a=\"it's\", b=[True, None, {'c': -2.5}])]<|tool_call_end|>",
+            ),
         ] {
             check(family, &[("f", arguments.clone())], expected);
         }

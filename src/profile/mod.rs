@@ -1,4 +1,5 @@
-//! From a header to what the model can do: the one path for `llb_model_info`, the create gate and template requests.
+//! From a header to what the model can do: the one path for `llb_model_info`, the create gate and
+//! template requests.
 //!
 //! No weight is read to answer a question about a template.
 
@@ -13,7 +14,9 @@ use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
 use crate::output::format::Source;
 use crate::output::{Detected, Format, Prepared};
-use crate::template::{CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill};
+use crate::template::{
+    CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill,
+};
 
 /// The instant probes render with, so that a template's date never changes a verdict.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
@@ -81,14 +84,19 @@ impl Verdict {
         let own = |text: &str| text.to_owned();
         Sources {
             default: chat_template.or(header.chat_template()).map(own),
-            tool_use: if chat_template.is_some() { None } else { header.tool_use_template().map(own) },
+            tool_use: if chat_template.is_some() {
+                None
+            } else {
+                header.tool_use_template().map(own)
+            },
             bos_token: header.bos_token().unwrap_or_default().to_owned(),
             eos_token: header.eos_token().unwrap_or_default().to_owned(),
             ..Sources::default()
         }
     }
 
-    /// Compiles, or finds what was compiled before: a second chat on the same template compiles and probes nothing.
+    /// Compiles, or finds what was compiled before: a second chat on the same template compiles and
+    /// probes nothing.
     pub fn of(sources: &Sources) -> Result<Arc<Verdict>> {
         let key = key(sources);
         if let Some(known) = remembered(&key) {
@@ -113,7 +121,8 @@ impl Verdict {
         &self.output().prepared
     }
 
-    /// Whether a template spells a tag of the format's reasoning. Many formats have tags that this very model never writes.
+    /// Whether a template spells a tag of the format's reasoning. Many formats have tags that this
+    /// very model never writes.
     pub fn mentions_reasoning(&self) -> bool {
         self.output().mentions_reasoning
     }
@@ -141,7 +150,8 @@ impl Verdict {
             let detected = if shows_calls {
                 Detected::native(&render)
             } else {
-                // The polyfill writes the calls of the history, and the model is taken to answer in kind.
+                // The polyfill writes the calls of the history, and the model is taken to answer in
+                // kind.
                 Detected::polyfilled(&|messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
                     let options = Polyfills::default();
                     let polyfilled = polyfill::apply(messages, Some(tools), traits, &options)?;
@@ -206,7 +216,8 @@ impl Verdict {
         let Some(format) = self.format() else {
             return json!({ "family": null, "source": null, "tool_calls": "none", "reasoning": "none" });
         };
-        let channel = format.channels.as_ref().is_some_and(|channels| !channels.reasoning.is_empty());
+        let channel =
+            format.channels.as_ref().is_some_and(|channels| !channels.reasoning.is_empty());
         json!({
             "family": format.family,
             "source": match format.source {
@@ -241,7 +252,8 @@ impl Verdict {
         })
     }
 
-    /// Adds what minja's own algorithm says to the evidence of flags on which it differs; null where it cannot be computed.
+    /// Adds what minja's own algorithm says to the evidence of flags on which it differs; null
+    /// where it cannot be computed.
     pub fn add_compat(&self, members: &mut Map<String, Value>) {
         let Some(Value::Object(evidence)) = members.get_mut("evidence") else { return };
         let ours = self.templates.traits().0.caps.to_json();
@@ -275,8 +287,8 @@ impl Verdict {
     }
 }
 
-/// The grounds of all flags. Four names are in both views: their entry is about `template_caps`, and has that of `caps` as a
-/// member where it differs.
+/// The grounds of all flags. Four names are in both views: their entry is about `template_caps`,
+/// and has that of `caps` as a member where it differs.
 fn evidence(nine: &CapsReport, (traits, grounds): &Known) -> Map<String, Value> {
     let flags = traits.caps.to_json();
     let mut members: Map<String, Value> =
@@ -308,13 +320,15 @@ pub fn failed_info(kind: &str, message: &str) -> Value {
     })
 }
 
-/// The reply of `llb_model_info`, or the kind of failure (`model_not_found`, `load_model`, `chat_template`) with its error.
+/// The reply of `llb_model_info`, or the kind of failure (`model_not_found`, `load_model`,
+/// `chat_template`) with its error.
 pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     let header = ModelHeader::read_file(Path::new(path)).map_err(|error| match error.code() {
         Code::ModelNotFound => ("model_not_found", error),
         _ => ("load_model", error),
     })?;
-    let verdict = Verdict::of(&Verdict::sources(&header, None)).map_err(|error| ("chat_template", error))?;
+    let verdict =
+        Verdict::of(&Verdict::sources(&header, None)).map_err(|error| ("chat_template", error))?;
     Ok(verdict.info(&header))
 }
 
@@ -364,7 +378,9 @@ mod tests {
     use super::*;
 
     fn info(template: &str) -> Map<String, Value> {
-        Verdict::of(&Sources { default: Some(template.to_owned()), ..Sources::default() }).unwrap().to_json()
+        Verdict::of(&Sources { default: Some(template.to_owned()), ..Sources::default() })
+            .unwrap()
+            .to_json()
     }
 
     #[test]
@@ -385,7 +401,9 @@ mod tests {
     fn what_minja_says_where_it_differs() {
         // Part of any type: for minja a format of reasoning.
         let source = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content|join('', attribute='text') }}{% endif %}{% endfor %}";
-        let verdict = Verdict::of(&Sources { default: Some(source.to_owned()), ..Sources::default() }).unwrap();
+        let verdict =
+            Verdict::of(&Sources { default: Some(source.to_owned()), ..Sources::default() })
+                .unwrap();
         let mut members = verdict.to_json();
         assert_eq!(members["evidence"]["reasoning_format"].get("compat"), None);
         verdict.add_compat(&mut members);
@@ -398,13 +416,21 @@ mod tests {
     #[test]
     fn a_flag_on_which_the_views_differ_has_both() {
         // The calls are read, but nothing of them is shown.
-        let members = info("{% for m in messages %}{% if m.tool_calls %}call{% endif %}{{ m.content }}{% endfor %}");
+        let members = info(
+            "{% for m in messages %}{% if m.tool_calls %}call{% endif %}{{ m.content }}{% endfor %}",
+        );
         assert_eq!(
-            (&members["caps"]["supports_tool_calls"], &members["template_caps"]["supports_tool_calls"]),
+            (
+                &members["caps"]["supports_tool_calls"],
+                &members["template_caps"]["supports_tool_calls"]
+            ),
             (&json!(true), &json!(false))
         );
         let evidence = &members["evidence"]["supports_tool_calls"];
-        assert_eq!((&evidence["status"], &evidence["control"]), (&json!("no"), &json!("no_tool_call")));
+        assert_eq!(
+            (&evidence["status"], &evidence["control"]),
+            (&json!("no"), &json!("no_tool_call"))
+        );
         assert_eq!(evidence["caps"]["status"], "yes");
     }
 
@@ -413,22 +439,38 @@ mod tests {
         let text = |source: &str| Some(source.to_owned());
         let both = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
         let sources = |default, tool_use| Sources { default, tool_use, ..Sources::default() };
-        let verdict = Verdict::of(&sources(text("{% for m in messages %}{{ m.content }}{% endfor %}"), text(both))).unwrap();
+        let verdict = Verdict::of(&sources(
+            text("{% for m in messages %}{{ m.content }}{% endfor %}"),
+            text(both),
+        ))
+        .unwrap();
         let members = verdict.to_json();
         let views = &members["by_template"];
         let names: Vec<_> = views.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(names, ["default", "tool_use"]);
         assert_eq!(
-            (&views["default"]["caps"]["supports_tools"], &views["tool_use"]["caps"]["supports_tools"]),
+            (
+                &views["default"]["caps"]["supports_tools"],
+                &views["tool_use"]["caps"]["supports_tools"]
+            ),
             (&json!(false), &json!(true))
         );
         for view in ["caps", "template_caps", "details", "evidence"] {
             assert_eq!(views["tool_use"][view], members[view]);
             assert_ne!(views["default"][view], members[view]);
         }
-        assert!(members["findings"].as_array().unwrap().iter().all(|finding| finding["severity"].is_string()));
+        assert!(
+            members["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|finding| finding["severity"].is_string())
+        );
         let alone = Verdict::of(&sources(None, text(both))).unwrap().to_json();
-        assert_eq!(alone["by_template"].as_object().unwrap().keys().collect::<Vec<_>>(), ["tool_use"]);
+        assert_eq!(
+            alone["by_template"].as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["tool_use"]
+        );
         assert_eq!(info(both).get("by_template"), None);
     }
 }

@@ -36,7 +36,12 @@ pub(super) struct Fed {
 }
 
 /// The body, and the members of the request that this server has no field for.
-pub(super) fn body(ask: &Ask, kind: ServerKind, model: &str, fed: &Fed) -> (Value, Vec<&'static str>) {
+pub(super) fn body(
+    ask: &Ask,
+    kind: ServerKind,
+    model: &str,
+    fed: &Fed,
+) -> (Value, Vec<&'static str>) {
     let Ask { sampling, .. } = ask;
     let mut body = Map::new();
     let mut set = |name: &str, value: Value| {
@@ -58,7 +63,8 @@ pub(super) fn body(ask: &Ask, kind: ServerKind, model: &str, fed: &Fed) -> (Valu
         set("stop", json!(ask.stop));
     }
     if !sampling.logit_bias.is_empty() {
-        let biases = sampling.logit_bias.iter().map(|(token, bias)| (token.to_string(), number(*bias)));
+        let biases =
+            sampling.logit_bias.iter().map(|(token, bias)| (token.to_string(), number(*bias)));
         set("logit_bias", Value::Object(biases.collect()));
     }
     if let Some(n_top) = ask.logprobs {
@@ -113,7 +119,11 @@ pub(super) fn body(ask: &Ask, kind: ServerKind, model: &str, fed: &Fed) -> (Valu
 
 /// llama.cpp's server takes Lark for what begins so, and GBNF for all else.
 fn prefixed(grammar: &str) -> String {
-    if grammar.starts_with("%llguidance") { grammar.to_owned() } else { format!("%llguidance {{}}\n{grammar}") }
+    if grammar.starts_with("%llguidance") {
+        grammar.to_owned()
+    } else {
+        format!("%llguidance {{}}\n{grammar}")
+    }
 }
 
 /// With the digits that it was written with: 0.7, not 0.699999988079071.
@@ -128,7 +138,10 @@ mod tests {
 
     fn ask(members: Value) -> Ask {
         let mut request = json!({"messages": [{"role": "user", "content": "hi"}]});
-        request.as_object_mut().expect("an object").extend(members.as_object().expect("an object").clone());
+        request
+            .as_object_mut()
+            .expect("an object")
+            .extend(members.as_object().expect("an object").clone());
         let request = ChatRequest::read(request).expect("valid");
         Ask {
             max_tokens: request.max_tokens,
@@ -165,11 +178,18 @@ mod tests {
         let cases = [
             (ServerKind::Llama, llama, vec![]),
             (ServerKind::Vllm, vllm, vec!["typical_p", "cache_prompt"]),
-            (ServerKind::OpenAi, json!({}), vec!["top_k", "min_p", "typical_p", "repeat_penalty", "cache_prompt", "grammar"]),
+            (
+                ServerKind::OpenAi,
+                json!({}),
+                vec!["top_k", "min_p", "typical_p", "repeat_penalty", "cache_prompt", "grammar"],
+            ),
         ];
         for (kind, own, left) in cases {
             let mut expected = common.clone();
-            expected.as_object_mut().expect("an object").extend(own.as_object().expect("an object").clone());
+            expected
+                .as_object_mut()
+                .expect("an object")
+                .extend(own.as_object().expect("an object").clone());
             assert_eq!(body(&all, kind, "m", &fed), (expected, left), "{kind:?}");
         }
     }

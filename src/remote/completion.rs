@@ -10,7 +10,8 @@ use super::pool::{self, Lease};
 use super::sse::Parser;
 use crate::error::{Code, Error};
 
-/// More text than a token spells, for every token that was asked for: a server that sends more has gone wrong.
+/// More text than a token spells, for every token that was asked for: a server that sends more has
+/// gone wrong.
 const BYTES_OF_A_TOKEN: usize = 1024;
 /// How long the counts, which come after the last text, are waited for.
 const GRACE: Duration = Duration::from_secs(2);
@@ -61,16 +62,21 @@ impl Completion {
         let head = match exchange.next(until).ok_or_else(over)? {
             Step::Head(head) => head,
             Step::Failed(problem) => return Err(fault::broken(&lease.server, problem)),
-            Step::Bytes(_) | Step::End => return Err(fault::broken(&lease.server, "answers nothing")),
+            Step::Bytes(_) | Step::End => {
+                return Err(fault::broken(&lease.server, "answers nothing"));
+            }
         };
         if head.status != 200 {
             let body = exchange.body(MOST_OF_AN_ERROR, until).ok_or_else(over)?.unwrap_or_default();
             return Err(fault::refused(&lease.server, &head, &body, key.as_ref()));
         }
-        let kind = head.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let kind =
+            head.content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         if kind != "text/event-stream" {
             let kind: String = kind.chars().take(64).collect();
-            let problem = format!("answers with {kind:?} instead of a stream of events; is base_url a completions server?");
+            let problem = format!(
+                "answers with {kind:?} instead of a stream of events; is base_url a completions server?"
+            );
             return Err(fault::failed(&lease.server, problem).into());
         }
         let left = max_tokens.saturating_mul(BYTES_OF_A_TOKEN);
@@ -88,7 +94,9 @@ impl Completion {
         match completion.fill(until) {
             Ok(()) => {}
             Err(Trouble::Over) => return Err(over()),
-            Err(Trouble::Broken(problem)) => return Err(fault::broken(&completion.lease.server, problem)),
+            Err(Trouble::Broken(problem)) => {
+                return Err(fault::broken(&completion.lease.server, problem));
+            }
             Err(Trouble::Said(error)) => return Err(error.into()),
         }
         // A server may also be too busy in the middle of a stream that has not begun.
@@ -103,7 +111,8 @@ impl Completion {
         Ok(completion)
     }
 
-    /// The next event. What breaks a reply that has begun is an error: no other server can go on with it.
+    /// The next event. What breaks a reply that has begun is an error: no other server can go on
+    /// with it.
     pub fn next(&mut self, until: &Until) -> Result<Next, Stopped> {
         let grace = self.ended.map(|ended| ended + GRACE);
         let deadline = [until.deadline, grace].into_iter().flatten().min();
@@ -113,22 +122,35 @@ impl Completion {
             Err(Trouble::Over) => return Err(Stopped::Over),
             Err(Trouble::Broken(problem)) => {
                 pool::rest(&self.lease.server, pool::REST);
-                return Err(fault::failed(&self.lease.server, format_args!("the reply broke off: {problem}")).into());
+                return Err(fault::failed(
+                    &self.lease.server,
+                    format_args!("the reply broke off: {problem}"),
+                )
+                .into());
             }
             Err(Trouble::Said(error)) => return Err(error.into()),
         }
         match self.events.pop_front() {
             None | Some(Data::Done) => match self.ended {
                 Some(_) => Ok(Next::End),
-                None => Err(fault::failed(&self.lease.server, "the reply broke off: it has no `finish_reason`").into()),
+                None => Err(fault::failed(
+                    &self.lease.server,
+                    "the reply broke off: it has no `finish_reason`",
+                )
+                .into()),
             },
-            Some(Data::Error(error)) => Err(fault::in_stream(&self.lease.server, &error, self.key.as_ref()).into()),
+            Some(Data::Error(error)) => {
+                Err(fault::in_stream(&self.lease.server, &error, self.key.as_ref()).into())
+            }
             Some(Data::Event(event)) => {
                 if event.ended.is_some() {
                     self.ended.get_or_insert_with(Instant::now);
                 }
                 self.left = self.left.checked_sub(event.text.len()).ok_or_else(|| {
-                    fault::failed(&self.lease.server, "sends more text than the tokens it was asked for can spell")
+                    fault::failed(
+                        &self.lease.server,
+                        "sends more text than the tokens it was asked for can spell",
+                    )
                 })?;
                 Ok(Next::Event(event))
             }
@@ -156,7 +178,8 @@ impl Completion {
         let pushed = self.parser.push(bytes, &mut data);
         let said = |problem: &str| Trouble::Said(fault::failed(&self.lease.server, problem));
         for data in data {
-            self.events.push_back(event::read(&data, self.n_top).map_err(|problem| said(&problem))?);
+            self.events
+                .push_back(event::read(&data, self.n_top).map_err(|problem| said(&problem))?);
         }
         pushed.map_err(|_| said("sends an event that does not end"))
     }

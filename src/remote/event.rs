@@ -56,14 +56,19 @@ pub(super) fn read(data: &[u8], n_top: usize) -> Result<Data, String> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(Data::Done);
     }
-    let json: Value = serde_json::from_slice(data).map_err(|error| format!("an event is not JSON: {error}"))?;
+    let json: Value =
+        serde_json::from_slice(data).map_err(|error| format!("an event is not JSON: {error}"))?;
     if !json.is_object() {
         return Err("an event is not a JSON object".into());
     }
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
         return Ok(Data::Error(error.clone()));
     }
-    let mut event = Event { counts: counts(&json["usage"]), times: times(&json["timings"]), ..Event::default() };
+    let mut event = Event {
+        counts: counts(&json["usage"]),
+        times: times(&json["timings"]),
+        ..Event::default()
+    };
     let choice = match &json["choices"] {
         Value::Array(choices) => choices.first(),
         Value::Null => None,
@@ -88,7 +93,9 @@ pub(super) fn read(data: &[u8], n_top: usize) -> Result<Data, String> {
 
 fn counts(usage: &Value) -> Option<Counts> {
     // Small enough to be added up.
-    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize);
+    let number = |value: &Value| {
+        value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize)
+    };
     let prompt = number(&usage["prompt_tokens"])?;
     let completion = number(&usage["completion_tokens"])?;
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
@@ -100,26 +107,40 @@ fn times(timings: &Value) -> Option<(f64, f64)> {
     Some((time("prompt_ms")?, time("predicted_ms")?))
 }
 
-/// Of both shapes that servers have: that of chat completions (llama.cpp's server) and that of completions.
+/// Of both shapes that servers have: that of chat completions (llama.cpp's server) and that of
+/// completions.
 fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
     if let Some(content) = json["content"].as_array() {
         let token = |entry: &Value| {
-            let bytes =
-                entry["bytes"].as_array().map(|bytes| bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()));
-            let bytes = bytes.map_or_else(|| entry["token"].as_str().unwrap_or_default().into(), Iterator::collect);
+            let bytes = entry["bytes"]
+                .as_array()
+                .map(|bytes| bytes.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok()));
+            let bytes = bytes.map_or_else(
+                || entry["token"].as_str().unwrap_or_default().into(),
+                Iterator::collect,
+            );
             TokenLogprob { bytes, logprob: least(&entry["logprob"]) }
         };
-        let top = |entry: &Value| entry["top_logprobs"].as_array().into_iter().flatten().take(n_top).map(token).collect();
-        return content.iter().map(|entry| SampledToken { sampled: token(entry), top: top(entry) }).collect();
+        let top = |entry: &Value| {
+            entry["top_logprobs"].as_array().into_iter().flatten().take(n_top).map(token).collect()
+        };
+        return content
+            .iter()
+            .map(|entry| SampledToken { sampled: token(entry), top: top(entry) })
+            .collect();
     }
-    let spelt = |text: &str, logprob: &Value| TokenLogprob { bytes: text.into(), logprob: least(logprob) };
+    let spelt =
+        |text: &str, logprob: &Value| TokenLogprob { bytes: text.into(), logprob: least(logprob) };
     let texts = json["tokens"].as_array().into_iter().flatten().enumerate();
     let entry = |(index, text): (usize, &Value)| {
         let top = json["top_logprobs"][index].as_object().into_iter().flatten();
         let mut top: Vec<TokenLogprob> = top.map(|(text, logprob)| spelt(text, logprob)).collect();
         top.sort_by(|a, b| b.logprob.total_cmp(&a.logprob));
         top.truncate(n_top);
-        SampledToken { sampled: spelt(text.as_str().unwrap_or_default(), &json["token_logprobs"][index]), top }
+        SampledToken {
+            sampled: spelt(text.as_str().unwrap_or_default(), &json["token_logprobs"][index]),
+            top,
+        }
     };
     texts.map(entry).collect()
 }
@@ -143,7 +164,9 @@ mod tests {
 
     #[test]
     fn events_of_both_servers() {
-        let text = event(json!({"choices": [{"text": "a", "index": 0, "logprobs": null, "finish_reason": null}]}));
+        let text = event(
+            json!({"choices": [{"text": "a", "index": 0, "logprobs": null, "finish_reason": null}]}),
+        );
         assert_eq!(text, Event { text: "a".into(), ..Event::default() });
         let usage = json!({"completion_tokens": 4, "prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 8}});
         let llama = event(json!({
@@ -152,8 +175,9 @@ mod tests {
         }));
         assert_eq!(llama.counts, Some(Counts { prompt: 9, completion: 4, cached: Some(8) }));
         assert_eq!((llama.ended, llama.times), (Some(Ended::Length), Some((1.5, 2.5))));
-        let vllm =
-            event(json!({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": null}}));
+        let vllm = event(
+            json!({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": null}}),
+        );
         assert_eq!(vllm.counts, Some(Counts { prompt: 1, completion: 2, cached: None }));
         assert_eq!(
             event(json!({"choices": [{"text": "", "finish_reason": "abort"}]})).ended,
@@ -166,18 +190,23 @@ mod tests {
         let token = |text: &str, logprob| TokenLogprob { bytes: text.into(), logprob };
         let chat = json!({"content": [{"token": "a", "bytes": [97], "logprob": -1.0, "top_logprobs": [
             {"token": "b", "bytes": [98], "logprob": -0.5}, {"token": "a", "bytes": [97], "logprob": -1.0}]}]});
-        let old =
-            json!({"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"a": -1.0, "b": -0.5}], "text_offset": [0]});
+        let old = json!({"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"a": -1.0, "b": -0.5}], "text_offset": [0]});
         for logprobs in [chat, old] {
             let event = event(json!({"choices": [{"text": "a", "logprobs": logprobs}]}));
-            assert_eq!(event.logprobs, [SampledToken { sampled: token("a", -1.0), top: vec![token("b", -0.5)] }]);
+            assert_eq!(
+                event.logprobs,
+                [SampledToken { sampled: token("a", -1.0), top: vec![token("b", -0.5)] }]
+            );
         }
     }
 
     #[test]
     fn what_is_no_event_is_named() {
         assert_eq!(read(b" [DONE]\n", 0), Ok(Data::Done));
-        assert_eq!(read(br#"{"error": {"message": "m"}}"#, 0), Ok(Data::Error(json!({"message": "m"}))));
+        assert_eq!(
+            read(br#"{"error": {"message": "m"}}"#, 0),
+            Ok(Data::Error(json!({"message": "m"})))
+        );
         for (data, problem) in [
             ("x", "not JSON"),
             ("[]", "not a JSON object"),
@@ -190,6 +219,9 @@ mod tests {
         }
         let odd = json!({"choices": [{"logprobs": {"tokens": [1], "token_logprobs": "x"}}], "usage": [], "timings": {"prompt_ms": -1}});
         let sampled = TokenLogprob { bytes: Vec::new(), logprob: -9999.0 };
-        assert_eq!(event(odd), Event { logprobs: vec![SampledToken { sampled, top: Vec::new() }], ..Event::default() });
+        assert_eq!(
+            event(odd),
+            Event { logprobs: vec![SampledToken { sampled, top: Vec::new() }], ..Event::default() }
+        );
     }
 }

@@ -45,7 +45,8 @@ impl From<Error> for Fault {
 
 /// `INFERENCE_FAILED` that names the server.
 pub(super) fn failed(server: &BaseUrl, problem: impl std::fmt::Display) -> Error {
-    Error::new(Code::InferenceFailed, format!("{}: {problem}", server.host)).with("server", &*server.host)
+    Error::new(Code::InferenceFailed, format!("{}: {problem}", server.host))
+        .with("server", &*server.host)
 }
 
 /// The connection did not come about, or broke before the reply began.
@@ -62,7 +63,10 @@ pub(super) fn refused(server: &BaseUrl, head: &Head, body: &[u8], key: Option<&K
         300..=399 => Fault::from(error(format!(
             "answers with a redirect (status {status}), which is not followed; give the address it leads to as base_url"
         ))),
-        401 | 403 => Fault::from(error(format!("refuses the key, or wants one (status {status}): {}", said.message))),
+        401 | 403 => Fault::from(error(format!(
+            "refuses the key, or wants one (status {status}): {}",
+            said.message
+        ))),
         404 | 405 => Fault::from(error(format!(
             "has no such endpoint or model (status {status}): {}; look at base_url and engine.model",
             said.message
@@ -71,19 +75,21 @@ pub(super) fn refused(server: &BaseUrl, head: &Head, body: &[u8], key: Option<&K
             error: error(format!("is busy (status 429): {}", said.message)),
             after: Some(head.retry_after.unwrap_or(BUSY)),
         },
-        408 | 500..=599 => {
-            Fault::Next { error: error(format!("failed (status {status}): {}", said.message)), after: head.retry_after }
-        }
-        _ => Fault::from(
-            said.overflow(server).unwrap_or_else(|| error(format!("refuses the request (status {status}): {}", said.message))),
-        ),
+        408 | 500..=599 => Fault::Next {
+            error: error(format!("failed (status {status}): {}", said.message)),
+            after: head.retry_after,
+        },
+        _ => Fault::from(said.overflow(server).unwrap_or_else(|| {
+            error(format!("refuses the request (status {status}): {}", said.message))
+        })),
     }
 }
 
 /// An error inside of a stream, which has no status but may name one.
 pub(super) fn in_stream(server: &BaseUrl, error: &Value, key: Option<&Key>) -> Error {
     let said = Said::of_json(error, key);
-    said.overflow(server).unwrap_or_else(|| failed(server, format_args!("failed: {}", said.message)))
+    said.overflow(server)
+        .unwrap_or_else(|| failed(server, format_args!("failed: {}", said.message)))
 }
 
 /// What a server says is wrong.
@@ -105,9 +111,13 @@ impl Said {
     /// `{"error": {"message", "type"}}`, `{"error": "…"}`, `{"message"}`, `{"detail"}` or a text.
     fn of_json(json: &Value, key: Option<&Key>) -> Said {
         let inner = json.get("error").unwrap_or(json);
-        let text = inner.as_str().or_else(|| ["message", "detail"].iter().find_map(|name| inner.get(name)?.as_str()));
-        let text =
-            text.map_or_else(|| "it does not say why".to_owned(), |text| key.map_or(text.to_owned(), |key| key.hide(text)));
+        let text = inner
+            .as_str()
+            .or_else(|| ["message", "detail"].iter().find_map(|name| inner.get(name)?.as_str()));
+        let text = text.map_or_else(
+            || "it does not say why".to_owned(),
+            |text| key.map_or(text.to_owned(), |key| key.hide(text)),
+        );
         let number = |name: &str| inner.get(name).and_then(Value::as_u64);
         Said {
             message: quoted(&text),
@@ -117,7 +127,8 @@ impl Said {
         }
     }
 
-    /// `CONTEXT_OVERFLOW` where that is what it says: llama.cpp's server by the type, vLLM by the words.
+    /// `CONTEXT_OVERFLOW` where that is what it says: llama.cpp's server by the type, vLLM by the
+    /// words.
     fn overflow(&self, server: &BaseUrl) -> Option<Error> {
         const WORDS: &str = "maximum context length is ";
         let by_words = self.message.split_once(WORDS).map(|(_, rest)| {
@@ -129,13 +140,22 @@ impl Said {
         }
         let message = format!("{}: the prompt does not fit: {}", server.host, self.message);
         let error = Error::new(Code::ContextOverflow, message).with("server", &*server.host);
-        Some(error.with("prompt_tokens", self.prompt_tokens).with("n_ctx", self.n_ctx.or(by_words.flatten())))
+        Some(
+            error
+                .with("prompt_tokens", self.prompt_tokens)
+                .with("n_ctx", self.n_ctx.or(by_words.flatten())),
+        )
     }
 }
 
 /// On one line, and not too long.
 fn quoted(text: &str) -> String {
-    let line: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST_QUOTED).collect();
+    let line: String = text
+        .trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(MOST_QUOTED)
+        .collect();
     if line.is_empty() { "it does not say why".to_owned() } else { line }
 }
 
@@ -147,7 +167,9 @@ mod tests {
         let server = BaseUrl { root: "http://h".into(), version: "v1".into(), host: "h".into() };
         let head = Head { status, content_type: String::new(), retry_after: None };
         let fault = refused(&server, &head, body.as_bytes(), None);
-        let (Fault::Next { error, .. } | Fault::Stop(Stopped::Failed(error))) = &fault else { panic!("{fault:?}") };
+        let (Fault::Next { error, .. } | Fault::Stop(Stopped::Failed(error))) = &fault else {
+            panic!("{fault:?}")
+        };
         assert_eq!((error.message(), error.code()), (expected, code));
         fault
     }
@@ -155,22 +177,41 @@ mod tests {
     #[test]
     fn answers_of_servers_are_understood() {
         let failed = Code::InferenceFailed;
-        let fault = check(500, r#"{"error": {"message": "out\nof order"}}"#, "h: failed (status 500): out of order", failed);
+        let fault = check(
+            500,
+            r#"{"error": {"message": "out\nof order"}}"#,
+            "h: failed (status 500): out of order",
+            failed,
+        );
         assert!(matches!(fault, Fault::Next { after: None, .. }));
         let fault = check(429, "", "h: is busy (status 429): it does not say why", failed);
         assert!(matches!(fault, Fault::Next { after: Some(_), .. }));
-        let fault = check(422, r#"{"detail": "no"}"#, "h: refuses the request (status 422): no", failed);
+        let fault =
+            check(422, r#"{"detail": "no"}"#, "h: refuses the request (status 422): no", failed);
         assert!(matches!(fault, Fault::Stop(_)));
-        check(418, r#"{"error": 7}"#, "h: refuses the request (status 418): it does not say why", failed);
+        check(
+            418,
+            r#"{"error": 7}"#,
+            "h: refuses the request (status 418): it does not say why",
+            failed,
+        );
         check(502, "<html>", "h: failed (status 502): <html>", failed);
         let llama = r#"{"error": {"code": 400, "message": "too long", "type": "exceed_context_size_error", "n_prompt_tokens": 9, "n_ctx": 8}}"#;
-        let fault = check(400, llama, "h: the prompt does not fit: too long", Code::ContextOverflow);
+        let fault =
+            check(400, llama, "h: the prompt does not fit: too long", Code::ContextOverflow);
         let Fault::Stop(Stopped::Failed(error)) = fault else { panic!("{fault:?}") };
         let details = error.details().expect("details");
         assert_eq!((&details["prompt_tokens"], &details["n_ctx"]), (&9.into(), &8.into()));
         let words = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.";
-        let vllm = format!(r#"{{"object": "error", "message": "{words}", "type": "BadRequestError", "code": 400}}"#);
-        let fault = check(400, &vllm, &format!("h: the prompt does not fit: {words}"), Code::ContextOverflow);
+        let vllm = format!(
+            r#"{{"object": "error", "message": "{words}", "type": "BadRequestError", "code": 400}}"#
+        );
+        let fault = check(
+            400,
+            &vllm,
+            &format!("h: the prompt does not fit: {words}"),
+            Code::ContextOverflow,
+        );
         let Fault::Stop(Stopped::Failed(error)) = fault else { panic!("{fault:?}") };
         assert_eq!(error.details().expect("details")["n_ctx"], 4096);
     }

@@ -1,8 +1,9 @@
 //! One HTTP exchange at a time, on a thread of its own, so that its caller can leave at any moment.
 //!
-//! In: a URL and a body. Out: the head of the answer, then its bytes as they come. Dropping an [`Exchange`] shuts its
-//! connection down, which is how a server learns that nobody waits. Redirects are not followed, proxies of the environment not
-//! used, packed answers not asked for: what is sent, the key above all, goes to the host of the URL and nowhere else.
+//! In: a URL and a body. Out: the head of the answer, then its bytes as they come. Dropping an
+//! [`Exchange`] shuts its connection down, which is how a server learns that nobody waits.
+//! Redirects are not followed, proxies of the environment not used, packed answers not asked for:
+//! what is sent, the key above all, goes to the host of the URL and nowhere else.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -32,12 +33,15 @@ pub struct Until {
 impl Until {
     /// Whether it is time.
     pub fn is_over(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.cancel.load(Ordering::Relaxed)
+            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Waits for a time; false if the call ended meanwhile.
     pub(super) fn wait(&self, time: Duration) -> bool {
-        let left = self.deadline.map_or(time, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = self
+            .deadline
+            .map_or(time, |deadline| deadline.saturating_duration_since(Instant::now()));
         wait::pause(time.min(left), || self.is_over()) && !self.is_over()
     }
 }
@@ -51,9 +55,13 @@ impl Key {
     pub(super) fn read(variable: &str) -> Result<Key> {
         let invalid = |problem: String| Error::invalid("engine.api_key_env", problem);
         match std::env::var(variable) {
-            Ok(key) if key.trim().is_empty() => Err(invalid(format!("the environment variable {variable:?} is empty"))),
+            Ok(key) if key.trim().is_empty() => {
+                Err(invalid(format!("the environment variable {variable:?} is empty")))
+            }
             Ok(key) if !key.trim().bytes().all(|byte| byte.is_ascii_graphic()) => {
-                Err(invalid(format!("the environment variable {variable:?} holds what no HTTP header can carry")))
+                Err(invalid(format!(
+                    "the environment variable {variable:?} holds what no HTTP header can carry"
+                )))
             }
             Ok(key) => Ok(Key(key.trim().to_owned())),
             Err(_) => Err(invalid(format!("the environment variable {variable:?} is not set"))),
@@ -130,7 +138,10 @@ impl Http {
                 let _quiet = crate::panic::Quiet::enter();
                 run(&theirs, &url, body, key.as_ref(), &trust, &outlet);
             })
-            .map_err(|error| Error::new(Code::OutOfMemory, "cannot start a thread for the request").caused_by(error))?;
+            .map_err(|error| {
+                Error::new(Code::OutOfMemory, "cannot start a thread for the request")
+                    .caused_by(error)
+            })?;
         Ok(Exchange { steps, agent })
     }
 }
@@ -145,7 +156,8 @@ impl Exchange {
         }
     }
 
-    /// The whole body of an answer that should be short, as far as `most` bytes; None when the call is over.
+    /// The whole body of an answer that should be short, as far as `most` bytes; None when the call
+    /// is over.
     pub(super) fn body(&self, most: usize, until: &Until) -> Option<Result<Vec<u8>, String>> {
         let mut body = Vec::new();
         loop {
@@ -168,7 +180,14 @@ impl Drop for Exchange {
     }
 }
 
-fn run(agent: &Agent, url: &str, body: Option<String>, key: Option<&Key>, trust: &Trust, steps: &Outlet<Step>) {
+fn run(
+    agent: &Agent,
+    url: &str,
+    body: Option<String>,
+    key: Option<&Key>,
+    trust: &Trust,
+    steps: &Outlet<Step>,
+) {
     let answer = match body {
         Some(body) => {
             let request = agent.post(url).header("Content-Type", "application/json");
@@ -185,7 +204,14 @@ fn run(agent: &Agent, url: &str, body: Option<String>, key: Option<&Key>, trust:
             return;
         }
     };
-    let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let header = |name: &str| {
+        answer
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned()
+    };
     let head = Head {
         status: answer.status().as_u16(),
         content_type: header("content-type"),
@@ -220,7 +246,9 @@ fn with_key<B>(request: ureq::RequestBuilder<B>, key: Option<&Key>) -> ureq::Req
 /// What happened. ureq's own texts may quote the URL's host, never a header.
 fn problem(error: &ureq::Error) -> String {
     match error {
-        ureq::Error::Timeout(ureq::Timeout::PerRead) => "it was silent for too long (`read_timeout_ms`)".into(),
+        ureq::Error::Timeout(ureq::Timeout::PerRead) => {
+            "it was silent for too long (`read_timeout_ms`)".into()
+        }
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
             "no connection in time (`connect_timeout_ms`)".into()
         }

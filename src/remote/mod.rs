@@ -1,7 +1,8 @@
 //! Text from servers that have OpenAI's completions endpoint: llama.cpp's, vLLM and others.
 //!
-//! In: a prompt and how to sample. Out: events with text, as they come. Knows no templates, calls or reasoning, and no engine:
-//! `chat` gives it finished prompts. The servers of one [`Remote`] serve the same model by the same program.
+//! In: a prompt and how to sample. Out: events with text, as they come. Knows no templates, calls
+//! or reasoning, and no engine: `chat` gives it finished prompts. The servers of one [`Remote`]
+//! serve the same model by the same program.
 
 mod body;
 mod completion;
@@ -74,17 +75,28 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Reads the key and the list of trusted authorities, and asks nobody anything: servers may start later. `bos_text` is how the model's BOS is spelt.
-    pub fn open(options: &RemoteOptions, specials: Specials, bos_text: Option<String>) -> Result<Remote> {
+    /// Reads the key and the list of trusted authorities, and asks nobody anything: servers may
+    /// start later. `bos_text` is how the model's BOS is spelt.
+    pub fn open(
+        options: &RemoteOptions,
+        specials: Specials,
+        bos_text: Option<String>,
+    ) -> Result<Remote> {
         let key = options.api_key_env.as_deref().map(Key::read).transpose()?;
         let is_safe = options.servers.iter().any(|server| server.root.starts_with("https:"));
-        let trust = if is_safe { Trust::read(|name| std::env::var_os(name))? } else { Trust::default() };
+        let trust =
+            if is_safe { Trust::read(|name| std::env::var_os(name))? } else { Trust::default() };
         Ok(Remote {
             servers: options.servers.clone(),
             model: options.model.clone(),
             kind: options.kind,
             bos_text: bos_text.filter(|bos| !bos.is_empty()),
-            http: Http { key, trust, connect_timeout: options.connect_timeout, read_timeout: options.read_timeout },
+            http: Http {
+                key,
+                trust,
+                connect_timeout: options.connect_timeout,
+                read_timeout: options.read_timeout,
+            },
             specials,
             known: Mutex::default(),
             controls: Mutex::default(),
@@ -112,8 +124,8 @@ impl Remote {
         Ok(known)
     }
 
-    /// Sends a prompt and waits for the first event. `plain` is as in [`Remote::count`]. Gives the fields of the request that
-    /// the server has none for, too.
+    /// Sends a prompt and waits for the first event. `plain` is as in [`Remote::count`]. Gives the
+    /// fields of the request that the server has none for, too.
     pub fn complete(
         &self,
         prompt: &str,
@@ -127,7 +139,8 @@ impl Remote {
         let text = body.to_string();
         let limits = (ask.max_tokens, ask.logprobs.unwrap_or(0));
         let completion = self.attempt(until, |lease| {
-            let exchange = self.http.start(endpoint(&lease.server, "/completions"), Some(text.clone()))?;
+            let exchange =
+                self.http.start(endpoint(&lease.server, "/completions"), Some(text.clone()))?;
             Completion::begin(exchange, lease, self.http.key.clone(), limits, until)
         })?;
         Ok((completion, left))
@@ -141,40 +154,65 @@ impl Remote {
                 let models = models["data"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let id = |model: &Value| model["id"].as_str().map(str::to_owned);
                 let listed = match model {
-                    Some(wanted) => models.iter().find(|model| model["id"] == **wanted).or(models.first()),
+                    Some(wanted) => {
+                        models.iter().find(|model| model["id"] == **wanted).or(models.first())
+                    }
                     None => models.first().filter(|_| models.len() == 1),
                 };
-                let kind = kind.unwrap_or(match listed.and_then(|model| model["owned_by"].as_str()) {
-                    Some("llamacpp") => ServerKind::Llama,
-                    Some("vllm") => ServerKind::Vllm,
-                    _ => ServerKind::OpenAi,
-                });
+                let kind =
+                    kind.unwrap_or(match listed.and_then(|model| model["owned_by"].as_str()) {
+                        Some("llamacpp") => ServerKind::Llama,
+                        Some("vllm") => ServerKind::Vllm,
+                        _ => ServerKind::OpenAi,
+                    });
                 let Some(model) = model.clone().or_else(|| listed.and_then(id)) else {
-                    let problem = format!("missing: {} serves {} models, so one must be named", server.host, models.len());
+                    let problem = format!(
+                        "missing: {} serves {} models, so one must be named",
+                        server.host,
+                        models.len()
+                    );
                     return Err(Error::invalid("engine.model", problem).into());
                 };
-                let n_ctx = listed.and_then(|model| model["max_model_len"].as_u64().or(model["meta"]["n_ctx"].as_u64()));
+                let n_ctx = listed.and_then(|model| {
+                    model["max_model_len"].as_u64().or(model["meta"]["n_ctx"].as_u64())
+                });
                 (kind, model, n_ctx.and_then(|n_ctx| usize::try_from(n_ctx).ok()))
             }
         };
         let (mut bos, mut bos_text) = (Vec::new(), self.bos_text.clone());
         if kind == ServerKind::Llama {
-            let empty = serde_json::json!({ "content": "", "add_special": true, "with_pieces": true });
+            let empty =
+                serde_json::json!({ "content": "", "add_special": true, "with_pieces": true });
             let (answer, _) = self.ask("/tokenize", Some(empty), MOST_OF_MODELS, until)?;
             let first = &answer["tokens"][0];
             bos.extend(first["id"].as_i64());
-            bos_text = first["piece"].as_str().filter(|piece| !piece.is_empty()).map(str::to_owned).or(bos_text);
+            bos_text = first["piece"]
+                .as_str()
+                .filter(|piece| !piece.is_empty())
+                .map(str::to_owned)
+                .or(bos_text);
         }
         Ok(Known { kind, model, n_ctx, bos, bos_text })
     }
 
-    /// A short question: JSON in and out. `path` is below the version, but `/tokenize`, which no server has there.
-    fn ask(&self, path: &str, body: Option<Value>, most: usize, until: &Until) -> Result<(Value, BaseUrl), Stopped> {
+    /// A short question: JSON in and out. `path` is below the version, but `/tokenize`, which no
+    /// server has there.
+    fn ask(
+        &self,
+        path: &str,
+        body: Option<Value>,
+        most: usize,
+        until: &Until,
+    ) -> Result<(Value, BaseUrl), Stopped> {
         let text = body.map(|body| body.to_string());
         self.attempt(until, |lease| {
             let over = || Fault::Stop(Stopped::Over);
             let server = &lease.server;
-            let url = if path == "/tokenize" { format!("{}{path}", server.root) } else { endpoint(server, path) };
+            let url = if path == "/tokenize" {
+                format!("{}{path}", server.root)
+            } else {
+                endpoint(server, path)
+            };
             let exchange = self.http.start(url, text.clone())?;
             let head = match exchange.next(until).ok_or_else(over)? {
                 Step::Head(head) => head,
@@ -191,13 +229,22 @@ impl Remote {
             }
             match serde_json::from_slice(&answer) {
                 Ok(json) => Ok((json, server.clone())),
-                Err(error) => Err(fault::failed(server, format_args!("{path} is not answered with JSON: {error}")).into()),
+                Err(error) => Err(fault::failed(
+                    server,
+                    format_args!("{path} is not answered with JSON: {error}"),
+                )
+                .into()),
             }
         })
     }
 
-    /// Tries the servers, the least loaded first, each once; those that said when to come again, then.
-    fn attempt<T>(&self, until: &Until, mut attempt: impl FnMut(Lease) -> Result<T, Fault>) -> Result<T, Stopped> {
+    /// Tries the servers, the least loaded first, each once; those that said when to come again,
+    /// then.
+    fn attempt<T>(
+        &self,
+        until: &Until,
+        mut attempt: impl FnMut(Lease) -> Result<T, Fault>,
+    ) -> Result<T, Stopped> {
         let began = Instant::now();
         for _ in 0..MOST_ROUNDS {
             let mut untried: Vec<&BaseUrl> = self.servers.iter().collect();
@@ -240,8 +287,8 @@ impl Remote {
     }
 }
 
-/// Lets calls that wait for a server ask again whether they are over: to be called after the flag of an [`Until`] was set. Any
-/// thread.
+/// Lets calls that wait for a server ask again whether they are over: to be called after the flag
+/// of an [`Until`] was set. Any thread.
 pub fn wake() {
     crate::net::wait::wake();
 }

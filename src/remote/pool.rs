@@ -1,7 +1,8 @@
 //! Which of several servers gets a request.
 //!
-//! The one with the fewest requests of this process; of equals the one that had none for longest. A server that failed comes
-//! last for a while. The counts are kept for the whole process, since a chat runs one request at a time.
+//! The one with the fewest requests of this process; of equals the one that had none for longest. A
+//! server that failed comes last for a while. The counts are kept for the whole process, since a
+//! chat runs one request at a time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -85,7 +86,11 @@ mod tests {
     use super::*;
 
     fn server(name: &str) -> BaseUrl {
-        BaseUrl { root: format!("http://pool-test-{name}"), version: "v1".into(), host: name.into() }
+        BaseUrl {
+            root: format!("http://pool-test-{name}"),
+            version: "v1".into(),
+            host: name.into(),
+        }
     }
 
     #[test]
@@ -99,14 +104,21 @@ mod tests {
         assert_eq!(b.server.host, "b", "it runs nothing");
         drop((a, b, c));
         let hosts: Vec<String> = (0..4).map(|_| take().server.host.clone()).collect();
-        assert_eq!(hosts, ["a", "c", "b", "a"], "round robin among equals, the one used last at the end");
+        assert_eq!(
+            hosts,
+            ["a", "c", "b", "a"],
+            "round robin among equals, the one used last at the end"
+        );
         rest(&take().server, REST);
         let hosts: Vec<String> = (0..3).map(|_| take().server.host.clone()).collect();
         assert_eq!(hosts, ["b", "a", "b"], "c rests");
         let only = Lease::take(servers[2..].iter()).expect("a resting server is better than none");
         rest(&only.server, Duration::ZERO);
         drop(only);
-        assert_eq!((take().server.host.clone(), take().server.host.clone()), ("a".into(), "b".into()));
+        assert_eq!(
+            (take().server.host.clone(), take().server.host.clone()),
+            ("a".into(), "b".into())
+        );
         assert_eq!(take().server.host, "c");
         assert!(Lease::take(std::iter::empty()).is_none());
     }

@@ -1,10 +1,12 @@
-//! Which spellings in a prompt a server's tokeniser would take for special tokens, and whose they are.
+//! Which spellings in a prompt a server's tokeniser would take for special tokens, and whose they
+//! are.
 
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
-/// Spellings of control tokens: those of a model file's vocabulary, or what looks like them in a template.
+/// Spellings of control tokens: those of a model file's vocabulary, or what looks like them in a
+/// template.
 #[derive(Debug, Default)]
 pub struct Specials {
     finder: Option<AhoCorasick>,
@@ -23,22 +25,29 @@ impl Specials {
     pub fn new(spellings: Vec<String>) -> Specials {
         let mut spellings = spellings;
         spellings.retain(|spelling| !spelling.is_empty());
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&spellings).ok();
+        let finder =
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&spellings).ok();
         Specials { finder: finder.filter(|_| !spellings.is_empty()) }
     }
 
-    /// What looks like a special token in the text of a template: `<…>` without blanks, and `[CAPITALS]`.
+    /// What looks like a special token in the text of a template: `<…>` without blanks, and
+    /// `[CAPITALS]`.
     pub fn in_template(source: &str) -> Vec<String> {
         const MOST: usize = 64;
         let mut found = Vec::new();
         for (start, open) in source.char_indices().filter(|(_, c)| matches!(c, '<' | '[')) {
             let rest = &source[start + 1..];
             let close = if open == '<' { '>' } else { ']' };
-            let Some(end) = rest.find(close).filter(|end| (1..=MOST).contains(end)) else { continue };
+            let Some(end) = rest.find(close).filter(|end| (1..=MOST).contains(end)) else {
+                continue;
+            };
             let inner = &rest[..end];
             let fits = match open {
                 '<' => inner.chars().all(|c| !c.is_whitespace() && !"<{}'\"=".contains(c)),
-                _ => inner.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c == '/') && inner != "/",
+                _ => {
+                    inner.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c == '/')
+                        && inner != "/"
+                }
             };
             let spelling = source[start..=start + 1 + end].to_owned();
             if fits && !found.contains(&spelling) {
@@ -48,8 +57,9 @@ impl Specials {
         found
     }
 
-    /// The spellings in a prompt, from the left and the longest first, as tokenisers find them. `plain` is what the request
-    /// wrote, in order. What the request wrote is passed over: another spelling may begin inside of it.
+    /// The spellings in a prompt, from the left and the longest first, as tokenisers find them.
+    /// `plain` is what the request wrote, in order. What the request wrote is passed over: another
+    /// spelling may begin inside of it.
     pub(super) fn found(&self, prompt: &str, plain: &[Range<usize>]) -> Vec<Found> {
         let Some(finder) = &self.finder else { return Vec::new() };
         let mut all = Vec::new();
@@ -75,7 +85,10 @@ impl Specials {
 
     /// The spellings that a text holds.
     pub fn in_text<'a>(&self, text: &'a str) -> Vec<(Range<usize>, &'a str)> {
-        self.found(text, &[]).into_iter().map(|found| (found.range.clone(), &text[found.range])).collect()
+        self.found(text, &[])
+            .into_iter()
+            .map(|found| (found.range.clone(), &text[found.range]))
+            .collect()
     }
 }
 
@@ -86,7 +99,10 @@ mod tests {
     #[test]
     fn templates_show_their_special_tokens() {
         let source = "{%- if a < b and c > d %}<|im_start|>{{ m['role'] }}<tool_call>\n</s>[INST] [/INST] [x] <a b> <｜User｜> {{ x[0] }}";
-        assert_eq!(Specials::in_template(source), ["<|im_start|>", "<tool_call>", "</s>", "[INST]", "[/INST]", "<｜User｜>"]);
+        assert_eq!(
+            Specials::in_template(source),
+            ["<|im_start|>", "<tool_call>", "</s>", "[INST]", "[/INST]", "<｜User｜>"]
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Server-sent events: bytes, cut anywhere -> the data of each event.
 //!
-//! As the WHATWG HTML standard, section 9.2.6, has it: lines end with LF, CRLF or CR, several `data` lines are joined by LF,
-//! comments and other fields are passed over. An event that the end of the stream cuts off is none.
+//! As the WHATWG HTML standard, section 9.2.6, has it: lines end with LF, CRLF or CR, several
+//! `data` lines are joined by LF, comments and other fields are passed over. An event that the end
+//! of the stream cuts off is none.
 
 /// More than an event of any server has, log probabilities included.
 const MOST_BYTES: usize = 1 << 20;
@@ -45,8 +46,11 @@ impl Parser {
     fn end_line(&mut self, events: &mut Vec<Vec<u8>>) {
         let line = std::mem::take(&mut self.line);
         // A byte order mark may stand at the very beginning.
-        let line =
-            if std::mem::replace(&mut self.began, true) { &*line } else { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line) };
+        let line = if std::mem::replace(&mut self.began, true) {
+            &*line
+        } else {
+            line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line)
+        };
         if line.is_empty() {
             events.extend(self.data.take());
             return;
@@ -78,7 +82,8 @@ mod tests {
             for bytes in stream.as_bytes().chunks(size.min(stream.len().max(1))) {
                 parser.push(bytes, &mut events).expect("short");
             }
-            let events: Vec<_> = events.iter().map(|event| std::str::from_utf8(event).expect("UTF-8")).collect();
+            let events: Vec<_> =
+                events.iter().map(|event| std::str::from_utf8(event).expect("UTF-8")).collect();
             assert_eq!(events, expected, "{stream:?} in pieces of {size}");
         }
     }
@@ -101,8 +106,14 @@ mod tests {
             let mut parser = Parser::default();
             let mut events = Vec::new();
             parser.push(line.as_bytes(), &mut events).expect("short");
-            let pushed = (0..MOST_BYTES / chunk.len() + 1).take_while(|_| parser.push(&chunk, &mut events).is_ok()).count();
-            assert_eq!((pushed, events.len()), (MOST_BYTES / chunk.len() - usize::from(!line.is_empty()), 0), "{line:?}");
+            let pushed = (0..MOST_BYTES / chunk.len() + 1)
+                .take_while(|_| parser.push(&chunk, &mut events).is_ok())
+                .count();
+            assert_eq!(
+                (pushed, events.len()),
+                (MOST_BYTES / chunk.len() - usize::from(!line.is_empty()), 0),
+                "{line:?}"
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A prompt -> what the server is fed, so that no text of a message becomes a special token.
 //!
-//! Nearly always the prompt goes as text, and the server's tokeniser finds the special tokens that the template wrote. Where a
-//! message spells one, the prompt is cut up and tokenised by the server's `/tokenize`: llama.cpp's can be told that a text holds
-//! none; for vLLM the spelling is cut in two.
+//! Nearly always the prompt goes as text, and the server's tokeniser finds the special tokens that
+//! the template wrote. Where a message spells one, the prompt is cut up and tokenised by the
+//! server's `/tokenize`: llama.cpp's can be told that a text holds none; for vLLM the spelling is
+//! cut in two.
 
 use std::ops::Range;
 
@@ -21,7 +22,12 @@ const MOST_BYTES: usize = 64 << 20;
 
 impl Remote {
     /// How many tokens a prompt has; None where the server cannot tell.
-    pub fn count(&self, prompt: &str, plain: &[Range<usize>], until: &Until) -> Result<Option<usize>, Stopped> {
+    pub fn count(
+        &self,
+        prompt: &str,
+        plain: &[Range<usize>],
+        until: &Until,
+    ) -> Result<Option<usize>, Stopped> {
         let known = self.known(until)?;
         if known.kind == ServerKind::OpenAi {
             return Ok(None);
@@ -29,18 +35,28 @@ impl Remote {
         let fed = self.feed(prompt, plain, until)?;
         match &fed.prompt {
             Value::Array(tokens) => Ok(Some(tokens.len())),
-            Value::String(text) => Ok(Some(self.tokenize(&known, text, fed.add_special, true, until)?.len())),
+            Value::String(text) => {
+                Ok(Some(self.tokenize(&known, text, fed.add_special, true, until)?.len()))
+            }
             _ => Ok(None),
         }
     }
 
-    /// What to send for a prompt. `plain` is what the request wrote of it, in order; empty lets it spell special tokens.
-    pub(super) fn feed(&self, prompt: &str, plain: &[Range<usize>], until: &Until) -> Result<Fed, Stopped> {
+    /// What to send for a prompt. `plain` is what the request wrote of it, in order; empty lets it
+    /// spell special tokens.
+    pub(super) fn feed(
+        &self,
+        prompt: &str,
+        plain: &[Range<usize>],
+        until: &Until,
+    ) -> Result<Fed, Stopped> {
         let known = self.known(until)?;
         let found = self.specials.found(prompt, plain);
         let mut foreign = Vec::new();
         for found in found.iter().filter(|found| found.foreign) {
-            if known.kind == ServerKind::OpenAi || self.control(&prompt[found.range.clone()], until)?.is_some() {
+            if known.kind == ServerKind::OpenAi
+                || self.control(&prompt[found.range.clone()], until)?.is_some()
+            {
                 foreign.push(found);
             }
         }
@@ -67,13 +83,25 @@ impl Remote {
     }
 
     /// As in this process: the template's special tokens by number, all between them as text.
-    fn feed_llama(&self, known: &Known, prompt: &str, found: &[Found], until: &Until) -> Result<Fed, Stopped> {
+    fn feed_llama(
+        &self,
+        known: &Known,
+        prompt: &str,
+        found: &[Found],
+        until: &Until,
+    ) -> Result<Fed, Stopped> {
         let mut tokens = Vec::new();
         let mut done = 0;
         for Found { range, .. } in found.iter().filter(|found| !found.foreign) {
             let Some(token) = self.control(&prompt[range.clone()], until)? else { continue };
             if range.start > done {
-                tokens.extend(self.tokenize(known, &prompt[done..range.start], false, false, until)?);
+                tokens.extend(self.tokenize(
+                    known,
+                    &prompt[done..range.start],
+                    false,
+                    false,
+                    until,
+                )?);
             }
             tokens.push(token);
             done = range.end;
@@ -88,7 +116,14 @@ impl Remote {
     }
 
     /// Cut inside of what a message spells: neither half is a special token.
-    fn feed_vllm(&self, known: &Known, prompt: &str, foreign: &[&Found], add_bos: bool, until: &Until) -> Result<Fed, Stopped> {
+    fn feed_vllm(
+        &self,
+        known: &Known,
+        prompt: &str,
+        foreign: &[&Found],
+        add_bos: bool,
+        until: &Until,
+    ) -> Result<Fed, Stopped> {
         let mut tokens = Vec::new();
         let mut done = 0;
         let cuts = foreign.iter().map(|found| {
@@ -96,27 +131,48 @@ impl Remote {
             found.range.start + first
         });
         for cut in cuts.chain([prompt.len()]) {
-            tokens.extend(self.tokenize(known, &prompt[done..cut], add_bos && done == 0, true, until)?);
+            tokens.extend(self.tokenize(
+                known,
+                &prompt[done..cut],
+                add_bos && done == 0,
+                true,
+                until,
+            )?);
             done = cut;
         }
         Ok(Fed { prompt: json!(tokens), add_special: false })
     }
 
-    /// The number of a control token; None for a text that is none. A word of the vocabulary means the same wherever it stands.
+    /// The number of a control token; None for a text that is none. A word of the vocabulary means
+    /// the same wherever it stands.
     pub fn control(&self, spelling: &str, until: &Until) -> Result<Option<i64>, Stopped> {
-        let cached = self.controls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(spelling).copied();
+        let cached = self
+            .controls
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .get(spelling)
+            .copied();
         if let Some(cached) = cached {
             return Ok(cached);
         }
         let known = self.known(until)?;
-        let one = |tokens: Vec<i64>| Some(tokens).filter(|tokens| tokens.len() == 1).and_then(|tokens| tokens.first().copied());
+        let one = |tokens: Vec<i64>| {
+            Some(tokens)
+                .filter(|tokens| tokens.len() == 1)
+                .and_then(|tokens| tokens.first().copied())
+        };
         let special = one(self.tokenize(&known, spelling, false, true, until)?);
         let word = match known.kind {
-            ServerKind::Llama if special.is_some() => one(self.tokenize(&known, spelling, false, false, until)?),
+            ServerKind::Llama if special.is_some() => {
+                one(self.tokenize(&known, spelling, false, false, until)?)
+            }
             _ => None,
         };
         let control = special.filter(|_| special != word);
-        self.controls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(spelling.to_owned(), control);
+        self.controls
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(spelling.to_owned(), control);
         Ok(control)
     }
 
@@ -129,14 +185,20 @@ impl Remote {
         until: &Until,
     ) -> Result<Vec<i64>, Stopped> {
         let body = match known.kind {
-            ServerKind::Llama => json!({ "content": text, "add_special": add_special, "parse_special": parse_special }),
+            ServerKind::Llama => {
+                json!({ "content": text, "add_special": add_special, "parse_special": parse_special })
+            }
             _ => json!({ "model": known.model, "prompt": text, "add_special_tokens": add_special }),
         };
         let (answer, server) = self.ask("/tokenize", Some(body), MOST_BYTES, until)?;
-        let tokens = answer["tokens"].as_array().map(|tokens| tokens.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());
+        let tokens = answer["tokens"]
+            .as_array()
+            .map(|tokens| tokens.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());
         match tokens.flatten() {
             Some(tokens) => Ok(tokens),
-            None => Err(super::fault::failed(&server, "its /tokenize answers without `tokens`").into()),
+            None => {
+                Err(super::fault::failed(&server, "its /tokenize answers without `tokens`").into())
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a render may add to the prompt: vision tokens and a mask. Read before anything runs, made after the render.
+//! What a render may add to the prompt: vision tokens and a mask. Read before anything runs, made
+//! after the render.
 
 use serde_json::Value;
 
@@ -31,9 +32,9 @@ impl Additions {
         self.turns.is_some()
     }
 
-    /// Finds the mask of a prompt that `input` gave, then expands the prompt; all that is known of its bytes moves along.
-    /// `composed` is what the template was made of, `sent` are the messages before `polyfills` made those of the input, `bos_token`
-    /// is the template's.
+    /// Finds the mask of a prompt that `input` gave, then expands the prompt; all that is known of
+    /// its bytes moves along. `composed` is what the template was made of, `sent` are the messages
+    /// before `polyfills` made those of the input, `bos_token` is the template's.
     pub(crate) fn add(
         self,
         prompt: &mut Prompt,
@@ -43,7 +44,11 @@ impl Additions {
         (sent, polyfills): (&[Value], &Polyfills),
         bos_token: &str,
     ) -> Result<Added> {
-        let mask = |turns| match composed.map(|composed| composed.mask(turns, prompt, input, sent)).transpose()?.flatten() {
+        let mask = |turns| match composed
+            .map(|composed| composed.mask(turns, prompt, input, sent))
+            .transpose()?
+            .flatten()
+        {
             Some(mask) => Ok(mask),
             None => templates.mask(turns, input, sent, polyfills, prompt),
         };
@@ -91,9 +96,16 @@ mod tests {
         (prompt, ranges)
     }
 
-    /// Renders with these members besides; `expected` is the prompt with marks, `messages` those that the ranges are of.
+    /// Renders with these members besides; `expected` is the prompt with marks, `messages` those
+    /// that the ranges are of.
     #[track_caller]
-    fn check(mut request: Value, members: Value, expected: &str, messages: &[usize], left_out: &[&str]) {
+    fn check(
+        mut request: Value,
+        members: Value,
+        expected: &str,
+        messages: &[usize],
+        left_out: &[&str],
+    ) {
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         // Time is not what is compared.
         request["template_limits"] = json!({ "ms": 60_000 });
@@ -103,12 +115,20 @@ mod tests {
         let expected: Vec<Value> = messages
             .iter()
             .zip(&ranges)
-            .map(|(message, (start, end))| json!({ "message": message, "start": start, "end": end }))
+            .map(
+                |(message, (start, end))| json!({ "message": message, "start": start, "end": end }),
+            )
             .collect();
-        assert_eq!((reply["mask"].as_array().unwrap(), messages.len()), (&expected, ranges.len()), "{members}");
+        assert_eq!(
+            (reply["mask"].as_array().unwrap(), messages.len()),
+            (&expected, ranges.len()),
+            "{members}"
+        );
         let diagnostics = reply["diagnostics"].as_array().map_or(&[][..], Vec::as_slice).iter();
-        let paths: Vec<&str> =
-            diagnostics.filter(|said| said["code"] == "mask_unavailable").map(|said| said["path"].as_str().unwrap()).collect();
+        let paths: Vec<&str> = diagnostics
+            .filter(|said| said["code"] == "mask_unavailable")
+            .map(|said| said["path"].as_str().unwrap())
+            .collect();
         assert_eq!(paths, left_out, "{members}");
     }
 
@@ -126,13 +146,19 @@ mod tests {
     #[test]
     fn masks_of_real_templates() {
         let Some(root) = folder("masks") else { return };
-        let two = json!([turn("user", "Hé"), turn("assistant", "Yo"), turn("user", "Bye"), turn("assistant", "Seé you")]);
+        let two = json!([
+            turn("user", "Hé"),
+            turn("assistant", "Yo"),
+            turn("user", "Bye"),
+            turn("assistant", "Seé you")
+        ]);
         let three = json!([turn("user", "Hé"), turn("assistant", "Yo"), turn("user", "Bye")]);
         let closed = json!({ "messages": two, "mask": "all", "add_generation_prompt": false });
         let open = json!({ "messages": three, "mask": "all" });
-        let check = |name: &str, members: &Value, expected: &str, messages: &[usize], left_out: &[&str]| {
-            check(of_template(&root, name), members.clone(), expected, messages, left_out);
-        };
+        let check =
+            |name: &str, members: &Value, expected: &str, messages: &[usize], left_out: &[&str]| {
+                check(of_template(&root, name), members.clone(), expected, messages, left_out);
+            };
         // The end of a turn is written by what follows it: it is not known to belong to the turn.
         let name = "vllm.template_chatml";
         check(
@@ -208,17 +234,26 @@ mod tests {
             "spans": true, "mask": "all", "add_generation_prompt": false, "spare": 1,
             "vision": { "rule": { "family": "llava", "size": 2, "patch": 1, "tail": 0 }, "image_token": "[I]", "images": [{ "c": 1 }, {}] } });
         let image = "[I]".repeat(4);
-        let expected =
-            format!("<user>Look: {image}</>\n<assistant>«A cat.</>»\n<user>{image}And?</>\n<assistant>«A dog.</>»\n");
+        let expected = format!(
+            "<user>Look: {image}</>\n<assistant>«A cat.</>»\n<user>{image}And?</>\n<assistant>«A dog.</>»\n"
+        );
         check(request.clone(), json!({}), &expected, &[1, 3], &[]);
         let reply = render(&request.to_string()).unwrap();
         assert_eq!(reply["vision"], json!({ "images": [4, 4], "videos": [] }));
-        assert_eq!(reply["ignored_keys"], json!(["spare", "vision.rule.tail", "vision.images[0].c"]));
+        assert_eq!(
+            reply["ignored_keys"],
+            json!(["spare", "vision.rule.tail", "vision.images[0].c"])
+        );
         let prompt = reply["prompt"].as_str().unwrap();
-        let spans = reply["spans"].as_array().unwrap().iter().filter(|span| span["origin"] == "message").map(|span| {
-            let at = |key: &str| usize::try_from(span[key].as_u64().unwrap()).unwrap();
-            (span["path"].as_str().unwrap(), &prompt[at("start")..at("end")])
-        });
+        let spans = reply["spans"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|span| span["origin"] == "message")
+            .map(|span| {
+                let at = |key: &str| usize::try_from(span[key].as_u64().unwrap()).unwrap();
+                (span["path"].as_str().unwrap(), &prompt[at("start")..at("end")])
+            });
         let spans: Vec<(&str, &str)> = spans.filter(|(path, _)| path.ends_with("text")).collect();
         assert_eq!(
             spans,
@@ -237,17 +272,36 @@ mod tests {
         // Knows neither system messages nor two users in a row.
         let template = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns') }}\
             {% endif %}[{{ m.role }}] {{ m.content }}.\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}";
-        let messages =
-            json!([turn("system", "S"), turn("user", "a"), turn("user", "b"), turn("assistant", "c"), turn("user", "d")]);
+        let messages = json!([
+            turn("system", "S"),
+            turn("user", "a"),
+            turn("user", "b"),
+            turn("assistant", "c"),
+            turn("user", "d")
+        ]);
         let request = json!({ "chat_template": template, "messages": messages, "mask": "all" });
-        check(request.clone(), json!({}), "[user] S\na\n\nb.\n[assistant] «c.»\n[user] d.\n[assistant] ", &[3], &[]);
+        check(
+            request.clone(),
+            json!({}),
+            "[user] S\na\n\nb.\n[assistant] «c.»\n[user] d.\n[assistant] ",
+            &[3],
+            &[],
+        );
         // Nobody asked: nothing is said.
         let mut silent = request;
         silent["mask"] = json!("none");
         let reply = render(&silent.to_string()).unwrap();
-        assert!(reply.get("mask").is_none() && reply.get("vision").is_none() && reply.get("spans").is_none(), "{reply}");
+        assert!(
+            reply.get("mask").is_none()
+                && reply.get("vision").is_none()
+                && reply.get("spans").is_none(),
+            "{reply}"
+        );
         silent["mask"] = json!("some");
-        assert!(render(&silent.to_string()).unwrap_err().message().starts_with("mask: unknown value"), "refused by name");
+        assert!(
+            render(&silent.to_string()).unwrap_err().message().starts_with("mask: unknown value"),
+            "refused by name"
+        );
     }
 
     /// Blocks that do not stand for one assistant message each are not believed.

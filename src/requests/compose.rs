@@ -10,32 +10,43 @@ use crate::error::{Code, Error, Result};
 use crate::profile::Verdict;
 use crate::template::{Sources, Status};
 
-/// Composes `components`, finds those of a Jinja template (`derive_from`), or lists what is registered.
+/// Composes `components`, finds those of a Jinja template (`derive_from`), or lists what is
+/// registered.
 pub fn compose(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    let (components, derive_from, list) = (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
-    let mut reply = match (components, derive_from, list) {
-        (Some(components), None, None | Some(false)) => {
-            let composed = Composed::of(components, "components")?;
-            fields.ignore(composed.ignored().to_vec());
-            let strict = fields.boolean("strict")?.unwrap_or(false);
-            let (register, replace) =
-                (fields.boolean("register")?.unwrap_or(false), fields.boolean("override")?.unwrap_or(false));
-            if strict {
-                composed.check_strictly()?;
+    let (components, derive_from, list) =
+        (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
+    let mut reply =
+        match (components, derive_from, list) {
+            (Some(components), None, None | Some(false)) => {
+                let composed = Composed::of(components, "components")?;
+                fields.ignore(composed.ignored().to_vec());
+                let strict = fields.boolean("strict")?.unwrap_or(false);
+                let (register, replace) = (
+                    fields.boolean("register")?.unwrap_or(false),
+                    fields.boolean("override")?.unwrap_or(false),
+                );
+                if strict {
+                    composed.check_strictly()?;
+                }
+                let reply = describe(&composed)?;
+                if register {
+                    composed.register(replace)?;
+                }
+                reply
             }
-            let reply = describe(&composed)?;
-            if register {
-                composed.register(replace)?;
+            (None, Some(foreign), None | Some(false)) => derived(&mut fields, foreign)?,
+            (None, None, Some(true)) => registered()?,
+            (None, None, _) => {
+                return Err(fields
+                    .invalid("components", "missing (or give `derive_from`, or `list`: true)"));
             }
-            reply
-        }
-        (None, Some(foreign), None | Some(false)) => derived(&mut fields, foreign)?,
-        (None, None, Some(true)) => registered()?,
-        (None, None, _) => return Err(fields.invalid("components", "missing (or give `derive_from`, or `list`: true)")),
-        _ => return Err(fields.invalid("components", "give one of `components`, `derive_from` and `list`")),
-    };
+            _ => {
+                return Err(fields
+                    .invalid("components", "give one of `components`, `derive_from` and `list`"));
+            }
+        };
     let ignored = fields.ignored();
     if !ignored.is_empty() {
         reply["ignored_keys"] = json!(ignored);
@@ -46,10 +57,18 @@ pub fn compose(request: &str) -> Result<Value> {
 /// The reply to `derive_from`.
 fn derived(fields: &mut Fields, foreign: &Value) -> Result<Value> {
     let mut foreign = Fields::new("derive_from", foreign)?;
-    let source = foreign.string("chat_template")?.ok_or_else(|| foreign.invalid("chat_template", "missing"))?;
-    let mut token = |key| -> Result<String> { Ok(foreign.string(key)?.unwrap_or_default().to_owned()) };
+    let source = foreign
+        .string("chat_template")?
+        .ok_or_else(|| foreign.invalid("chat_template", "missing"))?;
+    let mut token =
+        |key| -> Result<String> { Ok(foreign.string(key)?.unwrap_or_default().to_owned()) };
     let (bos_token, eos_token) = (token("bos_token")?, token("eos_token")?);
-    let derivation = derive(&Sources { default: Some(source.to_owned()), bos_token, eos_token, ..Sources::default() })?;
+    let derivation = derive(&Sources {
+        default: Some(source.to_owned()),
+        bos_token,
+        eos_token,
+        ..Sources::default()
+    })?;
     fields.ignore(foreign.ignored());
     let mut reply = match &derivation.spec {
         Some(spec) => describe(&Composed::of(spec, "components")?)?,
@@ -88,17 +107,26 @@ fn source(composed: &Composed) -> &'static str {
     if composed.is_generated() { "generated" } else { "handwritten" }
 }
 
-/// What the spec says and what the prober sees must be the same, where it sees anything: a template that goes over the limits of a
-/// probe is not judged.
+/// What the spec says and what the prober sees must be the same, where it sees anything: a template
+/// that goes over the limits of a probe is not judged.
 fn check_caps(composed: &Composed, verdict: &Verdict) -> Result<()> {
     let (traits, grounds) = verdict.templates.traits();
     let measured = traits.caps.to_json();
-    let is_known = |flag: &str| grounds.iter().any(|(name, evidence)| *name == flag && evidence.status != Status::Unknown);
-    match composed.declared().into_iter().find(|(flag, declared)| is_known(flag) && measured[flag] != *declared) {
+    let is_known = |flag: &str| {
+        grounds.iter().any(|(name, evidence)| *name == flag && evidence.status != Status::Unknown)
+    };
+    match composed
+        .declared()
+        .into_iter()
+        .find(|(flag, declared)| is_known(flag) && measured[flag] != *declared)
+    {
         None => Ok(()),
         Some((flag, declared)) => {
-            let message = format!("the components say {flag} {declared}, the template they make does not");
-            Err(Error::new(Code::InternalBridgeError, message).with("reason", "caps_mismatch").with("flag", flag))
+            let message =
+                format!("the components say {flag} {declared}, the template they make does not");
+            Err(Error::new(Code::InternalBridgeError, message)
+                .with("reason", "caps_mismatch")
+                .with("flag", flag))
         }
     }
 }
@@ -118,7 +146,8 @@ fn registered() -> Result<Value> {
 mod tests {
     use super::*;
 
-    /// A probe may write less than a request: what it cannot see is not held against the components.
+    /// A probe may write less than a request: what it cannot see is not held against the
+    /// components.
     #[test]
     fn long_texts_are_composed() {
         for system in ["x".repeat(300_000), "{tools}".repeat(20_000)] {
@@ -128,7 +157,10 @@ mod tests {
                 "assistant_template": "<{content}{tool_calls}>",
             });
             let reply = compose(&json!({ "components": components }).to_string());
-            assert_eq!(reply.map(|reply| reply["type"].clone()).map_err(|error| error.to_string()), Ok(json!("template")));
+            assert_eq!(
+                reply.map(|reply| reply["type"].clone()).map_err(|error| error.to_string()),
+                Ok(json!("template"))
+            );
         }
     }
 }

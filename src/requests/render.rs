@@ -12,7 +12,9 @@ use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Format, Parsed, Recogniser, RecogniserInput};
 use crate::profile::Verdict;
-use crate::template::{Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking};
+use crate::template::{
+    Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking,
+};
 use crate::validate;
 use crate::vision::VisionDefaults;
 
@@ -53,10 +55,15 @@ pub fn render(request: &str) -> Result<Value> {
     // Some templates print an empty list. transformers lets them; nobody means it.
     let tools = tools.filter(|tools| !polyfills.apply_polyfills || !tools.is_empty());
     let now = match fields.string("now")? {
-        Some(text) => LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?,
+        Some(text) => {
+            LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?
+        }
         None => LocalTime::now(),
     };
-    let additions = Additions::read(&mut fields, &composed.as_ref().map_or_else(VisionDefaults::default, Composed::vision))?;
+    let additions = Additions::read(
+        &mut fields,
+        &composed.as_ref().map_or_else(VisionDefaults::default, Composed::vision),
+    )?;
     let verdict = Verdict::of(&sources)?;
     let templates = &verdict.templates;
     let polyfilled = if polyfills.apply_polyfills {
@@ -81,18 +88,28 @@ pub fn render(request: &str) -> Result<Value> {
         variables: Variables::of(&polyfills),
         limits,
     };
-    let mut prompt =
-        templates.render(&input).map_err(|error| if composed.is_some() { compose::with_reason(error) } else { error })?;
-    let added = additions.add(&mut prompt, composed.as_ref(), templates, &input, (messages, &polyfills), &sources.bos_token)?;
+    let mut prompt = templates
+        .render(&input)
+        .map_err(|error| if composed.is_some() { compose::with_reason(error) } else { error })?;
+    let added = additions.add(
+        &mut prompt,
+        composed.as_ref(),
+        templates,
+        &input,
+        (messages, &polyfills),
+        &sources.bos_token,
+    )?;
     let mut reply = json!({ "type": "rendered", "prompt": prompt.text, "polyfills_applied": polyfilled.applied });
     if spans {
         reply["spans"] = prompt.spans_json();
     }
     if !prompt.generation.is_empty() {
-        let ranges = prompt.generation.iter().map(|range| json!({ "start": range.start, "end": range.end }));
+        let ranges =
+            prompt.generation.iter().map(|range| json!({ "start": range.start, "end": range.end }));
         reply["generation_spans"] = ranges.collect();
     }
-    let mut diagnostics: Vec<Value> = polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    let mut diagnostics: Vec<Value> =
+        polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
     if let Some(composed) = &composed {
         diagnostics.extend(composed.notes(input.messages).iter().map(Warning::to_json));
     }
@@ -112,14 +129,19 @@ pub fn parse(request: &str) -> Result<Value> {
 }
 
 /// As [`parse`]; `read` hands the output to the recogniser, in pieces of any size.
-pub(super) fn parse_by(request: &str, read: impl FnOnce(Recogniser, &str) -> Parsed) -> Result<Value> {
+pub(super) fn parse_by(
+    request: &str,
+    read: impl FnOnce(Recogniser, &str) -> Parsed,
+) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
     let verdict = Verdict::of(&Asked::read(&mut fields)?.sources)?;
     let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
     let tools = api::check_tools(&mut fields)?;
     let tool_choice = api::read_tool_choice(&mut fields, tools)?;
-    let told = fields.one_of("reasoning_format", &[("auto", true), ("deepseek", true), ("none", false)])?.unwrap_or(true);
+    let told = fields
+        .one_of("reasoning_format", &[("auto", true), ("deepseek", true), ("none", false)])?
+        .unwrap_or(true);
     let prompt = match fields.string("prompt")? {
         Some(prompt) => prompt.to_owned(),
         None => generation_prompt(&verdict, fields.boolean("enable_thinking")?)?,
@@ -152,9 +174,11 @@ pub(super) fn parse_by(request: &str, read: impl FnOnce(Recogniser, &str) -> Par
     if !calls.is_empty() {
         message["tool_calls"] = calls.into();
     }
-    let mut diagnostics: Vec<Value> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    let mut diagnostics: Vec<Value> =
+        parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
     // A text that goes on may still become what was asked for.
-    let violations = validate::message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
+    let violations =
+        validate::message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
     diagnostics.extend(violations.iter().map(validate::Violation::to_json));
     let unmet = validate::choice(&parsed, &tool_choice).filter(|_| !partial);
     diagnostics.extend(unmet.map(|diagnostic| diagnostic.to_json()));
@@ -175,7 +199,11 @@ fn generation_prompt(verdict: &Verdict, thinks: Option<bool>) -> Result<String> 
     let kwargs = thinking::variables(&wanted, traits, &serde_json::Map::new())?;
     let messages = [json!({ "role": "user", "content": "question" })];
     let now = LocalTime::parse("2024-07-26T00:00:00")?;
-    let input = RenderInput { kwargs: Some(&kwargs), add_generation_prompt: true, ..RenderInput::new(&messages, now) };
+    let input = RenderInput {
+        kwargs: Some(&kwargs),
+        add_generation_prompt: true,
+        ..RenderInput::new(&messages, now)
+    };
     verdict.templates.probe(&input).map(|prompt| prompt.text)
 }
 
@@ -189,20 +217,38 @@ struct Asked {
 impl Asked {
     /// By `chat_template`, `gguf` or `components`.
     fn read(fields: &mut Fields) -> Result<Asked> {
-        let (components, gguf, given) = (fields.get("components"), fields.string("gguf")?, fields.get("chat_template"));
-        let composed = components.map(|components| Composed::of(components, "components")).transpose()?;
+        let (components, gguf, given) =
+            (fields.get("components"), fields.string("gguf")?, fields.get("chat_template"));
+        let composed =
+            components.map(|components| Composed::of(components, "components")).transpose()?;
         composed.iter().for_each(|composed| fields.ignore(composed.ignored().to_vec()));
         let mut sources = match (&composed, gguf, given) {
-            (None, None, None) => return Err(fields.invalid("chat_template", "missing (or give `components` or `gguf`)")),
+            (None, None, None) => {
+                return Err(
+                    fields.invalid("chat_template", "missing (or give `components` or `gguf`)")
+                );
+            }
             (Some(composed), None, None) => composed.sources(),
-            (None, Some(path), None) => Verdict::sources(&ModelHeader::read_file(Path::new(path))?, None),
-            (None, None, Some(Value::String(text))) => Sources { default: Some(text.clone()), ..Sources::default() },
+            (None, Some(path), None) => {
+                Verdict::sources(&ModelHeader::read_file(Path::new(path))?, None)
+            }
+            (None, None, Some(Value::String(text))) => {
+                Sources { default: Some(text.clone()), ..Sources::default() }
+            }
             (None, None, Some(Value::Array(named))) => read_named(fields, named)?,
             (None, None, Some(_)) => {
-                return Err(fields.invalid("chat_template", "expected a string or an array of {name, template}"));
+                return Err(fields.invalid(
+                    "chat_template",
+                    "expected a string or an array of {name, template}",
+                ));
             }
-            (None, Some(_), Some(_)) => return Err(fields.invalid("gguf", "give either this or `chat_template`")),
-            (Some(_), ..) => return Err(fields.invalid("components", "give this alone, without `chat_template` and `gguf`")),
+            (None, Some(_), Some(_)) => {
+                return Err(fields.invalid("gguf", "give either this or `chat_template`"));
+            }
+            (Some(_), ..) => {
+                return Err(fields
+                    .invalid("components", "give this alone, without `chat_template` and `gguf`"));
+            }
         };
         if let Some(token) = fields.string("bos_token")? {
             token.clone_into(&mut sources.bos_token);
@@ -219,7 +265,8 @@ fn read_named(fields: &Fields, named: &[Value]) -> Result<Sources> {
     for (index, entry) in named.iter().enumerate() {
         let mut entry = Fields::new(fields.path(&format!("chat_template[{index}]")), entry)?;
         let name = entry.string("name")?.ok_or_else(|| entry.invalid("name", "missing"))?;
-        let template = entry.string("template")?.ok_or_else(|| entry.invalid("template", "missing"))?;
+        let template =
+            entry.string("template")?.ok_or_else(|| entry.invalid("template", "missing"))?;
         match name {
             "default" => sources.default = Some(template.to_owned()),
             "tool_use" => sources.tool_use = Some(template.to_owned()),

@@ -1,12 +1,26 @@
-//! A local date and time, and Python's `strftime` over it. Reads the system clock only in [`LocalTime::now`].
+//! A local date and time, and Python's `strftime` over it. Reads the system clock only in
+//! [`LocalTime::now`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-const MONTHS: [&str; 12] =
-    ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const WEEKDAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// A local date and time without a zone, to the second: what a template's `strftime_now` sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +34,16 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// Reads `2026-01-31T09:30:00`; fractions of a second are dropped. A `Z` may stand behind it, and changes nothing: these are
-    /// the date and the time that templates are told. Any other zone is refused.
+    /// Reads `2026-01-31T09:30:00`; fractions of a second are dropped. A `Z` may stand behind it,
+    /// and changes nothing: these are the date and the time that templates are told. Any other zone
+    /// is refused.
     pub fn parse(text: &str) -> Result<LocalTime> {
-        Self::fields(text)
-            .ok_or_else(|| Error::invalid("now", format!("{text:?} is not a local date and time like 2026-01-31T09:30:00")))
+        Self::fields(text).ok_or_else(|| {
+            Error::invalid(
+                "now",
+                format!("{text:?} is not a local date and time like 2026-01-31T09:30:00"),
+            )
+        })
     }
 
     fn fields(text: &str) -> Option<LocalTime> {
@@ -32,7 +51,9 @@ impl LocalTime {
         let mut date = date.split('-');
         let mut time = time.split(':');
         let next = |part: Option<&str>, digits: usize| -> Option<u32> {
-            part.filter(|part| part.len() == digits && part.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
+            part.filter(|part| part.len() == digits && part.bytes().all(|b| b.is_ascii_digit()))?
+                .parse()
+                .ok()
         };
         let year = next(date.next(), 4)?;
         let month = next(date.next(), 2)?;
@@ -44,7 +65,9 @@ impl LocalTime {
             None => ("00", ""),
         };
         let second = next(Some(second), 2)?;
-        let whole = date.next().is_none() && time.next().is_none() && fraction.bytes().all(|b| b.is_ascii_digit());
+        let whole = date.next().is_none()
+            && time.next().is_none()
+            && fraction.bytes().all(|b| b.is_ascii_digit());
         let year = i32::try_from(year).ok()?;
         let in_range = (1..=12).contains(&month)
             && (1..=days_in_month(year, month)).contains(&day)
@@ -55,19 +78,29 @@ impl LocalTime {
         (whole && in_range).then_some(LocalTime { year, month, day, hour, minute, second })
     }
 
-    /// The date and time at a number of seconds since 1970-01-01T00:00:00, in a zone that is `offset` seconds east of UTC.
+    /// The date and time at a number of seconds since 1970-01-01T00:00:00, in a zone that is
+    /// `offset` seconds east of UTC.
     pub fn from_unix_local(seconds: i64, offset: i32) -> LocalTime {
         let local = seconds.saturating_add(i64::from(offset));
         let (days, of_day) = (local.div_euclid(86_400), local.rem_euclid(86_400));
         let (year, month, day) = civil(days);
         let of_day = u32::try_from(of_day).unwrap_or(0);
-        LocalTime { year, month, day, hour: of_day / 3600, minute: of_day / 60 % 60, second: of_day % 60 }
+        LocalTime {
+            year,
+            month,
+            day,
+            hour: of_day / 3600,
+            minute: of_day / 60 % 60,
+            second: of_day % 60,
+        }
     }
 
-    /// The system clock's date and time, **in UTC**: the standard library does not know the local zone, and this part of
-    /// the crate makes no system calls of its own. A host that wants local dates in prompts sends `now`.
+    /// The system clock's date and time, **in UTC**: the standard library does not know the local
+    /// zone, and this part of the crate makes no system calls of its own. A host that wants local
+    /// dates in prompts sends `now`.
     pub fn now() -> LocalTime {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+        let seconds =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
         LocalTime::from_unix_local(i64::try_from(seconds).unwrap_or(i64::MAX), 0)
     }
 
@@ -78,7 +111,8 @@ impl LocalTime {
 
     /// 0 is Sunday.
     fn weekday(&self) -> u32 {
-        u32::try_from((days_from_civil(self.year, self.month, self.day) + 4).rem_euclid(7)).unwrap_or(0)
+        u32::try_from((days_from_civil(self.year, self.month, self.day) + 4).rem_euclid(7))
+            .unwrap_or(0)
     }
 
     /// ISO 8601 year and week.
@@ -194,7 +228,8 @@ fn days_in_month(year: i32, month: u32) -> u32 {
 /// Days since 1970-01-01 of a date of the Gregorian calendar.
 fn days_from_civil(year: i32, month: u32, day: u32) -> i64 {
     let before = i64::from(year) - 1;
-    let days_before_year = before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
+    let days_before_year =
+        before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
     let of_year = (1..month).map(|month| days_in_month(year, month)).sum::<u32>() + day;
     days_before_year + i64::from(of_year) - 719_163
 }
@@ -235,14 +270,24 @@ mod tests {
         check("2026-01-31T09:30:00", "%d %B %Y", "31 January 2026");
         check("2024-07-26T00:00:00", "%A, %a %b %e %-d %j", "Friday, Fri Jul 26 26 208");
         check("2025-01-05T03:04:07", "%-d/%-m %e %I:%M %p %H%S", "5/1  5 03:04 AM 0307");
-        check("2025-01-05T15:04:07", "%F %T %I %y %w %u %U %W %V %G", "2025-01-05 15:04:07 03 25 0 7 01 00 01 2025");
+        check(
+            "2025-01-05T15:04:07",
+            "%F %T %I %y %w %u %U %W %V %G",
+            "2025-01-05 15:04:07 03 25 0 7 01 00 01 2025",
+        );
         check("2000-02-29T12:00:00", "%c|%x|%%|%Q", "Tue Feb 29 12:00:00 2000|02/29/00|%|%Q");
     }
 
     #[test]
     fn only_real_dates_parse() {
-        for bad in ["", "2026-01-31", "2026-02-29T00:00:00", "2026-01-31T24:00:00", "2026-01-31T09:30:00+01:00", "26-1-3T1:2:3"]
-        {
+        for bad in [
+            "",
+            "2026-01-31",
+            "2026-02-29T00:00:00",
+            "2026-01-31T24:00:00",
+            "2026-01-31T09:30:00+01:00",
+            "26-1-3T1:2:3",
+        ] {
             assert!(LocalTime::parse(bad).is_err(), "{bad}");
         }
         assert!(LocalTime::parse("2026-01-31T09:30:00.250").is_ok());

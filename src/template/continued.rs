@@ -1,6 +1,8 @@
-//! `continue_final_message`: a prompt that ends within the last message, for the model to go on from there.
+//! `continue_final_message`: a prompt that ends within the last message, for the model to go on
+//! from there.
 //!
-//! As transformers 5.23 does it: a tag is added to the text, and the prompt is cut where the tag comes out.
+//! As transformers 5.23 does it: a tag is added to the text, and the prompt is cut where the tag
+//! comes out.
 
 use serde_json::Value;
 
@@ -31,7 +33,8 @@ pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Cont
     let Some(mut value) = value else {
         return refuse(&format!("the final message has no {member:?} to continue"));
     };
-    let fields: Vec<&str> = if REASONING.contains(&member) { REASONING.to_vec() } else { vec![member] };
+    let fields: Vec<&str> =
+        if REASONING.contains(&member) { REASONING.to_vec() } else { vec![member] };
     if !fields.iter().any(|field| source.contains(field)) {
         return refuse(&format!("the chat template does not read {member:?}"));
     }
@@ -65,13 +68,18 @@ pub(crate) fn tag(messages: &[Value], member: &str, source: &str) -> Result<Cont
 impl Continued {
     /// Cuts the prompt where the tag is.
     pub(crate) fn cut(&self, prompt: &mut Prompt) -> Result<()> {
-        let tag = prompt.text.rfind(TAG.trim_end()).filter(|_| prompt.text.contains(self.text.trim()));
+        let tag =
+            prompt.text.rfind(TAG.trim_end()).filter(|_| prompt.text.contains(self.text.trim()));
         let Some(at) = tag else {
             let message = "continue_final_message: the final message does not appear in the prompt; \
                            the chat template deletes some or all of it";
             return Err(Error::new(Code::TemplateError, message).with("kind", "unsupported"));
         };
-        let end = if prompt.text[at..].starts_with(TAG) { at } else { prompt.text[..at].trim_end().len() };
+        let end = if prompt.text[at..].starts_with(TAG) {
+            at
+        } else {
+            prompt.text[..at].trim_end().len()
+        };
         prompt.text.truncate(end);
         prompt.spans.retain(|span| span.start < end);
         prompt.generation.retain(|range| range.start < end);

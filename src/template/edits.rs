@@ -19,16 +19,19 @@ impl Edits {
         self.0.push(Edit { before, after });
     }
 
-    /// The same bytes in the text after. A range that holds a replaced piece holds what stands for it; a piece that is cut by
-    /// the border of two ranges goes to the first of them whole; of a range inside a piece nothing is left.
+    /// The same bytes in the text after. A range that holds a replaced piece holds what stands for
+    /// it; a piece that is cut by the border of two ranges goes to the first of them whole; of a
+    /// range inside a piece nothing is left.
     pub(crate) fn shift(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.place(range.start);
         start..self.place(range.end).max(start)
     }
 
     fn place(&self, offset: usize) -> usize {
-        // The last piece that begins before this place; one of no bytes stands before its own place.
-        let begun = self.0.partition_point(|edit| edit.before.start < offset || edit.before.end <= offset);
+        // The last piece that begins before this place; one of no bytes stands before its own
+        // place.
+        let begun =
+            self.0.partition_point(|edit| edit.before.start < offset || edit.before.end <= offset);
         match self.0[..begun].last() {
             Some(edit) if offset < edit.before.end => edit.after.end,
             Some(edit) => edit.after.end + (offset - edit.before.end),

@@ -17,7 +17,11 @@ pub(crate) fn compile(text: &str) -> Result<Template, Failure> {
 }
 
 /// Renders a context.
-pub(crate) fn render(template: &Template, context: Context, limits: &Limits) -> Result<Rendered, Failure> {
+pub(crate) fn render(
+    template: &Template,
+    context: Context,
+    limits: &Limits,
+) -> Result<Rendered, Failure> {
     let bounds = Bounds {
         fuel: limits.fuel,
         output_bytes: limits.output_bytes,
@@ -47,8 +51,11 @@ mod tests {
     fn run(source: &str, limits: &Limits) -> Result<String, Failure> {
         let template = compile(source)?;
         let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
-        let context =
-            Context { variables: Vec::new(), strftime_now: Some(Box::new(move |format| now.strftime(format))), log: None };
+        let context = Context {
+            variables: Vec::new(),
+            strftime_now: Some(Box::new(move |format| now.strftime(format))),
+            log: None,
+        };
         render(&template, context, limits).map(|rendered| rendered.text)
     }
 
@@ -67,16 +74,25 @@ mod tests {
     #[test]
     fn the_environment_of_transformers() {
         check("  {% if true %}\nx\n  {% endif %}\ny\n", "x\ny");
-        check("{{ none }}{{ true }}{{ [1.0, 'a'] }}{{ nothing }}{{ '<&>' }}", "NoneTrue[1.0, 'a']<&>");
+        check(
+            "{{ none }}{{ true }}{{ [1.0, 'a'] }}{{ nothing }}{{ '<&>' }}",
+            "NoneTrue[1.0, 'a']<&>",
+        );
         check(
             "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}",
             "02",
         );
-        check("{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x is defined }}", "1False");
+        check(
+            "{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x is defined }}",
+            "1False",
+        );
         check("{{ strftime_now('%d %b %Y') }}", "31 Jan 2026");
         check("{% set ns = namespace(ids=[]) %}{% set _ = ns.ids.append(1) %}{{ ns.ids }}", "[1]");
         check("{{ {'b': 1, 'a': 2} }}", "{'b': 1, 'a': 2}");
-        check("{% macro m(a, b=2) %}{{ a }}{{ b }}{{ caller() }}{% endmacro %}{% call m(1) %}c{% endcall %}", "12c");
+        check(
+            "{% macro m(a, b=2) %}{{ a }}{{ b }}{{ caller() }}{% endmacro %}{% call m(1) %}c{% endcall %}",
+            "12c",
+        );
     }
 
     #[test]
@@ -103,7 +119,11 @@ mod tests {
         check_failure("{% for i in range(101) %}x{% endfor %}", &limits, "limit");
         check_failure("{{ range(1000000) }}", &limits, "limit");
         check_failure(&"x".repeat(SOURCE_BYTES + 1), &limits, "limit");
-        check_failure(&format!("{{{{ {}1{} }}}}", "(".repeat(400), ")".repeat(400)), &limits, "limit");
+        check_failure(
+            &format!("{{{{ {}1{} }}}}", "(".repeat(400), ")".repeat(400)),
+            &limits,
+            "limit",
+        );
     }
 
     /// What a hostile file could have in it; every one of these has ended a process somewhere.
@@ -160,7 +180,11 @@ mod tests {
             "{% set ns = namespace(x=1) %}{% for i in range(20000) %}{% set ns.x = {'a': {}[(ns.x,)]} %}{% endfor %}{% set y = [ns.x] %}{% set ns.x = 1 %}",
         ] {
             let small = std::thread::Builder::new().stack_size(1 << 20);
-            let ended = small.spawn(move || run(source, &limits).map_err(|failure| failure.kind)).unwrap().join().unwrap();
+            let ended = small
+                .spawn(move || run(source, &limits).map_err(|failure| failure.kind))
+                .unwrap()
+                .join()
+                .unwrap();
             assert!(matches!(ended, Ok(_) | Err("limit")), "{ended:?}");
         }
     }
@@ -169,7 +193,8 @@ mod tests {
     fn endless_recursion_ends_in_a_limit_within_a_small_stack() {
         let endless = "{% macro m(x) %}{% for i in [1] %}{% if true %}{{ 'a' ~ m(x)|trim }}{% endif %}{% endfor %}{% endmacro %}{{ m(1) }}";
         let thread = std::thread::Builder::new().stack_size(256 << 10);
-        let ended = thread.spawn(move || check_failure(endless, &Limits::default(), "limit").kind).unwrap();
+        let ended =
+            thread.spawn(move || check_failure(endless, &Limits::default(), "limit").kind).unwrap();
         assert_eq!(ended.join().unwrap(), "limit");
     }
 }

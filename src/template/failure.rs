@@ -35,7 +35,8 @@ impl Failure {
         Failure { kind: "engine", message: message.to_owned(), line: None }
     }
 
-    /// The crate's error: `TEMPLATE_LIMIT` for limits, else `TEMPLATE_ERROR`; details `{kind, line, template}`.
+    /// The crate's error: `TEMPLATE_LIMIT` for limits, else `TEMPLATE_ERROR`; details `{kind, line,
+    /// template}`.
     pub(crate) fn into_error(self, template: &str) -> Error {
         let code = if self.kind == "limit" { Code::TemplateLimit } else { Code::TemplateError };
         let mut error = Error::new(code, self.message).with("kind", self.kind);

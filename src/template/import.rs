@@ -1,4 +1,5 @@
-//! JSON to values of the template engine: plain, with the source of every string, or watched by a probe.
+//! JSON to values of the template engine: plain, with the source of every string, or watched by a
+//! probe.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,7 +10,8 @@ use serde_json::{Map, Number};
 use super::span::{PathList, Paths};
 use crate::jinja::{Log, Mark, Text, Value, Watch};
 
-/// Which member of the request each marked byte of a prompt came from: what the `source` of a mark counts.
+/// Which member of the request each marked byte of a prompt came from: what the `source` of a mark
+/// counts.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     paths: PathList,
@@ -48,7 +50,11 @@ impl Origins {
     fn mark(&mut self, place: &str, text: &str, start: usize, marks: &mut Vec<Mark>) {
         let at = |at: usize| u32::try_from(start + at).unwrap_or(u32::MAX);
         if let Some(parts) = self.composed.get(place) {
-            marks.extend(parts.iter().map(|(from, to, source)| Mark { start: at(*from), end: at(*to), source: *source }));
+            marks.extend(parts.iter().map(|(from, to, source)| Mark {
+                start: at(*from),
+                end: at(*to),
+                source: *source,
+            }));
         } else if !text.is_empty() {
             marks.push(Mark { start: at(0), end: at(text.len()), source: self.paths.push(place) });
         }
@@ -81,10 +87,15 @@ pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut Wanted<
     import.list(items)
 }
 
-/// The messages; `raw` leaves them as they are, else reasoning gets the names that transformers 5.23 gives it besides: the
-/// first of reasoning_content, thinking and reasoning that is not null becomes reasoning_content, and thinking where there is
-/// no such member. Members that are null stay: transformers' renders show them as None.
-pub(crate) fn messages(messages: &[serde_json::Value], raw: bool, wanted: &mut Wanted<'_>) -> Value {
+/// The messages; `raw` leaves them as they are, else reasoning gets the names that transformers
+/// 5.23 gives it besides: the first of reasoning_content, thinking and reasoning that is not null
+/// becomes reasoning_content, and thinking where there is no such member. Members that are null
+/// stay: transformers' renders show them as None.
+pub(crate) fn messages(
+    messages: &[serde_json::Value],
+    raw: bool,
+    wanted: &mut Wanted<'_>,
+) -> Value {
     let mut import = Import::new("messages", messages, wanted);
     import.collect_items(messages);
     import.ready();
@@ -100,11 +111,13 @@ pub(crate) fn messages(messages: &[serde_json::Value], raw: bool, wanted: &mut W
 /// Bytes that steps below a path take.
 const STEPS: usize = 64;
 
-/// One tree of JSON on its way. Its strings are gathered in one buffer first, of which the values are then views: a
-/// conversation has thousands of strings, and an allocation for each would take longer than most renders.
+/// One tree of JSON on its way. Its strings are gathered in one buffer first, of which the values
+/// are then views: a conversation has thousands of strings, and an allocation for each would take
+/// longer than most renders.
 struct Import<'w, 'a> {
     wanted: &'w mut Wanted<'a>,
-    /// Where we are; only kept while somebody asks: sources are noted where strings are gathered, reads where values are made.
+    /// Where we are; only kept while somebody asks: sources are noted where strings are gathered,
+    /// reads where values are made.
     path: String,
     gathered: String,
     marks: Vec<Mark>,
@@ -126,12 +139,20 @@ impl<'w, 'a> Import<'w, 'a> {
         let mut from = String::with_capacity(path.len() + STEPS);
         from.push_str(path);
         let buffer = Text::outer("", Vec::new());
-        Import { wanted, path: from, gathered: String::with_capacity(strings.bytes), marks, buffer, taken: 0 }
+        Import {
+            wanted,
+            path: from,
+            gathered: String::with_capacity(strings.bytes),
+            marks,
+            buffer,
+            taken: 0,
+        }
     }
 
     /// All strings are gathered.
     fn ready(&mut self) {
-        self.buffer = Text::outer_string(std::mem::take(&mut self.gathered), std::mem::take(&mut self.marks));
+        self.buffer =
+            Text::outer_string(std::mem::take(&mut self.gathered), std::mem::take(&mut self.marks));
     }
 
     fn collect(&mut self, json: &serde_json::Value) {
@@ -148,7 +169,9 @@ impl<'w, 'a> Import<'w, 'a> {
                     if known_key(name).is_none() {
                         self.gathered.push_str(name);
                     }
-                    self.deeper(self.has_sources(), Step::Member(name), |import| import.collect(json));
+                    self.deeper(self.has_sources(), Step::Member(name), |import| {
+                        import.collect(json)
+                    });
                 }
             }
             _ => {}
@@ -166,7 +189,11 @@ impl<'w, 'a> Import<'w, 'a> {
         let start = self.taken;
         self.taken = start + text.len();
         // Beyond four gigabytes there is nothing.
-        if self.taken <= self.buffer.len() { self.buffer.slice(start..self.taken) } else { self.buffer.slice(0..0) }
+        if self.taken <= self.buffer.len() {
+            self.buffer.slice(start..self.taken)
+        } else {
+            self.buffer.slice(0..0)
+        }
     }
 
     fn value(&mut self, json: &serde_json::Value) -> Value {
@@ -187,10 +214,16 @@ impl<'w, 'a> Import<'w, 'a> {
         self.items(items, Self::value)
     }
 
-    fn items(&mut self, items: &[serde_json::Value], read: impl Fn(&mut Self, &serde_json::Value) -> Value) -> Value {
+    fn items(
+        &mut self,
+        items: &[serde_json::Value],
+        read: impl Fn(&mut Self, &serde_json::Value) -> Value,
+    ) -> Value {
         let mut values = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            values.push(self.deeper(self.has_reads(), Step::Element(index), |import| read(import, item)));
+            values.push(
+                self.deeper(self.has_reads(), Step::Element(index), |import| read(import, item)),
+            );
         }
         Value::outer_list(values, self.watch())
     }
@@ -199,7 +232,8 @@ impl<'w, 'a> Import<'w, 'a> {
         let mut entries = Vec::with_capacity(members.len());
         for (name, json) in members {
             let key = known_key(name).unwrap_or_else(|| self.take(name));
-            let value = self.deeper(self.has_reads(), Step::Member(name), |import| import.value(json));
+            let value =
+                self.deeper(self.has_reads(), Step::Member(name), |import| import.value(json));
             entries.push((Value::Text(key), value));
         }
         entries
@@ -313,7 +347,9 @@ fn number(number: &Number) -> Value {
 }
 
 fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
-    let place = |entries: &[(Value, Value)], name: &str| entries.iter().position(|(key, _)| key.is_text(name));
+    let place = |entries: &[(Value, Value)], name: &str| {
+        entries.iter().position(|(key, _)| key.is_text(name))
+    };
     let given = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(|name| {
         let (_, value) = &entries[place(&entries, name)?];
         (!value.is_none()).then(|| value.clone())

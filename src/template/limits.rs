@@ -8,7 +8,8 @@ pub(crate) const SOURCE_BYTES: usize = 1 << 20;
 /// Bounds of one render; going over one is `TEMPLATE_LIMIT` with `{"kind":"limit"}` in the details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Engine steps: one for each expression, item, or 256 bytes of text. Real templates stay below 250,000.
+    /// Engine steps: one for each expression, item, or 256 bytes of text. Real templates stay below
+    /// 250,000.
     pub fuel: u64,
     /// The longest prompt, in bytes, checked while it is written.
     pub output_bytes: usize,
@@ -16,20 +17,29 @@ pub struct Limits {
     pub recursion: usize,
     /// Processor time, in milliseconds.
     pub ms: u64,
-    /// Bytes of all values that the template makes and that are alive at one time, the prompt among them.
+    /// Bytes of all values that the template makes and that are alive at one time, the prompt among
+    /// them.
     pub memory_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { fuel: 50_000_000, output_bytes: 16 << 20, recursion: 500, ms: 150, memory_bytes: 32 << 20 }
+        Limits {
+            fuel: 50_000_000,
+            output_bytes: 16 << 20,
+            recursion: 500,
+            ms: 150,
+            memory_bytes: 32 << 20,
+        }
     }
 }
 
 impl Limits {
     /// The defaults, but for what a caller sets.
     pub fn with(given: &TemplateLimits) -> Limits {
-        let bytes = |given: Option<u64>, default| given.map_or(default, |given| usize::try_from(given).unwrap_or(usize::MAX));
+        let bytes = |given: Option<u64>, default| {
+            given.map_or(default, |given| usize::try_from(given).unwrap_or(usize::MAX))
+        };
         let default = Limits::default();
         let output_bytes = bytes(given.output_bytes, default.output_bytes);
         Limits {
@@ -38,7 +48,10 @@ impl Limits {
             recursion: bytes(given.recursion, default.recursion),
             ms: given.ms.unwrap_or(default.ms),
             // Who asks for longer prompts wants room for them.
-            memory_bytes: bytes(given.memory_bytes, default.memory_bytes.max(output_bytes.saturating_mul(2))),
+            memory_bytes: bytes(
+                given.memory_bytes,
+                default.memory_bytes.max(output_bytes.saturating_mul(2)),
+            ),
         }
     }
 }

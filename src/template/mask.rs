@@ -1,8 +1,8 @@
 //! Masks: which bytes of a prompt a model would be trained on, one range for each assistant turn.
 //!
-//! In: a template that nobody composed, a conversation, its prompt. Out: ranges, and which turns cannot be told. Where the
-//! template marks its turns by `{% generation %}` those marks are the answer; else renders are compared, as spec/compose.md §8
-//! says.
+//! In: a template that nobody composed, a conversation, its prompt. Out: ranges, and which turns
+//! cannot be told. Where the template marks its turns by `{% generation %}` those marks are the
+//! answer; else renders are compared, as spec/compose.md §8 says.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -92,14 +92,21 @@ impl Mask {
 
 /// Where the messages of assistants are.
 pub(crate) fn assistants(messages: &[Value]) -> Vec<usize> {
-    messages.iter().enumerate().filter(|(_, message)| message["role"] == "assistant").map(|(index, _)| index).collect()
+    messages
+        .iter()
+        .enumerate()
+        .filter(|(_, message)| message["role"] == "assistant")
+        .map(|(index, _)| index)
+        .collect()
 }
 
 impl Templates {
-    /// The trainable ranges of a prompt that `input` gave. `sent` are the messages before `polyfills` made those of the input.
+    /// The trainable ranges of a prompt that `input` gave. `sent` are the messages before
+    /// `polyfills` made those of the input.
     ///
-    /// Up to two renders for each turn, none where `{% generation %}` blocks tell. Each has the limits of the input, and all of
-    /// them share one `ms`: `TEMPLATE_LIMIT` where that is not enough, never a part of an answer.
+    /// Up to two renders for each turn, none where `{% generation %}` blocks tell. Each has the
+    /// limits of the input, and all of them share one `ms`: `TEMPLATE_LIMIT` where that is not
+    /// enough, never a part of an answer.
     pub(crate) fn mask(
         &self,
         turns: Turns,
@@ -133,12 +140,17 @@ impl Templates {
                 add_generation_prompt,
                 continue_final_message: None,
                 spans: false,
-                limits: super::Limits { ms: u64::try_from(left).unwrap_or(input.limits.ms), ..input.limits },
+                limits: super::Limits {
+                    ms: u64::try_from(left).unwrap_or(input.limits.ms),
+                    ..input.limits
+                },
                 ..*input
             };
             match self.render(&input) {
                 Ok(prompt) => Ok(Ok(prompt.text)),
-                Err(_) if thread_time().saturating_sub(started) >= allowed => Err(too_long(allowed.as_millis())),
+                Err(_) if thread_time().saturating_sub(started) >= allowed => {
+                    Err(too_long(allowed.as_millis()))
+                }
                 Err(error) if error.code() == Code::TemplateLimit => Err(error.about("mask")),
                 Err(error) => Ok(Err(error)),
             }
@@ -154,22 +166,24 @@ fn too_long(ms: impl std::fmt::Display) -> Error {
     Error::new(Code::TemplateLimit, message).with("kind", "limit")
 }
 
-/// The turns as the template's own blocks mark them: one block for each assistant message, with text of no other message in it.
+/// The turns as the template's own blocks mark them: one block for each assistant message, with
+/// text of no other message in it.
 fn by_blocks(assistants: &[usize], prompt: &Prompt) -> Option<Vec<MaskedTurn>> {
     if prompt.generation.is_empty() || prompt.generation.len() != assistants.len() {
         return None;
     }
     let turns = assistants.iter().zip(&prompt.generation).map(|(message, range)| {
         let member = format!("messages[{message}]");
-        let mut inside = prompt.spans.iter().filter(|span| span.start < range.end && range.start < span.end);
+        let mut inside =
+            prompt.spans.iter().filter(|span| span.start < range.end && range.start < span.end);
         let own = inside.all(|span| span.path.starts_with(&member));
         own.then(|| MaskedTurn { message: *message, range: range.clone() })
     });
     turns.collect()
 }
 
-/// The turns by comparing renders: `render(count, add_generation_prompt)` is the prompt of so many first messages, or why there
-/// is none. `ends`: the message that the whole prompt ends with.
+/// The turns by comparing renders: `render(count, add_generation_prompt)` is the prompt of so many
+/// first messages, or why there is none. `ends`: the message that the whole prompt ends with.
 fn by_renders(
     prompt: &str,
     turns: &[usize],
@@ -181,7 +195,11 @@ fn by_renders(
         let found = match render(message, true)? {
             // Most of what cannot be told shows here already.
             Ok(before) if prompt.starts_with(&before) => {
-                let through = if ends == Some(message) { Ok(prompt.to_owned()) } else { render(message + 1, false)? };
+                let through = if ends == Some(message) {
+                    Ok(prompt.to_owned())
+                } else {
+                    render(message + 1, false)?
+                };
                 through.map(|through| of_turn(prompt, &before, &through))
             }
             Ok(_) => Ok(None),
@@ -202,8 +220,9 @@ fn by_renders(
     Ok(mask)
 }
 
-/// The trainable bytes of one turn: what `through` (the prompt up to and including it) has behind `before` (the prompt up to it,
-/// with the generation prompt), without white space at the end. None unless each is the beginning of the next and of the prompt.
+/// The trainable bytes of one turn: what `through` (the prompt up to and including it) has behind
+/// `before` (the prompt up to it, with the generation prompt), without white space at the end. None
+/// unless each is the beginning of the next and of the prompt.
 pub(crate) fn of_turn(prompt: &str, before: &str, through: &str) -> Option<Range<usize>> {
     let turn = through.strip_prefix(before).filter(|_| prompt.starts_with(through))?;
     Some(before.len()..before.len() + turn.trim_end().len())
@@ -257,16 +276,24 @@ mod tests {
 
     #[test]
     fn all_renders_share_one_time() {
-        let sources =
-            Sources { default: Some("{% for m in messages %}{{ m.content }}{% endfor %}".to_owned()), ..Sources::default() };
+        let sources = Sources {
+            default: Some("{% for m in messages %}{{ m.content }}{% endfor %}".to_owned()),
+            ..Sources::default()
+        };
         let templates = Templates::compile(&sources).unwrap();
-        let messages = [json!({ "role": "user", "content": "a" }), json!({ "role": "assistant", "content": "b" })];
+        let messages = [
+            json!({ "role": "user", "content": "a" }),
+            json!({ "role": "assistant", "content": "b" }),
+        ];
         let input = RenderInput::new(&messages, LocalTime::parse("2026-01-31T09:30:00").unwrap());
         let prompt = templates.render(&input).unwrap();
         let polyfills = Polyfills { apply_polyfills: false, ..Polyfills::default() };
         let spent = RenderInput { limits: Limits { ms: 0, ..Limits::default() }, ..input };
         let error = templates.mask(Turns::All, &spent, &messages, &polyfills, &prompt).unwrap_err();
-        assert_eq!((error.code(), error.details().unwrap()["kind"].as_str()), (Code::TemplateLimit, Some("limit")));
+        assert_eq!(
+            (error.code(), error.details().unwrap()["kind"].as_str()),
+            (Code::TemplateLimit, Some("limit"))
+        );
         assert!(error.message().contains("template_limits.ms"), "{error}");
         let mask = templates.mask(Turns::All, &input, &messages, &polyfills, &prompt).unwrap();
         assert_eq!(mask.turns, [MaskedTurn { message: 1, range: 1..2 }]);

@@ -1,7 +1,9 @@
-//! Chat templates: messages -> prompt, as Hugging Face transformers 5.x renders it, and what a template can carry.
+//! Chat templates: messages -> prompt, as Hugging Face transformers 5.x renders it, and what a
+//! template can carry.
 //!
-//! In: the Jinja source of a model file, messages, tools, the time. Out: the prompt, or an error with its kind and line, and
-//! the capability flags. Never reads files, the network or (but for [`LocalTime::now`]) the clock, and never prints.
+//! In: the Jinja source of a model file, messages, tools, the time. Out: the prompt, or an error
+//! with its kind and line, and the capability flags. Never reads files, the network or (but for
+//! [`LocalTime::now`]) the clock, and never prints.
 
 mod clock;
 mod continued;
@@ -41,7 +43,8 @@ pub use mask::{LeftOut, Mask, MaskedTurn, Turns};
 pub use probe::caps::{Caps, CapsReport};
 pub use probe::evidence::{Evidence, Status};
 pub use probe::traits::{
-    Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch, TemplateCaps, Traits, WithCalls,
+    Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch,
+    TemplateCaps, Traits, WithCalls,
 };
 pub use render::{Prompt, RenderInput, Variables};
 pub use source::Sources;
@@ -91,7 +94,15 @@ impl Compiled {
     fn new(name: &'static str, source: &str, host: HostWork) -> Result<Compiled, Failure> {
         let template = Arc::new(environment::compile(source)?);
         let (caps, traits) = (OnceLock::new(), OnceLock::new());
-        Ok(Compiled { name, source: source.into(), host, template, caps, traits, exceeded: Exceeded::default() })
+        Ok(Compiled {
+            name,
+            source: source.into(),
+            host,
+            template,
+            caps,
+            traits,
+            exceeded: Exceeded::default(),
+        })
     }
 
     fn prober(&self) -> Prober {
@@ -114,24 +125,27 @@ impl Compiled {
 impl Templates {
     /// Compiles what the file has, or the built-in ChatML when it has nothing.
     ///
-    /// A default that does not parse is `TEMPLATE_ERROR` with `{"kind":"syntax","line","template":"default"}`; a tool_use
-    /// template that does not parse is left out, with a finding.
+    /// A default that does not parse is `TEMPLATE_ERROR` with
+    /// `{"kind":"syntax","line","template":"default"}`; a tool_use template that does not parse is
+    /// left out, with a finding.
     pub fn compile(sources: &Sources) -> Result<Templates> {
         let mut noticed = Vec::new();
-        let tool_use = match sources.own_tool_use().map(|text| Compiled::new(TOOL_USE, text, sources.host)) {
-            Some(Ok(compiled)) => Some(compiled),
-            Some(Err(failure)) => {
-                noticed.push(lint::ignored(&failure));
-                None
-            }
-            None => None,
-        };
+        let tool_use =
+            match sources.own_tool_use().map(|text| Compiled::new(TOOL_USE, text, sources.host)) {
+                Some(Ok(compiled)) => Some(compiled),
+                Some(Err(failure)) => {
+                    noticed.push(lint::ignored(&failure));
+                    None
+                }
+                None => None,
+            };
         let (name, text) = match (sources.own_default(), sources.own_tool_use()) {
             (Some(text), _) => (DEFAULT, text),
             (None, Some(text)) if tool_use.is_some() => (TOOL_USE, text),
             (None, _) => (CHATML, source::CHATML),
         };
-        let default = Compiled::new(name, text, sources.host).map_err(|failure| failure.into_error(name))?;
+        let default =
+            Compiled::new(name, text, sources.host).map_err(|failure| failure.into_error(name))?;
         let own = tool_use.as_ref().map(|compiled| &*compiled.source).or(sources.own_default());
         Ok(Templates {
             bos_token: sources.bos_token.clone(),
@@ -151,16 +165,17 @@ impl Templates {
         }
     }
 
-    /// The prompt, with the tool_use template when there is one and tools are given, else with the default.
+    /// The prompt, with the tool_use template when there is one and tools are given, else with the
+    /// default.
     ///
-    /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`; what the template refuses by
-    /// `raise_exception` has kind `raised` and the template's own words as its message.
+    /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`; what the template
+    /// refuses by `raise_exception` has kind `raised` and the template's own words as its message.
     pub fn render(&self, input: &RenderInput<'_>) -> Result<Prompt> {
         self.render_with(input, |failed| failed)
     }
 
-    /// As [`render`](Self::render), to learn something about the template: with the limits of a probe, and not any more once
-    /// probes of this template went over them.
+    /// As [`render`](Self::render), to learn something about the template: with the limits of a
+    /// probe, and not any more once probes of this template went over them.
     pub fn probe(&self, input: &RenderInput<'_>) -> Result<Prompt> {
         let chosen = self.for_tools(input);
         prober::allowed(&chosen.exceeded).map_err(|failure| failure.into_error(chosen.name))?;
@@ -175,14 +190,18 @@ impl Templates {
         self.chosen(input.tools.is_some_and(|tools| !tools.is_empty()))
     }
 
-    /// Which template a request is rendered with: `default`, `tool_use`, or `chatml` (the built-in one).
+    /// Which template a request is rendered with: `default`, `tool_use`, or `chatml` (the built-in
+    /// one).
     pub fn variant(&self, has_tools: bool) -> &'static str {
         self.chosen(has_tools).name
     }
 
     /// Whether a text stands in the source of one of them.
     pub fn mention(&self, text: &str) -> bool {
-        [Some(&self.default), self.tool_use.as_ref()].into_iter().flatten().any(|compiled| compiled.source.contains(text))
+        [Some(&self.default), self.tool_use.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|compiled| compiled.source.contains(text))
     }
 
     /// Whether there is a tool_use template that parses.
@@ -195,23 +214,26 @@ impl Templates {
         [true, false].iter().any(|tools| self.chosen(*tools).source.contains(text))
     }
 
-    /// SHA-256, in hex, of the source that [`caps`](Self::caps) is about, as stored in the file; None for the built-in one.
+    /// SHA-256, in hex, of the source that [`caps`](Self::caps) is about, as stored in the file;
+    /// None for the built-in one.
     pub fn sha256(&self) -> Option<String> {
         self.sha256.clone()
     }
 
-    /// What the template can carry; of the tool_use template when there is one. Probed at the first call.
+    /// What the template can carry; of the tool_use template when there is one. Probed at the first
+    /// call.
     pub fn caps(&self) -> &CapsReport {
         self.chosen(true).caps()
     }
 
-    /// What the template does with each part of a conversation, and why that is believed; of the tool_use template when
-    /// there is one. Probed at the first call.
+    /// What the template does with each part of a conversation, and why that is believed; of the
+    /// tool_use template when there is one. Probed at the first call.
     pub fn traits(&self) -> &Known {
         self.chosen(true).traits()
     }
 
-    /// The sixteen flags as minja's own algorithm finds them; null where that cannot be computed. Probed at every call.
+    /// The sixteen flags as minja's own algorithm finds them; null where that cannot be computed.
+    /// Probed at every call.
     pub fn minja_caps(&self) -> Map<String, serde_json::Value> {
         minja::minja_caps(&self.prober())
     }
@@ -236,13 +258,14 @@ impl Templates {
         default.into_iter().chain(&self.tool_use)
     }
 
-    /// What each of the file's templates can carry, and the rest that is known of it, by its name. Probed at the first call.
+    /// What each of the file's templates can carry, and the rest that is known of it, by its name.
+    /// Probed at the first call.
     pub fn by_template(&self) -> impl Iterator<Item = (&'static str, &CapsReport, &Known)> {
         self.own().map(|compiled| (compiled.name, compiled.caps(), compiled.traits()))
     }
 
-    /// What one should know of the templates: noticed while compiling, read in the source, or seen in renders. Probed at the
-    /// first call.
+    /// What one should know of the templates: noticed while compiling, read in the source, or seen
+    /// in renders. Probed at the first call.
     pub fn findings(&self) -> &[Finding] {
         self.findings.get_or_init(|| {
             let mut findings = self.noticed.clone();

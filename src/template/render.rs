@@ -6,12 +6,15 @@ use std::ops::Range;
 use serde_json::Map;
 
 use super::import::{self, Origins, Wanted};
-use super::{Failure, Limits, LocalTime, Polyfilled, Span, Templates, continued, environment, span};
+use super::{
+    Failure, Limits, LocalTime, Polyfilled, Span, Templates, continued, environment, span,
+};
 use crate::api::Polyfills;
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Text, Value};
 
-/// Variables that a caller's extra variables may not replace: the request itself says what they are.
+/// Variables that a caller's extra variables may not replace: the request itself says what they
+/// are.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 /// Variables of its own that a template is given.
@@ -59,7 +62,8 @@ pub struct RenderInput<'a> {
     pub add_generation_prompt: bool,
     /// End within the last message, whose member of this name goes on: mostly `content`.
     pub continue_final_message: Option<&'a str>,
-    /// Extra variables (`chat_template_kwargs`); they override everything but messages, tools and add_generation_prompt.
+    /// Extra variables (`chat_template_kwargs`); they override everything but messages, tools and
+    /// add_generation_prompt.
     pub kwargs: Option<&'a Map<String, serde_json::Value>>,
     /// What `strftime_now` tells.
     pub now: LocalTime,
@@ -78,21 +82,24 @@ pub struct RenderInput<'a> {
 pub struct Prompt {
     /// The prompt.
     pub text: String,
-    /// The bytes that came from the request, in order, when they were asked for; all others are the template's.
+    /// The bytes that came from the request, in order, when they were asked for; all others are the
+    /// template's.
     pub spans: Vec<Span>,
     /// The bytes that `{% generation %}` blocks made.
     pub generation: Vec<Range<usize>>,
 }
 
 impl Prompt {
-    /// Every byte of the prompt, in order: `[{"start","end","origin":"template"|"message","path"?}]`.
+    /// Every byte of the prompt, in order:
+    /// `[{"start","end","origin":"template"|"message","path"?}]`.
     pub fn spans_json(&self) -> serde_json::Value {
         span::to_json(&self.spans, self.text.len())
     }
 }
 
 impl<'a> RenderInput<'a> {
-    /// These messages without tools or generation prompt, at this time, with everything else as transformers has it.
+    /// These messages without tools or generation prompt, at this time, with everything else as
+    /// transformers has it.
     pub fn new(messages: &'a [serde_json::Value], now: LocalTime) -> RenderInput<'a> {
         RenderInput {
             messages,
@@ -136,7 +143,8 @@ impl Templates {
         let tools_yaml = chosen.host.tools_yaml(input.tools.unwrap_or_default());
         let variables = self.variables(input, &messages, tools_yaml.as_ref(), &mut wanted)?;
         let now = input.now;
-        let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
+        let strftime_now: Box<dyn Fn(&str) -> String> =
+            Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
         let rendered = see(environment::render(&chosen.template, context, &input.limits));
@@ -144,7 +152,11 @@ impl Templates {
         let paths = origins.into_paths();
         let mut spans = Vec::with_capacity(rendered.marks.len());
         spans.extend(rendered.marks.iter().filter_map(|mark| {
-            Some(Span { start: mark.start as usize, end: mark.end as usize, path: paths.get(mark.source)? })
+            Some(Span {
+                start: mark.start as usize,
+                end: mark.end as usize,
+                path: paths.get(mark.source)?,
+            })
         }));
         let mut prompt = Prompt { spans, text: rendered.text, generation: rendered.generation };
         if let Some(continued) = continued {
@@ -165,7 +177,9 @@ impl Templates {
             None => Value::None,
         };
         let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
-        let token = |text: &str, used: bool| Value::Text(Text::outer(if used { text } else { "" }, Vec::new()));
+        let token = |text: &str, used: bool| {
+            Value::Text(Text::outer(if used { text } else { "" }, Vec::new()))
+        };
         let mut variables = vec![
             ("messages".into(), import::messages(messages, input.raw, wanted)),
             ("tools".into(), tools),
@@ -208,7 +222,10 @@ fn note_origins(polyfilled: &Polyfilled<'_>, origins: &mut Origins) {
                 place.push_str(&step.replace("~1", "/").replace("~0", "~"));
             }
         }
-        let parts = segments.iter().map(|segment| (segment.start, segment.end, origins.number(&segment.path))).collect();
+        let parts = segments
+            .iter()
+            .map(|segment| (segment.start, segment.end, origins.number(&segment.path)))
+            .collect();
         origins.compose(place, parts);
     });
 }

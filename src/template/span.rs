@@ -37,7 +37,11 @@ impl Deref for MemberPath {
 
 impl From<&str> for MemberPath {
     fn from(path: &str) -> MemberPath {
-        MemberPath { all: path.into(), start: 0, end: u32::try_from(path.len()).unwrap_or(u32::MAX) }
+        MemberPath {
+            all: path.into(),
+            start: 0,
+            end: u32::try_from(path.len()).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -107,18 +111,25 @@ impl Paths {
     }
 }
 
-/// Every byte of a prompt of this length, in order: `[{"start","end","origin":"template"|"message","path"?}]`.
+/// Every byte of a prompt of this length, in order:
+/// `[{"start","end","origin":"template"|"message","path"?}]`.
 pub(super) fn to_json(spans: &[Span], length: usize) -> Value {
     let mut all = Vec::with_capacity(2 * spans.len() + 1);
     let mut at = 0;
-    let template =
-        |start: usize, end: usize| object([("start", start.into()), ("end", end.into()), ("origin", "template".into())]);
+    let template = |start: usize, end: usize| {
+        object([("start", start.into()), ("end", end.into()), ("origin", "template".into())])
+    };
     for span in spans {
         if at < span.start {
             all.push(template(at, span.start));
         }
         let (start, end, path) = (span.start.into(), span.end.into(), (*span.path).into());
-        all.push(object([("start", start), ("end", end), ("origin", "message".into()), ("path", path)]));
+        all.push(object([
+            ("start", start),
+            ("end", end),
+            ("origin", "message".into()),
+            ("path", path),
+        ]));
         at = span.end;
     }
     if at < length {

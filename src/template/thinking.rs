@@ -1,7 +1,9 @@
-//! `enable_thinking`, `reasoning_effort` and `preserve_reasoning` of a request -> the variables that this template reads.
+//! `enable_thinking`, `reasoning_effort` and `preserve_reasoning` of a request -> the variables
+//! that this template reads.
 //!
-//! Templates call their switches differently; what a request asks for is set under the name that was found by probing,
-//! besides the name that most have. A variable that the caller sets by himself always wins.
+//! Templates call their switches differently; what a request asks for is set under the name that
+//! was found by probing, besides the name that most have. A variable that the caller sets by
+//! himself always wins.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +14,11 @@ use crate::error::{Error, Result};
 /// The caller's variables with those of `thinking`.
 ///
 /// `INVALID_REQUEST` for an effort that the template raises on.
-pub fn variables(thinking: &Thinking, traits: &Traits, given: &Map<String, Value>) -> Result<Map<String, Value>> {
+pub fn variables(
+    thinking: &Thinking,
+    traits: &Traits,
+    given: &Map<String, Value>,
+) -> Result<Map<String, Value>> {
     let mut variables = Map::new();
     if let Some(on) = thinking.enabled {
         variables.insert("enable_thinking".to_owned(), on.into());
@@ -31,7 +37,10 @@ pub fn variables(thinking: &Thinking, traits: &Traits, given: &Map<String, Value
         if let Some(known) = &traits.details.effort
             && known.refused.contains(&effort.as_str())
         {
-            let problem = format!("the chat template refuses {effort:?}; it takes {}", known.accepted.join(", "));
+            let problem = format!(
+                "the chat template refuses {effort:?}; it takes {}",
+                known.accepted.join(", ")
+            );
             return Err(Error::invalid("reasoning_effort", problem));
         }
         for name in ["reasoning_effort", "reasoning_strength"] {
@@ -61,11 +70,15 @@ mod tests {
 
     #[test]
     fn a_switch_of_another_name_is_set_too() {
-        let template =
-            "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %}<think>{% else %}</think>{% endif %}";
+        let template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if thinking %}<think>{% else %}</think>{% endif %}";
         let on = Thinking { enabled: Some(true), ..Thinking::default() };
         check(template, &on, json!({}), json!({ "enable_thinking": true, "thinking": true }));
-        check(template, &on, json!({ "thinking": false }), json!({ "enable_thinking": true, "thinking": false }));
+        check(
+            template,
+            &on,
+            json!({ "thinking": false }),
+            json!({ "enable_thinking": true, "thinking": false }),
+        );
         check(template, &Thinking::default(), json!({ "a": 1 }), json!({ "a": 1 }));
     }
 
@@ -73,7 +86,8 @@ mod tests {
     fn an_effort_that_the_template_raises_on_is_refused_before() {
         let template = "{% set e = reasoning_effort|default('low') %}{% if e not in ['low', 'high'] %}{{ raise_exception('no') }}\
                         {% endif %}{{ e }}{{ messages[0].content }}";
-        let effort = |effort: &str| Thinking { effort: Some(effort.to_owned()), ..Thinking::default() };
+        let effort =
+            |effort: &str| Thinking { effort: Some(effort.to_owned()), ..Thinking::default() };
         let both = json!({ "reasoning_effort": "high", "reasoning_strength": "high" });
         check(template, &effort("high"), json!({}), both);
         let problem = "reasoning_effort: the chat template refuses \"max\"; it takes low, high";

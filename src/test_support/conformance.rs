@@ -16,8 +16,10 @@ pub(crate) fn say(line: &str) {
 
 /// The folder, if it is there; a line says that `what` was skipped if not.
 pub(crate) fn folder(what: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("LLB_CONFORMANCE")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"), PathBuf::from);
+    let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
+        PathBuf::from,
+    );
     if root.is_dir() {
         return Some(root);
     }
@@ -38,9 +40,13 @@ pub(crate) fn templates(root: &Path) -> BTreeMap<String, Sources> {
     let column = |name: &str| header.iter().position(|title| *title == name).unwrap_or_default();
     let (name, bos, eos) = (column("name"), column("bos_token"), column("eos_token"));
     let sources = lines.map(|fields| {
-        let text = fs::read_to_string(root.join("templates").join(format!("{}.jinja", fields[name])));
+        let text =
+            fs::read_to_string(root.join("templates").join(format!("{}.jinja", fields[name])));
         let (bos_token, eos_token) = (fields[bos].to_owned(), fields[eos].to_owned());
-        (fields[name].to_owned(), Sources { default: text.ok(), bos_token, eos_token, ..Sources::default() })
+        (
+            fields[name].to_owned(),
+            Sources { default: text.ok(), bos_token, eos_token, ..Sources::default() },
+        )
     });
     sources.collect()
 }

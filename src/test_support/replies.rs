@@ -1,4 +1,5 @@
-//! What every test of the recogniser shares: feeding a reply in pieces, and the checks that hold for any reply.
+//! What every test of the recogniser shares: feeding a reply in pieces, and the checks that hold
+//! for any reply.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,14 +21,20 @@ pub(crate) const PLAIN: Setting = Setting { calls_allowed: true, parallel: true,
 
 pub(crate) fn family(name: &str) -> Format {
     let all = families::all().into_iter().chain([families::polyfilled()]);
-    all.into_iter().find(|format| format.family == name).unwrap_or_else(|| panic!("no family {name}"))
+    all.into_iter()
+        .find(|format| format.family == name)
+        .unwrap_or_else(|| panic!("no family {name}"))
 }
 
 /// Reads a reply to its end. The deltas must be the message, piece by piece, whatever the reply.
 #[track_caller]
-pub(crate) fn drive<'a>(mut recogniser: Recogniser, pieces: impl IntoIterator<Item = &'a str>) -> Parsed {
+pub(crate) fn drive<'a>(
+    mut recogniser: Recogniser,
+    pieces: impl IntoIterator<Item = &'a str>,
+) -> Parsed {
     let mut ids = HashSet::new();
-    let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::<ToolCall>::new());
+    let (mut content, mut reasoning, mut calls) =
+        (String::new(), String::new(), Vec::<ToolCall>::new());
     let mut take = |deltas: Vec<Delta>, last: bool| {
         for delta in deltas {
             match delta {
@@ -35,17 +42,26 @@ pub(crate) fn drive<'a>(mut recogniser: Recogniser, pieces: impl IntoIterator<It
                 Delta::Reasoning(text) => reasoning += &text,
                 Delta::ToolCall { index, id, name } => {
                     assert_eq!(index, calls.len(), "calls come in order");
-                    assert!(!id.is_empty() && !name.is_empty() && ids.insert(id.clone()), "{id} {name}");
+                    assert!(
+                        !id.is_empty() && !name.is_empty() && ids.insert(id.clone()),
+                        "{id} {name}"
+                    );
                     calls.push(ToolCall { id, name, arguments: String::new() });
                 }
                 Delta::Arguments { index, fragment } => {
                     assert!(!fragment.is_empty());
-                    assert_eq!(index + 1, calls.len(), "a call that is over gets no more arguments");
+                    assert_eq!(
+                        index + 1,
+                        calls.len(),
+                        "a call that is over gets no more arguments"
+                    );
                     calls[index].arguments += &fragment;
                 }
             }
         }
-        if let (false, Some(call)) = (last, calls.last().filter(|call| call.arguments.starts_with('{'))) {
+        if let (false, Some(call)) =
+            (last, calls.last().filter(|call| call.arguments.starts_with('{')))
+        {
             assert!(!ends_in_escape(&call.arguments), "{}", call.arguments);
         }
     };
@@ -56,13 +72,22 @@ pub(crate) fn drive<'a>(mut recogniser: Recogniser, pieces: impl IntoIterator<It
     take(last, true);
     // The prompt may hold the beginning of the message.
     assert!(parsed.content.ends_with(&content), "{content:?} {:?}", parsed.content);
-    assert!(parsed.reasoning.as_deref().unwrap_or_default().ends_with(&reasoning), "{reasoning:?} {:?}", parsed.reasoning);
+    assert!(
+        parsed.reasoning.as_deref().unwrap_or_default().ends_with(&reasoning),
+        "{reasoning:?} {:?}",
+        parsed.reasoning
+    );
     assert_eq!(calls, parsed.tool_calls);
     let noted = |code: &str| parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == code);
     if parsed.complete && !noted("arguments_invalid_json") && !noted("arguments_too_deep") {
         for call in &parsed.tool_calls {
             let value: Result<Value, _> = serde_json::from_str(&call.arguments);
-            assert!(value.as_ref().is_ok_and(Value::is_object), "{} of {}", call.arguments, call.name);
+            assert!(
+                value.as_ref().is_ok_and(Value::is_object),
+                "{} of {}",
+                call.arguments,
+                call.name
+            );
         }
     }
     parsed
@@ -125,21 +150,34 @@ pub(crate) fn feed<'a>(
     drive(recogniser(format, tools, setting), pieces)
 }
 
-/// Parses a text whole, one character at a time, at every two-part split and at random; all must agree.
+/// Parses a text whole, one character at a time, at every two-part split and at random; all must
+/// agree.
 #[track_caller]
 pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &str) -> Parsed {
     let whole = feed(format, tools, setting, [text]);
     let single: Vec<String> = text.chars().map(String::from).collect();
-    assert_eq!(whole, feed(format, tools, setting, single.iter().map(String::as_str)), "one at a time: {text:?}");
+    assert_eq!(
+        whole,
+        feed(format, tools, setting, single.iter().map(String::as_str)),
+        "one at a time: {text:?}"
+    );
     if text.len() < 2000 {
         for (at, _) in text.char_indices() {
             let (head, tail) = text.split_at(at);
-            assert_eq!(whole, feed(format, tools, setting, [head, tail]), "split at {at}: {text:?}");
+            assert_eq!(
+                whole,
+                feed(format, tools, setting, [head, tail]),
+                "split at {at}: {text:?}"
+            );
         }
     }
     let mut random = Random::new();
     for _ in 0..4 {
-        assert_eq!(whole, feed(format, tools, setting, random.pieces(text)), "cut at random: {text:?}");
+        assert_eq!(
+            whole,
+            feed(format, tools, setting, random.pieces(text)),
+            "cut at random: {text:?}"
+        );
     }
     whole
 }
@@ -148,11 +186,26 @@ pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &s
 pub(crate) fn lost(format: &Format, text: &str, parsed: &Parsed) -> Vec<String> {
     const MARKUP: &str = "name arguments parameters parameter function functions type id json tool call code index string \
         true false null True False None assistant content object calls commentary analysis final constrain all to self user message atem number";
-    let mut shown = vec![parsed.content.clone(), parsed.reasoning.clone().unwrap_or_default(), parsed.leftover.join(" ")];
-    shown.extend(parsed.diagnostics.iter().filter(|diagnostic| diagnostic.code == "id_generated").map(|d| d.message.clone()));
+    let mut shown = vec![
+        parsed.content.clone(),
+        parsed.reasoning.clone().unwrap_or_default(),
+        parsed.leftover.join(" "),
+    ];
+    shown.extend(
+        parsed
+            .diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.code == "id_generated")
+            .map(|d| d.message.clone()),
+    );
     for call in &parsed.tool_calls {
         // A name may also stand in the call's id, or in a header before it.
-        shown.extend([call.name.clone(), call.name.clone(), call.id.clone(), call.arguments.clone()]);
+        shown.extend([
+            call.name.clone(),
+            call.name.clone(),
+            call.id.clone(),
+            call.arguments.clone(),
+        ]);
         if let Ok(value) = serde_json::from_str(&call.arguments) {
             strings(&value, &mut shown);
         }
@@ -174,12 +227,14 @@ pub(crate) fn lost(format: &Format, text: &str, parsed: &Parsed) -> Vec<String> 
         .chain([MARKUP.to_owned()])
         .collect();
     let markup: HashSet<&str> = markup.iter().flat_map(|text| words(text)).collect();
-    let missing = words(text).filter(|word| !markup.contains(word)).filter(|word| match have.get_mut(*word) {
-        Some(left) if *left > 0 => {
-            *left -= 1;
-            false
+    let missing = words(text).filter(|word| !markup.contains(word)).filter(|word| {
+        match have.get_mut(*word) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            _ => true,
         }
-        _ => true,
     });
     missing.map(str::to_owned).collect()
 }

@@ -1,8 +1,9 @@
 //! A finished message -> where it breaks the schemas it was asked to obey.
 //!
-//! In: the calls and the text of a message, and the schemas exactly as the caller wrote them, whatever the sampler could
-//! enforce of them. Out: diagnostics. Nothing is changed or dropped, nothing is an error, nothing is fetched; a schema that
-//! cannot be followed is said to be unchecked, with the place.
+//! In: the calls and the text of a message, and the schemas exactly as the caller wrote them,
+//! whatever the sampler could enforce of them. Out: diagnostics. Nothing is changed or dropped,
+//! nothing is an error, nothing is fetched; a schema that cannot be followed is said to be
+//! unchecked, with the place.
 
 mod number;
 mod pattern;
@@ -73,8 +74,13 @@ impl Violation {
     }
 }
 
-/// Checks a message. Calls of tools that were not given, and arguments that are not JSON, are the recogniser's to report.
-pub fn message(parsed: &Parsed, tools: &[Value], response: Option<&ResponseFormat>) -> Vec<Violation> {
+/// Checks a message. Calls of tools that were not given, and arguments that are not JSON, are the
+/// recogniser's to report.
+pub fn message(
+    parsed: &Parsed,
+    tools: &[Value],
+    response: Option<&ResponseFormat>,
+) -> Vec<Violation> {
     let mut checker = Checker::new();
     let mut violations = Vec::new();
     for (index, call) in parsed.tool_calls.iter().enumerate() {
@@ -105,11 +111,14 @@ pub fn message(parsed: &Parsed, tools: &[Value], response: Option<&ResponseForma
     violations
 }
 
-/// Says so where `tool_choice` asked for a call and the message has none: the reply was cut short, or nothing held it.
+/// Says so where `tool_choice` asked for a call and the message has none: the reply was cut short,
+/// or nothing held it.
 pub fn choice(parsed: &Parsed, choice: &ToolChoice) -> Option<Diagnostic> {
     let calls = &parsed.tool_calls;
     let message = match choice {
-        ToolChoice::Required if calls.is_empty() => "tool_choice asks for a call, and the reply has none".to_owned(),
+        ToolChoice::Required if calls.is_empty() => {
+            "tool_choice asks for a call, and the reply has none".to_owned()
+        }
         ToolChoice::Function(name) if calls.iter().all(|call| call.name != *name) => {
             format!("tool_choice asks for a call of `{name}`, and the reply has none")
         }

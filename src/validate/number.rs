@@ -37,7 +37,8 @@ impl Decimal {
     fn aligned(&self, other: &Decimal) -> (BigInt, BigInt) {
         let exponent = self.exponent.min(other.exponent);
         // At most twice MAX, see `of`.
-        let scaled = |of: &Decimal| &of.digits * BigInt::from(10).pow((of.exponent - exponent) as u32);
+        let scaled =
+            |of: &Decimal| &of.digits * BigInt::from(10).pow((of.exponent - exponent) as u32);
         (scaled(self), scaled(other))
     }
 
@@ -53,7 +54,8 @@ impl Decimal {
     }
 
     pub(super) fn is_integer(&self) -> bool {
-        self.exponent >= 0 || self.is_multiple_of(&Decimal { digits: BigInt::from(1), exponent: 0 }) == Some(true)
+        self.exponent >= 0
+            || self.is_multiple_of(&Decimal { digits: BigInt::from(1), exponent: 0 }) == Some(true)
     }
 }
 

@@ -17,12 +17,15 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// None where it is not an expression that an automaton can follow: it looks around, refers back, or is too large.
+    /// None where it is not an expression that an automaton can follow: it looks around, refers
+    /// back, or is too large.
     pub(super) fn new(pattern: &str) -> Option<Pattern> {
         if pattern.len() > MAX_PATTERN {
             return None;
         }
-        let size = thompson::Config::new().nfa_size_limit(Some(MAX_AUTOMATON)).which_captures(thompson::WhichCaptures::None);
+        let size = thompson::Config::new()
+            .nfa_size_limit(Some(MAX_AUTOMATON))
+            .which_captures(thompson::WhichCaptures::None);
         let automaton = PikeVM::builder()
             .configure(PikeVM::config().match_kind(MatchKind::LeftmostFirst))
             .syntax(syntax::Config::new().nest_limit(MAX_NESTING))
@@ -44,7 +47,8 @@ impl Pattern {
     }
 }
 
-/// What ECMA's expressions mean in the words of Rust's: classes of ASCII, and no operators in a class.
+/// What ECMA's expressions mean in the words of Rust's: classes of ASCII, and no operators in a
+/// class.
 fn respelled(pattern: &str) -> String {
     let mut result = String::with_capacity(pattern.len() + 8);
     let mut in_class = false;
@@ -82,7 +86,11 @@ mod tests {
 
     #[track_caller]
     fn check(pattern: &str, text: &str, expected: Option<bool>) {
-        assert_eq!(Pattern::new(pattern).map(|mut pattern| pattern.matches(text)), expected, "{pattern}");
+        assert_eq!(
+            Pattern::new(pattern).map(|mut pattern| pattern.matches(text)),
+            expected,
+            "{pattern}"
+        );
     }
 
     #[test]

@@ -25,7 +25,11 @@ fn kinds() {
     check(json!({"type": ["string", "null"]}), json!(null), &[]);
     check(json!({"type": ["string", "null"]}), json!(false), &[":type"]);
     check(json!({"type": "any"}), json!(1), &["?:type"]);
-    check(json!({"enum": [1, "a", {"b": [1]}]}), serde_json::from_str(r#"{"b": [1.0]}"#).unwrap(), &[]);
+    check(
+        json!({"enum": [1, "a", {"b": [1]}]}),
+        serde_json::from_str(r#"{"b": [1.0]}"#).unwrap(),
+        &[],
+    );
     check(json!({"enum": ["a"]}), json!("b"), &[":enum"]);
     check(json!({"const": {"a": 1, "b": 2}}), json!({"b": 2, "a": 1}), &[]);
     check(json!({"const": 1}), json!("1"), &[":const"]);
@@ -62,7 +66,11 @@ fn arrays() {
         &["/0:type", "/2:type"],
     );
     check(json!({"additionalItems": false}), json!([1]), &[]);
-    check(json!({"uniqueItems": true}), serde_json::from_str("[1, 2, 1.0]").unwrap(), &[":uniqueItems"]);
+    check(
+        json!({"uniqueItems": true}),
+        serde_json::from_str("[1, 2, 1.0]").unwrap(),
+        &[":uniqueItems"],
+    );
     check(json!({"contains": {"const": 1}}), json!([2, 3]), &[":contains"]);
     check(json!({"contains": {"const": 1}, "minContains": 0}), json!([2]), &[]);
     check(json!({"contains": {"const": 1}, "maxContains": 1}), json!([1, 1]), &[":maxContains"]);
@@ -76,7 +84,11 @@ fn numbers_and_text() {
     check(json!({"minimum": 0, "exclusiveMaximum": 10}), json!(10), &[":exclusiveMaximum"]);
     check(json!({"minimum": 0, "exclusiveMinimum": true}), json!(0), &[":minimum"]);
     check(json!({"maximum": 1}), serde_json::from_str("1e999999").unwrap(), &["?:maximum"]);
-    check(json!({"minimum": serde_json::from_str::<Value>("12345678901234567890123").unwrap()}), json!(1), &[":minimum"]);
+    check(
+        json!({"minimum": serde_json::from_str::<Value>("12345678901234567890123").unwrap()}),
+        json!(1),
+        &[":minimum"],
+    );
     check(json!({"minLength": 2, "maxLength": 2}), json!("äö"), &[]);
     check(json!({"pattern": "^a"}), json!("ba"), &[":pattern"]);
     check(json!({"pattern": "(?=a)"}), json!("ba"), &["?:pattern"]);
@@ -95,8 +107,16 @@ fn combinations() {
     check(conditional, json!({"c": 1}), &[]);
     // What is not decided is neither valid nor invalid.
     check(json!({"not": {"pattern": "(?=a)"}}), json!("b"), &["?/not:pattern"]);
-    check(json!({"anyOf": [{"type": "null"}, {"pattern": "(?=a)"}]}), json!("b"), &["?/anyOf/1:pattern"]);
-    check(json!({"oneOf": [{"type": "string"}, {"pattern": "(?=a)"}]}), json!("b"), &["?/oneOf/1:pattern"]);
+    check(
+        json!({"anyOf": [{"type": "null"}, {"pattern": "(?=a)"}]}),
+        json!("b"),
+        &["?/anyOf/1:pattern"],
+    );
+    check(
+        json!({"oneOf": [{"type": "string"}, {"pattern": "(?=a)"}]}),
+        json!("b"),
+        &["?/oneOf/1:pattern"],
+    );
 }
 
 #[test]
@@ -104,9 +124,21 @@ fn unevaluated() {
     let schema = json!({"allOf": [{"properties": {"a": true}}], "anyOf": [{"properties": {"b": {"const": 1}}}, true],
         "unevaluatedProperties": false});
     check(schema.clone(), json!({"a": 1, "b": 1}), &[]);
-    check(schema, json!({"b": 2, "c": 1}), &["/b:unevaluatedProperties", "/c:unevaluatedProperties"]);
-    check(json!({"prefixItems": [true], "unevaluatedItems": {"type": "string"}}), json!([1, 2]), &["/1:type"]);
-    check(json!({"$ref": "#/$defs/a", "unevaluatedItems": false, "$defs": {"a": {"items": true}}}), json!([1]), &[]);
+    check(
+        schema,
+        json!({"b": 2, "c": 1}),
+        &["/b:unevaluatedProperties", "/c:unevaluatedProperties"],
+    );
+    check(
+        json!({"prefixItems": [true], "unevaluatedItems": {"type": "string"}}),
+        json!([1, 2]),
+        &["/1:type"],
+    );
+    check(
+        json!({"$ref": "#/$defs/a", "unevaluatedItems": false, "$defs": {"a": {"items": true}}}),
+        json!([1]),
+        &[],
+    );
 }
 
 #[test]
@@ -120,7 +152,8 @@ fn references() {
     check(json!({"$dynamicRef": "#name"}), json!(1), &["?:$dynamicRef"]);
 }
 
-/// The steps are used up, or the schema is not looked at: the answer comes, and does not claim to be one.
+/// The steps are used up, or the schema is not looked at: the answer comes, and does not claim to
+/// be one.
 #[track_caller]
 fn check_hostile(schema: Value, value: Value) {
     let found = of(&schema, &value);
@@ -139,7 +172,10 @@ fn hostile_schemas() {
         let next = json!({"$ref": format!("#/$defs/{}", level + 1)});
         definitions.insert(level.to_string(), json!({"anyOf": [next, next]}));
     }
-    definitions.insert("40".to_owned(), json!({"required": (0..1000).map(|n| n.to_string()).collect::<Vec<_>>()}));
+    definitions.insert(
+        "40".to_owned(),
+        json!({"required": (0..1000).map(|n| n.to_string()).collect::<Vec<_>>()}),
+    );
     check_hostile(json!({"$ref": "#/$defs/0", "$defs": definitions}), json!({}));
     let deeper = json!({"properties": {"a": {"$ref": "#"}}, "required": ["a"]});
     let nested = (0..100).fold(json!(1), |inner, _| json!({"a": inner}));
@@ -147,23 +183,41 @@ fn hostile_schemas() {
     check_hostile(json!({"pattern": "((a{1000}){1000}){1000}"}), json!("a"));
     check_hostile(json!({"pattern": "(a|b|ab)*c{500}"}), json!("ab".repeat(100_000)));
     let patterns = (0..2000).map(|n| (format!("\\p{{L}}{{{n}}}"), json!({})));
-    check_hostile(json!({"patternProperties": patterns.collect::<serde_json::Map<_, _>>()}), json!({"é": 1}));
+    check_hostile(
+        json!({"patternProperties": patterns.collect::<serde_json::Map<_, _>>()}),
+        json!({"é": 1}),
+    );
     check_hostile(json!({"uniqueItems": true}), (0..10_000).collect());
-    check_hostile(json!({"multipleOf": serde_json::from_str::<Value>("1e-300000000").unwrap()}), json!(1));
+    check_hostile(
+        json!({"multipleOf": serde_json::from_str::<Value>("1e-300000000").unwrap()}),
+        json!(1),
+    );
 }
 
 fn call(name: &str, arguments: &str) -> crate::output::ToolCall {
-    crate::output::ToolCall { id: "1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    crate::output::ToolCall {
+        id: "1".to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+    }
 }
 
 #[test]
 fn messages() {
     let parameters = json!({"properties": {"city": {"type": "string"}}, "required": ["city"]});
-    let tools = [json!({"type": "function", "function": {"name": "weather", "parameters": parameters}})];
-    let calls = vec![call("weather", r#"{"city": 3}"#), call("other", "{}"), call("weather", "{\"ci"), call("weather", "{}")];
+    let tools =
+        [json!({"type": "function", "function": {"name": "weather", "parameters": parameters}})];
+    let calls = vec![
+        call("weather", r#"{"city": 3}"#),
+        call("other", "{}"),
+        call("weather", "{\"ci"),
+        call("weather", "{}"),
+    ];
     let parsed = Parsed { tool_calls: calls, ..Parsed::default() };
-    let found: Vec<Value> =
-        message(&parsed, &tools, Some(&ResponseFormat::JsonObject)).iter().map(Violation::to_json).collect();
+    let found: Vec<Value> = message(&parsed, &tools, Some(&ResponseFormat::JsonObject))
+        .iter()
+        .map(Violation::to_json)
+        .collect();
     let violation = |call: usize, message: &str, path: &str, keyword: &str| json!({"code": "schema_violation", "message": message, "tool": "weather", "call": call, "path": path, "keyword": keyword});
     let expected = [
         violation(0, "weather: /city: type: it is not of type string", "/city", "type"),
@@ -177,14 +231,19 @@ fn messages() {
     let list = ResponseFormat::JsonSchema(json!({"items": {"type": "null"}}));
     assert_eq!(text(" [null, 1]\n", &list), ["response_format: /1: type: it is not of type null"]);
     assert_eq!(text("[null", &list), ["response_format: /: the text is not JSON"]);
-    assert_eq!(text("[]", &ResponseFormat::JsonObject), ["response_format: /: type: it is not of type object"]);
+    assert_eq!(
+        text("[]", &ResponseFormat::JsonObject),
+        ["response_format: /: type: it is not of type object"]
+    );
     assert_eq!(text("{}", &ResponseFormat::JsonObject), [""; 0]);
 }
 
 #[test]
 fn choices() {
     let parsed = Parsed { tool_calls: vec![call("f", "{}")], ..Parsed::default() };
-    let unmet = |parsed: &Parsed, wanted: ToolChoice| choice(parsed, &wanted).map(|diagnostic| diagnostic.code);
+    let unmet = |parsed: &Parsed, wanted: ToolChoice| {
+        choice(parsed, &wanted).map(|diagnostic| diagnostic.code)
+    };
     for (wanted, with_call, without) in [
         (ToolChoice::Auto, None, None),
         (ToolChoice::None, None, None),
@@ -192,6 +251,9 @@ fn choices() {
         (ToolChoice::Function("f".into()), None, Some("required_not_met")),
         (ToolChoice::Function("g".into()), Some("required_not_met"), Some("required_not_met")),
     ] {
-        assert_eq!((unmet(&parsed, wanted.clone()), unmet(&Parsed::default(), wanted)), (with_call, without));
+        assert_eq!(
+            (unmet(&parsed, wanted.clone()), unmet(&Parsed::default(), wanted)),
+            (with_call, without)
+        );
     }
 }

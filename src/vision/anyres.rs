@@ -1,4 +1,5 @@
-//! An image beside tiles of the canvas that suits it best (family `llava_next` of spec/compose.md §7).
+//! An image beside tiles of the canvas that suits it best (family `llava_next` of spec/compose.md
+//! §7).
 
 use super::size::Size;
 
@@ -14,11 +15,13 @@ pub(crate) struct AnyRes {
 }
 
 impl AnyRes {
-    /// Tokens of the canvas without its padding, of its line ends, and of the whole image as one tile.
+    /// Tokens of the canvas without its padding, of its line ends, and of the whole image as one
+    /// tile.
     pub(super) fn tokens(&self, size: Size) -> u64 {
         let (height, width) = self.canvas(size);
         let side = u64::from(self.size / self.patch);
-        let (rows, columns) = (side * u64::from(height / self.size), side * u64::from(width / self.size));
+        let (rows, columns) =
+            (side * u64::from(height / self.size), side * u64::from(width / self.size));
         let (across, down) = (columns as f64, rows as f64);
         let (rows, columns) = if size.w / size.h > across / down {
             (unpadded(rows, size.h * across / size.w), columns)

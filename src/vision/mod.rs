@@ -1,8 +1,10 @@
-//! Vision tokens: placeholders in a prompt -> what the model gets for each image and video, from sizes alone.
+//! Vision tokens: placeholders in a prompt -> what the model gets for each image and video, from
+//! sizes alone.
 //!
-//! In: a prompt, the member `vision` of a request, what a template says of its own placeholders. Out: the prompt with the i-th
-//! placeholder replaced by the i-th expansion, counts, and where the bytes of the prompt stand since. Nothing is decoded, and no
-//! more is written than the limits of a prompt allow. The rules are spec/compose.md §7, read in transformers 5.23.0.
+//! In: a prompt, the member `vision` of a request, what a template says of its own placeholders.
+//! Out: the prompt with the i-th placeholder replaced by the i-th expansion, counts, and where the
+//! bytes of the prompt stand since. Nothing is decoded, and no more is written than the limits of a
+//! prompt allow. The rules are spec/compose.md §7, read in transformers 5.23.0.
 
 mod anyres;
 mod page;
@@ -38,7 +40,8 @@ use size::{Clip, Size};
 /// Round the tokens of a step in time, where neither the rule nor the template says another text.
 const STEP: (&str, &str) = ("<|vision_start|>", "<|vision_end|>");
 
-/// What a template says of itself; a request goes before it. A template that nobody composed says nothing.
+/// What a template says of itself; a request goes before it. A template that nobody composed says
+/// nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VisionDefaults {
     /// How tokens are counted.
@@ -66,10 +69,12 @@ pub struct Vision {
 }
 
 impl Vision {
-    /// The member `vision`: `{"rule"?, "images": [{"h","w"}], "videos": [{"frames","h","w","fps"?}], "image_token"?,
-    /// "video_token"?}`; None where there is none. Sizes in pixels, frames as they were sampled.
+    /// The member `vision`: `{"rule"?, "images": [{"h","w"}], "videos":
+    /// [{"frames","h","w","fps"?}], "image_token"?, "video_token"?}`; None where there is none.
+    /// Sizes in pixels, frames as they were sampled.
     ///
-    /// `INVALID_REQUEST` with details `{"reason","path"}`: `missing_field`, `bad_value`, `bad_aspect`.
+    /// `INVALID_REQUEST` with details `{"reason","path"}`: `missing_field`, `bad_value`,
+    /// `bad_aspect`.
     pub(crate) fn read(fields: &mut Fields, defaults: &VisionDefaults) -> Result<Option<Vision>> {
         let path = fields.path("vision");
         let Some(value) = fields.get("vision") else { return Ok(None) };
@@ -84,42 +89,63 @@ impl Vision {
         };
         let mut token = |key, default: &Option<String>| -> Result<Option<String>> {
             match own.string(key).map_err(|error| wrong(error, &own.path(key)))? {
-                Some("") => Err(refused("bad_value", &own.path(key), "expected a text that is not empty")),
+                Some("") => {
+                    Err(refused("bad_value", &own.path(key), "expected a text that is not empty"))
+                }
                 Some(token) => Ok(Some(token.to_owned())),
                 None => Ok(default.clone().filter(|token| !token.is_empty())),
             }
         };
-        let (image_token, video_token) =
-            (token("image_token", &defaults.image_token)?, token("video_token", &defaults.video_token)?);
+        let (image_token, video_token) = (
+            token("image_token", &defaults.image_token)?,
+            token("video_token", &defaults.video_token)?,
+        );
         if image_token.is_some() && image_token == video_token {
-            return Err(refused("bad_value", &own.path("video_token"), "the same text as `image_token`"));
+            return Err(refused(
+                "bad_value",
+                &own.path("video_token"),
+                "the same text as `image_token`",
+            ));
         }
         let mut entries = |key| own.array(key).map_err(|error| wrong(error, &own.path(key)));
         let (images, videos) = (entries("images")?, entries("videos")?);
-        for (key, entries, token) in [("image_token", images, &image_token), ("video_token", videos, &video_token)] {
+        for (key, entries, token) in
+            [("image_token", images, &image_token), ("video_token", videos, &video_token)]
+        {
             if entries.is_some_and(|entries| !entries.is_empty()) && token.is_none() {
                 return Err(missing(&own, key));
             }
         }
-        let mut counted = |key: &str, entries: Option<&Vec<Value>>, count: &dyn Fn(&mut Fields, &str) -> Result<Run>| {
-            let read = |(index, entry)| {
-                let path = own.path(&format!("{key}[{index}]"));
-                let mut entry = Fields::new(&*path, entry).map_err(|error| wrong(error, &path))?;
-                let run = count(&mut entry, &path)?;
-                fields.ignore(entry.ignored());
-                Ok(run)
+        let mut counted =
+            |key: &str,
+             entries: Option<&Vec<Value>>,
+             count: &dyn Fn(&mut Fields, &str) -> Result<Run>| {
+                let read = |(index, entry)| {
+                    let path = own.path(&format!("{key}[{index}]"));
+                    let mut entry =
+                        Fields::new(&*path, entry).map_err(|error| wrong(error, &path))?;
+                    let run = count(&mut entry, &path)?;
+                    fields.ignore(entry.ignored());
+                    Ok(run)
+                };
+                entries.into_iter().flatten().enumerate().map(read).collect::<Result<Vec<Run>>>()
             };
-            entries.into_iter().flatten().enumerate().map(read).collect::<Result<Vec<Run>>>()
-        };
-        let images = counted("images", images, &|entry, path| rule.image(Size::read(entry, rule.reads_images())?, path))?;
+        let images = counted("images", images, &|entry, path| {
+            rule.image(Size::read(entry, rule.reads_images())?, path)
+        })?;
         let videos = counted("videos", videos, &|entry, path| {
-            let none = || refused("bad_value", path, "this rule has no videos; send frames as images");
-            let clip = Clip::read(entry, rule.reads_videos().ok_or_else(none)?, rule.writes_times())?;
+            let none =
+                || refused("bad_value", path, "this rule has no videos; send frames as images");
+            let clip =
+                Clip::read(entry, rule.reads_videos().ok_or_else(none)?, rule.writes_times())?;
             rule.video(clip, path)?.ok_or_else(none)
         })?;
         fields.ignore(own.ignored());
         let text = |of_rule: &Option<String>, of_template: &Option<String>, default: &str| {
-            of_rule.as_ref().or(of_template.as_ref()).map_or_else(|| default.to_owned(), Clone::clone)
+            of_rule
+                .as_ref()
+                .or(of_template.as_ref())
+                .map_or_else(|| default.to_owned(), Clone::clone)
         };
         let around = (
             text(&rule.markup.step_start, &defaults.vision_start, STEP.0),
@@ -128,12 +154,17 @@ impl Vision {
         Ok(Some(Vision { image_token, video_token, around, images, videos, rule }))
     }
 
-    /// Expands a prompt in place, and moves what is known of its bytes. `bos_token` is the template's; `limit` the bytes that
-    /// the prompt may have then.
+    /// Expands a prompt in place, and moves what is known of its bytes. `bos_token` is the
+    /// template's; `limit` the bytes that the prompt may have then.
     ///
-    /// `INVALID_REQUEST` with details `{"reason": "vision_count_mismatch", "path"}` where the prompt has not one placeholder for
-    /// each size; `TEMPLATE_LIMIT` where the limit is too low.
-    pub(crate) fn expand(&self, prompt: &mut Prompt, bos_token: &str, limit: usize) -> Result<Edits> {
+    /// `INVALID_REQUEST` with details `{"reason": "vision_count_mismatch", "path"}` where the
+    /// prompt has not one placeholder for each size; `TEMPLATE_LIMIT` where the limit is too low.
+    pub(crate) fn expand(
+        &self,
+        prompt: &mut Prompt,
+        bos_token: &str,
+        limit: usize,
+    ) -> Result<Edits> {
         let (text, edits) = self.expanded(&prompt.text, bos_token, limit)?;
         prompt.text = text;
         for span in &mut prompt.spans {
@@ -147,15 +178,20 @@ impl Vision {
         Ok(edits)
     }
 
-    /// `{"images": [n…], "videos": [n…]}`: tokens of each, breaks of rows among them, what stands round them not.
+    /// `{"images": [n…], "videos": [n…]}`: tokens of each, breaks of rows among them, what stands
+    /// round them not.
     pub(crate) fn to_json(&self) -> Value {
         let counts = |runs: &[Run]| runs.iter().map(|run| run.count()).collect::<Vec<u64>>();
         json!({ "images": counts(&self.images), "videos": counts(&self.videos) })
     }
 
     fn expanded(&self, prompt: &str, bos_token: &str, limit: usize) -> Result<(String, Edits)> {
-        let found = placeholders::find(prompt, self.image_token.as_deref(), self.video_token.as_deref());
-        for (kind, runs, path) in [(Kind::Image, &self.images, "vision.images"), (Kind::Video, &self.videos, "vision.videos")] {
+        let found =
+            placeholders::find(prompt, self.image_token.as_deref(), self.video_token.as_deref());
+        for (kind, runs, path) in [
+            (Kind::Image, &self.images, "vision.images"),
+            (Kind::Video, &self.videos, "vision.videos"),
+        ] {
             let placeholders = found.iter().filter(|(found, _)| *found == kind).count();
             if placeholders != runs.len() {
                 let problem = format!(
@@ -167,14 +203,17 @@ impl Vision {
                 return Err(error.with("placeholders", placeholders).with("sizes", runs.len()));
             }
         }
-        let mut writing = Writing { prompt, copied: 0, page: Page::new(limit), edits: Edits::default() };
+        let mut writing =
+            Writing { prompt, copied: 0, page: Page::new(limit), edits: Edits::default() };
         let front = self.rule.markup.front.as_ref();
         if let Some(begin) = front {
             writing.replace(0..0, |page| {
                 self.images.iter().try_for_each(|image| self.write(*image, Kind::Image, page))?;
                 // The template may have written it already.
                 let begin = begin.as_deref().unwrap_or(bos_token);
-                let text = found.iter().fold(0, |text, (_, at)| if at.start == text { at.end } else { text });
+                let text = found
+                    .iter()
+                    .fold(0, |text, (_, at)| if at.start == text { at.end } else { text });
                 let written = self.images.is_empty() || prompt[text..].starts_with(begin);
                 page.push(if written { "" } else { begin })
             })?;
@@ -189,12 +228,15 @@ impl Vision {
             let Some(&run) = run else { continue };
             let at = match run {
                 Run::Steps { .. } => {
-                    let free = writing.copied..found.get(index + 1).map_or(prompt.len(), |(_, next)| next.start);
+                    let free = writing.copied
+                        ..found.get(index + 1).map_or(prompt.len(), |(_, next)| next.start);
                     placeholders::widened(prompt, at, (&self.around.0, &self.around.1), &free)
                 }
                 _ => at.clone(),
             };
-            writing.replace(at, |page| if front.is_some() { Ok(()) } else { self.write(run, *kind, page) })?;
+            writing.replace(at, |page| {
+                if front.is_some() { Ok(()) } else { self.write(run, *kind, page) }
+            })?;
         }
         writing.page.push(&prompt[writing.copied..])?;
         Ok((writing.page.into_text(), writing.edits))
@@ -207,7 +249,10 @@ impl Vision {
             Kind::Video => &self.video_token,
         };
         let token = markup.token.as_ref().or(placeholder.as_ref()).map_or("", String::as_str);
-        run.write(Texts { token, step_start: &self.around.0, step_end: &self.around.1, markup }, page)
+        run.write(
+            Texts { token, step_start: &self.around.0, step_end: &self.around.1, markup },
+            page,
+        )
     }
 }
 
@@ -222,7 +267,11 @@ struct Writing<'a> {
 
 impl Writing<'_> {
     /// Replaces the next piece by what is written.
-    fn replace(&mut self, piece: Range<usize>, write: impl FnOnce(&mut Page) -> Result<()>) -> Result<()> {
+    fn replace(
+        &mut self,
+        piece: Range<usize>,
+        write: impl FnOnce(&mut Page) -> Result<()>,
+    ) -> Result<()> {
         self.page.push(&self.prompt[self.copied..piece.start])?;
         let start = self.page.len();
         write(&mut self.page)?;

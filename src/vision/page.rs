@@ -34,7 +34,9 @@ impl Page {
                 "vision: the expanded prompt has more than {limit} bytes; \
                  send fewer or smaller images and videos, or raise template_limits.output_bytes"
             );
-            return Err(Error::new(Code::TemplateLimit, message).with("kind", "limit").with("path", "vision"));
+            return Err(Error::new(Code::TemplateLimit, message)
+                .with("kind", "limit")
+                .with("path", "vision"));
         }
         if !text.is_empty() {
             (0..times).for_each(|_| self.text.push_str(text));

@@ -4,12 +4,16 @@ use super::refusal::refused;
 use super::rule::Rule;
 use crate::error::{Code, Error, Result};
 
-/// Names, and the rules they stand for. Limits come from transformers 5.23.0, but for those of `qwen2.5-vl` and `qwen3-vl`, which
-/// are the hub's as remembered; a model's own configuration goes before both.
+/// Names, and the rules they stand for. Limits come from transformers 5.23.0, but for those of
+/// `qwen2.5-vl` and `qwen3-vl`, which are the hub's as remembered; a model's own configuration goes
+/// before both.
 pub(super) const PRESETS: [(&str, &str); 12] = [
     ("qwen2-vl", r#"{"family": "qwen", "patch": 14, "merge": 2, "min": 3136, "max": 1003520}"#),
     ("qwen2.5-vl", r#"{"family": "qwen", "patch": 14, "merge": 2, "min": 3136, "max": 12845056}"#),
-    ("qwen3-vl", r#"{"family": "qwen", "patch": 16, "merge": 2, "min": 65536, "max": 16777216, "video": "volume"}"#),
+    (
+        "qwen3-vl",
+        r#"{"family": "qwen", "patch": 16, "merge": 2, "min": 65536, "max": 16777216, "video": "volume"}"#,
+    ),
     ("llava-1.5", r#"{"family": "llava", "size": 336, "patch": 14}"#),
     ("llava-next", r#"{"family": "llava_next"}"#),
     ("pixtral-1024", r#"{"family": "pixtral", "patch": 16, "longest": 1024}"#),
@@ -25,9 +29,13 @@ pub(super) const PRESETS: [(&str, &str); 12] = [
 pub(super) fn find(path: &str, name: &str) -> Result<Rule> {
     let Some((_, rule)) = PRESETS.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-        let problem = format!("unknown preset {name:?}; it is one of {}, or an object with `family`", names.join(", "));
+        let problem = format!(
+            "unknown preset {name:?}; it is one of {}, or an object with `family`",
+            names.join(", ")
+        );
         return Err(refused("bad_value", path, problem));
     };
-    let rule = serde_json::from_str(rule).map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
+    let rule = serde_json::from_str(rule)
+        .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
     Rule::read(path, &rule).map(|(rule, _)| rule)
 }

@@ -1,4 +1,5 @@
-//! Refusals of what a request says of images: `INVALID_REQUEST` with details `{"reason","path"}`, as composing has them.
+//! Refusals of what a request says of images: `INVALID_REQUEST` with details `{"reason","path"}`,
+//! as composing has them.
 
 use std::fmt::Display;
 

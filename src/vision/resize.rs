@@ -1,4 +1,5 @@
-//! Images scaled to a multiple of a square: one token for a merged square of patches (family `qwen` of spec/compose.md §7).
+//! Images scaled to a multiple of a square: one token for a merged square of patches (family `qwen`
+//! of spec/compose.md §7).
 
 use super::size::Size;
 
@@ -38,16 +39,30 @@ impl Grid {
 
     /// Tokens of one step (two frames) of a video whose pixels are bounded as a volume.
     ///
-    /// As transformers 5.23 does it for videos with time stamps: sides below the unit are scaled up to it first.
-    pub(super) fn tokens_of_step(self, size: Size, frames: f64, pixels: Pixels) -> Result<u64, BadAspect> {
+    /// As transformers 5.23 does it for videos with time stamps: sides below the unit are scaled up
+    /// to it first.
+    pub(super) fn tokens_of_step(
+        self,
+        size: Size,
+        frames: f64,
+        pixels: Pixels,
+    ) -> Result<u64, BadAspect> {
         let unit = self.unit();
-        let scale = if size.h < unit || size.w < unit { (unit / size.h).max(unit / size.w) } else { 1.0 };
+        let scale =
+            if size.h < unit || size.w < unit { (unit / size.h).max(unit / size.w) } else { 1.0 };
         let scaled = Size { h: (size.h * scale).floor(), w: (size.w * scale).floor() };
         self.fit(size, scaled, frames, (frames / 2.0).round_ties_even() * 2.0, pixels)
     }
 
     /// Tokens of one layer of `depth` layers. `frames` of them are what the pixels are spread over.
-    fn fit(self, sent: Size, size: Size, frames: f64, depth: f64, pixels: Pixels) -> Result<u64, BadAspect> {
+    fn fit(
+        self,
+        sent: Size,
+        size: Size,
+        frames: f64,
+        depth: f64,
+        pixels: Pixels,
+    ) -> Result<u64, BadAspect> {
         if size.aspect() > MAX_ASPECT {
             return Err(BadAspect(sent.aspect()));
         }

@@ -1,7 +1,8 @@
-//! A vision rule: how many tokens an image or a video takes, and the text that stands for it (spec/compose.md §7).
+//! A vision rule: how many tokens an image or a video takes, and the text that stands for it
+//! (spec/compose.md §7).
 //!
-//! In: `{"family": …, parameters}` or the name of a preset. Out: a [`Rule`]. What an image's size means is settled by the
-//! family; the rest is data.
+//! In: `{"family": …, parameters}` or the name of a preset. Out: a [`Rule`]. What an image's size
+//! means is settled by the family; the rest is data.
 
 use std::ops::RangeInclusive;
 
@@ -73,7 +74,8 @@ pub(super) struct Markup {
     /// Ends a row, and the last row.
     pub(super) row_end: String,
     pub(super) last_row_end: String,
-    /// All images stand before the text, with this behind them (or, inside, the template's own begin token).
+    /// All images stand before the text, with this behind them (or, inside, the template's own
+    /// begin token).
     pub(super) front: Option<Option<String>>,
 }
 
@@ -100,7 +102,9 @@ impl Rule {
             Value::String(name) => preset::find(path, name).map(|rule| (rule, Vec::new())),
             _ => {
                 let mut fields = Fields::new(path, value).map_err(|error| wrong(error, path))?;
-                let family = fields.one_of("family", &FAMILIES).map_err(|error| wrong(error, &fields.path("family")))?;
+                let family = fields
+                    .one_of("family", &FAMILIES)
+                    .map_err(|error| wrong(error, &fields.path("family")))?;
                 let rule = family.ok_or_else(|| missing(&fields, "family"))?(&mut fields)?;
                 Ok((rule, fields.ignored()))
             }
@@ -133,7 +137,9 @@ impl Rule {
                 Run::Tokens(grid.tokens(size, *pixels).map_err(|aspect| bad_aspect(aspect, path))?)
             }
             Images::Fixed(count) => Run::Tokens(*count),
-            Images::AnyRes(canvases, extra) => Run::Tokens((canvases.tokens(size) + extra).saturating_sub(1)),
+            Images::AnyRes(canvases, extra) => {
+                Run::Tokens((canvases.tokens(size) + extra).saturating_sub(1))
+            }
             Images::Rows(rows) => {
                 let (rows, columns) = rows.count(size);
                 Run::Rows { rows, columns }
@@ -153,30 +159,51 @@ impl Rule {
                 Some(Run::Tokens(steps.saturating_mul(each)))
             }
             Videos::Steps(grid, pixels) => {
-                let each = grid.tokens_of_step(clip.size, f64::from(clip.frames), pixels).map_err(bad_aspect)?;
+                let each = grid
+                    .tokens_of_step(clip.size, f64::from(clip.frames), pixels)
+                    .map_err(bad_aspect)?;
                 // Where times are written the request was refused without them.
                 Some(Run::Steps { frames: clip.frames, fps: clip.fps.unwrap_or(1.0), each })
             }
-            Videos::Pictures(each) => Some(Run::Pictures { frames: clip.frames, each: u64::from(each) }),
+            Videos::Pictures(each) => {
+                Some(Run::Pictures { frames: clip.frames, each: u64::from(each) })
+            }
         })
     }
 }
 
 fn bad_aspect(BadAspect(aspect): BadAspect, path: &str) -> crate::error::Error {
-    let problem = format!("the longer side is {aspect:.1} times the shorter one, and may be 200 times; crop or pad it");
+    let problem = format!(
+        "the longer side is {aspect:.1} times the shorter one, and may be 200 times; crop or pad it"
+    );
     refused("bad_aspect", path, problem)
 }
 
 fn resized(fields: &mut Fields) -> Result<Rule> {
-    let grid = Grid { patch: from(fields, &["patch"], SIDE)? as f64, merge: from(fields, &["merge"], 1..=64)? as f64 };
+    let grid = Grid {
+        patch: from(fields, &["patch"], SIDE)? as f64,
+        merge: from(fields, &["merge"], 1..=64)? as f64,
+    };
     let pixels = bounds(fields, ["min", "min_pixels"], ["max", "max_pixels"], None)?;
     let steps = [("frames", false), ("volume", true)];
-    let steps = fields.one_of("video", &steps).map_err(|error| wrong(error, &fields.path("video")))?.unwrap_or(false);
+    let steps = fields
+        .one_of("video", &steps)
+        .map_err(|error| wrong(error, &fields.path("video")))?
+        .unwrap_or(false);
     // The classes' own defaults in transformers 5.23.
     let default = if steps { (131_072, 786_432) } else { (100_352, 602_112) };
-    let of_video = bounds(fields, ["video_min", "video_min_pixels"], ["video_max", "video_max_pixels"], Some(default))?;
+    let of_video = bounds(
+        fields,
+        ["video_min", "video_min_pixels"],
+        ["video_max", "video_max_pixels"],
+        Some(default),
+    )?;
     let videos = if steps { Videos::Steps(grid, of_video) } else { Videos::Frames(grid, of_video) };
-    let markup = Markup { step_start: text(fields, "start")?, step_end: text(fields, "end")?, ..Markup::default() };
+    let markup = Markup {
+        step_start: text(fields, "start")?,
+        step_end: text(fields, "end")?,
+        ..Markup::default()
+    };
     Ok(Rule { images: Images::Resized(grid, pixels), videos, markup })
 }
 
@@ -204,7 +231,9 @@ fn canvases(fields: &mut Fields, size: i64) -> Result<Vec<(u32, u32)>> {
         None => Some(FIRST.to_vec()),
         Some(given) => given.iter().map(pair).collect(),
     };
-    let fits = |&(h, w): &(u32, u32)| [h, w].iter().all(|side| (size..=*SIDE.end()).contains(&i64::from(*side)));
+    let fits = |&(h, w): &(u32, u32)| {
+        [h, w].iter().all(|side| (size..=*SIDE.end()).contains(&i64::from(*side)))
+    };
     pairs.filter(|pairs| (1..=CANVASES).contains(&pairs.len()) && pairs.iter().all(fits)).ok_or_else(|| {
         let problem =
             format!("expected 1 to {CANVASES} pairs [height, width] of whole numbers from {size} (`size`) to {}", SIDE.end());
@@ -233,11 +262,16 @@ fn tiles(fields: &mut Fields) -> Result<Rule> {
     let most = small(or(fields, &["tiles"], 1..=TILES, 12)?);
     let per = small(or(fields, &["per"], 1..=1_000_000, 256)?);
     let markup = around(fields, ["<IMG_CONTEXT>", "<img>", "</img>"])?;
-    Ok(Rule { images: Images::Tiles(Tiles { tile, most, per }), videos: Videos::Pictures(per), markup })
+    Ok(Rule {
+        images: Images::Tiles(Tiles { tile, most, per }),
+        videos: Videos::Pictures(per),
+        markup,
+    })
 }
 
 fn wrapped(fields: &mut Fields) -> Result<Rule> {
-    let markup = around(fields, ["<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"])?;
+    let markup =
+        around(fields, ["<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"])?;
     Ok(Rule { markup, ..Rule::of_images(Images::Fixed(256)) })
 }
 
@@ -270,11 +304,18 @@ fn around(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
 fn besides(fields: &mut Fields) -> Result<u64> {
     let extra = or(fields, &["extra"], 0..=1_000_000, 1)?;
     let strategies = [("default", 0), ("full", 1)];
-    let kept = fields.one_of("strategy", &strategies).map_err(|error| wrong(error, &fields.path("strategy")))?;
+    let kept = fields
+        .one_of("strategy", &strategies)
+        .map_err(|error| wrong(error, &fields.path("strategy")))?;
     Ok(whole(extra + kept.unwrap_or(0)))
 }
 
-fn bounds(fields: &mut Fields, min: [&'static str; 2], max: [&'static str; 2], default: Option<(i64, i64)>) -> Result<Pixels> {
+fn bounds(
+    fields: &mut Fields,
+    min: [&'static str; 2],
+    max: [&'static str; 2],
+    default: Option<(i64, i64)>,
+) -> Result<Pixels> {
     let (low, high) = match default {
         Some((low, high)) => (or(fields, &min, PIXELS, low)?, or(fields, &max, PIXELS, high)?),
         None => (from(fields, &min, PIXELS)?, from(fields, &max, PIXELS)?),
@@ -292,7 +333,12 @@ fn from(fields: &mut Fields, names: &[&'static str], range: RangeInclusive<i64>)
 }
 
 /// A parameter with a default.
-fn or(fields: &mut Fields, names: &[&'static str], range: RangeInclusive<i64>, default: i64) -> Result<i64> {
+fn or(
+    fields: &mut Fields,
+    names: &[&'static str],
+    range: RangeInclusive<i64>,
+    default: i64,
+) -> Result<i64> {
     let given = given(fields, names, range.clone())?;
     match given {
         None if !range.contains(&default) => Err(missing(fields, names[0])),
@@ -300,9 +346,15 @@ fn or(fields: &mut Fields, names: &[&'static str], range: RangeInclusive<i64>, d
     }
 }
 
-fn given(fields: &mut Fields, names: &[&'static str], range: RangeInclusive<i64>) -> Result<Option<i64>> {
+fn given(
+    fields: &mut Fields,
+    names: &[&'static str],
+    range: RangeInclusive<i64>,
+) -> Result<Option<i64>> {
     for &name in names {
-        if let Some(number) = fields.integer(name, range.clone()).map_err(|error| wrong(error, &fields.path(name)))? {
+        if let Some(number) =
+            fields.integer(name, range.clone()).map_err(|error| wrong(error, &fields.path(name)))?
+        {
             return Ok(Some(number));
         }
     }
@@ -317,7 +369,9 @@ fn text(fields: &mut Fields, key: &'static str) -> Result<Option<String>> {
 /// A text that is not empty.
 fn token(fields: &mut Fields, key: &'static str, default: &str) -> Result<String> {
     match text(fields, key)? {
-        Some(text) if text.is_empty() => Err(refused("bad_value", &fields.path(key), "expected a text that is not empty")),
+        Some(text) if text.is_empty() => {
+            Err(refused("bad_value", &fields.path(key), "expected a text that is not empty"))
+        }
         text => Ok(text.unwrap_or_else(|| default.to_owned())),
     }
 }

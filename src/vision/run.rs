@@ -29,7 +29,8 @@ pub(super) struct Texts<'a> {
 }
 
 impl Run {
-    /// Tokens that stand for the image or video: breaks of rows among them, what stands round them not.
+    /// Tokens that stand for the image or video: breaks of rows among them, what stands round them
+    /// not.
     pub(super) fn count(self) -> u64 {
         match self {
             Run::Tokens(count) => count,

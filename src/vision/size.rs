@@ -27,10 +27,12 @@ pub(crate) struct Clip {
 }
 
 impl Size {
-    /// `{"h","w"}`. Where the count does not depend on the size (`read` false) either may be absent.
+    /// `{"h","w"}`. Where the count does not depend on the size (`read` false) either may be
+    /// absent.
     pub(super) fn read(fields: &mut Fields, read: bool) -> Result<Size> {
         let mut side = |key| {
-            let side = fields.integer(key, 1..=SIDE).map_err(|error| wrong(error, &fields.path(key)))?;
+            let side =
+                fields.integer(key, 1..=SIDE).map_err(|error| wrong(error, &fields.path(key)))?;
             match side {
                 None if read => Err(missing(fields, key)),
                 // What nobody reads may be anything.
@@ -49,10 +51,16 @@ impl Size {
 impl Clip {
     /// `{"frames","h","w","fps"}`; `timed`: the frames' times are written, so `fps` must be there.
     pub(super) fn read(fields: &mut Fields, sized: bool, timed: bool) -> Result<Clip> {
-        let frames = fields.integer("frames", 1..=FRAMES).map_err(|error| wrong(error, &fields.path("frames")))?;
-        let frames = frames.and_then(|frames| u32::try_from(frames).ok()).ok_or_else(|| missing(fields, "frames"))?;
+        let frames = fields
+            .integer("frames", 1..=FRAMES)
+            .map_err(|error| wrong(error, &fields.path("frames")))?;
+        let frames = frames
+            .and_then(|frames| u32::try_from(frames).ok())
+            .ok_or_else(|| missing(fields, "frames"))?;
         let size = Size::read(fields, sized)?;
-        let fps = fields.number("fps", FPS.0..=FPS.1).map_err(|error| wrong(error, &fields.path("fps")))?;
+        let fps = fields
+            .number("fps", FPS.0..=FPS.1)
+            .map_err(|error| wrong(error, &fields.path("fps")))?;
         if timed && fps.is_none() {
             return Err(missing(fields, "fps"));
         }

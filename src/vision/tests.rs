@@ -31,9 +31,13 @@ fn image(rule: &Value, h: &Value, w: &Value) -> Result<u64> {
     let request = json!({ "rule": rule, "image_token": "I", "images": [{ "h": h, "w": w }] });
     let (text, counts) = expand(&request, "I", LIMIT)?;
     let count = counts["images"][0].as_u64().unwrap();
-    let text = text.replace("[IMG_BREAK]", "I").replace("[IMG_END]", "I").replace("<IMG_CONTEXT>", "I");
+    let text =
+        text.replace("[IMG_BREAK]", "I").replace("[IMG_END]", "I").replace("<IMG_CONTEXT>", "I");
     let text = text.replace("<img>", "").replace("</img>", "").replace("<image_soft_token>", "I");
-    let text = text.replace("\n\n<start_of_image>", "").replace("<end_of_image>\n\n", "").replace("<bos>", "");
+    let text = text
+        .replace("\n\n<start_of_image>", "")
+        .replace("<end_of_image>\n\n", "")
+        .replace("<bos>", "");
     assert_eq!(text, "I".repeat(usize::try_from(count).unwrap()));
     Ok(count)
 }
@@ -47,7 +51,8 @@ fn why(error: &Error) -> (String, String) {
     why
 }
 
-/// The rule of a row of the shared data: by its parameters, and by the preset of the same values where there is one.
+/// The rule of a row of the shared data: by its parameters, and by the preset of the same values
+/// where there is one.
 fn rules(row: &Value) -> Vec<Value> {
     let model = row["model"].as_str().unwrap();
     let first = model.split_whitespace().next().unwrap();
@@ -56,8 +61,10 @@ fn rules(row: &Value) -> Vec<Value> {
             json!({ "family": first, "patch": row["patch"], "longest_edge": row["longest_edge"] }),
             json!(format!("pixtral-{}", row["longest_edge"])),
         ],
-        "llava-1.5" => vec![json!({ "family": "llava", "size": row["h"], "patch": row["patch"], "strategy": row["strategy"],
-            "extra": row["num_additional_image_tokens"] })],
+        "llava-1.5" => vec![
+            json!({ "family": "llava", "size": row["h"], "patch": row["patch"], "strategy": row["strategy"],
+            "extra": row["num_additional_image_tokens"] }),
+        ],
         "llava-next" | "internvl" | "gemma3" => vec![json!(first)],
         _ => vec![
             json!({ "family": "qwen", "patch": row["patch"], "merge": row["merge"], "min_pixels": row["min_pixels"],
@@ -77,7 +84,11 @@ fn counts_as_the_shared_data() {
         for rule in rules(&row) {
             let ours = image(&rule, &row["h"], &row["w"]);
             if row.get("error").is_some() {
-                assert_eq!(why(&ours.unwrap_err()), ("bad_aspect".to_owned(), "vision.images[0]".to_owned()), "{row}");
+                assert_eq!(
+                    why(&ours.unwrap_err()),
+                    ("bad_aspect".to_owned(), "vision.images[0]".to_owned()),
+                    "{row}"
+                );
                 continue;
             }
             let count = row.get("tokens").or(row.get("tokens_with_breaks")).unwrap();
@@ -93,7 +104,15 @@ fn counts_as_the_shared_data() {
 /// The table of spec/compose.md §7.
 #[test]
 fn counts_as_the_specification() {
-    let presets = ["qwen2-vl", "qwen2.5-vl", "qwen3-vl", "pixtral-1024", "pixtral-1540", "internvl", "llava-next"];
+    let presets = [
+        "qwen2-vl",
+        "qwen2.5-vl",
+        "qwen3-vl",
+        "pixtral-1024",
+        "pixtral-1540",
+        "internvl",
+        "llava-next",
+    ];
     for (h, w, counts) in [
         (720, 1280, [1196, 1196, 880, 2340, 4836, 2304, 1948]),
         (1024, 1024, [1225, 1369, 1024, 4160, 5550, 2560, 2928]),
@@ -107,14 +126,21 @@ fn counts_as_the_specification() {
     for (rule, count) in [
         (json!({ "family": "llava", "size": 336, "patch": 14, "strategy": "full" }), 577),
         (json!("llava-1.5"), 576),
-        (json!({ "family": "llava", "size": 384, "patch": 14, "extra": 0, "strategy": "full" }), 729),
+        (
+            json!({ "family": "llava", "size": 384, "patch": 14, "extra": 0, "strategy": "full" }),
+            729,
+        ),
         (json!("paligemma-448"), 1024),
         (json!({ "family": "mllama" }), 1),
         // No thumbnail: one tile is nearest.
         (json!({ "family": "internvl", "tiles": 1, "per": 64 }), 64),
-        // The same grids as the default, in numbers: 672x672 is 48 rows of 48, a break each, and 24 x 24.
+        // The same grids as the default, in numbers: 672x672 is 48 rows of 48, a break each, and 24
+        // x 24.
         (json!({ "family": "llava_next", "grid": [[672, 672]] }), 48 * 48 + 48 + 576),
-        (json!({ "family": "llava_next", "grid": [[672, 672]], "strategy": "full" }), 48 * 48 + 48 + 576 + 1),
+        (
+            json!({ "family": "llava_next", "grid": [[672, 672]], "strategy": "full" }),
+            48 * 48 + 48 + 576 + 1,
+        ),
     ] {
         assert_eq!(image(&rule, &json!(600), &json!(600)).unwrap(), count, "{rule}");
     }
@@ -143,7 +169,8 @@ fn videos() {
         ("qwen3-vl", 5, 480, 640, 3 * 10 * 14),
         // First to 32 x 64; 2 x 32 x 64 is too little: by 5.657 to 5.66 x 11.3 units, up.
         ("qwen3-vl", 2, 10, 20, 6 * 12),
-        // Half a pair is rounded to none, so that a single frame is always too little: by 0.566 to 11.3 x 11.3 units, up.
+        // Half a pair is rounded to none, so that a single frame is always too little: by 0.566 to
+        // 11.3 x 11.3 units, up.
         ("qwen3-vl", 1, 640, 640, 12 * 12),
         ("internvl", 3, 10, 10, 3 * 256),
     ] {
@@ -151,7 +178,11 @@ fn videos() {
         let request = json!({ "rule": rule, "video_token": "V", "videos": [clip] });
         let (text, counts) = expand(&request, "V", LIMIT).unwrap();
         assert_eq!(counts, json!({ "images": [], "videos": [count] }), "{rule} {clip}");
-        assert_eq!(text.matches('V').count() + text.matches("<IMG_CONTEXT>").count(), count, "{rule} {clip}");
+        assert_eq!(
+            text.matches('V').count() + text.matches("<IMG_CONTEXT>").count(),
+            count,
+            "{rule} {clip}"
+        );
     }
 }
 
@@ -168,9 +199,18 @@ fn expansions() {
         "a III[IMG_BREAK]III[IMG_END] b I[IMG_END]",
     );
     // One side scaled to nothing.
-    check(json!({ "rule": rows, "image_token": "I", "images": [{ "h": 1, "w": 100 }] }), "a I b", "a  b");
-    let wrapped = format!("x \n\n<start_of_image>{}<end_of_image>\n\n y", "<image_soft_token>".repeat(256));
-    check(json!({ "rule": "gemma3", "image_token": "<start_of_image>", "images": [{}] }), "x <start_of_image> y", &wrapped);
+    check(
+        json!({ "rule": rows, "image_token": "I", "images": [{ "h": 1, "w": 100 }] }),
+        "a I b",
+        "a  b",
+    );
+    let wrapped =
+        format!("x \n\n<start_of_image>{}<end_of_image>\n\n y", "<image_soft_token>".repeat(256));
+    check(
+        json!({ "rule": "gemma3", "image_token": "<start_of_image>", "images": [{}] }),
+        "x <start_of_image> y",
+        &wrapped,
+    );
     let tiles = json!({ "family": "internvl", "tiles": 1, "per": 2 });
     check(
         json!({ "rule": tiles, "image_token": "<image>", "images": [square], "video_token": "<v>",
@@ -179,10 +219,18 @@ fn expansions() {
         "Frame1: <img><IMG_CONTEXT><IMG_CONTEXT></img>\nFrame2: <img><IMG_CONTEXT><IMG_CONTEXT></img>, \
          <img><IMG_CONTEXT><IMG_CONTEXT></img>",
     );
-    check(json!({ "rule": { "family": "mllama" }, "image_token": "<|image|>", "images": [{}] }), "<|image|>hi", "<|image|>hi");
+    check(
+        json!({ "rule": { "family": "mllama" }, "image_token": "<|image|>", "images": [{}] }),
+        "<|image|>hi",
+        "<|image|>hi",
+    );
     // What was written is not looked at again.
     let same = json!({ "family": "internvl", "tiles": 1, "per": 2, "token": "I", "start": "<I>", "end": "" });
-    check(json!({ "rule": same, "image_token": "I", "images": [square, square] }), "II", "<I>II<I>II");
+    check(
+        json!({ "rule": same, "image_token": "I", "images": [square, square] }),
+        "II",
+        "<I>II<I>II",
+    );
     // All images before the text, then the begin token, once.
     let front = |images: usize| json!({ "rule": { "family": "paligemma", "length": 2 }, "image_token": "I", "images": vec![json!({}); images] });
     check(front(2), "I a I b", "IIII<bos> a  b");
@@ -196,7 +244,8 @@ fn expansions() {
     );
 }
 
-/// Times are means of two frames, to one decimal as Python prints it; the text round the placeholder goes into the steps.
+/// Times are means of two frames, to one decimal as Python prints it; the text round the
+/// placeholder goes into the steps.
 #[test]
 fn videos_with_times() {
     let rule = json!({ "family": "qwen", "patch": 1, "merge": 1, "min": 1, "max": 4, "video": "volume", "video_min": 1, "video_max": 64 });
@@ -204,13 +253,19 @@ fn videos_with_times() {
     let request = json!({ "rule": rule, "video_token": "V", "videos": [clip] });
     let step = |time: &str| format!("<{time} seconds><|vision_start|>VV<|vision_end|>");
     let steps = format!("{}{}{}", step("0.2"), step("1.2"), step("2.0"));
-    let check = |request: &Value, prompt: &str, expected: &str| assert_eq!(expand(request, prompt, LIMIT).unwrap().0, expected);
+    let check = |request: &Value, prompt: &str, expected: &str| {
+        assert_eq!(expand(request, prompt, LIMIT).unwrap().0, expected)
+    };
     check(&request, "a<|vision_start|>V<|vision_end|>b", &format!("a{steps}b"));
     // Only both.
     check(&request, "a<|vision_start|>Vb", &format!("a<|vision_start|>{steps}b"));
     let two = json!({ "rule": rule, "video_token": "V", "videos": [clip, clip] });
     // What is between two placeholders belongs to one of them.
-    check(&two, "<|vision_start|>V<|vision_end|><|vision_start|>V<|vision_end|>", &format!("{steps}{steps}"));
+    check(
+        &two,
+        "<|vision_start|>V<|vision_end|><|vision_start|>V<|vision_end|>",
+        &format!("{steps}{steps}"),
+    );
     let defaults = VisionDefaults {
         rule: Some(super::Rule::read("r", &rule).unwrap().0),
         video_token: Some("V".to_owned()),
@@ -218,7 +273,9 @@ fn videos_with_times() {
         vision_end: Some("]".to_owned()),
         ..VisionDefaults::default()
     };
-    let vision = read(&json!({ "videos": [{ "frames": 1, "h": 1, "w": 2, "fps": 1 }] }), &defaults).unwrap().unwrap();
+    let vision = read(&json!({ "videos": [{ "frames": 1, "h": 1, "w": 2, "fps": 1 }] }), &defaults)
+        .unwrap()
+        .unwrap();
     let (text, _) = vision.expanded("x[V]", "", LIMIT).unwrap();
     assert_eq!(text, "x<0.0 seconds>[VV]");
 }
@@ -262,19 +319,47 @@ fn refusals() {
         (json!({}), "missing_field", ".family"),
         (json!({ "family": "resnet" }), "bad_value", ".family"),
         (json!({ "family": "qwen", "merge": 2, "min": 1, "max": 2 }), "missing_field", ".patch"),
-        (json!({ "family": "qwen", "patch": 0, "merge": 2, "min": 1, "max": 2 }), "bad_value", ".patch"),
-        (json!({ "family": "qwen", "patch": 1.5, "merge": 2, "min": 1, "max": 2 }), "bad_value", ".patch"),
-        (json!({ "family": "qwen", "patch": 14, "merge": 2, "min": 3, "max": 2 }), "bad_value", ".min"),
-        (json!({ "family": "qwen", "patch": 14, "merge": 2, "min": 1, "max": 1e18 }), "bad_value", ".max"),
-        (json!({ "family": "qwen", "patch": 14, "merge": 2, "min": 1, "max": 2, "video": "x" }), "bad_value", ".video"),
+        (
+            json!({ "family": "qwen", "patch": 0, "merge": 2, "min": 1, "max": 2 }),
+            "bad_value",
+            ".patch",
+        ),
+        (
+            json!({ "family": "qwen", "patch": 1.5, "merge": 2, "min": 1, "max": 2 }),
+            "bad_value",
+            ".patch",
+        ),
+        (
+            json!({ "family": "qwen", "patch": 14, "merge": 2, "min": 3, "max": 2 }),
+            "bad_value",
+            ".min",
+        ),
+        (
+            json!({ "family": "qwen", "patch": 14, "merge": 2, "min": 1, "max": 1e18 }),
+            "bad_value",
+            ".max",
+        ),
+        (
+            json!({ "family": "qwen", "patch": 14, "merge": 2, "min": 1, "max": 2, "video": "x" }),
+            "bad_value",
+            ".video",
+        ),
         (json!({ "family": "llava", "size": 10, "patch": 11 }), "bad_value", ".patch"),
-        (json!({ "family": "llava", "size": 10, "patch": 1, "strategy": "none" }), "bad_value", ".strategy"),
+        (
+            json!({ "family": "llava", "size": 10, "patch": 1, "strategy": "none" }),
+            "bad_value",
+            ".strategy",
+        ),
         (json!({ "family": "llava_next", "grid": [] }), "bad_value", ".grid"),
         (json!({ "family": "llava_next", "grid": [[336]] }), "bad_value", ".grid"),
         (json!({ "family": "llava_next", "grid": [[335, 672]] }), "bad_value", ".grid"),
         (json!({ "family": "llava_next", "grid": 1 }), "bad_value", ".grid"),
         (json!({ "family": "pixtral", "patch": 16 }), "missing_field", ".longest"),
-        (json!({ "family": "pixtral", "patch": 16, "longest": 1024, "break": "" }), "bad_value", ".break"),
+        (
+            json!({ "family": "pixtral", "patch": 16, "longest": 1024, "break": "" }),
+            "bad_value",
+            ".break",
+        ),
         (json!({ "family": "internvl", "tiles": 1000 }), "bad_value", ".tiles"),
         (json!({ "family": "internvl", "token": "" }), "bad_value", ".token"),
         (json!({ "family": "paligemma" }), "missing_field", ".length"),
@@ -296,14 +381,20 @@ fn refusals() {
         ("images", json!([{ "h": "10", "w": 10 }]), "bad_value", "[0].h"),
         ("images", json!([{ "h": 1, "w": 201 }]), "bad_aspect", "[0]"),
         ("videos", json!([{ "h": 10, "w": 10 }]), "missing_field", "[0].frames"),
-        ("videos", json!([{ "frames": 1_000_000_000, "h": 10, "w": 10 }]), "bad_value", "[0].frames"),
+        (
+            "videos",
+            json!([{ "frames": 1_000_000_000, "h": 10, "w": 10 }]),
+            "bad_value",
+            "[0].frames",
+        ),
         ("videos", json!([{ "frames": 2, "h": 10, "w": 10, "fps": 0 }]), "bad_value", "[0].fps"),
         ("videos", json!([{ "frames": 2, "h": 10, "w": 4000 }]), "bad_aspect", "[0]"),
         ("images", json!([]), "vision_count_mismatch", ""),
         ("images", json!([size, size]), "vision_count_mismatch", ""),
         ("videos", Value::Null, "vision_count_mismatch", ""),
     ] {
-        let member = if path.is_empty() { format!("vision.{key}") } else { format!("vision.{key}{path}") };
+        let member =
+            if path.is_empty() { format!("vision.{key}") } else { format!("vision.{key}{path}") };
         check(with(key, value), reason, &member);
     }
     // A rule without videos; times that are not known.
@@ -315,7 +406,11 @@ fn refusals() {
 fn no_more_is_written_than_may_be() {
     let limited = |vision: Value, limit| {
         let error = expand(&vision, "I", limit).unwrap_err();
-        assert_eq!((error.code(), &error.details().unwrap()["kind"]), (Code::TemplateLimit, &json!("limit")), "{error}");
+        assert_eq!(
+            (error.code(), &error.details().unwrap()["kind"]),
+            (Code::TemplateLimit, &json!("limit")),
+            "{error}"
+        );
     };
     let vast = json!({ "family": "qwen", "patch": 1, "merge": 1, "min": 1, "max": 1_000_000_000_000u64,
         "video_min": 1, "video_max": 1_000_000_000_000u64 });
@@ -325,7 +420,10 @@ fn no_more_is_written_than_may_be() {
         json!({ "rule": vast, "video_token": "I", "videos": [{ "frames": 1_000_000, "h": 1_000_000, "w": 1_000_000 }] }),
         LIMIT,
     );
-    limited(json!({ "rule": "internvl", "video_token": "I", "videos": [{ "frames": 1_000_000 }] }), LIMIT);
+    limited(
+        json!({ "rule": "internvl", "video_token": "I", "videos": [{ "frames": 1_000_000 }] }),
+        LIMIT,
+    );
     limited(
         json!({ "rule": "qwen3-vl", "video_token": "I", "videos": [{ "frames": 1_000_000, "h": 99, "w": 99, "fps": 1 }] }),
         LIMIT,
@@ -335,6 +433,9 @@ fn no_more_is_written_than_may_be() {
     assert_eq!(expand(&four, "I", 4).unwrap().0, "IIII");
     limited(four, 3);
     // The counts of the vast ones are told where nothing is written.
-    let vision = read(&json!({ "rule": vast, "image_token": "I", "images": [side] }), &VisionDefaults::default());
+    let vision = read(
+        &json!({ "rule": vast, "image_token": "I", "images": [side] }),
+        &VisionDefaults::default(),
+    );
     assert_eq!(vision.unwrap().unwrap().to_json()["images"], json!([1_000_000_000_000u64]));
 }

@@ -1,4 +1,5 @@
-//! An image cut into tiles of one size, with a thumbnail where there are several (family `internvl` of spec/compose.md §7).
+//! An image cut into tiles of one size, with a thumbnail where there are several (family `internvl`
+//! of spec/compose.md §7).
 
 use super::size::Size;
 
@@ -26,7 +27,8 @@ impl Tiles {
         let (mut best, mut least) = (1, f64::INFINITY);
         for count in 1..=self.most {
             for columns in (1..=count).filter(|columns| count % columns == 0) {
-                let distance = (size.w / size.h - f64::from(columns) / f64::from(count / columns)).abs();
+                let distance =
+                    (size.w / size.h - f64::from(columns) / f64::from(count / columns)).abs();
                 // Of equals the larger one, if the image has the pixels for half of it.
                 let large = size.h * size.w > 0.5 * tile * tile * f64::from(count);
                 if distance < least || (distance == least && large) {

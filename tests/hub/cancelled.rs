@@ -11,24 +11,34 @@ use serde_json::json;
 use crate::server::{self, Door, Hub, Repository, Request, answer, wait_for_close};
 use crate::{User, model_of};
 
-/// The hub does this until the fetch was cancelled, which happens when it was asked there. `id` is what is cancelled.
+/// The hub does this until the fetch was cancelled, which happens when it was asked there. `id` is
+/// what is cancelled.
 #[track_caller]
-fn check(what: &str, id: &str, twist: impl Fn(&Request, &[u8], &mut TcpStream) -> bool + Send + Sync + 'static) {
+fn check(
+    what: &str,
+    id: &str,
+    twist: impl Fn(&Request, &[u8], &mut TcpStream) -> bool + Send + Sync + 'static,
+) {
     let bytes = Arc::new(model_of(1 << 20));
-    let (model, held, over) = (Arc::clone(&bytes), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (model, held, over) =
+        (Arc::clone(&bytes), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (is_held, is_over) = (Arc::clone(&held), Arc::clone(&over));
-    let hub = Hub::twisted(Repository::of([("m-Q8_0.gguf", bytes.to_vec())]), move |request, out| {
-        if is_over.load(Ordering::SeqCst) || request.door == Door::Hint {
-            return false;
-        }
-        // The answer may take for ever: what counts is that it has begun.
-        let here = request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none());
-        is_held.fetch_or(here || request.count == 0, Ordering::SeqCst);
-        twist(request, &model, out)
-    });
+    let hub =
+        Hub::twisted(Repository::of([("m-Q8_0.gguf", bytes.to_vec())]), move |request, out| {
+            if is_over.load(Ordering::SeqCst) || request.door == Door::Hint {
+                return false;
+            }
+            // The answer may take for ever: what counts is that it has begun.
+            let here = request.door == Door::Blob
+                && request.range().is_none_or(|(_, last)| last.is_none());
+            is_held.fetch_or(here || request.count == 0, Ordering::SeqCst);
+            twist(request, &model, out)
+        });
     let user = User::of(&hub);
-    // A model of its own: a cancel by the model's name ends the fetches of other tests too, which run at once.
-    let request = json!({ "id": format!("c/n:{}", id.split_once(':').map_or("Q8_0", |(_, quant)| quant)) });
+    // A model of its own: a cancel by the model's name ends the fetches of other tests too, which
+    // run at once.
+    let request =
+        json!({ "id": format!("c/n:{}", id.split_once(':').map_or("Q8_0", |(_, quant)| quant)) });
     let error = std::thread::scope(|scope| {
         let fetch = scope.spawn(|| user.fetch(&request));
         while !fetch.is_finished() {
@@ -62,7 +72,8 @@ fn every_wait_ends() {
     check("no redirect, by the model", "c/n", silent(Door::Resolve));
     check("no blob, in other letters", "c/n:q8_0", silent(Door::Blob));
     check("a body that stops", "c/n:Q8_0", |request, bytes, out| {
-        let here = request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none());
+        let here =
+            request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none());
         if here {
             server::cut(request, bytes, 500_000, out);
             wait_for_close(out);
@@ -80,7 +91,8 @@ fn a_wait_for_another_process_ends() {
     let bytes = model_of(1 << 20);
     let hub = Hub::start(Repository::of([("m-F16.gguf", bytes.clone())]));
     let user = User::of(&hub);
-    let lock = user.cache.path().join(format!("hub/.locks/models--o--n/{}.lock", crate::sha256(&bytes)));
+    let lock =
+        user.cache.path().join(format!("hub/.locks/models--o--n/{}.lock", crate::sha256(&bytes)));
     std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
     let file = std::fs::File::create(&lock).unwrap();
     file.lock().unwrap();

@@ -22,14 +22,24 @@ fn a_model_is_fetched_once() {
     let (fetched, events) = user.fetch(&json!({}));
     let fetched = fetched.unwrap();
     let path = user.repository().join(format!("snapshots/{COMMIT}/m-Q4_K_M.gguf"));
-    assert_eq!((fetched["type"].as_str(), fetched["path"].as_str()), (Some("model_fetched"), path.to_str()));
+    assert_eq!(
+        (fetched["type"].as_str(), fetched["path"].as_str()),
+        (Some("model_fetched"), path.to_str())
+    );
     assert_eq!((&fetched["paths"], &fetched["revision"]), (&json!([path]), &json!(COMMIT)));
     assert_eq!((&fetched["sha256"], &fetched["from_cache"]), (&json!(hash), &json!(false)));
-    assert_eq!(fetched["hub"], json!({ "architecture": "llama", "context_length": 2048, "has_chat_template": true }));
+    assert_eq!(
+        fetched["hub"],
+        json!({ "architecture": "llama", "context_length": 2048, "has_chat_template": true })
+    );
     assert_eq!(fetched["model_info"]["supports_tools"], true);
     assert_eq!(fetched["model_info"]["file_size"], size);
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
-    let expected = [format!("blobs/{hash}"), "refs/main".to_owned(), format!("snapshots/{COMMIT}/m-Q4_K_M.gguf")];
+    let expected = [
+        format!("blobs/{hash}"),
+        "refs/main".to_owned(),
+        format!("snapshots/{COMMIT}/m-Q4_K_M.gguf"),
+    ];
     assert_eq!(user.files(), expected);
     assert_eq!(std::fs::read_link(&path).unwrap().to_str(), Some(&*format!("../../blobs/{hash}")));
     assert_eq!(std::fs::read_to_string(user.repository().join("refs/main")).unwrap(), COMMIT);
@@ -44,7 +54,10 @@ fn a_model_is_fetched_once() {
 
     hub.forget();
     let again = user.fetches(&json!({}));
-    assert_eq!((&again["path"], &again["sha256"], &again["from_cache"]), (&fetched["path"], &json!(hash), &json!(true)));
+    assert_eq!(
+        (&again["path"], &again["sha256"], &again["from_cache"]),
+        (&fetched["path"], &json!(hash), &json!(true))
+    );
     assert_eq!((hub.at(Door::Api).len(), hub.seen().len()), (1, 1));
 
     // Another revision that has the same file: the bytes are there.
@@ -60,7 +73,9 @@ fn a_model_is_fetched_once() {
         let offline = user.fetches(&json!({ "offline": true, "revision": revision }));
         assert_eq!((&offline["path"], &offline["from_cache"]), (&fetched["path"], &json!(true)));
     }
-    for members in [json!({ "revision": "v9" }), json!({ "quant": "Q8_0" }), json!({ "id": "o/other" })] {
+    for members in
+        [json!({ "revision": "v9" }), json!({ "quant": "Q8_0" }), json!({ "id": "o/other" })]
+    {
         let mut members = members;
         members["offline"] = true.into();
         assert_eq!(user.fails(&members).code(), Code::Offline, "{members}");
@@ -72,12 +87,18 @@ fn a_model_is_fetched_once() {
 #[test]
 fn requests_choose_a_file() {
     let names = ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "sub/m-F16.gguf", "mmproj-m-Q4_K_M.gguf"];
-    let model = |name: &str| scripted::Model::new(name, ["ab", "cd"], Some(scripted::TOOLS_TEMPLATE)).to_bytes();
+    let model = |name: &str| {
+        scripted::Model::new(name, ["ab", "cd"], Some(scripted::TOOLS_TEMPLATE)).to_bytes()
+    };
     let hub = Hub::start(Repository::of(names.map(|name| (name, model(name)))));
     let user = User::of(&hub);
     let check = |members: Value, expected: &str| {
         let fetched = user.fetches(&members);
-        assert!(fetched["path"].as_str().unwrap().ends_with(expected), "{members}: {}", fetched["path"]);
+        assert!(
+            fetched["path"].as_str().unwrap().ends_with(expected),
+            "{members}: {}",
+            fetched["path"]
+        );
         assert_eq!(fetched["model_info"]["name"], expected.trim_start_matches('/'));
     };
     check(json!({}), "/m-Q4_K_M.gguf");
@@ -85,7 +106,11 @@ fn requests_choose_a_file() {
     check(json!({ "filename": "sub/m-F16.gguf" }), "sub/m-F16.gguf");
     let own = tempfile::tempdir().unwrap();
     let fetched = user.fetches(&json!({ "cache_dir": own.path() }));
-    assert!(fetched["path"].as_str().unwrap().starts_with(own.path().to_str().unwrap()), "{}", fetched["path"]);
+    assert!(
+        fetched["path"].as_str().unwrap().starts_with(own.path().to_str().unwrap()),
+        "{}",
+        fetched["path"]
+    );
     assert_eq!(user.fails(&json!({ "id": "o/n:Q2_K" })).code(), Code::HubNotFound);
     assert_eq!(user.fetches(&json!({ "odd": 1 }))["ignored_keys"], json!(["odd"]));
 }
@@ -99,12 +124,15 @@ fn all_parts_of_a_split_model() {
             .metadata("split.count", 3_u16)
             .metadata("split.tensors.count", 3_i32);
         let writer = match number {
-            1 => writer.metadata("general.architecture", "llama").metadata("tokenizer.chat_template", scripted::TOOLS_TEMPLATE),
+            1 => writer
+                .metadata("general.architecture", "llama")
+                .metadata("tokenizer.chat_template", scripted::TOOLS_TEMPLATE),
             _ => writer,
         };
         writer.tensor(format!("t{number}"), &[64], &[f32::from(number); 64]).to_bytes()
     };
-    let files: Vec<_> = (1..=3).map(|number| (name(number), Arc::new(part(number as u16)))).collect();
+    let files: Vec<_> =
+        (1..=3).map(|number| (name(number), Arc::new(part(number as u16)))).collect();
     let total: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
     let hub = Hub::start(Repository { files: files.clone(), ..Repository::of([]) });
     let user = User::of(&hub);
@@ -117,7 +145,10 @@ fn all_parts_of_a_split_model() {
     let (fetched, events) = user.fetch(&json!({}));
     let fetched = fetched.unwrap();
     assert!(events.contains(&format!("fetch_progress:{total}/{total}")), "{events:?}");
-    assert_eq!((fetched["paths"].as_array().unwrap().len(), &fetched["path"]), (3, &fetched["paths"][0]));
+    assert_eq!(
+        (fetched["paths"].as_array().unwrap().len(), &fetched["path"]),
+        (3, &fetched["paths"][0])
+    );
     for (index, (_, bytes)) in files.iter().enumerate() {
         assert_eq!(&std::fs::read(fetched["paths"][index].as_str().unwrap()).unwrap(), &**bytes);
         assert_eq!(fetched["files"][index]["sha256"], sha256(bytes));
@@ -127,10 +158,12 @@ fn all_parts_of_a_split_model() {
     let findings = fetched["model_info"]["findings"].as_array().unwrap();
     assert!(findings.iter().all(|finding| finding["template"] == "default"), "{findings:?}");
     // One part is lost: it alone is fetched again.
-    std::fs::remove_file(std::fs::canonicalize(fetched["paths"][1].as_str().unwrap()).unwrap()).unwrap();
+    std::fs::remove_file(std::fs::canonicalize(fetched["paths"][1].as_str().unwrap()).unwrap())
+        .unwrap();
     assert_eq!(user.fails(&json!({ "offline": true })).code(), Code::Offline);
     let again = user.fetches(&json!({}));
-    let cached: Vec<_> = again["files"].as_array().unwrap().iter().map(|file| file["cached"] == true).collect();
+    let cached: Vec<_> =
+        again["files"].as_array().unwrap().iter().map(|file| file["cached"] == true).collect();
     assert_eq!((cached, &again["from_cache"]), (vec![true, false, true], &json!(false)));
 }
 
@@ -155,14 +188,18 @@ fn a_header_is_read_before_the_weights() {
     let hub = Hub::start(Repository::of([("m.gguf", bytes)]));
     let user = User::of(&hub);
     let asked = |hub: &Hub| -> usize {
-        let length = |(first, last): (usize, Option<usize>)| last.map_or(size, |last| last + 1) - first;
+        let length =
+            |(first, last): (usize, Option<usize>)| last.map_or(size, |last| last + 1) - first;
         hub.at(Door::Blob).iter().map(|request| request.range().map_or(size, length)).sum()
     };
     for members in [json!({}), json!({ "dry_run": true })] {
         let error = user.fails(&members);
         assert_eq!(error.code(), Code::ModelNotToolCapable);
         assert_eq!(error.details().unwrap()["caps"]["supports_tools"], false);
-        assert!(error.message().ends_with("the model was refused before it was downloaded"), "{error}");
+        assert!(
+            error.message().ends_with("the model was refused before it was downloaded"),
+            "{error}"
+        );
     }
     let plan = user.fetches(&json!({ "dry_run": true, "require_tools": false }));
     assert_eq!(
@@ -178,10 +215,16 @@ fn a_header_is_read_before_the_weights() {
     assert!(asked(&hub) < size, "{} of {size}", asked(&hub));
     assert_eq!(user.files(), Vec::<String>::new());
     let fetched = user.fetches(&json!({ "require_tools": false }));
-    assert_eq!((&fetched["model_info"]["tool_support"], &fetched["total_bytes"]), (&json!("polyfilled"), &json!(size)));
+    assert_eq!(
+        (&fetched["model_info"]["tool_support"], &fetched["total_bytes"]),
+        (&json!("polyfilled"), &json!(size))
+    );
     // From the cache it is refused as well, and stays.
     assert_eq!(user.fails(&json!({ "offline": true })).code(), Code::ModelNotToolCapable);
-    assert_eq!(user.fetches(&json!({ "offline": true, "require_tools": false }))["from_cache"], true);
+    assert_eq!(
+        user.fetches(&json!({ "offline": true, "require_tools": false }))["from_cache"],
+        true
+    );
 }
 
 #[test]
@@ -209,15 +252,26 @@ fn a_hub_that_is_gone_leaves_the_cache() {
 #[test]
 fn a_file_without_its_end_is_not_taken() {
     let whole = scripted::text();
-    let hub = Hub::start(Repository::of([("m-Q8_0.gguf", whole.clone()), ("m-F16.gguf", whole[..whole.len() - 100].to_vec())]));
+    let hub = Hub::start(Repository::of([
+        ("m-Q8_0.gguf", whole.clone()),
+        ("m-F16.gguf", whole[..whole.len() - 100].to_vec()),
+    ]));
     let user = User::of(&hub);
     // As it was uploaded: seen by its header.
     let error = user.fails(&json!({ "id": "o/n:F16", "require_tools": false }));
     assert_eq!((error.code(), user.files().len()), (Code::ModelInvalid, 0), "{error}");
     // As a fault of the disk leaves it, where the hub is not there to give its size.
     let path = user.fetches(&json!({ "id": "o/n:Q8_0" }))["path"].as_str().unwrap().to_owned();
-    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(whole.len() as u64 - 100).unwrap();
-    assert_eq!(user.fails(&json!({ "id": "o/n:Q8_0", "offline": true })).code(), Code::ModelInvalid);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(whole.len() as u64 - 100)
+        .unwrap();
+    assert_eq!(
+        user.fails(&json!({ "id": "o/n:Q8_0", "offline": true })).code(),
+        Code::ModelInvalid
+    );
     assert_eq!(user.fetches(&json!({ "id": "o/n:Q8_0" }))["from_cache"], false);
     assert_eq!(std::fs::read(path).unwrap(), whole);
 }
@@ -232,7 +286,8 @@ fn what_fails_after_the_download_is_put_aside() {
         .metadata("tokenizer.chat_template", scripted::TOOLS_TEMPLATE)
         .tensor("t", &[64], &[1.0; 64])
         .to_bytes();
-    let files = [("m-00001-of-00002.gguf", first), ("m-00002-of-00002.gguf", b"<!doctype html>".to_vec())];
+    let files =
+        [("m-00001-of-00002.gguf", first), ("m-00002-of-00002.gguf", b"<!doctype html>".to_vec())];
     let hub = Hub::start(Repository::of(files.clone()));
     let user = User::of(&hub);
     let error = user.fails(&json!({}));
@@ -241,8 +296,12 @@ fn what_fails_after_the_download_is_put_aside() {
     for (kept, (name, bytes)) in kept.iter().zip(&files) {
         let kept = std::path::Path::new(kept.as_str().unwrap());
         assert_eq!(&std::fs::read(kept).unwrap(), bytes);
-        let note: Value = serde_json::from_slice(&std::fs::read(kept.with_extension("json")).unwrap()).unwrap();
-        assert_eq!((&note["file"], &note["code"], &note["revision"]), (&json!(name), &json!("MODEL_INVALID"), &json!(COMMIT)));
+        let note: Value =
+            serde_json::from_slice(&std::fs::read(kept.with_extension("json")).unwrap()).unwrap();
+        assert_eq!(
+            (&note["file"], &note["code"], &note["revision"]),
+            (&json!(name), &json!("MODEL_INVALID"), &json!(COMMIT))
+        );
     }
     assert_eq!(kept.len(), 2);
     assert_eq!(user.fails(&json!({ "offline": true })).code(), Code::Offline);
@@ -260,6 +319,13 @@ fn many_at_once_download_once() {
     });
     assert!(replies.iter().all(|reply| reply["sha256"] == replies[0]["sha256"]));
     assert_eq!(replies.iter().filter(|reply| reply["from_cache"] == false).count(), 1);
-    let whole = hub.at(Door::Blob).iter().filter(|request| request.range().is_none_or(|(_, last)| last.is_none())).count();
-    assert_eq!((whole, std::fs::metadata(replies[0]["path"].as_str().unwrap()).unwrap().len()), (1, size as u64));
+    let whole = hub
+        .at(Door::Blob)
+        .iter()
+        .filter(|request| request.range().is_none_or(|(_, last)| last.is_none()))
+        .count();
+    assert_eq!(
+        (whole, std::fs::metadata(replies[0]["path"].as_str().unwrap()).unwrap().len()),
+        (1, size as u64)
+    );
 }

@@ -1,4 +1,5 @@
-//! A disk that is full in the middle of a download: an error that says so, and what is there is gone on with.
+//! A disk that is full in the middle of a download: an error that says so, and what is there is
+//! gone on with.
 
 use std::process::Command;
 
@@ -18,7 +19,11 @@ fn a_child_fills_the_disk() {
     let (endpoint, home) = told.split_once(' ').unwrap();
     let environment = Environment::of(&[("HF_ENDPOINT", endpoint), ("HF_HOME", home)]);
     let error = fetch(r#"{"id": "o/n"}"#, &environment, &mut |_| {}).unwrap_err();
-    assert_eq!((error.code(), &error.details().unwrap()["resource"]), (Code::OutOfMemory, &json!("disk")), "{error}");
+    assert_eq!(
+        (error.code(), &error.details().unwrap()["resource"]),
+        (Code::OutOfMemory, &json!("disk")),
+        "{error}"
+    );
     assert!(error.message().contains("no room on the disk"), "{error}");
 }
 
@@ -28,9 +33,13 @@ fn what_fits_stays() {
     let bytes = model_of(3 << 20);
     let hub = Hub::start(Repository::of([("m.gguf", bytes.clone())]));
     let user = User::of(&hub);
-    // A shell's limit for files, in blocks of 512 or 1024 bytes, whose signal is not wanted: the write fails instead.
+    // A shell's limit for files, in blocks of 512 or 1024 bytes, whose signal is not wanted: the
+    // write fails instead.
     let mut child = Command::new("sh");
-    child.args(["-c", "trap '' XFSZ; ulimit -f 2000; exec \"$0\" full::a_child_fills_the_disk --exact"]);
+    child.args([
+        "-c",
+        "trap '' XFSZ; ulimit -f 2000; exec \"$0\" full::a_child_fills_the_disk --exact",
+    ]);
     let told = format!("{} {}", hub.url(), user.cache.path().display());
     let output = child.arg(std::env::current_exe().unwrap()).env(TOLD, told).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,5 @@
-//! Hubs that lie, and hubs that never end: an error with its code, nothing wrong in the cache, nothing outside of it.
+//! Hubs that lie, and hubs that never end: an error with its code, nothing wrong in the cache,
+//! nothing outside of it.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,7 +7,9 @@ use std::net::TcpStream;
 use llb::error::Code;
 use serde_json::{Value, json};
 
-use crate::server::{self, COMMIT, Door, Hub, Repository, Request, answer, endless, linked, redirect};
+use crate::server::{
+    self, COMMIT, Door, Hub, Repository, Request, answer, endless, linked, redirect,
+};
 use crate::{User, model_of, scripted, sha256};
 
 fn model() -> Vec<u8> {
@@ -15,20 +18,33 @@ fn model() -> Vec<u8> {
 
 /// A hub that does this instead of what it should.
 #[track_caller]
-fn check(what: &str, code: Code, twist: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static) {
+fn check(
+    what: &str,
+    code: Code,
+    twist: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
+) {
     let hub = Hub::twisted(Repository::of([("m.gguf", model())]), twist);
     let user = User::of(&hub).with("HF_HUB_DOWNLOAD_TIMEOUT", "1");
     let error = user.fails(&json!({}));
     assert_eq!(error.code(), code, "{what}: {error}");
     let files = user.files();
-    assert!(files.iter().all(|file| file.ends_with(".incomplete") && code == Code::HubNetwork), "{what}: {files:?}");
-    let mut around: Vec<_> = std::fs::read_dir(user.cache.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        files.iter().all(|file| file.ends_with(".incomplete") && code == Code::HubNetwork),
+        "{what}: {files:?}"
+    );
+    let mut around: Vec<_> = std::fs::read_dir(user.cache.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     around.retain(|name| name != "hub");
     assert!(around.is_empty(), "{what}: {around:?}");
 }
 
 /// Answers a door with this.
-fn at(door: Door, reply: impl Fn(&Request, &mut TcpStream)) -> impl Fn(&Request, &mut TcpStream) -> bool {
+fn at(
+    door: Door,
+    reply: impl Fn(&Request, &mut TcpStream),
+) -> impl Fn(&Request, &mut TcpStream) -> bool {
     move |request, out| {
         let here = request.door == door;
         if here {
@@ -56,7 +72,11 @@ fn listings() {
     check("no files", Code::HubNetwork, listing("siblings", Value::Null));
     check("a way out", Code::HubVerify, listing("siblings", siblings(&["../../../x-Q4_K_M.gguf"])));
     check("an absolute name", Code::HubVerify, listing("siblings", siblings(&["/tmp/x.gguf"])));
-    check("another system's way out", Code::HubVerify, listing("siblings", siblings(&["..\\..\\x.gguf", "C:x.gguf"])));
+    check(
+        "another system's way out",
+        Code::HubVerify,
+        listing("siblings", siblings(&["..\\..\\x.gguf", "C:x.gguf"])),
+    );
     check("a name of two lines", Code::HubVerify, listing("siblings", siblings(&["x\n.gguf"])));
     let wrong = |key: &str, value: Value| {
         let mut lfs = json!({ "sha256": sha256(&model()), "size": model().len() });
@@ -65,14 +85,30 @@ fn listings() {
     };
     check("another hash than is served", Code::HubVerify, wrong("sha256", "ab".repeat(32).into()));
     check("another size than is served", Code::HubVerify, wrong("size", 5.into()));
-    check("a page for people", Code::HubNetwork, at(Door::Api, |_, out| answer(out, "200 OK", "", b"<!doctype html>")));
-    check("depth", Code::HubNetwork, at(Door::Api, |_, out| answer(out, "200 OK", "", &b"[".repeat(1 << 20))));
-    check("packed", Code::HubNetwork, at(Door::Api, |_, out| answer(out, "200 OK", "Content-Encoding: gzip\r\n", b"\x1F\x8B")));
+    check(
+        "a page for people",
+        Code::HubNetwork,
+        at(Door::Api, |_, out| answer(out, "200 OK", "", b"<!doctype html>")),
+    );
+    check(
+        "depth",
+        Code::HubNetwork,
+        at(Door::Api, |_, out| answer(out, "200 OK", "", &b"[".repeat(1 << 20))),
+    );
+    check(
+        "packed",
+        Code::HubNetwork,
+        at(Door::Api, |_, out| answer(out, "200 OK", "Content-Encoding: gzip\r\n", b"\x1F\x8B")),
+    );
     check(
         "JSON without end",
         Code::HubNetwork,
         at(Door::Api, |_, out| {
-            endless(out, "HTTP/1.1 200 OK\r\n\r\n{\"siblings\": [", &br#"{"rfilename": "x"},"#.repeat(4096));
+            endless(
+                out,
+                "HTTP/1.1 200 OK\r\n\r\n{\"siblings\": [",
+                &br#"{"rfilename": "x"},"#.repeat(4096),
+            );
         }),
     );
     check(
@@ -85,7 +121,11 @@ fn listings() {
         Code::HubNetwork,
         at(Door::Api, |_, out| endless(out, "HTTP/1.1 200 OK\r\nX-More: ", &[b'x'; 4096])),
     );
-    check("no HTTP", Code::HubNetwork, at(Door::Api, |_, out| drop(out.write_all(b"SSH-2.0-OpenSSH_9\r\n"))));
+    check(
+        "no HTTP",
+        Code::HubNetwork,
+        at(Door::Api, |_, out| drop(out.write_all(b"SSH-2.0-OpenSSH_9\r\n"))),
+    );
 }
 
 #[test]
@@ -100,10 +140,26 @@ fn a_commit_that_is_named_is_the_one_that_is_taken() {
 
 #[test]
 fn redirects() {
-    check("in a circle", Code::HubNetwork, at(Door::Resolve, |request, out| redirect(out, &request.path, "")));
-    check("to a file", Code::HubNetwork, at(Door::Resolve, |_, out| redirect(out, "file:///etc/passwd", "")));
-    check("to nowhere", Code::HubNetwork, at(Door::Resolve, |_, out| answer(out, "302 Found", "", b"")));
-    check("to what is no address", Code::HubNetwork, at(Door::Api, |_, out| redirect(out, "http://[", "")));
+    check(
+        "in a circle",
+        Code::HubNetwork,
+        at(Door::Resolve, |request, out| redirect(out, &request.path, "")),
+    );
+    check(
+        "to a file",
+        Code::HubNetwork,
+        at(Door::Resolve, |_, out| redirect(out, "file:///etc/passwd", "")),
+    );
+    check(
+        "to nowhere",
+        Code::HubNetwork,
+        at(Door::Resolve, |_, out| answer(out, "302 Found", "", b"")),
+    );
+    check(
+        "to what is no address",
+        Code::HubNetwork,
+        at(Door::Api, |_, out| redirect(out, "http://[", "")),
+    );
 }
 
 #[test]
@@ -126,8 +182,16 @@ fn bytes() {
         }),
     );
     check("too few", Code::HubVerify, body(|_, model, out| answer(out, "200 OK", "", &model[1..])));
-    check("too many", Code::HubVerify, body(|_, model, out| answer(out, "200 OK", "", &[model, b"x"].concat())));
-    check("without end", Code::HubVerify, body(|_, model, out| endless(out, "HTTP/1.1 200 OK\r\n\r\n", model)));
+    check(
+        "too many",
+        Code::HubVerify,
+        body(|_, model, out| answer(out, "200 OK", "", &[model, b"x"].concat())),
+    );
+    check(
+        "without end",
+        Code::HubVerify,
+        body(|_, model, out| endless(out, "HTTP/1.1 200 OK\r\n\r\n", model)),
+    );
     check(
         "another range",
         Code::HubNetwork,
@@ -136,7 +200,11 @@ fn bytes() {
             answer(out, "206 Partial Content", &head, &model[5..]);
         }),
     );
-    check("packed", Code::HubNetwork, body(|_, model, out| answer(out, "200 OK", "Content-Encoding: br\r\n", model)));
+    check(
+        "packed",
+        Code::HubNetwork,
+        body(|_, model, out| answer(out, "200 OK", "Content-Encoding: br\r\n", model)),
+    );
     check("another size in the link", Code::HubVerify, |request, out| {
         let link = linked(&sha256(&model()), 7);
         match request.door {
@@ -149,17 +217,25 @@ fn bytes() {
     check("an etag that is a path", Code::HubNetwork, |request, out| {
         match request.door {
             Door::Api => {
-                let listing = json!({ "sha": COMMIT, "gated": false, "siblings": siblings(&["m.gguf"]) });
+                let listing =
+                    json!({ "sha": COMMIT, "gated": false, "siblings": siblings(&["m.gguf"]) });
                 answer(out, "200 OK", "", listing.to_string().as_bytes());
             }
-            Door::Resolve => answer(out, "200 OK", "X-Linked-Etag: \"../../../../../x\"\r\n", &model()),
+            Door::Resolve => {
+                answer(out, "200 OK", "X-Linked-Etag: \"../../../../../x\"\r\n", &model())
+            }
             _ => return false,
         }
         true
     });
     check("nothing", Code::ModelInvalid, |request, out| {
         match request.door {
-            Door::Api => answer(out, "200 OK", "", Repository::of([("m.gguf", vec![])]).listing().to_string().as_bytes()),
+            Door::Api => answer(
+                out,
+                "200 OK",
+                "",
+                Repository::of([("m.gguf", vec![])]).listing().to_string().as_bytes(),
+            ),
             Door::Hint => answer(out, "404 Not Found", "", b""),
             _ => answer(out, "416 Range Not Satisfiable", "Content-Range: bytes */0\r\n", b""),
         }
@@ -168,9 +244,12 @@ fn bytes() {
     check("no model", Code::ModelInvalid, |request, out| {
         let page = b"<!doctype html><title>Log in</title>";
         match request.door {
-            Door::Api => {
-                answer(out, "200 OK", "", Repository::of([("m.gguf", page.to_vec())]).listing().to_string().as_bytes())
-            }
+            Door::Api => answer(
+                out,
+                "200 OK",
+                "",
+                Repository::of([("m.gguf", page.to_vec())]).listing().to_string().as_bytes(),
+            ),
             Door::Resolve => answer(out, "200 OK", &linked(&sha256(page), page.len()), page),
             _ => return false,
         }
@@ -186,8 +265,14 @@ fn more_than_any_disk_holds() {
     let hub = Hub::twisted(Repository::of([]), move |request, out| {
         match request.door {
             Door::Api => {
-                let file = json!({ "rfilename": "m.gguf", "lfs": { "sha256": hash, "size": size } });
-                answer(out, "200 OK", "", json!({ "sha": COMMIT, "siblings": [file] }).to_string().as_bytes());
+                let file =
+                    json!({ "rfilename": "m.gguf", "lfs": { "sha256": hash, "size": size } });
+                answer(
+                    out,
+                    "200 OK",
+                    "",
+                    json!({ "sha": COMMIT, "siblings": [file] }).to_string().as_bytes(),
+                );
             }
             Door::Resolve => {
                 let range = format!("Content-Range: bytes 0-{}/{size}\r\n", model.len() - 1);
@@ -212,19 +297,28 @@ fn a_file_of_the_repository_without_large_file_storage() {
     // Its etag is a git hash, which names the blob; the size is all that can be compared.
     let etag = "0af5".repeat(10);
     let model = scripted::text();
-    let listed = json!({ "sha": COMMIT, "siblings": [{ "rfilename": "m.gguf", "size": model.len() }] });
+    let listed =
+        json!({ "sha": COMMIT, "siblings": [{ "rfilename": "m.gguf", "size": model.len() }] });
     let (named, bytes) = (etag.clone(), model.clone());
     let hub = Hub::twisted(Repository::of([]), move |request, out| {
         match request.door {
             Door::Api => answer(out, "200 OK", "", listed.to_string().as_bytes()),
-            Door::Resolve => answer(out, "200 OK", &format!("ETag: \"{named}\"\r\nX-Repo-Commit: {COMMIT}\r\n"), &bytes),
+            Door::Resolve => answer(
+                out,
+                "200 OK",
+                &format!("ETag: \"{named}\"\r\nX-Repo-Commit: {COMMIT}\r\n"),
+                &bytes,
+            ),
             _ => return false,
         }
         true
     });
     let user = User::of(&hub);
     let fetched = user.fetches(&json!({}));
-    assert_eq!((&fetched["sha256"], user.files()[0].as_str()), (&json!(sha256(&model)), &*format!("blobs/{etag}")));
+    assert_eq!(
+        (&fetched["sha256"], user.files()[0].as_str()),
+        (&json!(sha256(&model)), &*format!("blobs/{etag}"))
+    );
     assert_eq!(user.fetches(&json!({}))["sha256"], fetched["sha256"]);
 }
 
@@ -237,9 +331,11 @@ fn links_in_the_cache_lead_to_nobody_elses_files() {
     let others = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&others, b"theirs").unwrap();
     let hash = sha256(&model);
-    for planted in
-        [format!("models--o--n/blobs/{hash}.incomplete"), format!(".locks/models--o--n/{hash}.lock"), "CACHEDIR.TAG".into()]
-    {
+    for planted in [
+        format!("models--o--n/blobs/{hash}.incomplete"),
+        format!(".locks/models--o--n/{hash}.lock"),
+        "CACHEDIR.TAG".into(),
+    ] {
         let path = user.cache.path().join("hub").join(planted);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(&others, path).unwrap();

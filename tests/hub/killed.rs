@@ -1,4 +1,5 @@
-//! A process that is killed in the middle of a download leaves a cache that the next call completes.
+//! A process that is killed in the middle of a download leaves a cache that the next call
+//! completes.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::{User, model_of, sha256};
 
 const FLAG: &str = "LLB_TEST_FETCH";
 
-/// The process that is killed: this very program, with this test alone, told where to fetch from and to. Else nothing.
+/// The process that is killed: this very program, with this test alone, told where to fetch from
+/// and to. Else nothing.
 #[test]
 fn a_child_fetches() {
     let Ok(told) = std::env::var(FLAG) else { return };
@@ -55,9 +57,11 @@ fn ten_kills() {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
-        // Some at a moment, wherever that is; most at a number of bytes beyond what the last one left.
+        // Some at a moment, wherever that is; most at a number of bytes beyond what the last one
+        // left.
         std::thread::sleep(Duration::from_millis(u64::from(state % 60)));
-        let further = lengths.last().copied().unwrap_or(0) + u64::from(state) % (bytes.len() as u64 / 10);
+        let further =
+            lengths.last().copied().unwrap_or(0) + u64::from(state) % (bytes.len() as u64 / 10);
         while round % 3 != 0 && length() <= further && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -73,8 +77,12 @@ fn ten_kills() {
     assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), bytes);
     assert_eq!((user.files().len(), &fetched["sha256"]), (3, &json!(hash)));
     let last = lengths.last().copied().unwrap();
-    let begins: Vec<_> =
-        hub.at(Door::Blob).iter().filter_map(|request| request.range()).filter(|(_, last)| last.is_none()).collect();
+    let begins: Vec<_> = hub
+        .at(Door::Blob)
+        .iter()
+        .filter_map(|request| request.range())
+        .filter(|(_, last)| last.is_none())
+        .collect();
     if last > 0 {
         assert_eq!(begins, [(last as usize, None)]);
     }

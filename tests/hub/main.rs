@@ -1,4 +1,5 @@
-//! Fetching from hubs: one that behaves as the real one does, and many that do not, all on this machine's loopback.
+//! Fetching from hubs: one that behaves as the real one does, and many that do not, all on this
+//! machine's loopback.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(missing_docs, unreachable_pub, reason = "a test program")]
 
@@ -34,7 +35,8 @@ impl User {
     pub fn of(hub: &Hub) -> User {
         let cache = tempfile::tempdir().unwrap();
         let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let variables = vec![own("HF_ENDPOINT", &hub.url()), own("HF_HOME", cache.path().to_str().unwrap())];
+        let variables =
+            vec![own("HF_ENDPOINT", &hub.url()), own("HF_HOME", cache.path().to_str().unwrap())];
         User { cache, variables }
     }
 
@@ -54,7 +56,8 @@ impl User {
     pub fn watch(&self, members: &Value, on_event: &mut dyn FnMut(&str)) -> Result<Value, Error> {
         let mut request = json!({ "id": "o/n" });
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let variables: Vec<_> =
+            self.variables.iter().map(|(name, value)| (&**name, &**value)).collect();
         fetch(&request.to_string(), &Environment::of(&variables), on_event)
     }
 

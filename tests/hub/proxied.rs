@@ -13,7 +13,10 @@ use crate::{User, scripted};
 /// A proxy that connects as it is told, and remembers the first lines.
 fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (url, seen) = (format!("http://{}", listener.local_addr().unwrap()), Arc::<Mutex<Vec<String>>>::default());
+    let (url, seen) = (
+        format!("http://{}", listener.local_addr().unwrap()),
+        Arc::<Mutex<Vec<String>>>::default(),
+    );
     let all = Arc::clone(&seen);
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
@@ -44,22 +47,32 @@ fn connect(mut client: TcpStream, seen: &Mutex<Vec<String>>) -> std::io::Result<
 fn the_environment_says_which() {
     let hub = Hub::start(Repository::of([("m.gguf", scripted::text())]));
     let fetches = |variables: &[(&str, &str)]| {
-        let user = variables.iter().fold(User::of(&hub), |user, (name, value)| user.with(name, value));
+        let user =
+            variables.iter().fold(User::of(&hub), |user, (name, value)| user.with(name, value));
         user.fetches(&json!({}));
     };
     let (url, seen) = proxy();
     fetches(&[("http_proxy", &url)]);
     let through: Vec<String> = std::mem::take(&mut *seen.lock().unwrap());
     let expected = |address: &str| format!("CONNECT {address} HTTP/1.1");
-    assert_eq!((through.first(), through.last()), (Some(&expected(hub.address())), Some(&expected(hub.blobs()))));
+    assert_eq!(
+        (through.first(), through.last()),
+        (Some(&expected(hub.address())), Some(&expected(hub.blobs())))
+    );
     // That of another scheme, and one that the host is not for.
     fetches(&[("HTTPS_PROXY", &url)]);
     fetches(&[("ALL_PROXY", &url), ("NO_PROXY", "localhost, 127.0.0.1")]);
     assert_eq!(*seen.lock().unwrap(), Vec::<String>::new());
     // One that cannot be reached, or is no proxy, is not passed over.
     hub.forget();
-    for (value, code) in [("socks5://127.0.0.1:9", Code::HubNetwork), ("http://", Code::InvalidRequest)] {
-        assert_eq!(User::of(&hub).with("ALL_PROXY", value).fails(&json!({})).code(), code, "{value}");
+    for (value, code) in
+        [("socks5://127.0.0.1:9", Code::HubNetwork), ("http://", Code::InvalidRequest)]
+    {
+        assert_eq!(
+            User::of(&hub).with("ALL_PROXY", value).fails(&json!({})).code(),
+            code,
+            "{value}"
+        );
     }
     assert!(hub.seen().is_empty());
 }

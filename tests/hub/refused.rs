@@ -14,13 +14,25 @@ fn repository() -> Repository {
 
 /// A hub that answers one door with this; `with_token` is how the user asks.
 #[track_caller]
-fn check(door: Door, status: &'static str, headers: &'static str, with_token: bool, code: Code, words: &str) {
+fn check(
+    door: Door,
+    status: &'static str,
+    headers: &'static str,
+    with_token: bool,
+    code: Code,
+    words: &str,
+) {
     let hub = Hub::twisted(repository(), move |request, out| {
         let here = request.door == door;
         if here {
             // As servers do that quote what they were sent.
             let echo = request.header("authorization").unwrap_or_default().to_owned();
-            answer(out, status, headers, json!({ "error": format!("not for you, {echo}") }).to_string().as_bytes());
+            answer(
+                out,
+                status,
+                headers,
+                json!({ "error": format!("not for you, {echo}") }).to_string().as_bytes(),
+            );
         }
         here
     });
@@ -38,18 +50,46 @@ fn check(door: Door, status: &'static str, headers: &'static str, with_token: bo
 fn answers_of_the_hub() {
     use Door::{Api, Resolve};
     let gated = "X-Error-Code: GatedRepo\r\n";
-    check(Api, "401 Unauthorized", "X-Error-Code: RepoNotFound\r\n", false, Code::HubUnauthorized, "authentication required");
+    check(
+        Api,
+        "401 Unauthorized",
+        "X-Error-Code: RepoNotFound\r\n",
+        false,
+        Code::HubUnauthorized,
+        "authentication required",
+    );
     check(Api, "401 Unauthorized", "", true, Code::HubUnauthorized, "token is refused");
     check(Api, "403 Forbidden", "", true, Code::HubForbidden, "accept the licence on http");
-    check(Api, "404 Not Found", "X-Error-Code: RepoNotFound\r\n", true, Code::HubNotFound, "no such model");
-    check(Api, "404 Not Found", "X-Error-Code: RevisionNotFound\r\n", false, Code::HubNotFound, "revision \"main\"");
+    check(
+        Api,
+        "404 Not Found",
+        "X-Error-Code: RepoNotFound\r\n",
+        true,
+        Code::HubNotFound,
+        "no such model",
+    );
+    check(
+        Api,
+        "404 Not Found",
+        "X-Error-Code: RevisionNotFound\r\n",
+        false,
+        Code::HubNotFound,
+        "revision \"main\"",
+    );
     check(Api, "451 Unavailable For Legal Reasons", "", false, Code::HubForbidden, "legal");
     check(Api, "418 Teapot", "", false, Code::HubNetwork, "status 418");
     check(Resolve, "401 Unauthorized", gated, false, Code::HubGated, "accept its licence on http");
     check(Resolve, "401 Unauthorized", "", false, Code::HubUnauthorized, "authentication required");
     check(Resolve, "403 Forbidden", gated, true, Code::HubGated, "with the account of the token");
     check(Resolve, "403 Forbidden", "", true, Code::HubForbidden, "accept the licence on http");
-    check(Resolve, "404 Not Found", "X-Error-Code: EntryNotFound\r\n", false, Code::HubNotFound, "file \"m.gguf\"");
+    check(
+        Resolve,
+        "404 Not Found",
+        "X-Error-Code: EntryNotFound\r\n",
+        false,
+        Code::HubNotFound,
+        "file \"m.gguf\"",
+    );
 }
 
 #[test]
@@ -59,7 +99,10 @@ fn access_is_told_before_anything_is_asked() {
     for (repository, code) in [(gated, Code::HubGated), (private, Code::HubUnauthorized)] {
         let hub = Hub::start(repository);
         let error = User::of(&hub).fails(&json!({}));
-        assert_eq!((error.code(), &error.details().unwrap()["page"]), (code, &json!(format!("{}/o/n", hub.url()))));
+        assert_eq!(
+            (error.code(), &error.details().unwrap()["page"]),
+            (code, &json!(format!("{}/o/n", hub.url())))
+        );
         assert_eq!(hub.seen().len(), 1);
         // With a token it is the hub that decides.
         assert_eq!(User::of(&hub).with("HF_TOKEN", TOKEN).fetches(&json!({}))["from_cache"], false);
@@ -70,7 +113,8 @@ fn access_is_told_before_anything_is_asked() {
 fn a_token_stays_with_the_hub() {
     let hub = Hub::start(Repository { token: Some(TOKEN.to_owned()), ..repository() });
     let named = json!({ "token_env": "MINE", "endpoint_env": "HUB" });
-    let user = User::of(&hub).with("MINE", TOKEN).with("HUB", &hub.url()).with("HF_TOKEN", "hf_another");
+    let user =
+        User::of(&hub).with("MINE", TOKEN).with("HUB", &hub.url()).with("HF_TOKEN", "hf_another");
     let (fetched, events) = user.fetch(&named);
     let fetched = fetched.unwrap();
     let shown = format!("{fetched}{events:?}");
@@ -86,9 +130,15 @@ fn a_token_stays_with_the_hub() {
     for file in files {
         let text = std::fs::read(user.cache.path().join(&file)).unwrap();
         for secret in [TOKEN, "signature=secret"] {
-            assert!(!text.windows(secret.len()).any(|window| window == secret.as_bytes()), "{file}");
+            assert!(
+                !text.windows(secret.len()).any(|window| window == secret.as_bytes()),
+                "{file}"
+            );
             assert!(!file.contains(secret) && !shown.contains(secret), "{shown}");
         }
     }
-    assert_eq!(User::of(&hub).with("HF_TOKEN", "hf_wrong").fails(&json!({})).code(), Code::HubUnauthorized);
+    assert_eq!(
+        User::of(&hub).with("HF_TOKEN", "hf_wrong").fails(&json!({})).code(),
+        Code::HubUnauthorized
+    );
 }

@@ -18,9 +18,14 @@ fn is_download(request: &Request) -> bool {
     request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none())
 }
 
-/// The download comes about although `twist` answers `faults` requests: those of the first door it takes on.
+/// The download comes about although `twist` answers `faults` requests: those of the first door it
+/// takes on.
 #[track_caller]
-fn passes(what: &str, faults: usize, twist: impl Fn(&Request, &[u8], &mut TcpStream) -> bool + Send + Sync + 'static) -> Hub {
+fn passes(
+    what: &str,
+    faults: usize,
+    twist: impl Fn(&Request, &[u8], &mut TcpStream) -> bool + Send + Sync + 'static,
+) -> Hub {
     let bytes = Arc::new(model_of(SIZE));
     let (model, done) = (Arc::clone(&bytes), AtomicUsize::new(0));
     let hub = Hub::twisted(Repository::of([("m.gguf", bytes.to_vec())]), move |request, out| {
@@ -33,8 +38,10 @@ fn passes(what: &str, faults: usize, twist: impl Fn(&Request, &[u8], &mut TcpStr
     let fetched = fetched.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), *bytes, "{what}");
     assert_eq!(user.files().len(), 3, "{what}: {:?}", user.files());
-    let progress: Vec<usize> =
-        events.iter().filter_map(|event| event.strip_prefix("fetch_progress:")?.split('/').next()?.parse().ok()).collect();
+    let progress: Vec<usize> = events
+        .iter()
+        .filter_map(|event| event.strip_prefix("fetch_progress:")?.split('/').next()?.parse().ok())
+        .collect();
     assert_eq!((progress.first(), progress.last()), (Some(&0), Some(&bytes.len())), "{what}");
     hub
 }
@@ -51,7 +58,8 @@ fn faults_that_pass() {
         }
     };
     passes("asked too often", 2, busy(Door::Api, "429 Too Many Requests", "Retry-After: 0\r\n"));
-    let date = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+    let date =
+        "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
     passes("asked too often, until a date", 2, busy(Door::Api, "429 Too Many Requests", date));
     passes("a bad gateway", 1, busy(Door::Api, "502 Bad Gateway", ""));
     passes("a busy page", 1, busy(Door::Resolve, "503 Service Unavailable", "Retry-After: 1\r\n"));
@@ -83,7 +91,9 @@ fn faults_that_pass() {
     });
     passes("chunks of unknown sum", 1, |request, bytes, out| {
         if is_download(request) {
-            let _ = out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+            let _ = out.write_all(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
+            );
             for piece in bytes.chunks(100_000) {
                 let _ = write!(out, "{:x}\r\n", piece.len())
                     .and_then(|()| out.write_all(piece))
@@ -117,7 +127,8 @@ fn a_cut_body_is_gone_on_with() {
 
 #[test]
 fn a_file_that_changed_is_begun_anew() {
-    // After the cut the other host has another etag for the same address: its answer to the range is the whole.
+    // After the cut the other host has another etag for the same address: its answer to the range
+    // is the whole.
     let hub = passes("another etag", 2, |request, bytes, out| {
         if is_download(request) {
             match request.range() {
@@ -137,15 +148,22 @@ fn what_gains_nothing_ends() {
     let model = bytes.clone();
     let hub = Hub::twisted(Repository::of([("m.gguf", bytes)]), move |request, out| {
         if is_download(request) {
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", model.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                model.len()
+            );
             let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(&model[..9000]));
         }
         is_download(request)
     });
     let error = User::of(&hub).fails(&json!({}));
-    assert_eq!((error.code(), &error.details().unwrap()["bytes"]), (Code::HubNetwork, &json!(9000)));
+    assert_eq!(
+        (error.code(), &error.details().unwrap()["bytes"]),
+        (Code::HubNetwork, &json!(9000))
+    );
     // A hub that wants to be left alone for an hour is.
-    let date = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 09:49:37 GMT\r\n";
+    let date =
+        "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 09:49:37 GMT\r\n";
     for headers in ["Retry-After: 3600\r\n", date] {
         let hub = Hub::twisted(Repository::of([]), |_, out| {
             answer(out, "429 Too Many Requests", headers, b"");
@@ -210,34 +228,48 @@ fn of_size() -> Vec<u8> {
     bytes
 }
 
-/// A file outside of large file storage: the hub has no hash of it. Serves it with this etag at first and the other one then,
-/// whatever is asked of it, and cuts the first download.
+/// A file outside of large file storage: the hub has no hash of it. Serves it with this etag at
+/// first and the other one then, whatever is asked of it, and cuts the first download.
 fn unhashed(first: &'static str, then: &'static str) -> Hub {
     let bytes = of_size();
     let etag = "0af5".repeat(10);
-    let listed = json!({ "sha": server::COMMIT, "siblings": [{ "rfilename": "m.gguf", "size": SIZE }] }).to_string();
+    let listed =
+        json!({ "sha": server::COMMIT, "siblings": [{ "rfilename": "m.gguf", "size": SIZE }] })
+            .to_string();
     let downloads = AtomicUsize::new(0);
     Hub::twisted(Repository::of([]), move |request, out| {
         match request.door {
             Door::Api => answer(out, "200 OK", "", listed.as_bytes()),
             Door::Resolve if request.path != "/bytes" => {
-                server::redirect(out, "/bytes", &format!("X-Linked-Etag: \"{etag}\"\r\nX-Linked-Size: {SIZE}\r\n"));
+                server::redirect(
+                    out,
+                    "/bytes",
+                    &format!("X-Linked-Etag: \"{etag}\"\r\nX-Linked-Size: {SIZE}\r\n"),
+                );
             }
             Door::Resolve => {
                 let (from, end) = request.range().map_or((0, None), |(from, end)| (from, end));
                 let end = end.map_or(SIZE, |end| (end + 1).min(SIZE));
-                let is_first = from == 0 && end == SIZE && downloads.fetch_add(1, Ordering::SeqCst) == 0;
+                let is_first =
+                    from == 0 && end == SIZE && downloads.fetch_add(1, Ordering::SeqCst) == 0;
                 // What is served later is another file, which is as long.
                 let mut body = bytes.clone();
                 body[SIZE / 2] ^= u8::from(is_first);
                 let etag = if is_first || end < SIZE { first } else { then };
                 let status = match request.range() {
-                    Some(_) => format!("206 Partial Content\r\nContent-Range: bytes {from}-{}/{SIZE}", end - 1),
+                    Some(_) => format!(
+                        "206 Partial Content\r\nContent-Range: bytes {from}-{}/{SIZE}",
+                        end - 1
+                    ),
                     None => "200 OK".to_owned(),
                 };
-                let etag = if etag.is_empty() { String::new() } else { format!("ETag: {etag}\r\n") };
+                let etag =
+                    if etag.is_empty() { String::new() } else { format!("ETag: {etag}\r\n") };
                 let length = end - from;
-                let _ = write!(out, "HTTP/1.1 {status}\r\n{etag}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+                let _ = write!(
+                    out,
+                    "HTTP/1.1 {status}\r\n{etag}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+                );
                 let _ = out.write_all(&body[from..if is_first { SIZE / 2 + 1 } else { end }]);
             }
             _ => return false,
@@ -249,8 +281,11 @@ fn unhashed(first: &'static str, then: &'static str) -> Hub {
 #[test]
 fn what_has_no_hash_is_not_mixed() {
     // How the server names it, and where the downloads begin.
-    let cases: [(&str, &str, &[usize]); 3] =
-        [("\"a\"", "\"b\"", &[0, SIZE / 2 + 1, 0]), ("W/\"a\"", "W/\"a\"", &[0, 0]), ("", "", &[0, 0])];
+    let cases: [(&str, &str, &[usize]); 3] = [
+        ("\"a\"", "\"b\"", &[0, SIZE / 2 + 1, 0]),
+        ("W/\"a\"", "W/\"a\"", &[0, 0]),
+        ("", "", &[0, 0]),
+    ];
     for (first, then, expected) in cases {
         let hub = unhashed(first, then);
         let user = User::of(&hub);
@@ -259,7 +294,9 @@ fn what_has_no_hash_is_not_mixed() {
         let begins: Vec<usize> = hub
             .at(Door::Resolve)
             .iter()
-            .filter(|request| request.path == "/bytes" && request.range().is_none_or(|(_, last)| last.is_none()))
+            .filter(|request| {
+                request.path == "/bytes" && request.range().is_none_or(|(_, last)| last.is_none())
+            })
             .map(|request| request.range().map_or(0, |(first, _)| first))
             .collect();
         assert_eq!(begins, expected, "{first}");
@@ -268,8 +305,15 @@ fn what_has_no_hash_is_not_mixed() {
     let hub = unhashed("\"a\"", "\"a\"");
     let user = User::of(&hub);
     std::fs::create_dir_all(user.repository().join("blobs")).unwrap();
-    std::fs::write(user.repository().join(format!("blobs/{}.incomplete", "0af5".repeat(10))), vec![7; SIZE - 5]).unwrap();
+    std::fs::write(
+        user.repository().join(format!("blobs/{}.incomplete", "0af5".repeat(10))),
+        vec![7; SIZE - 5],
+    )
+    .unwrap();
     user.fetch(&json!({})).0.unwrap();
-    let first = hub.at(Door::Resolve).into_iter().find(|request| request.path == "/bytes" && request.header("range").is_none());
+    let first = hub
+        .at(Door::Resolve)
+        .into_iter()
+        .find(|request| request.path == "/bytes" && request.header("range").is_none());
     assert!(first.is_some());
 }

@@ -32,16 +32,31 @@ impl Authority {
     /// A server with a certificate for this name.
     fn server(&self, name: &str) -> Arc<rustls::ServerConfig> {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let certificate = CertificateParams::new(vec![name.to_owned()])
+            .unwrap()
+            .signed_by(&key, &self.issuer)
+            .unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-        Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key.into()).unwrap())
+        Arc::new(
+            config
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.der().clone()], key.into())
+                .unwrap(),
+        )
     }
 }
 
-/// Puts a server behind TLS. `rewrite` is what its answers say, and what they shall say. Counts connections.
-fn secured(config: &Arc<rustls::ServerConfig>, inner: String, rewrite: (String, String)) -> (u16, Arc<AtomicUsize>) {
+/// Puts a server behind TLS. `rewrite` is what its answers say, and what they shall say. Counts
+/// connections.
+fn secured(
+    config: &Arc<rustls::ServerConfig>,
+    inner: String,
+    rewrite: (String, String),
+) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, count) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
     let (config, counter) = (Arc::clone(config), Arc::clone(&count));
@@ -63,7 +78,8 @@ fn relay(
     inner: &str,
     (from, to): &(String, String),
 ) -> std::io::Result<()> {
-    let mut outer = rustls::StreamOwned::new(rustls::ServerConnection::new(config).unwrap(), connection);
+    let mut outer =
+        rustls::StreamOwned::new(rustls::ServerConnection::new(config).unwrap(), connection);
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -98,7 +114,8 @@ impl Safe {
         Safe { hub, url: format!("https://localhost:{front}"), count }
     }
 
-    /// Who trusts the authorities of these files, named by this variable; None is who was told of none.
+    /// Who trusts the authorities of these files, named by this variable; None is who was told of
+    /// none.
     fn user(&self, trusted: Option<(&str, &str)>) -> User {
         let user = User::of(&self.hub).with("SAFE", &self.url);
         trusted.into_iter().fold(user, |user, (name, value)| user.with(name, value))
@@ -109,7 +126,11 @@ impl Safe {
         let error = self.user(trusted).fails(&json!({ "endpoint_env": "SAFE" }));
         assert_eq!(error.code(), Code::HubNetwork, "{error}");
         // Nothing was asked, and nobody tried again.
-        assert_eq!((self.hub.seen().len(), self.count.swap(0, Ordering::SeqCst)), (0, 1), "{error}");
+        assert_eq!(
+            (self.hub.seen().len(), self.count.swap(0, Ordering::SeqCst)),
+            (0, 1),
+            "{error}"
+        );
         error
     }
 }
@@ -129,9 +150,11 @@ fn the_authorities_of_the_environment_are_believed() {
         path.to_str().unwrap().to_owned()
     };
     // Bundles have comments and more than one certificate.
-    let bundle = write("all/bundle.pem", &format!("# ours\n{}\n# others\n{}", others.pem, ours.pem));
+    let bundle =
+        write("all/bundle.pem", &format!("# ours\n{}\n# others\n{}", others.pem, ours.pem));
     let untrusted = [write("other.pem", &others.pem), write("false.pem", &false_ours.pem)];
-    let dirs = format!("{}:{}", folder.path().join("none").display(), folder.path().join("all").display());
+    let dirs =
+        format!("{}:{}", folder.path().join("none").display(), folder.path().join("all").display());
     let safe = Safe::start(hub(), &ours, "localhost");
     for trusted in [
         ("SSL_CERT_FILE", &*bundle),
@@ -141,7 +164,11 @@ fn the_authorities_of_the_environment_are_believed() {
     ] {
         let user = safe.user(Some(trusted));
         let fetched = user.fetches(&json!({ "endpoint_env": "SAFE" }));
-        assert_eq!(std::fs::read(fetched["path"].as_str().unwrap()).unwrap(), model_of(1 << 20), "{trusted:?}");
+        assert_eq!(
+            std::fs::read(fetched["path"].as_str().unwrap()).unwrap(),
+            model_of(1 << 20),
+            "{trusted:?}"
+        );
     }
     safe.hub.forget();
     safe.count.store(0, Ordering::SeqCst);
@@ -154,13 +181,20 @@ fn the_authorities_of_the_environment_are_believed() {
     }
     // The lists of the system and of Mozilla have the real authorities alone.
     assert!(safe.fails(None).message().contains(remedy));
-    let error = safe.user(Some(("SSL_CERT_FILE", "/nowhere.pem"))).fails(&json!({ "endpoint_env": "SAFE" }));
+    let error = safe
+        .user(Some(("SSL_CERT_FILE", "/nowhere.pem")))
+        .fails(&json!({ "endpoint_env": "SAFE" }));
     assert_eq!((error.code(), safe.count.load(Ordering::SeqCst)), (Code::InvalidRequest, 0));
     assert!(error.message().starts_with("SSL_CERT_FILE: /nowhere.pem: "), "{error}");
 
     let another = Safe::start(hub(), &ours, "another.example");
     let error = another.fails(Some(("SSL_CERT_FILE", &bundle)));
-    assert!(error.message().contains("its certificate is refused: certificate not valid for name \"localhost\""), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("its certificate is refused: certificate not valid for name \"localhost\""),
+        "{error}"
+    );
 }
 
 #[test]
@@ -179,7 +213,9 @@ fn no_redirect_leaves_the_safe_connection() {
         here
     });
     let safe = Safe::start(hub, &authority, "localhost");
-    let error = safe.user(Some(("SSL_CERT_FILE", pem.to_str().unwrap()))).fails(&json!({ "endpoint_env": "SAFE" }));
+    let error = safe
+        .user(Some(("SSL_CERT_FILE", pem.to_str().unwrap())))
+        .fails(&json!({ "endpoint_env": "SAFE" }));
     assert_eq!((error.code(), plain.seen().len()), (Code::HubNetwork, 0), "{error}");
     assert!(error.message().contains("out of an encrypted connection"), "{error}");
 }
@@ -196,13 +232,18 @@ mod servers {
 
     const TOLD: &str = "LLB_TEST_SERVER";
 
-    /// The process whose environment is of the test: this very program, with this test alone, told which server to ask.
+    /// The process whose environment is of the test: this very program, with this test alone, told
+    /// which server to ask.
     #[test]
     fn a_child_asks() {
         let Ok(told) = std::env::var(TOLD) else { return };
         let (root, expected) = told.split_once(' ').unwrap();
         let options = RemoteOptions {
-            servers: vec![BaseUrl { root: root.to_owned(), version: "v1".to_owned(), host: "the-server".to_owned() }],
+            servers: vec![BaseUrl {
+                root: root.to_owned(),
+                version: "v1".to_owned(),
+                host: "the-server".to_owned(),
+            }],
             model: None,
             api_key_env: None,
             kind: Some(ServerKind::OpenAi),
@@ -232,11 +273,20 @@ mod servers {
             folder.path().join(name)
         });
         let hub = Hub::twisted(Repository::default(), |_, out| {
-            answer(out, "200 OK", "Content-Type: application/json\r\n", br#"{"data": [{"id": "its model"}]}"#);
+            answer(
+                out,
+                "200 OK",
+                "Content-Type: application/json\r\n",
+                br#"{"data": [{"id": "its model"}]}"#,
+            );
             true
         });
         let [right, wrong] = ["localhost", "another.example"].map(|name| {
-            let (port, _) = secured(&ours.server(name), hub.address().to_owned(), (String::new(), String::new()));
+            let (port, _) = secured(
+                &ours.server(name),
+                hub.address().to_owned(),
+                (String::new(), String::new()),
+            );
             format!("https://localhost:{port}")
         });
         let gone = folder.path().join("gone.pem");
@@ -247,7 +297,9 @@ mod servers {
             (&wrong, &files[0], "certificate not valid for name"),
         ] {
             let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["secure::servers::a_child_asks", "--exact"]).env(TOLD, format!("{server} {expected}"));
+            child
+                .args(["secure::servers::a_child_asks", "--exact"])
+                .env(TOLD, format!("{server} {expected}"));
             let output = child.env("SSL_CERT_FILE", file).output().unwrap();
             let said = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && said.contains("1 passed"), "{said}");

@@ -1,4 +1,5 @@
-//! A hub of one test: the API and the pages at one port, the bytes at another, as the real one has them at another host.
+//! A hub of one test: the API and the pages at one port, the bytes at another, as the real one has
+//! them at another host.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -59,7 +60,8 @@ pub struct Repository {
 
 impl Repository {
     pub fn of<'a>(files: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> Repository {
-        let files = files.into_iter().map(|(name, bytes)| (name.to_owned(), Arc::new(bytes))).collect();
+        let files =
+            files.into_iter().map(|(name, bytes)| (name.to_owned(), Arc::new(bytes))).collect();
         Repository { files, gated: false.into(), ..Repository::default() }
     }
 
@@ -90,13 +92,18 @@ impl Hub {
     }
 
     /// A hub that behaves but where `twist` answers itself, which it says by true.
-    pub fn twisted(repository: Repository, twist: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static) -> Hub {
-        let (front, back) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    pub fn twisted(
+        repository: Repository,
+        twist: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Hub {
+        let (front, back) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
         let hub = Hub { address: address(&front), blobs: address(&back), seen: Arc::default() };
         let twist: Arc<Twist> = Arc::new(twist);
         for (listener, at_back) in [(front, false), (back, true)] {
-            let (repository, twist, seen) = (repository.clone(), Arc::clone(&twist), Arc::clone(&hub.seen));
+            let (repository, twist, seen) =
+                (repository.clone(), Arc::clone(&twist), Arc::clone(&hub.seen));
             let blobs = hub.blobs.clone();
             std::thread::spawn(move || {
                 for mut connection in listener.incoming().flatten() {
@@ -171,13 +178,22 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
     if let (Some(token), true) = (&repository.token, request.door != Door::Blob)
         && request.header("authorization") != Some(&format!("Bearer {token}"))
     {
-        return answer(out, "401 Unauthorized", "X-Error-Message: Invalid credentials in Authorization header\r\n", b"");
+        return answer(
+            out,
+            "401 Unauthorized",
+            "X-Error-Message: Invalid credentials in Authorization header\r\n",
+            b"",
+        );
     }
     match request.door {
-        Door::Api => answer(out, "200 OK", "Content-Type: application/json\r\n", repository.listing().to_string().as_bytes()),
+        Door::Api => answer(
+            out,
+            "200 OK",
+            "Content-Type: application/json\r\n",
+            repository.listing().to_string().as_bytes(),
+        ),
         Door::Hint => {
-            let gguf =
-                json!({ "architecture": "llama", "context_length": 2048, "chat_template": "{{ messages }}", "total": 1 });
+            let gguf = json!({ "architecture": "llama", "context_length": 2048, "chat_template": "{{ messages }}", "total": 1 });
             answer(out, "200 OK", "", json!({ "id": "o/n", "gguf": gguf }).to_string().as_bytes());
         }
         Door::Resolve => {
@@ -185,15 +201,30 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
             let name = request.path.split_once(&place).map(|(_, name)| name);
             let file = name.and_then(|name| repository.files.iter().find(|(file, _)| file == name));
             let Some((_, bytes)) = file else {
-                return answer(out, "404 Not Found", "X-Error-Code: EntryNotFound\r\n", b"Entry not found");
+                return answer(
+                    out,
+                    "404 Not Found",
+                    "X-Error-Code: EntryNotFound\r\n",
+                    b"Entry not found",
+                );
             };
             let (hash, size) = (sha256(bytes), bytes.len());
-            redirect(out, &format!("http://{blobs}/blobs/{hash}?signature=secret"), &linked(&hash, size));
+            redirect(
+                out,
+                &format!("http://{blobs}/blobs/{hash}?signature=secret"),
+                &linked(&hash, size),
+            );
         }
         Door::Blob => {
-            // As the stores behind the real hub, which take a signed address or a header, never both.
+            // As the stores behind the real hub, which take a signed address or a header, never
+            // both.
             if request.headers.contains_key("authorization") {
-                return answer(out, "400 Bad Request", "", b"<Error><Code>InvalidArgument</Code></Error>");
+                return answer(
+                    out,
+                    "400 Bad Request",
+                    "",
+                    b"<Error><Code>InvalidArgument</Code></Error>",
+                );
             }
             let hash = request.path.trim_start_matches("/blobs/").split('?').next().unwrap();
             match repository.files.iter().find(|(_, bytes)| sha256(bytes) == hash) {
@@ -206,7 +237,9 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
 
 /// The headers of a redirect to a large file.
 pub fn linked(hash: &str, size: usize) -> String {
-    format!("X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{hash}\"\r\nX-Linked-Size: {size}\r\nETag: \"{hash}\"\r\n")
+    format!(
+        "X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{hash}\"\r\nX-Linked-Size: {size}\r\nETag: \"{hash}\"\r\n"
+    )
 }
 
 pub fn redirect(out: &mut TcpStream, to: &str, headers: &str) {
@@ -218,7 +251,8 @@ pub fn cdn_etag(bytes: &[u8]) -> String {
     format!("\"{}-cdn\"", &sha256(bytes)[..32])
 }
 
-/// The head of a blob's answer, and the bytes that go with it: a range if one was asked for and the etag still holds.
+/// The head of a blob's answer, and the bytes that go with it: a range if one was asked for and the
+/// etag still holds.
 pub fn blob_head<'a>(request: &Request, bytes: &'a [u8]) -> (String, &'a [u8]) {
     let etag = cdn_etag(bytes);
     let holds = request.header("if-range").is_none_or(|wanted| wanted == etag);
@@ -229,7 +263,11 @@ pub fn blob_head<'a>(request: &Request, bytes: &'a [u8]) -> (String, &'a [u8]) {
         }
         Some((first, last)) => {
             let end = last.map_or(size, |last| (last + 1).min(size));
-            ("206 Partial Content", format!("Content-Range: bytes {first}-{}/{size}\r\n", end - 1), &bytes[first..end])
+            (
+                "206 Partial Content",
+                format!("Content-Range: bytes {first}-{}/{size}\r\n", end - 1),
+                &bytes[first..end],
+            )
         }
         None => ("200 OK", String::new(), bytes),
     };
@@ -248,13 +286,16 @@ pub fn blob(request: &Request, bytes: &[u8], out: &mut TcpStream) {
 /// As [`blob`], but the connection breaks after some bytes.
 pub fn cut(request: &Request, bytes: &[u8], after: usize, out: &mut TcpStream) {
     let (head, part) = blob_head(request, bytes);
-    let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(&part[..after.min(part.len())]));
+    let _ =
+        out.write_all(head.as_bytes()).and_then(|()| out.write_all(&part[..after.min(part.len())]));
 }
 
 /// A whole answer.
 pub fn answer(out: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
     let length = body.len();
-    let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
     let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(body));
 }
 

@@ -20,9 +20,12 @@ pub fn scripted_model(name: &str) -> String {
     folder.path().join(name).to_str().unwrap().to_owned()
 }
 
-/// A real model, or None with a line that says so; with `LLB_REQUIRE_ALL=1` its absence is a failure.
+/// A real model, or None with a line that says so; with `LLB_REQUIRE_ALL=1` its absence is a
+/// failure.
 pub fn real_model(name: &str) -> Option<String> {
-    let path = std::env::var_os("LLB_MODELS").map(|folder| PathBuf::from(folder).join(name)).filter(|path| path.is_file());
+    let path = std::env::var_os("LLB_MODELS")
+        .map(|folder| PathBuf::from(folder).join(name))
+        .filter(|path| path.is_file());
     if path.is_none() {
         assert!(std::env::var_os("LLB_REQUIRE_ALL").is_none(), "{name} is not in LLB_MODELS");
         eprintln!("SKIPPED: {name} is not in LLB_MODELS (make models fetches it)");
@@ -34,7 +37,8 @@ pub fn real_model(name: &str) -> Option<String> {
 pub fn take(reply: *const c_char) -> Value {
     assert!(!reply.is_null(), "a reply is never NULL");
     // SAFETY: the library returned a NUL-terminated string.
-    let value = serde_json::from_slice(unsafe { CStr::from_ptr(reply) }.to_bytes()).expect("a reply is JSON");
+    let value = serde_json::from_slice(unsafe { CStr::from_ptr(reply) }.to_bytes())
+        .expect("a reply is JSON");
     // SAFETY: the string came from the library and is not used after this.
     unsafe { ffi::llb_string_free(reply) };
     value
@@ -51,7 +55,10 @@ pub fn last_error() -> Value {
 }
 
 /// A template function of one JSON argument.
-pub fn template(function: unsafe extern "C" fn(*const c_char) -> *const c_char, request: &Value) -> Value {
+pub fn template(
+    function: unsafe extern "C" fn(*const c_char) -> *const c_char,
+    request: &Value,
+) -> Value {
     let request = CString::new(request.to_string()).unwrap();
     // SAFETY: NUL-terminated.
     take(unsafe { function(request.as_ptr()) })
@@ -113,19 +120,24 @@ impl Refused {
 
 impl Chat {
     pub fn open(model: &str) -> Chat {
-        Chat::open_with(&json!({ "model": model, "n_ctx": 1024 })).unwrap_or_else(|refused| panic!("{refused:?}"))
+        Chat::open_with(&json!({ "model": model, "n_ctx": 1024 }))
+            .unwrap_or_else(|refused| panic!("{refused:?}"))
     }
 
-    /// Scripted models are small: one thread, unless the options say otherwise, is faster than several that wait for each
-    /// other while many tests run.
+    /// Scripted models are small: one thread, unless the options say otherwise, is faster than
+    /// several that wait for each other while many tests run.
     pub fn open_with(options: &Value) -> Result<Chat, Refused> {
         let mut options = options.clone();
-        if let Some(options) = options.as_object_mut().filter(|options| !options.contains_key("engine")) {
+        if let Some(options) =
+            options.as_object_mut().filter(|options| !options.contains_key("engine"))
+        {
             options.entry("n_threads").or_insert(json!(1));
         }
         let options = CString::new(options.to_string()).unwrap();
         // SAFETY: NUL-terminated.
-        Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create_with(options.as_ptr(), on_event, data) })
+        Chat::opened(|on_event, data| unsafe {
+            ffi::llb_chat_create_with(options.as_ptr(), on_event, data)
+        })
     }
 
     /// By `llb_chat_create`; None is a NULL path.
@@ -135,22 +147,33 @@ impl Chat {
         Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create(path, on_event, data) })
     }
 
-    /// A chat whose events something is done with, in their callback; `react` gets the handle once there is one.
-    pub fn open_reacting(options: &Value, react: impl Fn(&str, *mut ffi::llb_chat) + Send + Sync + 'static) -> Chat {
+    /// A chat whose events something is done with, in their callback; `react` gets the handle once
+    /// there is one.
+    pub fn open_reacting(
+        options: &Value,
+        react: impl Fn(&str, *mut ffi::llb_chat) + Send + Sync + 'static,
+    ) -> Chat {
         let handle = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let known = std::sync::Arc::clone(&handle);
         let recorder = Recorder::reacting(move |event| {
-            react(event, std::ptr::without_provenance_mut(known.load(std::sync::atomic::Ordering::Relaxed)));
+            react(
+                event,
+                std::ptr::without_provenance_mut(known.load(std::sync::atomic::Ordering::Relaxed)),
+            );
         });
         let options = CString::new(options.to_string()).unwrap();
         // SAFETY: NUL-terminated.
-        let create = |on_event, data| unsafe { ffi::llb_chat_create_with(options.as_ptr(), on_event, data) };
-        let chat = Chat::recorded(Box::new(recorder), create).unwrap_or_else(|refused| panic!("{refused:?}"));
+        let create =
+            |on_event, data| unsafe { ffi::llb_chat_create_with(options.as_ptr(), on_event, data) };
+        let chat = Chat::recorded(Box::new(recorder), create)
+            .unwrap_or_else(|refused| panic!("{refused:?}"));
         handle.store(chat.handle, std::sync::atomic::Ordering::Relaxed);
         chat
     }
 
-    fn opened(create: impl FnOnce(ffi::llb_event_cb, *mut c_void) -> *mut ffi::llb_chat) -> Result<Chat, Refused> {
+    fn opened(
+        create: impl FnOnce(ffi::llb_event_cb, *mut c_void) -> *mut ffi::llb_chat,
+    ) -> Result<Chat, Refused> {
         Chat::recorded(Box::default(), create)
     }
 
@@ -214,7 +237,8 @@ pub fn stream(handle: *mut ffi::llb_chat, request: &Value, recorder: &Recorder) 
 
 /// A request with one user message and these members.
 pub fn ask(members: Value) -> Value {
-    let mut request = json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
+    let mut request =
+        json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
     request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     request
 }

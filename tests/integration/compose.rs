@@ -30,16 +30,22 @@ fn a_model_without_tools_calls_one() {
     assert_eq!(refused.events, ["create_start", "create_failure:tools_unsupported"]);
 
     for components in [json!("qwen2.5"), components()] {
-        let options = json!({ "model": model, "n_ctx": 2048, "n_threads": 2, "components": components });
+        let options =
+            json!({ "model": model, "n_ctx": 2048, "n_threads": 2, "components": components });
         let chat = Chat::open_with(&options).unwrap();
         let request = json!({
             "messages": user("What is the weather in Paris?"), "tools": [weather_tool()],
             "tool_choice": "required", "parallel_tool_calls": false, "temperature": 0, "max_tokens": 96,
         });
         let reply = chat.infer(&request);
-        assert_eq!((&reply["finish_reason"], &reply["diagnostics"]), (&json!("tool_calls"), &json!([])), "{reply}");
+        assert_eq!(
+            (&reply["finish_reason"], &reply["diagnostics"]),
+            (&json!("tool_calls"), &json!([])),
+            "{reply}"
+        );
         assert_eq!(reply["tool_calls"][0]["name"], "get_weather");
-        let arguments: Value = serde_json::from_str(reply["tool_calls"][0]["arguments"].as_str().unwrap()).unwrap();
+        let arguments: Value =
+            serde_json::from_str(reply["tool_calls"][0]["arguments"].as_str().unwrap()).unwrap();
         assert!(arguments["city"].is_string(), "{reply}");
     }
 }
@@ -51,14 +57,16 @@ fn what_the_template_writes_is_its_own_and_what_a_user_writes_is_not() {
     let special = |text: &str| {
         let mut tool = weather_tool();
         tool["function"]["description"] = text.into();
-        let call =
-            json!({ "id": "c", "type": "function", "function": { "name": "get_weather", "arguments": { "city": text } } });
+        let call = json!({ "id": "c", "type": "function", "function": { "name": "get_weather", "arguments": { "city": text } } });
         let messages = json!([
             { "role": "user", "content": [{ "type": "text", "text": text }] },
             { "role": "assistant", "content": text, "tool_calls": [call] },
             { "role": "tool", "tool_call_id": "c", "content": text },
         ]);
-        chat.explain(&json!({ "messages": messages, "tools": [tool] }))["special_tokens"].as_array().unwrap().len()
+        chat.explain(&json!({ "messages": messages, "tools": [tool] }))["special_tokens"]
+            .as_array()
+            .unwrap()
+            .len()
     };
     let harmless = special("Hi");
     assert!(harmless > 0);
@@ -75,18 +83,27 @@ fn stop_words_end_a_reply_and_skills_are_listed() {
     let request = json!({ "messages": user("Hi"), "skills": skills, "stop": "zzz" });
     let explained = chat.explain(&request);
     assert_eq!(explained["prompt"], "[sys]\nSkills: - sum: Adds.[/sys]\n[user]Hi[/user]\n[bot]");
-    let plain = Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "tool_policy": "any" })).unwrap();
-    let whole = plain.infer(&json!({ "messages": user("Hi") }))["text"].as_str().unwrap().to_owned();
+    let plain =
+        Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "tool_policy": "any" }))
+            .unwrap();
+    let whole =
+        plain.infer(&json!({ "messages": user("Hi") }))["text"].as_str().unwrap().to_owned();
     let reply = chat.infer(&request);
     assert!(whole.contains(" 7"), "{whole}");
-    assert_eq!((&reply["finish_reason"], reply["text"].as_str()), (&json!("stop"), whole.split(" 7").next()));
+    assert_eq!(
+        (&reply["finish_reason"], reply["text"].as_str()),
+        (&json!("stop"), whole.split(" 7").next())
+    );
 }
 
 #[test]
 fn components_that_cannot_be_open_nothing() {
     let open = |components: Value| {
-        let refused =
-            Chat::open_with(&json!({ "model": scripted_model("text.gguf"), "components": components })).err().unwrap();
+        let refused = Chat::open_with(
+            &json!({ "model": scripted_model("text.gguf"), "components": components }),
+        )
+        .err()
+        .unwrap();
         (refused.events[1].clone(), refused.code().to_owned())
     };
     let invalid = ("create_failure:invalid_options".to_owned(), "INVALID_REQUEST".to_owned());
@@ -94,5 +111,8 @@ fn components_that_cannot_be_open_nothing() {
     assert_eq!(open(json!({ "user_template": "{content}" })), invalid);
     assert_eq!(open(json!(3)), invalid);
     let lossy = json!({ "user_template": "{content}", "assistant_template": "{content}" });
-    assert_eq!(open(lossy), ("create_failure:tools_unsupported".to_owned(), "MODEL_NOT_TOOL_CAPABLE".to_owned()));
+    assert_eq!(
+        open(lossy),
+        ("create_failure:tools_unsupported".to_owned(), "MODEL_NOT_TOOL_CAPABLE".to_owned())
+    );
 }

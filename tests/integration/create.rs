@@ -9,7 +9,8 @@ use crate::abi::{Chat, last_error, scripted_model};
 #[track_caller]
 fn check(options: Value, event: &str, code: &str, says: &str) {
     let refused = Chat::open_with(&options).err().expect("refused");
-    let failures: Vec<&String> = refused.events.iter().filter(|line| line.starts_with("create_failure:")).collect();
+    let failures: Vec<&String> =
+        refused.events.iter().filter(|line| line.starts_with("create_failure:")).collect();
     assert_eq!(failures, [&format!("create_failure:{event}")]);
     assert_eq!(refused.events.first().map(String::as_str), Some("create_start"));
     assert_eq!(refused.events.last(), Some(failures[0]), "the failure is the last event");
@@ -23,14 +24,19 @@ fn a_capable_model_is_opened() {
     let events = chat.events();
     assert_eq!(events.first().map(String::as_str), Some("create_start"));
     assert_eq!(events.last().map(String::as_str), Some("create_success"));
-    let progress: Vec<f64> =
-        events.iter().filter_map(|line| line.strip_prefix("load_progress:")).map(|share| share.parse().unwrap()).collect();
+    let progress: Vec<f64> = events
+        .iter()
+        .filter_map(|line| line.strip_prefix("load_progress:"))
+        .map(|share| share.parse().unwrap())
+        .collect();
     assert!(progress.is_sorted() && progress.last() == Some(&1.0), "{progress:?}");
 }
 
 #[test]
 fn the_gate_refuses_before_weights_are_read() {
-    let refused = Chat::open_with(&json!({ "model": scripted_model("no_tools.gguf") })).err().expect("refused");
+    let refused = Chat::open_with(&json!({ "model": scripted_model("no_tools.gguf") }))
+        .err()
+        .expect("refused");
     // No load_progress: nothing of the weights was touched.
     assert_eq!(refused.events, ["create_start", "create_failure:tools_unsupported"]);
     assert_eq!(refused.code(), "MODEL_NOT_TOOL_CAPABLE");
@@ -43,7 +49,8 @@ fn the_gate_refuses_before_weights_are_read() {
 
 #[test]
 fn the_gate_refuses_a_model_whose_weights_are_missing_too() {
-    // The verdict needs the header only, so a file that ends in the middle of its tensors gets it all the same.
+    // The verdict needs the header only, so a file that ends in the middle of its tensors gets it
+    // all the same.
     let bytes = std::fs::read(scripted_model("no_tools.gguf")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.gguf");
@@ -54,10 +61,17 @@ fn the_gate_refuses_a_model_whose_weights_are_missing_too() {
 #[test]
 fn other_policies_and_templates_open_what_the_gate_refuses() {
     let model = scripted_model("no_tools.gguf");
-    assert!(Chat::open_with(&json!({ "model": model, "tool_policy": "any", "n_ctx": 512 })).is_ok());
+    assert!(
+        Chat::open_with(&json!({ "model": model, "tool_policy": "any", "n_ctx": 512 })).is_ok()
+    );
     let template = crate::scripted::TOOLS_TEMPLATE;
-    assert!(Chat::open_with(&json!({ "model": model, "chat_template": template, "n_ctx": 512 })).is_ok());
-    assert!(Chat::open_with(&json!({ "model": scripted_model("tool_use.gguf"), "n_ctx": 512 })).is_ok());
+    assert!(
+        Chat::open_with(&json!({ "model": model, "chat_template": template, "n_ctx": 512 }))
+            .is_ok()
+    );
+    assert!(
+        Chat::open_with(&json!({ "model": scripted_model("tool_use.gguf"), "n_ctx": 512 })).is_ok()
+    );
 }
 
 #[test]
@@ -65,13 +79,33 @@ fn every_failure_has_its_event() {
     let text = scripted_model("text.gguf");
     check(json!({}), "null_path", "INVALID_REQUEST", "NULL");
     check(json!({ "model": null }), "null_path", "INVALID_REQUEST", "NULL");
-    check(json!({ "model": "/no/such/model.gguf" }), "model_not_found", "MODEL_NOT_FOUND", "/no/such/model.gguf");
+    check(
+        json!({ "model": "/no/such/model.gguf" }),
+        "model_not_found",
+        "MODEL_NOT_FOUND",
+        "/no/such/model.gguf",
+    );
     check(json!({ "model": "" }), "model_not_found", "MODEL_NOT_FOUND", "");
     check(json!({ "model": "/" }), "model_not_found", "MODEL_NOT_FOUND", "");
-    check(json!({ "model": scripted_model("truncated.gguf") }), "load_model", "MODEL_INVALID", "cut short");
+    check(
+        json!({ "model": scripted_model("truncated.gguf") }),
+        "load_model",
+        "MODEL_INVALID",
+        "cut short",
+    );
     check(json!({ "model": file!() }), "load_model", "MODEL_INVALID", "GGUF");
-    check(json!({ "model": scripted_model("bad_template.gguf") }), "chat_template", "TEMPLATE_ERROR", "");
-    check(json!({ "model": text, "chat_template": "{% if %}" }), "chat_template", "TEMPLATE_ERROR", "");
+    check(
+        json!({ "model": scripted_model("bad_template.gguf") }),
+        "chat_template",
+        "TEMPLATE_ERROR",
+        "",
+    );
+    check(
+        json!({ "model": text, "chat_template": "{% if %}" }),
+        "chat_template",
+        "TEMPLATE_ERROR",
+        "",
+    );
     check(
         json!({ "model": scripted_model("no_template.gguf") }),
         "tools_unsupported",
@@ -79,11 +113,31 @@ fn every_failure_has_its_event() {
         "no chat template",
     );
     // A quantised V cache needs flash attention.
-    check(json!({ "model": text, "flash_attn": "off", "cache_type_v": "q8_0" }), "init_context", "INFERENCE_FAILED", "flash");
+    check(
+        json!({ "model": text, "flash_attn": "off", "cache_type_v": "q8_0" }),
+        "init_context",
+        "INFERENCE_FAILED",
+        "flash",
+    );
     check(json!({ "model": text, "n_ctx": i32::MAX }), "oom", "OUT_OF_MEMORY", "smaller n_ctx");
-    check(json!({ "model": text, "n_ctx": 0 }), "invalid_options", "INVALID_REQUEST", "n_ctx: must be from 16");
-    check(json!({ "model": text, "ctx": 1 }), "invalid_options", "INVALID_REQUEST", "ctx: unknown option");
-    check(json!({ "model": 7 }), "invalid_options", "INVALID_REQUEST", "model: expected a string, got 7");
+    check(
+        json!({ "model": text, "n_ctx": 0 }),
+        "invalid_options",
+        "INVALID_REQUEST",
+        "n_ctx: must be from 16",
+    );
+    check(
+        json!({ "model": text, "ctx": 1 }),
+        "invalid_options",
+        "INVALID_REQUEST",
+        "ctx: unknown option",
+    );
+    check(
+        json!({ "model": 7 }),
+        "invalid_options",
+        "INVALID_REQUEST",
+        "model: expected a string, got 7",
+    );
     check(json!([]), "invalid_options", "INVALID_REQUEST", "expected an object");
 }
 
@@ -111,7 +165,11 @@ fn logs_go_to_the_event_callback_when_asked_for() {
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 96, "log": "debug" });
     let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
     let levels = ["log:debug:", "log:info:", "log:warn:", "log:error:"];
-    assert!(chat.events().iter().any(|line| levels.iter().any(|level| line.starts_with(level))), "{:?}", chat.events());
+    assert!(
+        chat.events().iter().any(|line| levels.iter().any(|level| line.starts_with(level))),
+        "{:?}",
+        chat.events()
+    );
     let quiet = Chat::open(&scripted_model("text.gguf"));
     assert!(!quiet.events().iter().any(|line| line.starts_with("log:")));
 }

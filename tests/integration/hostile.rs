@@ -52,26 +52,38 @@ fn two_thousand_broken_headers_are_survived() {
         let info = model_info(path);
         assert_eq!(info["type"], "model_info");
         assert!(info["error"].is_null() || info["message"].is_string());
-        match Chat::open_with(&json!({ "model": path, "n_ctx": 128, "n_threads": 1, "tool_policy": "any" })) {
+        match Chat::open_with(
+            &json!({ "model": path, "n_ctx": 128, "n_threads": 1, "tool_policy": "any" }),
+        ) {
             Ok(chat) => {
                 opened += 1;
                 let reply = chat.infer(&ask(json!({ "max_tokens": 2 })));
-                assert!(reply["type"] == "assistant_text" || reply["error"]["code"].is_string(), "{reply}");
+                assert!(
+                    reply["type"] == "assistant_text" || reply["error"]["code"].is_string(),
+                    "{reply}"
+                );
             }
             Err(failure) => {
                 refused += 1;
-                assert!(failure.events.last().unwrap().starts_with("create_failure:"), "{failure:?}");
+                assert!(
+                    failure.events.last().unwrap().starts_with("create_failure:"),
+                    "{failure:?}"
+                );
             }
         }
     }
-    assert!(refused > 200 && opened > 50, "the mutations were too tame or too wild: {refused} refused, {opened} opened");
+    assert!(
+        refused > 200 && opened > 50,
+        "the mutations were too tame or too wild: {refused} refused, {opened} opened"
+    );
 }
 
 #[test]
 fn an_assertion_of_llama_cpp_is_an_error() {
     // llama.cpp asserts that no two tokens have the same text; here "0" becomes a second "1".
     let mut bytes = std::fs::read(scripted_model("text.gguf")).unwrap();
-    let zero = bytes.windows(18).position(|w| w == b"\x01\0\0\0\0\0\0\x000\x01\0\0\0\0\0\0\x001").unwrap();
+    let zero =
+        bytes.windows(18).position(|w| w == b"\x01\0\0\0\0\0\0\x000\x01\0\0\0\0\0\0\x001").unwrap();
     bytes[zero + 8] = b'1';
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("twins.gguf");
@@ -80,5 +92,8 @@ fn an_assertion_of_llama_cpp_is_an_error() {
     assert_eq!(refused.events.last().map(String::as_str), Some("create_failure:load_model"));
     assert!(refused.message().contains("GGML_ASSERT"), "{}", refused.message());
     // The process goes on, and so does the library.
-    assert_eq!(Chat::open(&scripted_model("text.gguf")).infer(&ask(json!({})))["finish_reason"], "stop");
+    assert_eq!(
+        Chat::open(&scripted_model("text.gguf")).infer(&ask(json!({})))["finish_reason"],
+        "stop"
+    );
 }

@@ -24,7 +24,8 @@ fn a_reply_has_the_shape_of_the_contract() {
     assert_eq!(reply["polyfills_applied"], json!([]));
     assert_eq!(reply["diagnostics"], json!([]));
     let usage = &reply["usage"];
-    // The vocabulary has a token for every byte and one for each marker: the prompt's length is known.
+    // The vocabulary has a token for every byte and one for each marker: the prompt's length is
+    // known.
     let prompt = "user\nHello\nassistant\n".len() + "\n".len() - 1 + 3;
     assert_eq!(usage["prompt_tokens"], prompt);
     assert_eq!(usage["completion_tokens"], 12);
@@ -33,7 +34,10 @@ fn a_reply_has_the_shape_of_the_contract() {
     for key in ["prompt_ms", "predicted_ms", "prompt_per_second", "predicted_per_second"] {
         assert!(reply["timings"][key].as_f64().is_some_and(|n| n >= 0.0), "{key}");
     }
-    assert_eq!(chat.events().iter().rev().take(2).collect::<Vec<_>>(), ["infer_success", "infer_start"]);
+    assert_eq!(
+        chat.events().iter().rev().take(2).collect::<Vec<_>>(),
+        ["infer_success", "infer_start"]
+    );
 }
 
 #[test]
@@ -50,13 +54,23 @@ fn a_stream_adds_up_to_the_reply() {
 fn chunks_add_up_to_the_reply() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let recorder = Recorder::default();
-    let request = ask(json!({ "stream_format": "chunks", "stream_options": { "include_usage": true } }));
+    let request =
+        ask(json!({ "stream_format": "chunks", "stream_options": { "include_usage": true } }));
     let reply = chat.stream(&request, &recorder);
-    let chunks: Vec<Value> = recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let content: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    let chunks: Vec<Value> =
+        recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let content: String = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
+        .collect();
     assert_eq!(content, TEXT);
     assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
-    assert!(chunks.iter().all(|chunk| chunk["object"] == "chat.completion.chunk" && chunk["id"] == chunks[0]["id"]));
+    assert!(
+        chunks
+            .iter()
+            .all(|chunk| chunk["object"] == "chat.completion.chunk"
+                && chunk["id"] == chunks[0]["id"])
+    );
     let last = chunks.last().unwrap();
     assert_eq!(last["choices"][0]["finish_reason"], "stop");
     assert_eq!(last["usage"], reply["usage"]);
@@ -98,15 +112,16 @@ fn a_cut_inside_a_character_is_a_replacement_character() {
 
 #[test]
 fn a_full_context_ends_with_length_and_a_long_prompt_is_refused() {
-    let chat =
-        Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "n_ctx": 256 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let chat = Chat::open_with(&json!({ "model": scripted_model("long.gguf"), "n_ctx": 256 }))
+        .unwrap_or_else(|e| panic!("{e:?}"));
     let n_ctx = chat.explain(&ask(json!({})))["prompt_tokens"].as_u64().unwrap()
         + chat.explain(&ask(json!({})))["tokens_left"].as_u64().unwrap();
     let reply = chat.infer(&ask(json!({ "max_tokens": 100_000 })));
     assert_eq!(reply["finish_reason"], "length");
     let usage = &reply["usage"];
     assert!(
-        usage["total_tokens"].as_u64().unwrap() >= n_ctx && usage["total_tokens"].as_u64().unwrap() <= n_ctx + 1,
+        usage["total_tokens"].as_u64().unwrap() >= n_ctx
+            && usage["total_tokens"].as_u64().unwrap() <= n_ctx + 1,
         "{usage}"
     );
 
@@ -114,7 +129,10 @@ fn a_full_context_ends_with_length_and_a_long_prompt_is_refused() {
     let reply = chat.infer(&json!({ "messages": [{ "role": "user", "content": long }] }));
     assert_eq!(reply["error"]["code"], "CONTEXT_OVERFLOW");
     assert_eq!(reply["error"]["details"]["n_ctx"], n_ctx);
-    assert_eq!(reply["error"]["details"]["prompt_tokens"], 10_000 + "user\n\nassistant\n".len() + 3);
+    assert_eq!(
+        reply["error"]["details"]["prompt_tokens"],
+        10_000 + "user\n\nassistant\n".len() + 3
+    );
     // The engine serves the next request.
     assert_eq!(chat.infer(&ask(json!({ "max_tokens": 2 })))["text"], "Counting: 1");
 }
@@ -124,13 +142,16 @@ fn the_sampler_obeys_its_fields() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     // The scripted token leads by far, so the usual settings follow the script, whatever the seed.
     for seed in 0..3 {
-        let request = ask(json!({ "temperature": 1.0, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "seed": seed }));
+        let request = ask(
+            json!({ "temperature": 1.0, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "seed": seed }),
+        );
         assert_eq!(chat.infer(&request)["text"], TEXT);
     }
     // A temperature that flattens everything does not; the seed alone decides then.
     let wild = |seed: i64| {
-        let request =
-            ask(json!({ "temperature": 100.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": seed, "max_tokens": 24 }));
+        let request = ask(
+            json!({ "temperature": 100.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": seed, "max_tokens": 24 }),
+        );
         chat.infer(&request)["text"].clone()
     };
     assert_eq!(wild(1), wild(1));
@@ -145,12 +166,19 @@ fn the_sampler_obeys_its_fields() {
     let reply = chat.infer(&ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 5 })));
     assert_eq!(reply["text"], "aaaaa");
     let recorder = Recorder::default();
-    let reply = chat.stream(&ask(json!({ "logit_bias": { "0": 100 }, "max_tokens": 2 })), &recorder);
+    let reply =
+        chat.stream(&ask(json!({ "logit_bias": { "0": 100 }, "max_tokens": 2 })), &recorder);
     assert_eq!(reply["text"], "\u{FFFD}\u{FFFD}", "a C string cannot carry NUL");
     assert_eq!(recorder.lines().concat(), "\u{FFFD}\u{FFFD}");
-    // The prompt holds an end of turn, so a penalty on what was there keeps the reply from ending where it would.
+    // The prompt holds an end of turn, so a penalty on what was there keeps the reply from ending
+    // where it would.
     let reply = chat.infer(&ask(json!({ "repeat_penalty": 50.0, "max_tokens": 14 })));
-    assert!(reply["text"].as_str().is_some_and(|text| text.starts_with(TEXT) && text.len() > TEXT.len()), "{reply}");
+    assert!(
+        reply["text"]
+            .as_str()
+            .is_some_and(|text| text.starts_with(TEXT) && text.len() > TEXT.len()),
+        "{reply}"
+    );
 }
 
 #[test]
@@ -160,13 +188,22 @@ fn requests_of_wrong_shapes_are_named_by_path() {
         let reply = chat.infer(&request);
         assert_eq!(reply["type"], "error", "{request}");
         assert_eq!(reply["error"]["code"], "INVALID_REQUEST", "{reply}");
-        assert!(reply["error"]["message"].as_str().unwrap().starts_with(says), "{reply} does not say {says:?}");
+        assert!(
+            reply["error"]["message"].as_str().unwrap().starts_with(says),
+            "{reply} does not say {says:?}"
+        );
     };
     check(json!({}), "messages: missing");
     check(json!([]), "request: expected an object");
-    check(json!({ "messages": [{ "role": "assistent", "content": "" }] }), "messages[0].role: unknown role");
+    check(
+        json!({ "messages": [{ "role": "assistent", "content": "" }] }),
+        "messages[0].role: unknown role",
+    );
     check(ask(json!({ "temperature": "hot" })), "temperature: expected a number");
-    check(ask(json!({ "tools": [{ "type": "function", "function": {} }] })), "tools[0].function.name: missing");
+    check(
+        ask(json!({ "tools": [{ "type": "function", "function": {} }] })),
+        "tools[0].function.name: missing",
+    );
     check(ask(json!({ "now": "yesterday" })), "now: ");
     check(ask(json!({ "top_logprobs": 5 })), "top_logprobs: needs `logprobs` true");
     let failures = chat.events().iter().filter(|line| *line == "infer_failure").count();
@@ -175,10 +212,16 @@ fn requests_of_wrong_shapes_are_named_by_path() {
     let not_json = CString::new("{\"messages\": [").unwrap();
     // SAFETY: NUL-terminated.
     let reply = take(unsafe { ffi::llb_chat_infer(chat.handle(), not_json.as_ptr()) });
-    assert!(reply["error"]["message"].as_str().unwrap().starts_with("request_json: not valid JSON"), "{reply}");
+    assert!(
+        reply["error"]["message"].as_str().unwrap().starts_with("request_json: not valid JSON"),
+        "{reply}"
+    );
     // SAFETY: NUL-terminated.
     let reply = take(unsafe { ffi::llb_chat_infer(chat.handle(), c"\xC3\x28".as_ptr()) });
-    assert!(reply["error"]["message"].as_str().unwrap().starts_with("request_json: not valid UTF-8"), "{reply}");
+    assert!(
+        reply["error"]["message"].as_str().unwrap().starts_with("request_json: not valid UTF-8"),
+        "{reply}"
+    );
     // SAFETY: NULL is allowed.
     let reply = take(unsafe { ffi::llb_chat_infer(chat.handle(), std::ptr::null()) });
     assert_eq!(reply["error"]["message"], "request_json: is NULL");
@@ -191,7 +234,10 @@ fn requests_of_wrong_shapes_are_named_by_path() {
 #[test]
 fn unknown_members_are_reported() {
     let chat = Chat::open(&scripted_model("text.gguf"));
-    assert_eq!(chat.infer(&ask(json!({ "n": 1, "user": "u" })))["ignored_keys"], json!(["n", "user"]));
+    assert_eq!(
+        chat.infer(&ask(json!({ "n": 1, "user": "u" })))["ignored_keys"],
+        json!(["n", "user"])
+    );
 }
 
 #[test]
@@ -208,11 +254,12 @@ fn a_kept_prefix_is_not_computed_again() {
 
 #[test]
 fn a_timeout_ends_as_cancelled_with_what_there_is() {
-    let chat =
-        Chat::open_with(&json!({ "model": scripted_model("text.gguf"), "n_ctx": 65_536 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let chat = Chat::open_with(&json!({ "model": scripted_model("text.gguf"), "n_ctx": 65_536 }))
+        .unwrap_or_else(|e| panic!("{e:?}"));
     // Far more tokens than fit into a millisecond.
     let long = "x".repeat(60_000);
-    let reply = chat.infer(&json!({ "messages": [{ "role": "user", "content": long }], "timeout_ms": 1 }));
+    let reply =
+        chat.infer(&json!({ "messages": [{ "role": "user", "content": long }], "timeout_ms": 1 }));
     assert_eq!(reply["finish_reason"], "cancelled");
     assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
 }

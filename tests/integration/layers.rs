@@ -10,15 +10,20 @@ const TEST_SUPPORT: &str = "test_support";
 fn table() -> HashMap<String, Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let (_, table) = text.split_once("| module | what it does | imports |").expect("the table of modules");
+    let (_, table) =
+        text.split_once("| module | what it does | imports |").expect("the table of modules");
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let names =
+        |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let mut modules = HashMap::new();
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
         let [module, _, imports] = cells[..] else { panic!("{row}: not three cells") };
         for module in names(module) {
-            assert!(modules.insert(module, names(imports)).is_none(), "{row}: a second row of this module");
+            assert!(
+                modules.insert(module, names(imports)).is_none(),
+                "{row}: a second row of this module"
+            );
         }
     }
     modules
@@ -49,14 +54,21 @@ fn modules_import_what_the_table_says() {
         if module == "lib" || module == TEST_SUPPORT || folders.any(|folder| folder == "tests") {
             continue;
         }
-        let allowed = table.get(module).unwrap_or_else(|| panic!("{module} has no row in docs/architecture.md"));
+        let allowed = table
+            .get(module)
+            .unwrap_or_else(|| panic!("{module} has no row in docs/architecture.md"));
         let text = std::fs::read_to_string(&file).unwrap();
         for import in text.split("crate::").skip(1) {
-            let name: String = import.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+            let name: String =
+                import.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
             if name == TEST_SUPPORT {
                 continue;
             }
-            assert!(name == module || allowed.contains(&name), "{}: imports {name}", file.display());
+            assert!(
+                name == module || allowed.contains(&name),
+                "{}: imports {name}",
+                file.display()
+            );
             seen += 1;
         }
     }
@@ -67,7 +79,11 @@ fn modules_import_what_the_table_says() {
 fn the_table_has_no_circle() {
     let mut table = table();
     while !table.is_empty() {
-        let free: Vec<String> = table.iter().filter(|(_, imports)| imports.is_empty()).map(|(name, _)| name.clone()).collect();
+        let free: Vec<String> = table
+            .iter()
+            .filter(|(_, imports)| imports.is_empty())
+            .map(|(name, _)| name.clone())
+            .collect();
         assert!(!free.is_empty(), "a circle among {:?}", table.keys());
         table.retain(|name, _| !free.contains(name));
         table.values_mut().for_each(|imports| imports.retain(|name| !free.contains(name)));

@@ -1,5 +1,5 @@
-//! The library file: what it exports and what it needs. The file is the one `LLB_LIBRARY` names (`make test` sets it), else
-//! the one beside the test program.
+//! The library file: what it exports and what it needs. The file is the one `LLB_LIBRARY` names
+//! (`make test` sets it), else the one beside the test program.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,22 +9,32 @@ const HEADER: &str = include_str!("../../include/llb.h");
 fn library() -> PathBuf {
     match std::env::var_os("LLB_LIBRARY") {
         Some(path) => path.into(),
-        None => std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("libllb.so"),
+        None => {
+            std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("libllb.so")
+        }
     }
 }
 
 fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).arg(library()).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(library())
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"));
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The functions a header declares: each word that begins with `llb_` and is followed by a parenthesis.
+/// The functions a header declares: each word that begins with `llb_` and is followed by a
+/// parenthesis.
 fn declared() -> Vec<String> {
     let code = HEADER.lines().filter(|line| !line.trim_start().starts_with(['*', '/']));
     let calls = code.filter_map(|line| line.split_once('(').map(|(before, _)| before));
-    let names = calls.filter_map(|before| before.rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next());
-    let mut names: Vec<String> = names.filter(|name| name.starts_with("llb_")).map(str::to_owned).collect();
+    let names = calls.filter_map(|before| {
+        before.rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next()
+    });
+    let mut names: Vec<String> =
+        names.filter(|name| name.starts_with("llb_")).map(str::to_owned).collect();
     names.sort();
     names
 }
@@ -32,7 +42,8 @@ fn declared() -> Vec<String> {
 #[test]
 fn the_functions_of_the_header_are_exported_and_nothing_else() {
     let table = run("nm", &["-D", "--defined-only"]);
-    let mut exported: Vec<&str> = table.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let mut exported: Vec<&str> =
+        table.lines().filter_map(|line| line.split_whitespace().last()).collect();
     exported.sort_unstable();
     assert_eq!(exported, declared());
     assert_eq!(exported.len(), 18);
@@ -43,7 +54,9 @@ fn only_the_c_library_is_needed() {
     let dynamic = run("readelf", &["-d", "-W"]);
     let names = |tag: &str| -> Vec<String> {
         let lines = dynamic.lines().filter(|line| line.contains(tag));
-        lines.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())).collect()
+        lines
+            .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned()))
+            .collect()
     };
     for needed in names("(NEEDED)") {
         // The last one is glibc's dynamic loader, there in every process.
@@ -59,6 +72,8 @@ fn only_the_c_library_is_needed() {
 fn the_version_names_both() {
     // SAFETY: returns a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(llb::ffi::llb_version()) }.to_str().unwrap();
-    let rest = version.strip_prefix(concat!("llb ", env!("CARGO_PKG_VERSION"), " (llama.cpp ")).expect(version);
+    let rest = version
+        .strip_prefix(concat!("llb ", env!("CARGO_PKG_VERSION"), " (llama.cpp "))
+        .expect(version);
     assert!(rest.ends_with(')') && rest.len() > 2, "{version}");
 }

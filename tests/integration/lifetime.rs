@@ -58,12 +58,15 @@ fn many_chats_on_one_model_are_decoded_together() {
     let model = scripted_model("long.gguf");
     let chats: Vec<Chat> = (0..9)
         .map(|_| {
-            Chat::open_with(&json!({ "model": model, "n_ctx": 2048, "n_parallel": 3 })).unwrap_or_else(|e| panic!("{e:?}"))
+            Chat::open_with(&json!({ "model": model, "n_ctx": 2048, "n_parallel": 3 }))
+                .unwrap_or_else(|e| panic!("{e:?}"))
         })
         .collect();
     std::thread::scope(|scope| {
         for chat in &chats {
-            scope.spawn(|| assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text()));
+            scope.spawn(|| {
+                assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text())
+            });
         }
     });
 }
@@ -141,7 +144,11 @@ fn a_cancel_in_infer_start_is_not_lost() {
     });
     // Before anything was sent to the engine: not one token is generated.
     let reply = chat.infer(&ask(json!({ "max_tokens": 400 })));
-    assert_eq!((&reply["finish_reason"], &reply["text"]), (&json!("cancelled"), &json!("")), "{reply}");
+    assert_eq!(
+        (&reply["finish_reason"], &reply["text"]),
+        (&json!("cancelled"), &json!("")),
+        "{reply}"
+    );
     assert_eq!(reply["usage"]["completion_tokens"], 0);
     assert_eq!(chat.infer(&ask(json!({ "max_tokens": 400 })))["text"], long_text());
 }
@@ -168,7 +175,9 @@ fn other_calls_on_the_chat_are_busy_in_its_callback() {
 fn destroy_from_the_callback_ends_the_call() {
     let chat = Chat::open(&scripted_model("long.gguf"));
     let handle = chat.handle().addr();
-    let recorder = Recorder::reacting(move |_| ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle)));
+    let recorder = Recorder::reacting(move |_| {
+        ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle))
+    });
     let reply = chat.stream(&ask(json!({ "max_tokens": 400 })), &recorder);
     assert_eq!(reply["text"].as_str().unwrap(), recorder.lines().concat());
     assert_eq!(chat.events().last().map(String::as_str), Some("destroy"));
@@ -185,13 +194,19 @@ fn destroy_from_another_thread_waits_for_the_call() {
             let events = chat.events();
             assert_eq!(events.last().map(String::as_str), Some("destroy"));
             let reply = call.join().unwrap();
-            assert!(reply["type"] == "assistant_text" || code(&reply) == "ENGINE_CLOSED", "{reply}");
+            assert!(
+                reply["type"] == "assistant_text" || code(&reply) == "ENGINE_CLOSED",
+                "{reply}"
+            );
             assert_eq!(chat.events(), events, "no event comes after destroy has returned");
         });
     }
 }
 
-unsafe extern "C" fn create_again(event: *const std::ffi::c_char, user_data: *mut std::ffi::c_void) {
+unsafe extern "C" fn create_again(
+    event: *const std::ffi::c_char,
+    user_data: *mut std::ffi::c_void,
+) {
     // SAFETY: the library passes a string that lives during the call.
     let event = unsafe { std::ffi::CStr::from_ptr(event) };
     if event == c"create_start" {

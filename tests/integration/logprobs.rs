@@ -12,7 +12,9 @@ fn entries(reply: &Value) -> Vec<Value> {
 }
 
 fn spelt(entries: &[Value]) -> Vec<u8> {
-    let bytes = |entry: &Value| entry["bytes"].as_array().unwrap().iter().map(|byte| byte.as_u64().unwrap() as u8).collect();
+    let bytes = |entry: &Value| {
+        entry["bytes"].as_array().unwrap().iter().map(|byte| byte.as_u64().unwrap() as u8).collect()
+    };
     entries.iter().flat_map(|entry| -> Vec<u8> { bytes(entry) }).collect()
 }
 
@@ -22,8 +24,12 @@ fn check(reply: &Value, n_top: usize) -> Vec<Value> {
     let entries = entries(reply);
     assert_eq!(reply["usage"]["completion_tokens"], entries.len());
     for entry in &entries {
-        let logprob =
-            |entry: &Value| entry["logprob"].as_f64().filter(|value| *value <= 1e-9).unwrap_or_else(|| panic!("{entry}"));
+        let logprob = |entry: &Value| {
+            entry["logprob"]
+                .as_f64()
+                .filter(|value| *value <= 1e-9)
+                .unwrap_or_else(|| panic!("{entry}"))
+        };
         let top = entry["top_logprobs"].as_array().unwrap();
         assert_eq!(top.len(), n_top, "{entry}");
         let sum: f64 = top.iter().map(|each| logprob(each).exp()).sum();
@@ -60,7 +66,10 @@ fn every_token_of_a_reply_has_one() {
         let entries = check(&reply, n_top);
         assert_eq!(spelt(&entries), TEXT.as_bytes());
         // The first token ends inside a character.
-        assert_eq!((&entries[0]["token"], &entries[0]["bytes"]), (&json!("Gr\u{FFFD}"), &json!([71, 114, 195])));
+        assert_eq!(
+            (&entries[0]["token"], &entries[0]["bytes"]),
+            (&json!("Gr\u{FFFD}"), &json!([71, 114, 195]))
+        );
     }
     assert_eq!(check(&chat.infer(&ask(json!({ "logprobs": true }))), 0).len(), 12);
 }
@@ -69,7 +78,11 @@ fn every_token_of_a_reply_has_one() {
 fn they_are_the_models_own_whatever_changes_the_choice() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let plain = entries(&chat.infer(&ask(json!({ "logprobs": true, "max_tokens": 1 }))));
-    for members in [json!({ "temperature": 2.0, "top_k": 1 }), json!({ "min_p": 0.9 }), json!({ "presence_penalty": 2.0 })] {
+    for members in [
+        json!({ "temperature": 2.0, "top_k": 1 }),
+        json!({ "min_p": 0.9 }),
+        json!({ "presence_penalty": 2.0 }),
+    ] {
         let mut request = ask(json!({ "logprobs": true, "max_tokens": 1, "seed": 1 }));
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         assert_eq!(entries(&chat.infer(&request)), plain, "{members}");
@@ -85,9 +98,13 @@ fn they_are_the_models_own_whatever_changes_the_choice() {
 fn chunks_carry_them_with_the_text() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let (reply, chunks) = chunks(&chat, json!({}));
-    assert_eq!(chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(), check(&reply, 0));
+    assert_eq!(
+        chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(),
+        check(&reply, 0)
+    );
     // A token comes with the text that has its last byte, no earlier and no later.
-    let lengths: Vec<usize> = entries(&reply).iter().map(|entry| spelt(std::slice::from_ref(entry)).len()).collect();
+    let lengths: Vec<usize> =
+        entries(&reply).iter().map(|entry| spelt(std::slice::from_ref(entry)).len()).collect();
     let (mut text, mut bytes, mut tokens) = (0, 0, 0);
     for (delta, logprobs) in &chunks {
         text += delta["content"].as_str().map_or(0, str::len);
@@ -105,8 +122,14 @@ fn held_text_keeps_its_own_back() {
     assert_eq!(reply["finish_reason"], "tool_calls");
     let entries = check(&reply, 0);
     assert_eq!(spelt(&entries), TOOL_CALL.as_bytes());
-    assert_eq!(chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(), entries);
-    assert!(chunks[0].1.len() > 3 && chunks[0].0["tool_calls"].is_array() || chunks[1].1.len() > 1, "{chunks:?}");
+    assert_eq!(
+        chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(),
+        entries
+    );
+    assert!(
+        chunks[0].1.len() > 3 && chunks[0].0["tool_calls"].is_array() || chunks[1].1.len() > 1,
+        "{chunks:?}"
+    );
 }
 
 #[test]
@@ -116,15 +139,19 @@ fn a_stop_string_keeps_its_own() {
     assert_eq!(reply["text"], "Gr\u{fc}\u{df}e aus");
     let entries = check(&reply, 0);
     assert_eq!(spelt(&entries), "Gr\u{fc}\u{df}e aus K\u{f6}ln:".as_bytes());
-    assert_eq!(chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(), entries);
+    assert_eq!(
+        chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(),
+        entries
+    );
 }
 
 #[test]
 fn those_of_a_real_model_are_a_distribution() {
     let Some(model) = real_model(QWEN) else { return };
     // Options of its own: a neighbour in the batch changes the third digit of a logit.
-    let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 1536, "n_parallel": 1, "n_threads": 2 }))
-        .unwrap_or_else(|e| panic!("{e:?}"));
+    let chat =
+        Chat::open_with(&json!({ "model": model, "n_ctx": 1536, "n_parallel": 1, "n_threads": 2 }))
+            .unwrap_or_else(|e| panic!("{e:?}"));
     let with = |members: Value| {
         let question = "Write one sentence about the sea, in Chinese.";
         let mut request = json!({ "messages": [{ "role": "user", "content": question }], "max_tokens": 24, "temperature": 0, "cache_prompt": false });
@@ -138,7 +165,12 @@ fn those_of_a_real_model_are_a_distribution() {
             (&entry["token"], &entry["logprob"]),
             (&entry["top_logprobs"][0]["token"], &entry["top_logprobs"][0]["logprob"])
         );
-        let sum: f64 = entry["top_logprobs"].as_array().unwrap().iter().map(|top| top["logprob"].as_f64().unwrap().exp()).sum();
+        let sum: f64 = entry["top_logprobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|top| top["logprob"].as_f64().unwrap().exp())
+            .sum();
         assert!(sum > 0.3, "the twenty likeliest of a small model are most of it: {sum}");
     }
     // Seeded replies are the same with and without, and again.

@@ -1,4 +1,5 @@
-//! What a user of the C ABI can see, over real llama.cpp: scripted models with known output, and real ones where they are.
+//! What a user of the C ABI can see, over real llama.cpp: scripted models with known output, and
+//! real ones where they are.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test that skips says so")]

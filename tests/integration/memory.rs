@@ -1,7 +1,8 @@
-//! What is kept between requests, over models that remember in different ways: all of it, a window of it, one state.
+//! What is kept between requests, over models that remember in different ways: all of it, a window
+//! of it, one state.
 //!
-//! Their weights are random (`scripted::random`): each token of a reply depends on all that was read, so a reply that is the
-//! same as without any cache says that nothing else was in it.
+//! Their weights are random (`scripted::random`): each token of a reply depends on all that was
+//! read, so a reply that is the same as without any cache says that nothing else was in it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +18,16 @@ fn model(memory: Memory) -> String {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        ALL.iter().for_each(|memory| std::fs::write(folder.path().join(format!("{memory:?}.gguf")), random(*memory)).unwrap());
+        ALL.iter().for_each(|memory| {
+            std::fs::write(folder.path().join(format!("{memory:?}.gguf")), random(*memory)).unwrap()
+        });
         folder
     });
     folder.path().join(format!("{memory:?}.gguf")).to_str().unwrap().to_owned()
 }
 
-/// In f32 throughout: what is computed in another order differs in the seventh digit then, not in the third.
+/// In f32 throughout: what is computed in another order differs in the seventh digit then, not in
+/// the third.
 fn open(memory: Memory, members: &Value) -> Chat {
     let mut options = json!({ "model": model(memory), "tool_policy": "any", "cache_type_k": "f32", "cache_type_v": "f32",
         "flash_attn": "off" });
@@ -32,7 +36,9 @@ fn open(memory: Memory, members: &Value) -> Chat {
 }
 
 fn cached(reply: &Value) -> u64 {
-    reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{reply}"))
+    reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{reply}"))
 }
 
 fn prompt(reply: &Value) -> u64 {
@@ -51,7 +57,8 @@ fn request(messages: &[Value], cache: bool) -> Value {
     json!({ "messages": messages, "temperature": 0, "max_tokens": 12, "cache_prompt": cache })
 }
 
-/// 80 tokens, and what a message adds to its content: `<|im_start|>`, the role, two newlines, `<|im_end|>`.
+/// 80 tokens, and what a message adds to its content: `<|im_start|>`, the role, two newlines,
+/// `<|im_end|>`.
 fn rules() -> Value {
     message("system", &"abcdefghij".repeat(8))
 }
@@ -60,11 +67,19 @@ fn rules() -> Value {
 fn a_reply_depends_on_all_that_was_read() {
     for memory in ALL {
         let chat = open(memory, &json!({ "n_ctx": 512, "n_parallel": 1 }));
-        let reply =
-            |system: Value, question: &str| chat.infer(&request(&[system, message("user", question)], false))["text"].clone();
+        let reply = |system: Value, question: &str| {
+            chat.infer(&request(&[system, message("user", question)], false))["text"].clone()
+        };
         let first = reply(rules(), "one");
-        assert_eq!((first.as_str().unwrap().len(), &first), (12, &reply(rules(), "one")), "{memory:?}");
-        assert!(first.as_str().unwrap().bytes().all(|byte| byte.is_ascii_lowercase()), "{memory:?}: {first}");
+        assert_eq!(
+            (first.as_str().unwrap().len(), &first),
+            (12, &reply(rules(), "one")),
+            "{memory:?}"
+        );
+        assert!(
+            first.as_str().unwrap().bytes().all(|byte| byte.is_ascii_lowercase()),
+            "{memory:?}: {first}"
+        );
         assert_ne!(first, reply(rules(), "two"), "{memory:?}");
         // What stands a hundred tokens before the reply.
         let other = rules()["content"].as_str().unwrap().replacen("abcdefghij", "qponmlkrst", 2);
@@ -93,7 +108,8 @@ fn what_is_used_of_each_memory() {
         let second = ask(&chat, &messages);
         assert_eq!(cached(&second), prompt(&first) + completion(&first) - 1, "{memory:?}");
         // Another chat begins with the same rules: its common part is copied, where a part can be.
-        let common = 80 + 1 + "system\n".len() as u64 + 1 + "\n".len() as u64 + 1 + "user\n".len() as u64;
+        let common =
+            80 + 1 + "system\n".len() as u64 + 1 + "\n".len() as u64 + 1 + "user\n".len() as u64;
         let stranger = ask(&other, &[rules(), message("user", "three")]);
         assert_eq!(cached(&stranger), if whole { 0 } else { common }, "{memory:?}");
         // The first one is still there.
@@ -115,13 +131,17 @@ struct Talk {
     memory: Memory,
     messages: Vec<Value>,
     state: u64,
-    /// Whether nobody else is asked at the same time, so that explain foresees what a request finds.
+    /// Whether nobody else is asked at the same time, so that explain foresees what a request
+    /// finds.
     alone: bool,
 }
 
 impl Talk {
     fn number(&mut self, below: u64) -> u64 {
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.state >> 33) % below
     }
 
@@ -140,19 +160,36 @@ impl Talk {
         assert_eq!(cached(&expected), 0);
         let explained = self.alone.then(|| self.chat.explain(&request(&self.messages, true)));
         let cancelled = self.number(5) == 0;
-        let reply = if cancelled { self.cancelled() } else { self.chat.infer(&request(&self.messages, true)) };
-        let (text, expected) =
-            (reply["text"].as_str().unwrap_or_else(|| panic!("{reply}")), expected["text"].as_str().unwrap());
-        assert!(text == expected || cancelled && expected.starts_with(text), "{:?}: {text} {expected} {reply}", self.memory);
+        let reply = if cancelled {
+            self.cancelled()
+        } else {
+            self.chat.infer(&request(&self.messages, true))
+        };
+        let (text, expected) = (
+            reply["text"].as_str().unwrap_or_else(|| panic!("{reply}")),
+            expected["text"].as_str().unwrap(),
+        );
+        assert!(
+            text == expected || cancelled && expected.starts_with(text),
+            "{:?}: {text} {expected} {reply}",
+            self.memory
+        );
         if let Some(explained) = explained {
-            assert_eq!(explained["cached_tokens"], cached(&reply), "{:?} {}: {explained}", self.memory, self.state);
+            assert_eq!(
+                explained["cached_tokens"],
+                cached(&reply),
+                "{:?} {}: {explained}",
+                self.memory,
+                self.state
+            );
         }
         self.messages.push(message("assistant", text));
         cached(&reply)
     }
 
     fn cancelled(&mut self) -> Value {
-        let (handle, pieces, after) = (self.chat.handle().addr(), AtomicUsize::new(0), self.number(6) as usize);
+        let (handle, pieces, after) =
+            (self.chat.handle().addr(), AtomicUsize::new(0), self.number(6) as usize);
         let recorder = Recorder::reacting(move |_| {
             if pieces.fetch_add(1, Ordering::Relaxed) == after {
                 llb::ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
@@ -181,8 +218,10 @@ fn talks(memory: Memory, options: &Value, seed: u64, alone: bool) -> Vec<Talk> {
 #[test]
 fn explain_foresees_what_is_left_of_each_memory() {
     for memory in ALL {
-        // Fewer cells than three conversations need, so that windows lose what lies outside of them.
-        let options = json!({ "n_ctx": 544, "n_parallel": 2, "context_overflow": "truncate_oldest" });
+        // Fewer cells than three conversations need, so that windows lose what lies outside of
+        // them.
+        let options =
+            json!({ "n_ctx": 544, "n_parallel": 2, "context_overflow": "truncate_oldest" });
         let mut talks = talks(memory, &options, 7, true);
         let cached: u64 = (0..60).map(|turn| talks[turn % 3].turn()).sum();
         // What can only be used as a whole is evicted by the next chat here.
@@ -190,7 +229,8 @@ fn explain_foresees_what_is_left_of_each_memory() {
     }
 }
 
-/// Conversations that go on, are taken back, begin anew and are cancelled, several at once over too few sequences and cells.
+/// Conversations that go on, are taken back, begin anew and are cancelled, several at once over too
+/// few sequences and cells.
 #[test]
 fn a_kept_prefix_changes_no_reply() {
     let variants = [
@@ -204,7 +244,8 @@ fn a_kept_prefix_changes_no_reply() {
             let talks = talks(memory, options, (number * 10 + seed) as u64, false);
             let cached: u64 = std::thread::scope(|scope| {
                 let turns = |mut talk: Talk| (0..25).map(|_| talk.turn()).sum::<u64>();
-                let threads: Vec<_> = talks.into_iter().map(|talk| scope.spawn(move || turns(talk))).collect();
+                let threads: Vec<_> =
+                    talks.into_iter().map(|talk| scope.spawn(move || turns(talk))).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             // What cannot be cut is lost when a turn is left out or taken back.
@@ -218,7 +259,8 @@ fn a_kept_prefix_changes_no_reply() {
 fn a_state_file_is_of_use_for_every_memory() {
     for memory in ALL {
         let folder = tempfile::tempdir().unwrap();
-        let options = json!({ "n_ctx": 520, "n_parallel": 2, "state_file": folder.path().join("state") });
+        let options =
+            json!({ "n_ctx": 520, "n_parallel": 2, "state_file": folder.path().join("state") });
         let lone = open(memory, &json!({ "n_ctx": 520, "n_parallel": 1 }));
         let mut messages = vec![rules(), message("user", "one")];
         let first = open(memory, &options).infer(&request(&messages, true));
@@ -226,13 +268,21 @@ fn a_state_file_is_of_use_for_every_memory() {
         messages.push(message("user", "two"));
         let goes_on = open(memory, &options).infer(&request(&messages, true));
         assert_eq!(goes_on["text"], lone.infer(&request(&messages, false))["text"], "{memory:?}");
-        assert_eq!(cached(&goes_on), prompt(&first) + completion(&first) - 1, "{memory:?}: {goes_on}");
+        assert_eq!(
+            cached(&goes_on),
+            prompt(&first) + completion(&first) - 1,
+            "{memory:?}: {goes_on}"
+        );
         // Of a window the last is saved, and nothing can be taken back.
         let chat = open(memory, &options);
         let rewound = [rules(), message("user", "three")];
         let explained = chat.explain(&request(&rewound, true))["cached_tokens"].as_u64();
         let reply = chat.infer(&request(&rewound, true));
         assert_eq!(reply["text"], lone.infer(&request(&rewound, false))["text"], "{memory:?}");
-        assert_eq!((explained, cached(&reply) > 0), (Some(cached(&reply)), memory == Memory::Dense), "{memory:?}");
+        assert_eq!(
+            (explained, cached(&reply) > 0),
+            (Some(cached(&reply)), memory == Memory::Dense),
+            "{memory:?}"
+        );
     }
 }

@@ -29,10 +29,15 @@ fn a_header_is_told_in_full() {
     assert_eq!(info["output_format"]["tool_calls"], "verified");
     // Nothing is wrong with the file; what there is to say is about its template.
     for finding in info["findings"].as_array().unwrap() {
-        assert_eq!((&finding["template"], finding["severity"].is_string()), (&json!("default"), true), "{finding}");
+        assert_eq!(
+            (&finding["template"], finding["severity"].is_string()),
+            (&json!("default"), true),
+            "{finding}"
+        );
     }
     use sha2::Digest;
-    let hash: String = sha2::Sha256::digest(TOOLS_TEMPLATE).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash: String =
+        sha2::Sha256::digest(TOOLS_TEMPLATE).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(info["template_sha256"], hash);
 }
 
@@ -50,7 +55,10 @@ fn what_a_template_lacks_is_told_with_evidence() {
         (&json!(false), &json!([]), &Value::Null)
     );
     let info = model_info(&scripted_model("tool_use.gguf"));
-    assert_eq!((&info["supports_tools"], &info["has_tool_use_template"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        (&info["supports_tools"], &info["has_tool_use_template"]),
+        (&json!(true), &json!(true))
+    );
 }
 
 #[test]

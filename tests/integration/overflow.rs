@@ -16,7 +16,8 @@ fn message(role: &str, content: &str) -> Value {
     json!({ "role": role, "content": content })
 }
 
-/// A system message, turns of a question and an answer, and a last question: `System.`, `question 0.`, `answer 0.`, …
+/// A system message, turns of a question and an answer, and a last question: `System.`, `question
+/// 0.`, `answer 0.`, …
 fn conversation(turns: usize) -> Vec<Value> {
     let mut messages = vec![message("system", "System.")];
     for turn in 0..turns {
@@ -35,7 +36,11 @@ fn request(messages: &[Value]) -> Value {
 fn prompt(messages: &[Value], dropped: std::ops::Range<usize>) -> String {
     let kept = messages.iter().enumerate().filter(|(index, _)| !dropped.contains(index));
     let turn = |message: &Value| {
-        format!("<|im_start|>{}\n{}<|im_end|>\n", message["role"].as_str().unwrap(), message["content"].as_str().unwrap())
+        format!(
+            "<|im_start|>{}\n{}<|im_end|>\n",
+            message["role"].as_str().unwrap(),
+            message["content"].as_str().unwrap()
+        )
     };
     kept.map(|(_, message)| turn(message)).collect::<String>() + "<|im_start|>assistant\n"
 }
@@ -49,7 +54,10 @@ fn truncated(chat: &Chat, strategy: &str, messages: &[Value]) -> std::ops::Range
     let first = truncated["first_message"].as_u64().unwrap() as usize;
     let dropped = first..first + truncated["messages"].as_u64().unwrap() as usize;
     assert_eq!(explanation["prompt"], prompt(messages, dropped.clone()));
-    assert_eq!((&truncated["prompt_tokens"], &truncated["n_ctx"]), (&explanation["prompt_tokens"], &json!(N_CTX)));
+    assert_eq!(
+        (&truncated["prompt_tokens"], &truncated["n_ctx"]),
+        (&explanation["prompt_tokens"], &json!(N_CTX))
+    );
     assert_eq!(explanation["diagnostics"][0]["code"], "context_truncated");
     dropped
 }
@@ -80,7 +88,10 @@ fn the_oldest_turns_leave_and_the_next_ones_keep_the_cut() {
             break;
         }
         // Up to the reply, which is another one here than what the model wrote.
-        assert!(reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() >= before, "{reply}");
+        assert!(
+            reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() >= before,
+            "{reply}"
+        );
         before = reply["usage"]["prompt_tokens"].as_u64().unwrap();
         kept += 1;
     }
@@ -122,7 +133,8 @@ fn what_cannot_fit_is_refused_with_numbers() {
             _ => 0..0,
         };
         let shortest = prompt(&messages, dropped);
-        let markers = shortest.matches("<|im_start|>").count() * 11 + shortest.matches("<|im_end|>").count() * 9;
+        let markers = shortest.matches("<|im_start|>").count() * 11
+            + shortest.matches("<|im_end|>").count() * 9;
         let error = chat.infer(&request(&messages))["error"].clone();
         assert_eq!(error["code"], "CONTEXT_OVERFLOW", "{strategy}");
         assert_eq!(
@@ -137,8 +149,16 @@ fn what_cannot_fit_is_refused_with_numbers() {
     // Less room than the reply may take is room: the current turn is not refused for it.
     let chat = open("truncate_oldest");
     let full = "x".repeat(440);
-    let reply = chat.infer(&request(&[message("user", "old"), message("assistant", "old"), message("user", &full)]));
-    assert_eq!((&reply["truncated"]["messages"], &reply["text"]), (&json!(2), &json!(TEXT)), "{reply}");
+    let reply = chat.infer(&request(&[
+        message("user", "old"),
+        message("assistant", "old"),
+        message("user", &full),
+    ]));
+    assert_eq!(
+        (&reply["truncated"]["messages"], &reply["text"]),
+        (&json!(2), &json!(TEXT)),
+        "{reply}"
+    );
 }
 
 #[test]
@@ -172,8 +192,12 @@ fn calls_and_results_stay_together_and_keep_their_names() {
     assert!(prompt.contains("result 99"));
     // Spans name messages as they were sent.
     let spans = explanation["spans"].as_array().unwrap();
-    let last = spans.iter().find(|span| span["path"] == "messages[48].content").unwrap_or_else(|| panic!("{spans:?}"));
-    let (start, end) = (last["start"].as_u64().unwrap() as usize, last["end"].as_u64().unwrap() as usize);
+    let last = spans
+        .iter()
+        .find(|span| span["path"] == "messages[48].content")
+        .unwrap_or_else(|| panic!("{spans:?}"));
+    let (start, end) =
+        (last["start"].as_u64().unwrap() as usize, last["end"].as_u64().unwrap() as usize);
     assert_eq!(&prompt[start..end], "last");
     // Nobody asked at all: an agent's history.
     let steps: Vec<Value> = (0..30).flat_map(|id| [call(id), result(id)]).collect();
@@ -190,7 +214,10 @@ fn ten_thousand_messages_and_a_reply_that_goes_on() {
     let chat = open("truncate_oldest");
     let messages = conversation(5000);
     let dropped = truncated(&chat, "truncate_oldest", &messages);
-    assert!(dropped.start == 1 && dropped.len().is_multiple_of(2) && dropped.end < messages.len(), "{dropped:?}");
+    assert!(
+        dropped.start == 1 && dropped.len().is_multiple_of(2) && dropped.end < messages.len(),
+        "{dropped:?}"
+    );
     assert_eq!(chat.infer(&request(&messages))["text"], TEXT);
 
     let mut messages = conversation(40);
@@ -198,6 +225,11 @@ fn ten_thousand_messages_and_a_reply_that_goes_on() {
     let mut request = request(&messages);
     request["continue_final_message"] = true.into();
     let explanation = chat.explain(&request);
-    assert!(explanation["prompt"].as_str().unwrap().ends_with("last question.<|im_end|>\n<|im_start|>assistant\nI begin"));
+    assert!(
+        explanation["prompt"]
+            .as_str()
+            .unwrap()
+            .ends_with("last question.<|im_end|>\n<|im_start|>assistant\nI begin")
+    );
     assert!(explanation["truncated"]["messages"].as_u64().unwrap() > 0);
 }

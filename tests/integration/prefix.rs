@@ -1,4 +1,5 @@
-//! What is kept between requests: prefixes that chats share, what explain says of it, and that it changes no reply.
+//! What is kept between requests: prefixes that chats share, what explain says of it, and that it
+//! changes no reply.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,9 @@ use crate::scripted::{TEXT, long_text};
 const QWEN: &str = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
 
 fn cached(reply: &Value) -> u64 {
-    reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{reply}"))
+    reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{reply}"))
 }
 
 fn open(options: &Value) -> Chat {
@@ -30,14 +33,22 @@ fn chats_with_a_common_beginning_compute_it_once() {
     let chats: Vec<Chat> = (0..4).map(|_| open(&options)).collect();
     let ask = |chat: &Chat, question: &str| chat.infer(&request(&system, question));
     let replies: Vec<Value> = std::thread::scope(|scope| {
-        let calls = chats.iter().zip(["A", "B", "C", "D"]).map(|(chat, question)| scope.spawn(move || ask(chat, question)));
+        let calls = chats
+            .iter()
+            .zip(["A", "B", "C", "D"])
+            .map(|(chat, question)| scope.spawn(move || ask(chat, question)));
         calls.collect::<Vec<_>>().into_iter().map(|call| call.join().unwrap()).collect()
     });
     assert_eq!(replies.iter().map(cached).sum::<u64>(), 3 * common as u64);
     for reply in &replies {
-        assert!(long_text().starts_with(reply["text"].as_str().unwrap()) && reply["finish_reason"] == "length", "{reply}");
+        assert!(
+            long_text().starts_with(reply["text"].as_str().unwrap())
+                && reply["finish_reason"] == "length",
+            "{reply}"
+        );
     }
-    // Each chat has its own conversation still, though all of them would not fit side by side without shared cells.
+    // Each chat has its own conversation still, though all of them would not fit side by side
+    // without shared cells.
     for (chat, question) in chats.iter().zip(["A", "B", "C", "D"]) {
         let reply = ask(chat, question);
         assert_eq!(cached(&reply), reply["usage"]["prompt_tokens"].as_u64().unwrap() - 1);
@@ -47,9 +58,15 @@ fn chats_with_a_common_beginning_compute_it_once() {
 #[test]
 fn a_real_model_answers_the_same_whoever_computed_the_prefix() {
     let Some(model) = real_model(QWEN) else { return };
-    let rules = "You are a helpful assistant. Answer with a single word, without any explanation. ".repeat(10);
-    let questions = ["What is the capital of France?", "How is the month before May called?", "Is fire hot or cold?"];
-    let options = |n_ctx: u32| json!({ "model": model, "n_ctx": n_ctx, "n_parallel": 4, "n_threads": 1 });
+    let rules = "You are a helpful assistant. Answer with a single word, without any explanation. "
+        .repeat(10);
+    let questions = [
+        "What is the capital of France?",
+        "How is the month before May called?",
+        "Is fire hot or cold?",
+    ];
+    let options =
+        |n_ctx: u32| json!({ "model": model, "n_ctx": n_ctx, "n_parallel": 4, "n_threads": 1 });
     let lone = open(&options(3072));
     let expected: Vec<Value> = questions
         .iter()
@@ -62,8 +79,10 @@ fn a_real_model_answers_the_same_whoever_computed_the_prefix() {
     let chats: Vec<Chat> = (0..3).map(|_| open(&options(3080))).collect();
     let replies: Vec<Value> = std::thread::scope(|scope| {
         let rules = &rules;
-        let calls =
-            chats.iter().zip(questions).map(|(chat, question)| scope.spawn(move || chat.infer(&request(rules, question))));
+        let calls = chats
+            .iter()
+            .zip(questions)
+            .map(|(chat, question)| scope.spawn(move || chat.infer(&request(rules, question))));
         calls.collect::<Vec<_>>().into_iter().map(|call| call.join().unwrap()).collect()
     });
     assert_eq!(replies.iter().map(|reply| reply["text"].clone()).collect::<Vec<_>>(), expected);
@@ -84,7 +103,11 @@ fn a_kept_prefix_changes_no_reply() {
             let (anew, first, again) = (ask(false), ask(true), ask(true));
             assert_eq!(cached(&anew), 0);
             assert_eq!(cached(&again), again["usage"]["prompt_tokens"].as_u64().unwrap() - 1);
-            assert_eq!((&first["text"], &again["text"]), (&anew["text"], &anew["text"]), "{messages}");
+            assert_eq!(
+                (&first["text"], &again["text"]),
+                (&anew["text"], &anew["text"]),
+                "{messages}"
+            );
             let turns = messages.as_array_mut().unwrap();
             turns.push(json!({ "role": "assistant", "content": anew["text"] }));
             turns.push(json!({ "role": "user", "content": follow_up }));
@@ -92,17 +115,25 @@ fn a_kept_prefix_changes_no_reply() {
     }
 }
 
-/// What explain says of the cache: `cached_tokens`, and of the break `at_token`, `because` and `path`.
+/// What explain says of the cache: `cached_tokens`, and of the break `at_token`, `because` and
+/// `path`.
 fn explained(chat: &Chat, request: &Value) -> (u64, Value) {
     let explanation = chat.explain(request);
-    (explanation["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{explanation}")), explanation["cache_break"].clone())
+    (
+        explanation["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{explanation}")),
+        explanation["cache_break"].clone(),
+    )
 }
 
 #[track_caller]
 fn check_break(chat: &Chat, request: &Value, at_token: usize, because: &str, path: Value) {
     let (cached_tokens, broken) = explained(chat, request);
     assert_eq!(broken["because"], because, "{broken}");
-    assert_eq!((cached_tokens, &broken["at_token"], &broken["path"]), (at_token as u64, &json!(at_token), &path), "{broken}");
+    assert_eq!(
+        (cached_tokens, &broken["at_token"], &broken["path"]),
+        (at_token as u64, &json!(at_token), &path),
+        "{broken}"
+    );
     // That is what the request finds.
     assert_eq!(cached(&chat.infer(request)), cached_tokens);
 }
@@ -113,7 +144,8 @@ fn explain_says_what_is_kept_and_what_breaks_it() {
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1111, "n_parallel": 2 });
     let chat = open(&options);
     let ask = |messages: &Value| json!({ "messages": messages, "temperature": 0 });
-    let messages = json!([{ "role": "system", "content": "Rules." }, { "role": "user", "content": "Hello" }]);
+    let messages =
+        json!([{ "role": "system", "content": "Rules." }, { "role": "user", "content": "Hello" }]);
     check_break(&chat, &ask(&messages), 0, "first request of this chat", Value::Null);
     // The same again: all but the last token, which is always computed.
     let whole = chat.explain(&ask(&messages))["prompt_tokens"].as_u64().unwrap();
@@ -124,7 +156,8 @@ fn explain_says_what_is_kept_and_what_breaks_it() {
     // Nothing was generated or forgotten by asking.
     assert_eq!(explained(&chat, &ask(&messages)), (whole - 1, Value::Null));
 
-    // It goes on with the reply as it was: everything is used. The last token of the reply was computed too, since it stopped there.
+    // It goes on with the reply as it was: everything is used. The last token of the reply was
+    // computed too, since it stopped there.
     let mut longer = messages.clone();
     longer.as_array_mut().unwrap().push(json!({ "role": "assistant", "content": TEXT }));
     longer.as_array_mut().unwrap().push(json!({ "role": "user", "content": "Go on" }));
@@ -132,11 +165,21 @@ fn explain_says_what_is_kept_and_what_breaks_it() {
     // The pieces of a script are tokens of their own; the prompt spells them by bytes.
     assert_eq!(cached_tokens, whole);
     assert_eq!(broken["path"], "messages[2].content", "{broken}");
-    assert!(broken["because"].as_str().unwrap().starts_with("differs in messages[2].content"), "{broken}");
+    assert!(
+        broken["because"].as_str().unwrap().starts_with("differs in messages[2].content"),
+        "{broken}"
+    );
 
-    let changed = json!([{ "role": "system", "content": "Rules!" }, { "role": "user", "content": "Hello" }]);
+    let changed =
+        json!([{ "role": "system", "content": "Rules!" }, { "role": "user", "content": "Hello" }]);
     // `<|im_start|>system\nRules`
-    check_break(&chat, &ask(&changed), 1 + 7 + 5, "differs in messages[0].content", json!("messages[0].content"));
+    check_break(
+        &chat,
+        &ask(&changed),
+        1 + 7 + 5,
+        "differs in messages[0].content",
+        json!("messages[0].content"),
+    );
     let without = json!([{ "role": "user", "content": "Hello" }]);
     check_break(&chat, &ask(&without), 1, "differs in messages[0].role", json!("messages[0].role"));
 }
@@ -155,7 +198,8 @@ fn explain_knows_what_history_leaves_out_and_what_was_evicted() {
     let first = json!({ "messages": messages, "temperature": 0, "add_generation_prompt": false });
     check_break(&chat, &first, 0, "first request of this chat", Value::Null);
     messages.as_array_mut().unwrap().push(json!({ "role": "user", "content": "And?" }));
-    // `[user]Hi[assistant]`: the tag is the template's, so the break is named by what stands behind it now.
+    // `[user]Hi[assistant]`: the tag is the template's, so the break is named by what stands behind
+    // it now.
     let second = json!({ "messages": messages, "temperature": 0 });
     let (cached_tokens, broken) = explained(&chat, &second);
     assert_eq!((cached_tokens, &broken["at_token"]), (19, &json!(19)), "{broken}");
@@ -164,7 +208,9 @@ fn explain_knows_what_history_leaves_out_and_what_was_evicted() {
 
     // Another chat takes the only sequence there is.
     let other = open(&options);
-    other.infer(&json!({ "messages": [{ "role": "user", "content": "Something else" }], "temperature": 0 }));
+    other.infer(
+        &json!({ "messages": [{ "role": "user", "content": "Something else" }], "temperature": 0 }),
+    );
     let (cached_tokens, broken) = explained(&chat, &first);
     assert_eq!(cached_tokens, "[user]".len() as u64);
     assert!(broken["because"].as_str().unwrap().starts_with("evicted"), "{broken}");

@@ -1,4 +1,5 @@
-//! From messages to tokens: whose text may be what, how a prompt ends, and what models without tools are told.
+//! From messages to tokens: whose text may be what, how a prompt ends, and what models without
+//! tools are told.
 
 use serde_json::{Value, json};
 
@@ -17,7 +18,8 @@ fn origins(explanation: &Value) -> Vec<(Option<String>, String)> {
     let prompt = explanation["prompt"].as_str().unwrap();
     let mut at = 0;
     let spans = explanation["spans"].as_array().unwrap().iter().map(|span| {
-        let (start, end) = (span["start"].as_u64().unwrap() as usize, span["end"].as_u64().unwrap() as usize);
+        let (start, end) =
+            (span["start"].as_u64().unwrap() as usize, span["end"].as_u64().unwrap() as usize);
         assert_eq!(start, at, "spans leave nothing out");
         at = end;
         assert_eq!(span["origin"] == "message", span["path"].is_string());
@@ -30,7 +32,10 @@ fn origins(explanation: &Value) -> Vec<(Option<String>, String)> {
 
 #[track_caller]
 fn check_injection(model: &str) {
-    let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 2048, "n_threads": 2, "tool_policy": "any" })).unwrap();
+    let chat = Chat::open_with(
+        &json!({ "model": model, "n_ctx": 2048, "n_threads": 2, "tool_policy": "any" }),
+    )
+    .unwrap();
     let special = |request: Value| chat.explain(&request)["special_tokens"].clone();
     let harmless = special(json!({ "messages": user("Hi") }));
     assert!(harmless.as_array().unwrap().len() >= 2, "{harmless}");
@@ -58,7 +63,8 @@ fn check_injection(model: &str) {
     assert_eq!(with_tools(INJECTION), with_tools("plain"));
 }
 
-/// A chat keeps the tokens of its last prompt; what the next one has in common with it is not tokenised again.
+/// A chat keeps the tokens of its last prompt; what the next one has in common with it is not
+/// tokenised again.
 #[test]
 fn what_a_chat_was_asked_before_changes_no_token() {
     let open = || Chat::open(&scripted_model("text.gguf"));
@@ -88,8 +94,8 @@ fn what_a_chat_was_asked_before_changes_no_token() {
     }
 }
 
-/// A chat keeps messages, tools and the grammar of its last request; the next one means what it means to a new chat, whatever of
-/// it was there before, and wrong requests are told alike.
+/// A chat keeps messages, tools and the grammar of its last request; the next one means what it
+/// means to a new chat, whatever of it was there before, and wrong requests are told alike.
 #[test]
 fn what_a_chat_was_asked_before_changes_nothing_of_a_request() {
     let tool = |name: &str| json!({ "type": "function", "function": { "name": name, "parameters": { "type": "object" } } });
@@ -157,7 +163,9 @@ fn a_message_changes_no_special_token_of_the_prompt() {
 fn the_tokens_of_ordinary_prompts_are_what_they_were() {
     let Some(model) = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf") else { return };
     let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 2048, "n_threads": 2 })).unwrap();
-    for text in ["Hi", "  two  blanks\n\n", "Grüße 東京 😀", "a < b |> c <tool_call> </tool_call>", ""] {
+    for text in
+        ["Hi", "  two  blanks\n\n", "Grüße 東京 😀", "a < b |> c <tool_call> </tool_call>", ""]
+    {
         let counts = [false, true].map(|parse| {
             let request = json!({ "messages": user(text), "tools": [weather_tool()], "parse_special_in_messages": parse });
             chat.explain(&request)["prompt_tokens"].clone()
@@ -174,26 +182,37 @@ fn every_byte_of_a_prompt_has_an_origin() {
     let explanation = chat.explain(&request);
     let origins = origins(&explanation);
     let of = |path: &str| -> String {
-        origins.iter().filter(|(known, _)| known.as_deref() == Some(path)).map(|(_, text)| text.as_str()).collect()
+        origins
+            .iter()
+            .filter(|(known, _)| known.as_deref() == Some(path))
+            .map(|(_, text)| text.as_str())
+            .collect()
     };
     assert_eq!(of("messages[1].content"), "What \"is\" é?");
     assert_eq!(of("messages[0].content"), "S");
     assert_eq!(of("tools[0].function.name"), "get_weather");
-    assert!(origins.iter().any(|(path, text)| path.is_none() && text.contains("<|im_start|>")), "{origins:?}");
+    assert!(
+        origins.iter().any(|(path, text)| path.is_none() && text.contains("<|im_start|>")),
+        "{origins:?}"
+    );
 }
 
 #[test]
 fn a_message_goes_on() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let messages = json!([{ "role": "user", "content": "Count." }, { "role": "assistant", "content": "One, two," }]);
-    let explanation = chat.explain(&json!({ "messages": messages, "continue_final_message": true }));
+    let explanation =
+        chat.explain(&json!({ "messages": messages, "continue_final_message": true }));
     assert!(explanation["prompt"].as_str().unwrap().ends_with("One, two,"), "{explanation}");
     let reply = chat.infer(&ask(json!({ "messages": messages, "continue_final_message": true })));
     assert_eq!(reply["text"], crate::scripted::TEXT);
     let both = json!({ "messages": messages, "continue_final_message": true, "add_generation_prompt": true });
     assert_eq!(chat.infer(&both)["error"]["code"], "INVALID_REQUEST");
     let nothing = json!([{ "role": "assistant", "content": null, "tool_calls": [{ "function": { "name": "f" } }] }]);
-    assert_eq!(chat.infer(&json!({ "messages": nothing, "continue_final_message": true }))["error"]["code"], "INVALID_REQUEST");
+    assert_eq!(
+        chat.infer(&json!({ "messages": nothing, "continue_final_message": true }))["error"]["code"],
+        "INVALID_REQUEST"
+    );
 }
 
 #[test]
@@ -210,7 +229,13 @@ fn a_model_without_tools_is_carried_by_polyfills() {
     ]);
     let explanation = chat.explain(&json!({ "messages": messages, "tools": [weather_tool()] }));
     let prompt = explanation["prompt"].as_str().unwrap();
-    for text in ["Get the weather of a city", "\"tool_calls\"", "\"city\": \"Paris\"", "\"tool_response\"", "Sunny"] {
+    for text in [
+        "Get the weather of a city",
+        "\"tool_calls\"",
+        "\"city\": \"Paris\"",
+        "\"tool_response\"",
+        "Sunny",
+    ] {
         assert!(prompt.contains(text), "{text} is not in {prompt}");
     }
     let applied = explanation["polyfills_applied"].as_array().unwrap();
@@ -218,7 +243,9 @@ fn a_model_without_tools_is_carried_by_polyfills() {
         assert!(applied.contains(&json!(name)), "{applied:?}");
     }
     // A call is forced, and read back.
-    let request = ask(json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }));
+    let request = ask(
+        json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }),
+    );
     let reply = chat.infer(&request);
     assert_eq!(reply["tool_calls"][0]["name"], "get_weather", "{reply}");
 
@@ -233,7 +260,13 @@ fn a_chat_has_limits_for_its_template() {
     let options = json!({ "model": model, "template_limits": { "output_bytes": 64 } });
     let chat = Chat::open_with(&options).unwrap();
     let error = chat.infer(&ask(json!({ "messages": user(&"long ".repeat(50)) })))["error"].clone();
-    assert_eq!((&error["code"], &error["details"]["kind"]), (&json!("TEMPLATE_LIMIT"), &json!("limit")), "{error}");
-    let refused = Chat::open_with(&json!({ "model": model, "template_limits": { "steps": 1 } })).err().expect("refused");
+    assert_eq!(
+        (&error["code"], &error["details"]["kind"]),
+        (&json!("TEMPLATE_LIMIT"), &json!("limit")),
+        "{error}"
+    );
+    let refused = Chat::open_with(&json!({ "model": model, "template_limits": { "steps": 1 } }))
+        .err()
+        .expect("refused");
     assert_eq!(refused.events.last().map(String::as_str), Some("create_failure:invalid_options"));
 }

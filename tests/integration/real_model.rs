@@ -13,7 +13,11 @@ const GEMMA: &str = "gemma-3-270m-q4_k_m.gguf";
 
 #[test]
 fn headers_say_what_the_models_are() {
-    let (Some(qwen), Some(smollm), Some(gemma)) = (real_model(QWEN), real_model(SMOLLM), real_model(GEMMA)) else { return };
+    let (Some(qwen), Some(smollm), Some(gemma)) =
+        (real_model(QWEN), real_model(SMOLLM), real_model(GEMMA))
+    else {
+        return;
+    };
     let info = model_info(&qwen);
     assert_eq!(info["error"], Value::Null);
     assert_eq!(info["architecture"], "qwen2");
@@ -46,14 +50,16 @@ fn models_without_tools_are_refused() {
 #[test]
 fn a_real_model_chats_calls_and_is_cancelled() {
     let Some(model) = real_model(QWEN) else { return };
-    let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 4096, "n_threads": 2 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 4096, "n_threads": 2 }))
+        .unwrap_or_else(|e| panic!("{e:?}"));
 
     let question = json!([{ "role": "user", "content": "What is the weather in Paris?" }]);
     let request = json!({ "messages": question, "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false, "temperature": 0 });
     let reply = chat.infer(&request);
     assert_eq!(reply["finish_reason"], "tool_calls", "{reply}");
     assert_eq!(reply["tool_calls"][0]["name"], "get_weather");
-    let arguments: Value = serde_json::from_str(reply["tool_calls"][0]["arguments"].as_str().unwrap()).unwrap();
+    let arguments: Value =
+        serde_json::from_str(reply["tool_calls"][0]["arguments"].as_str().unwrap()).unwrap();
     assert_eq!(arguments, json!({ "city": "Paris" }));
 
     let request = json!({ "messages": [{ "role": "user", "content": "Write the word hello in French." }], "temperature": 0, "max_tokens": 24 });
@@ -62,13 +68,16 @@ fn a_real_model_chats_calls_and_is_cancelled() {
     assert!(reply["text"].as_str().unwrap().to_lowercase().contains("bonjour"), "{reply}");
     assert_eq!(recorder.lines().concat(), reply["text"].as_str().unwrap());
 
-    // Cancelled in the middle of a prefill of thousands of tokens: nothing is generated, and the engine goes on.
+    // Cancelled in the middle of a prefill of thousands of tokens: nothing is generated, and the
+    // engine goes on.
     let long = "All work and no play makes Jack a dull boy. ".repeat(300);
     let request = json!({ "messages": [{ "role": "user", "content": long }], "max_tokens": 8 });
     let done = AtomicBool::new(false);
     let reply = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let started = |chat: &Chat| chat.events().iter().filter(|line| *line == "infer_start").count() == 3;
+            let started = |chat: &Chat| {
+                chat.events().iter().filter(|line| *line == "infer_start").count() == 3
+            };
             while !started(&chat) {
                 std::thread::yield_now();
             }
@@ -81,7 +90,10 @@ fn a_real_model_chats_calls_and_is_cancelled() {
         done.store(true, Ordering::Relaxed);
         reply
     });
-    assert_eq!((&reply["finish_reason"], &reply["usage"]["completion_tokens"]), (&json!("cancelled"), &json!(0)));
+    assert_eq!(
+        (&reply["finish_reason"], &reply["usage"]["completion_tokens"]),
+        (&json!("cancelled"), &json!(0))
+    );
     let reply =
         chat.infer(&json!({ "messages": [{ "role": "user", "content": "Say yes." }], "temperature": 0, "max_tokens": 4 }));
     assert!(reply["usage"]["completion_tokens"].as_u64().unwrap() > 0, "{reply}");
@@ -103,7 +115,8 @@ fn a_grammar_gives_the_same_whether_a_token_is_drawn_first_or_masked() {
         "required": ["city", "country", "sights"],
         "additionalProperties": false,
     });
-    let format = json!({ "type": "json_schema", "json_schema": { "name": "city", "schema": schema } });
+    let format =
+        json!({ "type": "json_schema", "json_schema": { "name": "city", "schema": schema } });
     let grammar = "start: /[A-Z][a-z ]{3,60}/ \".\"";
     for constraint in [json!({ "response_format": format }), json!({ "grammar": grammar })] {
         let reply = |bias: Value| {
@@ -114,7 +127,8 @@ fn a_grammar_gives_the_same_whether_a_token_is_drawn_first_or_masked() {
         };
         let drawn = reply(json!({}));
         assert_eq!(drawn["finish_reason"], "stop", "{drawn}");
-        // `<|im_start|>` is the likeliest everywhere now, and nowhere allowed: every token is drawn again under a mask.
+        // `<|im_start|>` is the likeliest everywhere now, and nowhere allowed: every token is drawn
+        // again under a mask.
         let masked = reply(json!({ "151644": 100 }));
         assert_eq!(masked["text"], drawn["text"]);
     }

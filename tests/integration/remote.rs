@@ -9,7 +9,9 @@ use llb::ffi;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Recorder, ask, scripted_model, template, weather_tool};
-use crate::remote_server::{Server, answer, chunk, end, head, json_answer, stream, text, wait_for_close};
+use crate::remote_server::{
+    Server, answer, chunk, end, head, json_answer, stream, text, wait_for_close,
+};
 use crate::scripted::{TOOL_CALL, TOOLS_TEMPLATE};
 
 /// In the environment of every test, and in no message but by mistake.
@@ -34,7 +36,12 @@ fn check_error(reply: &Value, code: &str, says: &str) {
 
 /// The codes of a reply's diagnostics.
 fn codes(reply: &Value) -> Vec<&str> {
-    reply["diagnostics"].as_array().into_iter().flatten().map(|diagnostic| diagnostic["code"].as_str().unwrap()).collect()
+    reply["diagnostics"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|diagnostic| diagnostic["code"].as_str().unwrap())
+        .collect()
 }
 
 fn rendered() -> Value {
@@ -47,7 +54,10 @@ fn rendered() -> Value {
 fn a_server_is_asked_what_it_is_and_replies() {
     let said = "Gr\u{fc}\u{df}e \u{1F600}.";
     let server = Server::start(move |request, out| match &*request.path {
-        "/v1/models" => json_answer(out, &json!({ "data": [{ "id": "served", "owned_by": "vllm", "max_model_len": 4096 }] })),
+        "/v1/models" => json_answer(
+            out,
+            &json!({ "data": [{ "id": "served", "owned_by": "vllm", "max_model_len": 4096 }] }),
+        ),
         _ => {
             head(out);
             // Events may be cut anywhere, characters too.
@@ -57,17 +67,24 @@ fn a_server_is_asked_what_it_is_and_replies() {
         }
     });
     let engine = json!({ "type": "openai_completions", "base_url": format!("http://{}", server.address), "api_key_env": KEY });
-    let chat = Chat::open_with(&json!({ "chat_template": TOOLS_TEMPLATE, "engine": engine })).unwrap();
+    let chat =
+        Chat::open_with(&json!({ "chat_template": TOOLS_TEMPLATE, "engine": engine })).unwrap();
     assert_eq!(chat.events(), ["create_start", "create_success"]);
     assert!(server.seen().is_empty(), "a server may start later");
     let recorder = Recorder::default();
     let reply = chat.stream(&ask(json!({ "seed": 5, "top_k": 3, "stop": "END" })), &recorder);
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!(said), &json!("stop")));
     assert_eq!(recorder.lines().concat(), said);
-    assert_eq!((&reply["usage"]["prompt_tokens"], &reply["usage"]["completion_tokens"]), (&json!(7), &json!(3)));
+    assert_eq!(
+        (&reply["usage"]["prompt_tokens"], &reply["usage"]["completion_tokens"]),
+        (&json!(7), &json!(3))
+    );
     assert_eq!(reply["diagnostics"], json!([]));
     let seen = server.seen();
-    assert_eq!(seen.iter().map(|request| &*request.path).collect::<Vec<_>>(), ["/v1/models", "/v1/completions"]);
+    assert_eq!(
+        seen.iter().map(|request| &*request.path).collect::<Vec<_>>(),
+        ["/v1/models", "/v1/completions"]
+    );
     let key = format!("Bearer {}", std::env::var(KEY).unwrap());
     assert!(seen.iter().all(|request| request.headers["authorization"] == key));
     let body = &seen[1].body;
@@ -90,29 +107,48 @@ fn a_server_is_asked_what_it_is_and_replies() {
 fn stop_strings_and_what_a_server_cannot_be_told() {
     let server = Server::saying(&["one EN", "D two", " three"]);
     let chat = open(json!({ "base_url": server.url() }));
-    let reply = chat.infer(&ask(json!({ "stop": "END", "typical_p": 0.5, "reasoning_budget": 3, "min_p": 0 })));
+    let reply = chat
+        .infer(&ask(json!({ "stop": "END", "typical_p": 0.5, "reasoning_budget": 3, "min_p": 0 })));
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!("one "), &json!("stop")));
     assert_eq!(codes(&reply), ["not_carried", "reasoning_budget_ignored", "usage_estimated"]);
-    assert!(reply["diagnostics"][0]["message"].as_str().unwrap().starts_with("top_k, typical_p: "), "{reply}");
+    assert!(
+        reply["diagnostics"][0]["message"].as_str().unwrap().starts_with("top_k, typical_p: "),
+        "{reply}"
+    );
 }
 
 #[test]
 fn calls_are_read_from_the_text_and_checked() {
-    let server =
-        Server::saying(&["<tool", "_call>\n{\"name\": \"get_weather\", \"arg", "uments\": {\"city\": 5}}\n</tool_call>"]);
+    let server = Server::saying(&[
+        "<tool",
+        "_call>\n{\"name\": \"get_weather\", \"arg",
+        "uments\": {\"city\": 5}}\n</tool_call>",
+    ]);
     let chat = open(json!({ "base_url": server.url() }));
     let tools = json!([weather_tool()]);
     let reply = chat.infer(&ask(json!({ "tools": tools, "top_k": 0, "min_p": 0 })));
-    assert_eq!((&reply["type"], &reply["finish_reason"]), (&json!("tool_call"), &json!("tool_calls")));
+    assert_eq!(
+        (&reply["type"], &reply["finish_reason"]),
+        (&json!("tool_call"), &json!("tool_calls"))
+    );
     assert_eq!(reply["tool_calls"][0]["arguments"], r#"{"city": 5}"#);
     assert_eq!(codes(&reply), ["schema_violation"]);
-    let reply = chat.infer(&ask(json!({ "tools": tools, "tool_choice": "required", "top_k": 0, "min_p": 0 })));
+    let reply = chat
+        .infer(&ask(json!({ "tools": tools, "tool_choice": "required", "top_k": 0, "min_p": 0 })));
     assert_eq!(codes(&reply), ["constraint_not_enforced", "schema_violation"]);
     let asked = server.seen().len();
     let mut strict = tools.clone();
     strict[0]["function"]["strict"] = json!(true);
-    check_error(&chat.infer(&ask(json!({ "tools": strict }))), "SCHEMA_UNSUPPORTED", "tools[0].function.strict (get_weather)");
-    check_error(&chat.infer(&ask(json!({ "grammar": "start: \"a\"" }))), "SCHEMA_UNSUPPORTED", "grammar: ");
+    check_error(
+        &chat.infer(&ask(json!({ "tools": strict }))),
+        "SCHEMA_UNSUPPORTED",
+        "tools[0].function.strict (get_weather)",
+    );
+    check_error(
+        &chat.infer(&ask(json!({ "grammar": "start: \"a\"" }))),
+        "SCHEMA_UNSUPPORTED",
+        "grammar: ",
+    );
     assert_eq!(server.seen().len(), asked);
 }
 
@@ -121,14 +157,29 @@ fn a_server_that_takes_grammars_gets_them() {
     for (kind, place) in [("llama", "/grammar"), ("vllm", "/structured_outputs/grammar")] {
         let server = Server::start(|request, out| match &*request.path {
             "/v1/completions" => stream(out, &[TOOL_CALL], &end(1, 1)),
-            "/tokenize" if request.body["with_pieces"] == true => json_answer(out, &json!({ "tokens": [] })),
+            "/tokenize" if request.body["with_pieces"] == true => {
+                json_answer(out, &json!({ "tokens": [] }))
+            }
             _ => json_answer(out, &json!({ "tokens": [4711] })),
         });
-        let chat = open(json!({ "base_url": server.url(), "server": kind, "constraints": "llguidance" }));
-        let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": "required" })));
-        assert_eq!((&reply["tool_calls"][0]["name"], codes(&reply).is_empty()), (&json!("get_weather"), true), "{reply}");
+        let chat =
+            open(json!({ "base_url": server.url(), "server": kind, "constraints": "llguidance" }));
+        let reply =
+            chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": "required" })));
+        assert_eq!(
+            (&reply["tool_calls"][0]["name"], codes(&reply).is_empty()),
+            (&json!("get_weather"), true),
+            "{reply}"
+        );
         let seen = server.seen();
-        let grammar = seen.last().unwrap().body.pointer(place).and_then(Value::as_str).expect(kind).to_owned();
+        let grammar = seen
+            .last()
+            .unwrap()
+            .body
+            .pointer(place)
+            .and_then(Value::as_str)
+            .expect(kind)
+            .to_owned();
         assert!(grammar.contains("get_weather") && grammar.contains("start: "), "{grammar}");
         assert_eq!(kind == "llama", grammar.starts_with("%llguidance"), "{grammar}");
     }
@@ -139,7 +190,9 @@ fn another_server_is_tried_until_a_reply_begins() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let gone = format!("http://{closed}/v1");
     let refusing = |status: &'static str, headers: &'static str| {
-        Server::start(move |_, out| answer(out, status, headers, r#"{"error": {"message": "not now"}}"#))
+        Server::start(move |_, out| {
+            answer(out, status, headers, r#"{"error": {"message": "not now"}}"#)
+        })
     };
     let silent = Server::start(|_, _| {});
     let cut = Server::start(|_, out| head(out));
@@ -150,8 +203,14 @@ fn another_server_is_tried_until_a_reply_begins() {
     let faults = [
         (gone, "refused"),
         (refusing("500 Internal Server Error", "").url(), "failed (status 500): not now"),
-        (refusing("503 Service Unavailable", "Retry-After: 3600\r\n").url(), "failed (status 503): not now"),
-        (refusing("429 Too Many Requests", "Retry-After: 3600\r\n").url(), "is busy (status 429): not now"),
+        (
+            refusing("503 Service Unavailable", "Retry-After: 3600\r\n").url(),
+            "failed (status 503): not now",
+        ),
+        (
+            refusing("429 Too Many Requests", "Retry-After: 3600\r\n").url(),
+            "is busy (status 429): not now",
+        ),
         (silent.url(), ""),
         (cut.url(), ""),
         (said.url(), "out of memory"),
@@ -161,11 +220,16 @@ fn another_server_is_tried_until_a_reply_begins() {
         let chat = open(json!({ "base_url": [url, good.url()] }));
         let reply = chat.infer(&ask(json!({})));
         assert_eq!(reply["text"], "ok", "{url}: {reply}");
-        let logged: Vec<String> = chat.events().into_iter().filter(|event| event.starts_with("log:warn:")).collect();
+        let logged: Vec<String> =
+            chat.events().into_iter().filter(|event| event.starts_with("log:warn:")).collect();
         assert!(logged.len() == 1 && logged[0].to_lowercase().contains(says), "{url}: {logged:?}");
         let alone = open(json!({ "base_url": url }));
         let reply = alone.infer(&ask(json!({})));
-        check_error(&reply, "INFERENCE_FAILED", url.trim_start_matches("http://").trim_end_matches("/v1"));
+        check_error(
+            &reply,
+            "INFERENCE_FAILED",
+            url.trim_start_matches("http://").trim_end_matches("/v1"),
+        );
         assert!(reply["error"]["details"]["server"].is_string(), "{reply}");
         // The next request passes over the one that failed.
         assert_eq!((&chat.infer(&ask(json!({})))["text"], good.seen().len()), (&json!("ok"), 2));
@@ -234,7 +298,10 @@ fn a_reply_that_has_begun_is_not_begun_again() {
         (unfinished, "finish_reason"),
         (events(b"data: {{{\n\n"), "not JSON"),
         (events(b"data: {\"choices\": [{\"text\": 7}]}\n\n"), "`text`"),
-        (events(b"data: {\"choices\": [{\"text\": \"\", \"finish_reason\": \"abort\"}]}\n\n"), "abort"),
+        (
+            events(b"data: {\"choices\": [{\"text\": \"\", \"finish_reason\": \"abort\"}]}\n\n"),
+            "abort",
+        ),
         (events(b"data: {\"error\": \"out of order\"}\n\n"), "out of order"),
         (endless, "an event that does not end"),
         (flood, "more text than the tokens"),
@@ -244,7 +311,10 @@ fn a_reply_that_has_begun_is_not_begun_again() {
         let reply = chat.infer(&ask(json!({})));
         check_error(&reply, "INFERENCE_FAILED", says);
         let generated = reply["error"]["details"]["generated"].as_str().unwrap();
-        assert!(generated == "so far" || says.starts_with("more text") && generated.len() < 1 << 20, "{reply}");
+        assert!(
+            generated == "so far" || says.starts_with("more text") && generated.len() < 1 << 20,
+            "{reply}"
+        );
         assert_eq!(other.seen().len(), 0, "{says}");
     }
 }
@@ -263,7 +333,11 @@ fn silence_ends_with_a_time_out_or_a_cancel() {
     });
     let chat = open(json!({ "base_url": server.url(), "read_timeout_ms": 50 }));
     for (max_tokens, says) in [(1, "silent for too long"), (2, "broke off: it was silent")] {
-        check_error(&chat.infer(&ask(json!({ "max_tokens": max_tokens }))), "INFERENCE_FAILED", says);
+        check_error(
+            &chat.infer(&ask(json!({ "max_tokens": max_tokens }))),
+            "INFERENCE_FAILED",
+            says,
+        );
         closes.recv().unwrap();
     }
     // Far longer than any test waits.
@@ -292,17 +366,23 @@ fn the_key_goes_to_the_server_and_nowhere_else() {
     let other = Server::saying(&["stolen"]);
     let target = format!("Location: {}/completions\r\n", other.url());
     let server = Server::start(move |_, out| answer(out, "307 Temporary Redirect", &target, ""));
-    let reply = open(json!({ "base_url": server.url(), "api_key_env": KEY })).infer(&ask(json!({})));
+    let reply =
+        open(json!({ "base_url": server.url(), "api_key_env": KEY })).infer(&ask(json!({})));
     check_error(&reply, "INFERENCE_FAILED", "redirect (status 307), which is not followed");
     assert!(other.seen().is_empty());
     // One that sends the key back.
     let server = Server::start(|request, out| {
-        let body = json!({ "error": { "message": format!("bad {}", request.headers["authorization"]) } });
+        let body =
+            json!({ "error": { "message": format!("bad {}", request.headers["authorization"]) } });
         answer(out, "401 Unauthorized", "", &body.to_string());
     });
     let chat = open(json!({ "base_url": server.url(), "api_key_env": KEY }));
     let reply = chat.infer(&ask(json!({})));
-    check_error(&reply, "INFERENCE_FAILED", "refuses the key, or wants one (status 401): bad Bearer [key]");
+    check_error(
+        &reply,
+        "INFERENCE_FAILED",
+        "refuses the key, or wants one (status 401): bad Bearer [key]",
+    );
     let key = std::env::var(KEY).unwrap();
     assert!(!reply.to_string().contains(&key) && !chat.events().concat().contains(&key));
 }
@@ -311,7 +391,13 @@ fn the_key_goes_to_the_server_and_nowhere_else() {
 fn what_is_no_completions_server_is_named() {
     let body = "{\"text\": \"hi\"}";
     let cases = [
-        ("200 OK", "Content-Type: application/json\r\n", body, "INFERENCE_FAILED", "\"application/json\" instead of a stream"),
+        (
+            "200 OK",
+            "Content-Type: application/json\r\n",
+            body,
+            "INFERENCE_FAILED",
+            "\"application/json\" instead of a stream",
+        ),
         ("404 Not Found", "", body, "INFERENCE_FAILED", "look at base_url and engine.model"),
         ("422 No", "", body, "INFERENCE_FAILED", "refuses the request (status 422)"),
         (
@@ -327,12 +413,17 @@ fn what_is_no_completions_server_is_named() {
         check_error(&open(json!({ "base_url": server.url() })).infer(&ask(json!({}))), code, says);
     }
     let garbage = Server::start(|_, out| drop(out.write_all(b"SSH-2.0-x\r\n\r\n")));
-    check_error(&open(json!({ "base_url": garbage.url() })).infer(&ask(json!({}))), "INFERENCE_FAILED", "");
+    check_error(
+        &open(json!({ "base_url": garbage.url() })).infer(&ask(json!({}))),
+        "INFERENCE_FAILED",
+        "",
+    );
 }
 
 #[test]
 fn messages_cannot_spell_special_tokens() {
-    let spelt = json!({ "messages": [{ "role": "user", "content": "a<|im_end|>b" }], "temperature": 0 });
+    let spelt =
+        json!({ "messages": [{ "role": "user", "content": "a<|im_end|>b" }], "temperature": 0 });
     let mut allowed = spelt.clone();
     allowed["parse_special_in_messages"] = json!(true);
     // Each text is one token, by its number among the texts asked for.
@@ -340,8 +431,11 @@ fn messages_cannot_spell_special_tokens() {
         Server::start(|request, out| match &*request.path {
             "/v1/completions" => stream(out, &["ok"], &end(1, 1)),
             _ => {
-                let text = request.body["content"].as_str().or(request.body["prompt"].as_str()).unwrap();
-                let special = text.starts_with("<|") && text.ends_with("|>") && request.body["parse_special"] != false;
+                let text =
+                    request.body["content"].as_str().or(request.body["prompt"].as_str()).unwrap();
+                let special = text.starts_with("<|")
+                    && text.ends_with("|>")
+                    && request.body["parse_special"] != false;
                 let tokens = if special { json!([900]) } else { json!([text.len(), 1]) };
                 json_answer(out, &json!({ "tokens": tokens, "count": 1 }));
             }
@@ -352,9 +446,12 @@ fn messages_cannot_spell_special_tokens() {
     let chat = open(json!({ "base_url": llama.url(), "server": "llama" }));
     assert_eq!(chat.infer(&spelt)["text"], "ok");
     let numbers = sent(&llama);
-    let specials = numbers.as_array().expect("numbers").iter().filter(|number| **number == 900).count();
+    let specials =
+        numbers.as_array().expect("numbers").iter().filter(|number| **number == 900).count();
     assert_eq!(specials, 3, "those of the template: {numbers}");
-    let asked = |server: &Server, text: &str| server.seen().iter().any(|request| request.body["content"] == text);
+    let asked = |server: &Server, text: &str| {
+        server.seen().iter().any(|request| request.body["content"] == text)
+    };
     assert!(asked(&llama, "user\na<|im_end|>b"), "as one text, in which nothing is special");
     chat.infer(&allowed);
     assert!(sent(&llama).as_str().unwrap().contains("a<|im_end|>b"));
@@ -362,9 +459,15 @@ fn messages_cannot_spell_special_tokens() {
     let chat = open(json!({ "base_url": vllm.url(), "server": "vllm" }));
     assert_eq!(chat.infer(&spelt)["text"], "ok");
     assert!(sent(&vllm).is_array());
-    let parts: Vec<String> =
-        vllm.seen().iter().filter_map(|request| request.body["prompt"].as_str().map(str::to_owned)).collect();
-    assert!(parts.iter().any(|part| part.ends_with("user\na<")) && parts.iter().any(|part| part.starts_with("|im_end|>b")));
+    let parts: Vec<String> = vllm
+        .seen()
+        .iter()
+        .filter_map(|request| request.body["prompt"].as_str().map(str::to_owned))
+        .collect();
+    assert!(
+        parts.iter().any(|part| part.ends_with("user\na<"))
+            && parts.iter().any(|part| part.starts_with("|im_end|>b"))
+    );
     let plain = Server::saying(&["ok"]);
     let chat = open(json!({ "base_url": plain.url() }));
     check_error(&chat.infer(&spelt), "INVALID_REQUEST", "special_tokens_in_messages");
@@ -374,9 +477,13 @@ fn messages_cannot_spell_special_tokens() {
 #[test]
 fn an_explanation_needs_no_server() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let explained = open(json!({ "base_url": format!("http://{closed}"), "server": "vllm" })).explain(&ask(json!({})));
+    let explained = open(json!({ "base_url": format!("http://{closed}"), "server": "vllm" }))
+        .explain(&ask(json!({})));
     assert_eq!((&explained["prompt"], &explained["prompt_tokens"]), (&rendered(), &Value::Null));
-    assert_eq!((&explained["special_tokens"], &explained["tokens_left"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&explained["special_tokens"], &explained["tokens_left"]),
+        (&Value::Null, &Value::Null)
+    );
     assert_eq!(codes(&explained), ["prompt_tokens_unknown"]);
     let server = Server::start(|_, out| json_answer(out, &json!({ "tokens": [1, 2, 3] })));
     let mut with = options(json!({ "base_url": server.url(), "server": "vllm" }));
@@ -384,9 +491,15 @@ fn an_explanation_needs_no_server() {
     let chat = Chat::open_with(&with).unwrap();
     let explained = chat.explain(&ask(json!({})));
     assert_eq!((&explained["prompt_tokens"], &explained["tokens_left"]), (&json!(3), &json!(97)));
-    let server = Server::start(|_, out| json_answer(out, &json!({ "tokens": (0..100).collect::<Vec<_>>() })));
+    let server = Server::start(|_, out| {
+        json_answer(out, &json!({ "tokens": (0..100).collect::<Vec<_>>() }))
+    });
     with["engine"]["base_url"] = json!(server.url());
-    check_error(&Chat::open_with(&with).unwrap().infer(&ask(json!({}))), "CONTEXT_OVERFLOW", "100 tokens, the context 100");
+    check_error(
+        &Chat::open_with(&with).unwrap().infer(&ask(json!({}))),
+        "CONTEXT_OVERFLOW",
+        "100 tokens, the context 100",
+    );
     assert!(server.seen().iter().all(|request| request.path == "/tokenize"));
 }
 
@@ -394,7 +507,9 @@ fn an_explanation_needs_no_server() {
 fn a_template_comes_from_a_file_without_weights() {
     let server = Server::saying(&["hi", "<|im_end|>"]);
     let engine = json!({ "type": "openai_completions", "base_url": server.url(), "server": "openai", "model": "m" });
-    let chat = Chat::open_with(&json!({ "model": scripted_model("truncated.gguf"), "engine": engine })).unwrap();
+    let chat =
+        Chat::open_with(&json!({ "model": scripted_model("truncated.gguf"), "engine": engine }))
+            .unwrap();
     let reply = chat.infer(&ask(json!({})));
     assert_eq!(reply["text"], "hi", "the end of the turn is not text");
     let refused = |options: Value, event: &str, code: &str, says: &str| {
@@ -404,13 +519,28 @@ fn a_template_comes_from_a_file_without_weights() {
         assert!(refused.message().contains(says), "{}", refused.message());
     };
     refused(json!({ "engine": engine }), "invalid_options", "INVALID_REQUEST", "chat_template");
-    refused(json!({ "engine": engine, "model": "/none" }), "model_not_found", "MODEL_NOT_FOUND", "/none");
+    refused(
+        json!({ "engine": engine, "model": "/none" }),
+        "model_not_found",
+        "MODEL_NOT_FOUND",
+        "/none",
+    );
     let gate = json!({ "engine": engine, "chat_template": "{{ messages[0].content }}" });
     refused(gate, "tools_unsupported", "MODEL_NOT_TOOL_CAPABLE", "does not show tools");
     let mut unset = engine.clone();
     unset["api_key_env"] = json!("LLB_NO_SUCH_VARIABLE");
     let unset = json!({ "engine": unset, "chat_template": TOOLS_TEMPLATE });
-    refused(unset, "invalid_options", "INVALID_REQUEST", "engine.api_key_env: the environment variable");
+    refused(
+        unset,
+        "invalid_options",
+        "INVALID_REQUEST",
+        "engine.api_key_env: the environment variable",
+    );
     let threads = json!({ "engine": engine, "chat_template": TOOLS_TEMPLATE, "n_threads": 2 });
-    refused(threads, "invalid_options", "INVALID_REQUEST", "n_threads: is about a model in this process");
+    refused(
+        threads,
+        "invalid_options",
+        "INVALID_REQUEST",
+        "n_threads: is about a model in this process",
+    );
 }

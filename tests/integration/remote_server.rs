@@ -78,7 +78,10 @@ fn read(connection: &TcpStream) -> Option<Request> {
 /// A whole answer.
 pub fn answer(out: &mut TcpStream, status: &str, headers: &str, body: &str) {
     let length = body.len();
-    let _ = write!(out, "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    let _ = write!(
+        out,
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    );
 }
 
 pub fn json_answer(out: &mut TcpStream, body: &Value) {
@@ -88,26 +91,37 @@ pub fn json_answer(out: &mut TcpStream, body: &Value) {
 /// The head of a stream of events.
 pub fn head(out: &mut TcpStream) {
     let kind = "text/event-stream; charset=utf-8";
-    let _ = write!(out, "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let _ = write!(
+        out,
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
 }
 
 /// A chunk, whatever it holds; false when nobody listens any more.
 pub fn chunk(out: &mut TcpStream, bytes: &[u8]) -> bool {
-    let sent = write!(out, "{:x}\r\n", bytes.len()).and_then(|()| out.write_all(bytes)).and_then(|()| out.write_all(b"\r\n"));
+    let sent = write!(out, "{:x}\r\n", bytes.len())
+        .and_then(|()| out.write_all(bytes))
+        .and_then(|()| out.write_all(b"\r\n"));
     sent.and_then(|()| out.flush()).is_ok()
 }
 
 /// An event with a text.
 pub fn text(text: &str) -> String {
     let choice = json!({ "index": 0, "text": text, "logprobs": null, "finish_reason": null });
-    format!("data: {}\n\n", json!({ "id": "cmpl-1", "object": "text_completion", "choices": [choice] }))
+    format!(
+        "data: {}\n\n",
+        json!({ "id": "cmpl-1", "object": "text_completion", "choices": [choice] })
+    )
 }
 
 /// The last events: why it ended, the counts, and that it is done.
 pub fn end(prompt_tokens: usize, completion_tokens: usize) -> String {
     let finish = json!({ "choices": [{ "index": 0, "text": "", "finish_reason": "stop" }] });
     let usage = json!({ "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens });
-    format!("data: {finish}\n\ndata: {}\n\ndata: [DONE]\n\n", json!({ "choices": [], "usage": usage }))
+    format!(
+        "data: {finish}\n\ndata: {}\n\ndata: [DONE]\n\n",
+        json!({ "choices": [], "usage": usage })
+    )
 }
 
 /// A whole stream.

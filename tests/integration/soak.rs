@@ -1,5 +1,6 @@
-//! Everything at once: threads that create, ask, stream, cancel, explain, destroy and send nonsense, on chats they share.
-//! Every reply must be the model's known one, or a beginning of it where somebody cancelled, or say that the chat is gone.
+//! Everything at once: threads that create, ask, stream, cancel, explain, destroy and send
+//! nonsense, on chats they share. Every reply must be the model's known one, or a beginning of it
+//! where somebody cancelled, or say that the chat is gone.
 //!
 //! `LLB_SOAK_SECONDS` sets the time; without it there is just enough for each kind of step.
 
@@ -56,7 +57,9 @@ fn soak() {
     ];
     let mut models: Vec<_> = scripted.map(|(name, answers)| (scripted_model(name), answers)).into();
     if seconds.is_some() {
-        models.extend(real_model("smollm2-135m-instruct-q4_1.gguf").map(|path| (path, Answers::Anything)));
+        models.extend(
+            real_model("smollm2-135m-instruct-q4_1.gguf").map(|path| (path, Answers::Anything)),
+        );
     }
     let world = World {
         slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
@@ -73,7 +76,9 @@ fn soak() {
             scope.spawn(move || {
                 let mut random = Random(thread as u64 + 1);
                 let mut step = 0;
-                while end.map_or(step < STEPS, |end| Instant::now() < end) && !world.failed.load(Ordering::Relaxed) {
+                while end.map_or(step < STEPS, |end| Instant::now() < end)
+                    && !world.failed.load(Ordering::Relaxed)
+                {
                     world.step(&mut random);
                     step += 1;
                     if thread == 0 && end.is_some() && step % 500 == 0 {
@@ -89,7 +94,10 @@ fn soak() {
         }
     }
     let (steps, whole) = (world.steps.into_inner(), world.whole.into_inner());
-    println!("{steps} steps, {whole} whole replies, resident MiB {:?}", memory.into_inner().unwrap());
+    println!(
+        "{steps} steps, {whole} whole replies, resident MiB {:?}",
+        memory.into_inner().unwrap()
+    );
     assert!(whole > 0 && steps >= THREADS.min(STEPS));
 }
 
@@ -106,7 +114,8 @@ impl World {
             13..15 => ffi::llb_chat_cancel(handle),
             15 | 16 => {
                 let explained = call(ffi::llb_chat_explain, handle, &request(random).to_string());
-                let is = explained["type"] == "explanation" || explained["error"]["code"] == "ENGINE_CLOSED";
+                let is = explained["type"] == "explanation"
+                    || explained["error"]["code"] == "ENGINE_CLOSED";
                 self.hold(is, &explained);
             }
             17 | 18 => {
@@ -133,7 +142,8 @@ impl World {
 
     fn create(&self, slot: &Mutex<Option<Open>>, random: &mut Random) {
         let (path, answers) = &self.models[random.below(self.models.len())];
-        let mut options = json!({ "model": path, "n_ctx": 1024, "n_threads": 1, "tool_policy": "any" });
+        let mut options =
+            json!({ "model": path, "n_ctx": 1024, "n_threads": 1, "tool_policy": "any" });
         if random.below(3) == 0 {
             options["speculative"] = "ngram".into();
         }
@@ -142,9 +152,11 @@ impl World {
         }
         let options = CString::new(options.to_string()).unwrap();
         // SAFETY: NUL-terminated, no callback.
-        let handle = unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
+        let handle =
+            unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
         self.hold(!handle.is_null(), &json!("create failed"));
-        let before = slot.lock().unwrap().replace(Open { handle: handle.addr(), answers: *answers });
+        let before =
+            slot.lock().unwrap().replace(Open { handle: handle.addr(), answers: *answers });
         if let Some(open) = before {
             ffi::llb_chat_destroy(std::ptr::without_provenance_mut(open.handle));
         }
@@ -168,8 +180,15 @@ impl World {
         if reply["type"] == "error" {
             return self.hold(reply["error"]["code"] == "ENGINE_CLOSED", reply);
         }
-        // The last character may have been cut in two, and the blanks before a closing tag are known as such only with it.
-        let read = |member: &str| reply[member].as_str().unwrap_or_default().trim_end_matches(['\u{fffd}', '\n']).to_owned();
+        // The last character may have been cut in two, and the blanks before a closing tag are
+        // known as such only with it.
+        let read = |member: &str| {
+            reply[member]
+                .as_str()
+                .unwrap_or_default()
+                .trim_end_matches(['\u{fffd}', '\n'])
+                .to_owned()
+        };
         let (text, reasoning) = (&*read("text"), &*read("reasoning_content"));
         let cut = matches!(reply["finish_reason"].as_str(), Some("cancelled" | "length"));
         let long = long_text();
@@ -181,7 +200,9 @@ impl World {
                     text == TEXT
                 }
             }
-            Answers::Reasoning if cut => REASONING[0].starts_with(reasoning) && REASONING[1].starts_with(text),
+            Answers::Reasoning if cut => {
+                REASONING[0].starts_with(reasoning) && REASONING[1].starts_with(text)
+            }
             Answers::Reasoning => [reasoning, text] == REASONING,
             Answers::Call if cut => text.is_empty(),
             Answers::Call => reply["tool_calls"][0]["arguments"] == "{\"city\": \"Paris\"}",
@@ -208,7 +229,10 @@ impl World {
 }
 
 fn call(
-    function: unsafe extern "C" fn(*mut ffi::llb_chat, *const std::ffi::c_char) -> *const std::ffi::c_char,
+    function: unsafe extern "C" fn(
+        *mut ffi::llb_chat,
+        *const std::ffi::c_char,
+    ) -> *const std::ffi::c_char,
     handle: *mut ffi::llb_chat,
     request: &str,
 ) -> Value {
@@ -223,7 +247,8 @@ fn request(random: &mut Random) -> Value {
     let mut messages = Vec::new();
     for turn in 0..turns {
         messages.push(json!({ "role": "user", "content": format!("Question {turn}") }));
-        messages.push(json!({ "role": "assistant", "content": format!("Answer {}", random.below(2)) }));
+        messages
+            .push(json!({ "role": "assistant", "content": format!("Answer {}", random.below(2)) }));
     }
     messages.push(json!({ "role": "user", "content": "Hello" }));
     let max_tokens = [LONG_TOKENS + 8, LONG_TOKENS + 8, 3, 40][random.below(4)];
@@ -242,7 +267,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
     }
 }
@@ -250,5 +276,6 @@ impl Random {
 /// Of this process.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
-    pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok()).unwrap_or(0) * 4096 / (1 << 20)
+    pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok()).unwrap_or(0) * 4096
+        / (1 << 20)
 }

@@ -21,7 +21,8 @@ fn circle() -> Model {
     Model { goes_on_with: Some(1), ..Model::new("Scripted circle", pieces, Some(TOOLS_TEMPLATE)) }
 }
 
-/// Says the pieces of a model the other way round, with the same vocabulary: as a draft model it is always wrong.
+/// Says the pieces of a model the other way round, with the same vocabulary: as a draft model it is
+/// always wrong.
 fn backwards(model: Model) -> Model {
     Model { order: model.order.iter().rev().copied().collect(), goes_on_with: None, ..model }
 }
@@ -129,7 +130,8 @@ fn right_guesses_save_decodes_and_wrong_ones_become_rare() {
     let request = ask(json!({ "max_tokens": 400 }));
     let (_, right) = told(&open(&model, json!({ "speculative": "ngram" })), &request);
     let (tokens, accepted) = right.unwrap();
-    // All but the first circle comes in guesses of six, each with one token that is chosen behind it.
+    // All but the first circle comes in guesses of six, each with one token that is chosen behind
+    // it.
     assert!(accepted == tokens && (330..=345).contains(&accepted), "{accepted} of {tokens}");
     let (_, bad) = told(&open(&model, json!({ "draft_model": wrong })), &request);
     let (tokens, accepted) = bad.unwrap();
@@ -178,7 +180,8 @@ fn a_cancel_between_guesses_leaves_a_sound_cache() {
 fn a_guess_never_leaves_the_context() {
     let model = scripted_model("long.gguf");
     let plain = open(&model, json!({ "n_ctx": 256 }));
-    let guessing = open(&model, json!({ "n_ctx": 256, "draft_model": model, "speculative": { "n_max": 32 } }));
+    let guessing =
+        open(&model, json!({ "n_ctx": 256, "draft_model": model, "speculative": { "n_max": 32 } }));
     let request = ask(json!({ "max_tokens": 100_000 }));
     assert_eq!(told(&plain, &request).0, told(&guessing, &request).0);
     assert_eq!(told(&guessing, &request).0["finish_reason"], "length");
@@ -193,17 +196,24 @@ fn a_draft_model_must_have_the_models_vocabulary() {
     let not_gguf = folder.path().join("noise.gguf");
     std::fs::write(&not_gguf, "noise").unwrap();
     let cases = [
-        (scripted_model("tool_call.gguf"), "a draft model needs the model's vocabulary, but it has"),
+        (
+            scripted_model("tool_call.gguf"),
+            "a draft model needs the model's vocabulary, but it has",
+        ),
         (other, "a draft model needs the model's vocabulary, but token 2"),
         (scripted_model("truncated.gguf"), "the file is cut short"),
         (folder.path().join("none.gguf").to_str().unwrap().to_owned(), "none.gguf: "),
         (not_gguf.to_str().unwrap().to_owned(), "noise.gguf: "),
     ];
     for (draft, says) in cases {
-        let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 512, "draft_model": draft });
+        let options =
+            json!({ "model": scripted_model("text.gguf"), "n_ctx": 512, "draft_model": draft });
         let refused = Chat::open_with(&options).err().expect(says);
         assert_eq!(refused.code(), "INVALID_REQUEST");
-        assert!(refused.message().starts_with("draft_model: ") && refused.message().contains(says), "{refused:?}");
+        assert!(
+            refused.message().starts_with("draft_model: ") && refused.message().contains(says),
+            "{refused:?}"
+        );
         assert_eq!(refused.events.last().unwrap(), "create_failure:invalid_options");
     }
     assert_eq!(open(&scripted_model("text.gguf"), json!({})).infer(&ask(json!({})))["text"], TEXT);
@@ -213,7 +223,8 @@ fn a_draft_model_must_have_the_models_vocabulary() {
 fn a_real_model_says_the_same() {
     let Some(model) = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf") else { return };
     let code = "fn add(a: i32, b: i32) -> i32 {\n    a + b\n}\n";
-    let question = format!("Repeat this code, with the name sum in place of add:\n```rust\n{code}```");
+    let question =
+        format!("Repeat this code, with the name sum in place of add:\n```rust\n{code}```");
     let request = json!({ "messages": [{ "role": "user", "content": question }], "temperature": 0, "max_tokens": 48 });
     let options = |members: Value| {
         let mut options = json!({ "n_ctx": 1024, "n_parallel": 1, "n_threads": 1 });

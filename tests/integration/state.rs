@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::abi::{Chat, Recorder, ask, real_model, scripted_model};
 use crate::scripted::{TEXT, text_model};
 
-/// With these many tokens of context: each test has its own number, since tests with the same would share a cache.
+/// With these many tokens of context: each test has its own number, since tests with the same would
+/// share a cache.
 fn open(n_ctx: u32, model: &str, state: &Path, members: Value) -> Chat {
     let mut options = json!({ "model": model, "n_ctx": n_ctx, "state_file": state, "log": "warn" });
     options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -16,7 +17,9 @@ fn open(n_ctx: u32, model: &str, state: &Path, members: Value) -> Chat {
 }
 
 fn cached(reply: &Value) -> u64 {
-    reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_else(|| panic!("{reply}"))
+    reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{reply}"))
 }
 
 /// Why the state file was ignored, as the reply says it.
@@ -41,7 +44,8 @@ fn what_a_chat_computed_is_there_for_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("chat.state");
     let prompt = written(520, &state);
-    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["chat.state"]);
     #[cfg(unix)]
     {
@@ -86,8 +90,11 @@ fn a_file_for_something_else_is_ignored_and_said_so() {
     for (model, members, says) in cases {
         std::fs::copy(&good, &state).unwrap();
         let chat = open(552, &model, &state, members.clone());
-        let warnings: Vec<String> =
-            chat.events().into_iter().filter(|event| event.starts_with("log:warn:state_file")).collect();
+        let warnings: Vec<String> = chat
+            .events()
+            .into_iter()
+            .filter(|event| event.starts_with("log:warn:state_file"))
+            .collect();
         assert!(warnings.len() == 1 && warnings[0].contains(says), "{says}: {warnings:?}");
         let reply = chat.infer(&ask(json!({})));
         assert_eq!((cached(&reply), reply["finish_reason"].as_str()), (0, Some("stop")), "{says}");
@@ -100,7 +107,9 @@ fn a_file_for_something_else_is_ignored_and_said_so() {
     // The same model elsewhere is the same model.
     let moved = folder.path().join("moved.gguf");
     std::fs::copy(&text, &moved).unwrap();
-    assert!(cached(&open(552, moved.to_str().unwrap(), &good, json!({})).infer(&ask(json!({})))) > 0);
+    assert!(
+        cached(&open(552, moved.to_str().unwrap(), &good, json!({})).infer(&ask(json!({})))) > 0
+    );
 }
 
 #[test]
@@ -121,7 +130,13 @@ fn no_file_does_harm() {
     let data = good.windows(4).position(|window| window == magic).unwrap();
     let mut damaged = good.clone();
     damaged[checksum - 5] ^= 1;
-    let mut files = vec![Vec::new(), b"LLBSTATE".to_vec(), vec![0xFF; 4096], damaged, good[..good.len() / 2].to_vec()];
+    let mut files = vec![
+        Vec::new(),
+        b"LLBSTATE".to_vec(),
+        vec![0xFF; 4096],
+        damaged,
+        good[..good.len() / 2].to_vec(),
+    ];
     // A right checksum over data that llama.cpp must find wrong by itself.
     files.push(forged(&|bytes| bytes[data] = 0));
     for at in [8, 12, 16, 20] {
@@ -134,18 +149,24 @@ fn no_file_does_harm() {
         files.push(forged(&|bytes| bytes[at..at + 4].fill(0x3F)));
     }
     // A neighbour on the same model, which nothing of this may reach.
-    let neighbour = open(584, &scripted_model("text.gguf"), &folder.path().join("neighbour"), json!({}));
+    let neighbour =
+        open(584, &scripted_model("text.gguf"), &folder.path().join("neighbour"), json!({}));
     for (number, file) in files.iter().enumerate() {
         std::fs::write(&state, file).unwrap();
         #[cfg(unix)]
-        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
         let chat = open(584, &scripted_model("text.gguf"), &state, json!({}));
         let reply = chat.infer(&ask(json!({})));
         if number < 5 {
             assert!(ignored(&reply).is_some(), "file {number}: {reply}");
         }
         assert!(reply["text"] == TEXT || reply["type"] == "error", "file {number}: {reply}");
-        assert_eq!(chat.infer(&ask(json!({ "cache_prompt": false })))["text"], TEXT, "file {number}");
+        assert_eq!(
+            chat.infer(&ask(json!({ "cache_prompt": false })))["text"],
+            TEXT,
+            "file {number}"
+        );
         assert_eq!(neighbour.infer(&ask(json!({})))["text"], TEXT, "file {number}");
     }
 }
@@ -157,7 +178,10 @@ fn a_file_that_cannot_be_written_is_an_event_and_nothing_else() {
     let state = inside.join("state");
     let options = json!({ "model": scripted_model("text.gguf"), "state_file": state });
     let refused = Chat::open_with(&options).err().unwrap();
-    assert_eq!((refused.code(), refused.events[1].as_str()), ("INVALID_REQUEST", "create_failure:invalid_options"));
+    assert_eq!(
+        (refused.code(), refused.events[1].as_str()),
+        ("INVALID_REQUEST", "create_failure:invalid_options")
+    );
     std::fs::create_dir(&inside).unwrap();
     let chat = open(616, &scripted_model("text.gguf"), &state, json!({}));
     let reply = chat.infer(&ask(json!({})));
@@ -169,9 +193,16 @@ fn a_file_that_cannot_be_written_is_an_event_and_nothing_else() {
     assert!(error.starts_with("log:error:state_file: ") && destroy == "destroy", "{events:?}");
     // A folder is neither read nor replaced.
     let chat = open(616, &scripted_model("text.gguf"), folder.path(), json!({}));
-    assert!(ignored(&chat.infer(&ask(json!({})))).is_some_and(|message| message.contains("not a regular file")));
+    assert!(
+        ignored(&chat.infer(&ask(json!({}))))
+            .is_some_and(|message| message.contains("not a regular file"))
+    );
     llb::ffi::llb_chat_destroy(chat.handle());
-    assert!(chat.events().iter().any(|event| event.starts_with("log:error:state_file: ")), "{:?}", chat.events());
+    assert!(
+        chat.events().iter().any(|event| event.starts_with("log:error:state_file: ")),
+        "{:?}",
+        chat.events()
+    );
 }
 
 #[test]
@@ -179,29 +210,42 @@ fn chats_on_one_model_keep_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = |n: usize| folder.path().join(format!("{n}"));
     let says = |n: usize| json!({ "messages": [{ "role": "user", "content": format!("{n} is my number") }], "temperature": 0 });
-    // Prompts that have nothing in common: a chat takes over the sequence of another where they begin alike.
+    // Prompts that have nothing in common: a chat takes over the sequence of another where they
+    // begin alike.
     let open = |n: usize| {
         let members = json!({ "tool_policy": "any", "chat_template": "{{ messages[0].content }}" });
         open(648, &scripted_model("text.gguf"), &path(n), members)
     };
     let chats: Vec<Chat> = (0..4).map(open).collect();
-    std::thread::scope(|scope| chats.iter().enumerate().for_each(|(n, chat)| drop(scope.spawn(move || chat.infer(&says(n))))));
+    std::thread::scope(|scope| {
+        chats
+            .iter()
+            .enumerate()
+            .for_each(|(n, chat)| drop(scope.spawn(move || chat.infer(&says(n)))))
+    });
     // Destroyed from a callback, this one writes when its call ends.
     let handle = chats[0].handle().addr();
-    let destroy = Recorder::reacting(move |_| llb::ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle)));
+    let destroy = Recorder::reacting(move |_| {
+        llb::ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle))
+    });
     chats[0].stream(&says(0), &destroy);
     drop(chats);
     for n in 0..4 {
         let chat = open(n);
         let reply = chat.infer(&says(n));
-        assert_eq!((cached(&reply), &reply["text"]), (reply["usage"]["prompt_tokens"].as_u64().unwrap() - 1, &json!(TEXT)));
+        assert_eq!(
+            (cached(&reply), &reply["text"]),
+            (reply["usage"]["prompt_tokens"].as_u64().unwrap() - 1, &json!(TEXT))
+        );
     }
 }
 
 #[test]
 fn real_models_go_on_as_if_nothing_had_been() {
     // The second one looks back through a window of 512 tokens in most layers.
-    for (name, slides) in [("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", false), ("gemma-3-270m-q4_k_m.gguf", true)] {
+    for (name, slides) in
+        [("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", false), ("gemma-3-270m-q4_k_m.gguf", true)]
+    {
         let Some(model) = real_model(name) else { return };
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");

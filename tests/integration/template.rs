@@ -15,8 +15,14 @@ fn info_tells_what_model_info_tells() {
         assert_eq!(info[key], of_file[key], "{key}");
     }
     let named = json!([{ "name": "default", "template": "{{ messages[0].content }}" }, { "name": "tool_use", "template": TOOLS_TEMPLATE }]);
-    assert_eq!(template(ffi::llb_template_info, &json!({ "chat_template": named }))["caps"]["supports_tools"], true);
-    assert_eq!(template(ffi::llb_template_info, &json!({ "gguf": scripted_model("text.gguf") }))["caps"], info["caps"]);
+    assert_eq!(
+        template(ffi::llb_template_info, &json!({ "chat_template": named }))["caps"]["supports_tools"],
+        true
+    );
+    assert_eq!(
+        template(ffi::llb_template_info, &json!({ "gguf": scripted_model("text.gguf") }))["caps"],
+        info["caps"]
+    );
 }
 
 #[test]
@@ -32,8 +38,7 @@ fn render_gives_the_prompt() {
 
 #[test]
 fn parse_gives_the_message() {
-    let request =
-        json!({ "chat_template": TOOLS_TEMPLATE, "output": format!("Let me see.\n{TOOL_CALL}"), "tools": [weather_tool()] });
+    let request = json!({ "chat_template": TOOLS_TEMPLATE, "output": format!("Let me see.\n{TOOL_CALL}"), "tools": [weather_tool()] });
     let reply = template(ffi::llb_template_parse, &request);
     assert_eq!(reply["type"], "message");
     assert_eq!(reply["complete"], true);
@@ -60,9 +65,19 @@ fn refused(
 fn wrong_requests_are_named() {
     let messages = json!([{ "role": "user", "content": "hi" }]);
     refused(ffi::llb_template_info, json!({}), "INVALID_REQUEST", "chat_template: missing");
-    refused(ffi::llb_template_info, json!({ "gguf": "/no/such.gguf" }), "MODEL_NOT_FOUND", "/no/such.gguf");
+    refused(
+        ffi::llb_template_info,
+        json!({ "gguf": "/no/such.gguf" }),
+        "MODEL_NOT_FOUND",
+        "/no/such.gguf",
+    );
     refused(ffi::llb_template_info, json!({ "chat_template": "{% for %}" }), "TEMPLATE_ERROR", "");
-    refused(ffi::llb_template_render, json!({ "chat_template": "x" }), "INVALID_REQUEST", "messages: missing");
+    refused(
+        ffi::llb_template_render,
+        json!({ "chat_template": "x" }),
+        "INVALID_REQUEST",
+        "messages: missing",
+    );
     // What transformers refuses, with polyfills off too.
     for (name, members) in [
         ("messages[0]: expected an object", json!({ "messages": ["a"] })),
@@ -85,10 +100,30 @@ fn wrong_requests_are_named() {
         "only user messages",
     );
     let endless = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
-    refused(ffi::llb_template_render, json!({ "chat_template": endless, "messages": messages }), "TEMPLATE_LIMIT", "");
+    refused(
+        ffi::llb_template_render,
+        json!({ "chat_template": endless, "messages": messages }),
+        "TEMPLATE_LIMIT",
+        "",
+    );
     let chain = format!("{{{{ 1{} }}}}", "-1".repeat(100_000));
-    refused(ffi::llb_template_info, json!({ "chat_template": chain }), "TEMPLATE_LIMIT", "operations within each other");
-    refused(ffi::llb_template_parse, json!({ "chat_template": "x" }), "INVALID_REQUEST", "output: missing");
+    refused(
+        ffi::llb_template_info,
+        json!({ "chat_template": chain }),
+        "TEMPLATE_LIMIT",
+        "operations within each other",
+    );
+    refused(
+        ffi::llb_template_parse,
+        json!({ "chat_template": "x" }),
+        "INVALID_REQUEST",
+        "output: missing",
+    );
     refused(ffi::llb_template_compose, json!({}), "INVALID_REQUEST", "components: missing");
-    refused(ffi::llb_template_compose, json!({ "components": {}, "list": true }), "INVALID_REQUEST", "components: give one");
+    refused(
+        ffi::llb_template_compose,
+        json!({ "components": {}, "list": true }),
+        "INVALID_REQUEST",
+        "components: give one",
+    );
 }

@@ -23,7 +23,10 @@ fn a_call_is_recognised_and_its_markup_is_not_shown() {
     assert_eq!(message["content"], Value::Null);
     assert_eq!(message["tool_calls"][0]["type"], "function");
     assert_eq!(message["tool_calls"][0]["id"], calls[0]["id"]);
-    assert_eq!(message["tool_calls"][0]["function"], json!({ "name": "get_weather", "arguments": "{\"city\": \"Paris\"}" }));
+    assert_eq!(
+        message["tool_calls"][0]["function"],
+        json!({ "name": "get_weather", "arguments": "{\"city\": \"Paris\"}" })
+    );
 }
 
 #[test]
@@ -38,13 +41,19 @@ fn without_tools_markup_is_text() {
 fn call_chunks_add_up_to_the_call() {
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     let recorder = Recorder::default();
-    let reply = chat.stream(&ask(json!({ "tools": [weather_tool()], "stream_format": "chunks" })), &recorder);
-    let chunks: Vec<Value> = recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let calls: Vec<&Value> =
-        chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0]).filter(|call| !call.is_null()).collect();
+    let reply = chat
+        .stream(&ask(json!({ "tools": [weather_tool()], "stream_format": "chunks" })), &recorder);
+    let chunks: Vec<Value> =
+        recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let calls: Vec<&Value> = chunks
+        .iter()
+        .map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0])
+        .filter(|call| !call.is_null())
+        .collect();
     assert_eq!(calls[0]["id"], reply["tool_calls"][0]["id"]);
     assert_eq!(calls[0]["function"]["name"], "get_weather");
-    let arguments: String = calls.iter().filter_map(|call| call["function"]["arguments"].as_str()).collect();
+    let arguments: String =
+        calls.iter().filter_map(|call| call["function"]["arguments"].as_str()).collect();
     assert_eq!(arguments, reply["tool_calls"][0]["arguments"].as_str().unwrap());
     assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
 }
@@ -62,13 +71,15 @@ fn a_required_call_comes_from_a_model_that_would_write_prose() {
         "required": ["day", "guests", "window"],
         "additionalProperties": false,
     } } });
-    for choice in [json!("required"), json!({ "type": "function", "function": { "name": "book" } })] {
+    for choice in [json!("required"), json!({ "type": "function", "function": { "name": "book" } })]
+    {
         let reply =
             chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": choice, "parallel_tool_calls": false })));
         assert_eq!(reply["finish_reason"], "tool_calls", "{reply}");
         let calls = reply["tool_calls"].as_array().unwrap();
         assert_eq!(calls.len(), 1);
-        let arguments: Value = serde_json::from_str(calls[0]["arguments"].as_str().unwrap()).unwrap();
+        let arguments: Value =
+            serde_json::from_str(calls[0]["arguments"].as_str().unwrap()).unwrap();
         if choice != "required" {
             assert_eq!(calls[0]["name"], "book");
             assert!(["monday", "friday"].contains(&arguments["day"].as_str().unwrap()));
@@ -82,9 +93,11 @@ fn a_required_call_comes_from_a_model_that_would_write_prose() {
 fn a_json_reply_obeys_its_schema() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
-    let format = json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema } });
+    let format =
+        json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema } });
     let reply = chat.infer(&ask(json!({ "response_format": format })));
-    let value: Value = serde_json::from_str(reply["text"].as_str().unwrap()).unwrap_or_else(|_| panic!("{reply}"));
+    let value: Value =
+        serde_json::from_str(reply["text"].as_str().unwrap()).unwrap_or_else(|_| panic!("{reply}"));
     assert!(value["ok"].is_boolean(), "{reply}");
 }
 
@@ -93,14 +106,22 @@ fn a_schema_that_cannot_be_enforced_is_named() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
         "type": "object", "properties": { "a": { "type": "no_such_type" } } } } });
-    let reply = chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": "required" })));
+    let reply =
+        chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": "required" })));
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("tools[1].function.parameters (odd): "), "{message}");
-    let itself = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": { "$ref": "#" } } });
+    let itself =
+        json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": { "$ref": "#" } } });
     let reply = chat.infer(&ask(json!({ "response_format": itself })));
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED", "{reply}");
-    assert!(reply["error"]["message"].as_str().unwrap().starts_with("response_format.json_schema.schema: "), "{reply}");
+    assert!(
+        reply["error"]["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("response_format.json_schema.schema: "),
+        "{reply}"
+    );
     let reply = chat.infer(&ask(json!({ "grammar": "start: nothing" })));
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
 }
@@ -131,21 +152,27 @@ fn polyfills_can_be_switched_off() {
     let model = scripted_model("tool_call.gguf");
     let request = json!({ "messages": messages, "polyfills": off });
     let by_request = Chat::open(&model).explain(&request);
-    let by_option =
-        Chat::open_with(&json!({ "model": model, "polyfills": off, "n_ctx": 512 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let by_option = Chat::open_with(&json!({ "model": model, "polyfills": off, "n_ctx": 512 }))
+        .unwrap_or_else(|e| panic!("{e:?}"));
     let by_option = by_option.explain(&json!({ "messages": messages }));
     for explanation in [by_request, by_option] {
-        assert!(explanation["prompt"].as_str().unwrap().contains(r#""arguments": "{\"a\": 1}""#), "{explanation}");
+        assert!(
+            explanation["prompt"].as_str().unwrap().contains(r#""arguments": "{\"a\": 1}""#),
+            "{explanation}"
+        );
         assert_eq!(explanation["polyfills_applied"], json!(["null_content"]));
     }
-    let refused = Chat::open_with(&json!({ "model": model, "polyfills": { "polyfill_all": true } })).err().expect("refused");
+    let refused =
+        Chat::open_with(&json!({ "model": model, "polyfills": { "polyfill_all": true } }))
+            .err()
+            .expect("refused");
     assert_eq!(refused.message(), "polyfills.polyfill_all: unknown polyfill");
 }
 
 #[test]
 fn the_tool_use_template_is_used_when_there_are_tools() {
-    let chat =
-        Chat::open_with(&json!({ "model": scripted_model("tool_use.gguf"), "n_ctx": 512 })).unwrap_or_else(|e| panic!("{e:?}"));
+    let chat = Chat::open_with(&json!({ "model": scripted_model("tool_use.gguf"), "n_ctx": 512 }))
+        .unwrap_or_else(|e| panic!("{e:?}"));
     let with = chat.explain(&ask(json!({ "tools": [weather_tool()] })));
     assert!(with["prompt"].as_str().unwrap().contains("get_weather"));
     let without = chat.explain(&ask(json!({})));
@@ -158,7 +185,9 @@ fn a_call_is_forced_as_the_polyfill_writes_it_where_the_format_is_unknown() {
                     {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}{% endfor %}{% endfor %}";
     let options = json!({ "model": scripted_model("text.gguf"), "chat_template": template, "tool_policy": "any" });
     let chat = Chat::open_with(&options).unwrap_or_else(|e| panic!("{e:?}"));
-    let request = ask(json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }));
+    let request = ask(
+        json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }),
+    );
     let reply = chat.infer(&request);
     assert_eq!(
         (&reply["tool_calls"][0]["name"], &reply["finish_reason"]),
@@ -178,13 +207,22 @@ fn a_call_that_is_cut_off_is_none() {
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     // Ten tokens end inside the city, four before the name.
     for (choice, unmet) in [("auto", None), ("required", Some("required_not_met"))] {
-        let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": choice, "max_tokens": 10 })));
-        assert_eq!((&reply["type"], &reply["finish_reason"]), (&json!("assistant_text"), &json!("length")), "{reply}");
+        let reply = chat.infer(&ask(
+            json!({ "tools": [weather_tool()], "tool_choice": choice, "max_tokens": 10 }),
+        ));
+        assert_eq!(
+            (&reply["type"], &reply["finish_reason"]),
+            (&json!("assistant_text"), &json!("length")),
+            "{reply}"
+        );
         assert_eq!((&reply["tool_calls"], &reply["text"]), (&json!([]), &json!("")));
         assert_eq!(reply["message"].get("tool_calls"), None, "{reply}");
         assert_eq!(codes(&reply), ["truncated_call"].into_iter().chain(unmet).collect::<Vec<_>>());
         let cut = &reply["diagnostics"][0];
-        assert_eq!((&cut["name"], &cut["arguments"]), (&json!("get_weather"), &json!("{\"city\": \"Par")));
+        assert_eq!(
+            (&cut["name"], &cut["arguments"]),
+            (&json!("get_weather"), &json!("{\"city\": \"Par"))
+        );
     }
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 4 })));
     assert_eq!((&reply["tool_calls"], codes(&reply)), (&json!([]), vec!["truncated_call"]));
@@ -194,7 +232,11 @@ fn a_call_that_is_cut_off_is_none() {
     assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}");
     assert_eq!(reply["finish_reason"], "length");
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "stop": "Par" })));
-    assert_eq!((&reply["tool_calls"], &reply["finish_reason"]), (&json!([]), &json!("stop")), "{reply}");
+    assert_eq!(
+        (&reply["tool_calls"], &reply["finish_reason"]),
+        (&json!([]), &json!("stop")),
+        "{reply}"
+    );
     assert_eq!(reply["diagnostics"][0]["arguments"], "{\"city\": \"");
 }
 
@@ -205,8 +247,11 @@ fn a_streamed_call_that_is_cut_off_is_none_in_the_reply() {
     let request = json!({ "tools": [weather_tool()], "stream_format": "chunks", "max_tokens": 10 });
     let reply = chat.stream(&ask(request), &recorder);
     assert_eq!(reply["tool_calls"], json!([]));
-    let chunks: Vec<Value> = recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let deltas = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"]);
+    let chunks: Vec<Value> =
+        recorder.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let deltas = chunks
+        .iter()
+        .map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"]);
     let arguments: String = deltas.filter_map(Value::as_str).collect();
     assert_eq!(arguments, reply["diagnostics"][0]["arguments"].as_str().unwrap());
     assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "length");
@@ -232,20 +277,28 @@ fn tools_that_are_not_called_leave_the_text_alone() {
     let with = chat.infer(&ask(json!({ "tools": [weather_tool()] })));
     assert_eq!(with["text"], plain["text"]);
     let explained = chat.explain(&ask(json!({ "tools": [weather_tool()] })));
-    assert!(explained["grammar"].is_string() && chat.explain(&ask(json!({})))["grammar"].is_null(), "{explained}");
+    assert!(
+        explained["grammar"].is_string() && chat.explain(&ask(json!({})))["grammar"].is_null(),
+        "{explained}"
+    );
 }
 
 #[test]
 fn a_json_reply_and_tools() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
-    let format = json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema } });
+    let format =
+        json!({ "type": "json_schema", "json_schema": { "name": "answer", "schema": schema } });
     for format in [format, json!({ "type": "json_object" })] {
         let request = json!({ "tools": [weather_tool()], "response_format": format });
         let reply = chat.infer(&ask(request.clone()));
         if reply["tool_calls"] == json!([]) {
-            let value: Value = serde_json::from_str(reply["text"].as_str().unwrap()).unwrap_or_else(|_| panic!("{reply}"));
-            assert!(value.is_object() && (format["type"] == "json_object" || value["ok"].is_boolean()), "{reply}");
+            let value: Value = serde_json::from_str(reply["text"].as_str().unwrap())
+                .unwrap_or_else(|_| panic!("{reply}"));
+            assert!(
+                value.is_object() && (format["type"] == "json_object" || value["ok"].is_boolean()),
+                "{reply}"
+            );
         } else {
             assert_eq!(reply["tool_calls"][0]["name"], "get_weather", "{reply}");
         }
@@ -253,11 +306,17 @@ fn a_json_reply_and_tools() {
         required["tool_choice"] = "required".into();
         required["parallel_tool_calls"] = false.into();
         let reply = chat.infer(&ask(required));
-        assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!(""), &json!("tool_calls")), "{reply}");
+        assert_eq!(
+            (&reply["text"], &reply["finish_reason"]),
+            (&json!(""), &json!("tool_calls")),
+            "{reply}"
+        );
     }
     // The model that calls by itself still may.
     let caller = Chat::open(&scripted_model("tool_call.gguf"));
-    let reply = caller.infer(&ask(json!({ "tools": [weather_tool()], "response_format": { "type": "json_object" } })));
+    let reply = caller.infer(&ask(
+        json!({ "tools": [weather_tool()], "response_format": { "type": "json_object" } }),
+    ));
     assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}", "{reply}");
 }
 
@@ -269,7 +328,9 @@ fn a_grammar_of_the_caller_s() {
     assert!(["yes", "no"].contains(&reply["text"].as_str().unwrap()), "{reply}");
     let reply = chat.infer(&ask(json!({ "grammar": grammar, "tools": [weather_tool()] })));
     assert_eq!(reply["error"]["code"], "INVALID_REQUEST", "{reply}");
-    let reply = chat.infer(&ask(json!({ "grammar": grammar, "tools": [weather_tool()], "tool_choice": "none" })));
+    let reply = chat.infer(&ask(
+        json!({ "grammar": grammar, "tools": [weather_tool()], "tool_choice": "none" }),
+    ));
     assert!(["yes", "no"].contains(&reply["text"].as_str().unwrap()), "{reply}");
 }
 
@@ -283,26 +344,39 @@ fn what_cannot_be_enforced_is_refused_or_reported() {
     for (schema, keyword) in cases {
         let mut tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
             "type": "object", "properties": { "a": schema }, "required": ["a"] } } });
-        let request = |tool: &Value, choice: &str| ask(json!({ "tools": [weather_tool(), tool], "tool_choice": choice }));
+        let request = |tool: &Value, choice: &str| {
+            ask(json!({ "tools": [weather_tool(), tool], "tool_choice": choice }))
+        };
         let path = format!("/properties/a/{keyword}");
         let error = chat.infer(&request(&tool, "required"))["error"].clone();
         assert_eq!(error["code"], "SCHEMA_UNSUPPORTED", "{error}");
         let details = &error["details"];
-        assert_eq!((&details["tool"], &details["path"], &details["keyword"]), (&json!("odd"), &json!(path), &json!(keyword)));
+        assert_eq!(
+            (&details["tool"], &details["path"], &details["keyword"]),
+            (&json!("odd"), &json!(path), &json!(keyword))
+        );
 
         let reply = chat.infer(&request(&tool, "auto"));
         assert_eq!(codes(&reply), ["constraint_relaxed"], "{reply}");
         let message = reply["diagnostics"][0]["message"].as_str().unwrap();
         assert!(
-            message.starts_with(&format!("tools[1].function.parameters: /properties/a (odd): {keyword} is not")),
+            message.starts_with(&format!(
+                "tools[1].function.parameters: /properties/a (odd): {keyword} is not"
+            )),
             "{message}"
         );
 
         tool["function"]["strict"] = true.into();
         assert_eq!(chat.infer(&request(&tool, "auto"))["error"]["details"]["path"], path);
         let named = json!({ "type": "function", "function": { "name": "get_weather" } });
-        let reply = chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": named, "max_tokens": 100 })));
-        assert_eq!(reply["error"], Value::Null, "a tool that cannot be called does not matter: {reply}");
+        let reply = chat.infer(&ask(
+            json!({ "tools": [weather_tool(), tool], "tool_choice": named, "max_tokens": 100 }),
+        ));
+        assert_eq!(
+            reply["error"],
+            Value::Null,
+            "a tool that cannot be called does not matter: {reply}"
+        );
     }
 }
 
@@ -314,13 +388,22 @@ fn a_required_call_comes_after_reasoning() {
         "{%- if message.reasoning_content %}{{- '\\n<think>\\n' + message.reasoning_content + '\\n</think>\\n' }}{%- endif %}\n{%- if message.content %}",
     );
     assert_ne!(thinks, TOOLS_TEMPLATE);
-    let chat = Chat::open_with(&json!({ "model": model, "chat_template": thinks, "n_ctx": 1024 })).unwrap();
-    let request = ask(json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }));
+    let chat = Chat::open_with(&json!({ "model": model, "chat_template": thinks, "n_ctx": 1024 }))
+        .unwrap();
+    let request = ask(
+        json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": false }),
+    );
     let reply = chat.infer(&request);
     assert_eq!(reply["reasoning_content"], REASONING[0], "{reply}");
-    assert_eq!((&reply["tool_calls"][0]["name"], &reply["finish_reason"]), (&json!("get_weather"), &json!("tool_calls")));
+    assert_eq!(
+        (&reply["tool_calls"][0]["name"], &reply["finish_reason"]),
+        (&json!("get_weather"), &json!("tool_calls"))
+    );
     // A model that is not known to reason does not begin to when it should call.
     let reply = Chat::open(&model).infer(&request);
     assert_eq!(reply["reasoning_content"], Value::Null, "{reply}");
-    assert_eq!((&reply["tool_calls"][0]["name"], &reply["finish_reason"]), (&json!("get_weather"), &json!("tool_calls")));
+    assert_eq!(
+        (&reply["tool_calls"][0]["name"], &reply["finish_reason"]),
+        (&json!("get_weather"), &json!("tool_calls"))
+    );
 }

@@ -1,16 +1,20 @@
 //! Test models that are made, not downloaded: tiny GGUF files whose greedy answer is a known text.
 //!
-//! In: a script, cut into pieces, and chat templates. Out: a file llama.cpp loads, tokenises with, and decodes. Its one
-//! block has zero weights, so the state behind a token is that token's embedding alone:
+//! In: a script, cut into pieces, and chat templates. Out: a file llama.cpp loads, tokenises with,
+//! and decodes. Its one block has zero weights, so the state behind a token is that token's
+//! embedding alone:
 //!
-//! - dimension 0 is 1 for every token; the output reads from it a small liking for tokens that end things (`"`, `}`, `]`,
-//!   the end of turn), so that constrained generation ends by itself, and a dislike of white space;
-//! - one dimension stands for each scripted piece and lifts the next piece, the last one the end of turn, far above all;
+//! - dimension 0 is 1 for every token; the output reads from it a small liking for tokens that end
+//!   things (`"`, `}`, `]`, the end of turn), so that constrained generation ends by itself, and a
+//!   dislike of white space;
+//! - one dimension stands for each scripted piece and lifts the next piece, the last one the end of
+//!   turn, far above all;
 //! - one dimension stands for all other tokens, whatever ends a prompt, and lifts the first piece.
 //!
-//! The vocabulary is byte-level BPE without merges, so a prompt is one token a byte, markers aside, and never contains a
-//! scripted piece. Pieces are at least two bytes long and all different, which `Model::to_bytes` asserts: duplicate
-//! token texts make llama.cpp end the process. A marker (`<tool_call>`) may be a piece: it is that special token then.
+//! The vocabulary is byte-level BPE without merges, so a prompt is one token a byte, markers aside,
+//! and never contains a scripted piece. Pieces are at least two bytes long and all different, which
+//! `Model::to_bytes` asserts: duplicate token texts make llama.cpp end the process. A marker
+//! (`<tool_call>`) may be a piece: it is that special token then.
 
 #![allow(dead_code, unreachable_pub, reason = "each user of this module uses a part of it")]
 
@@ -22,7 +26,8 @@ use llb::gguf::GgufWriter;
 
 pub mod random;
 
-/// What `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and `bad_template.gguf` answer.
+/// What `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and `bad_template.gguf`
+/// answer.
 pub const TEXT: &str = "Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.";
 /// How it is cut: inside ü, ß, ï, 京 and the emoji.
 pub const TEXT_PIECES: &[&[u8]] = &[
@@ -41,7 +46,8 @@ pub const TEXT_PIECES: &[&[u8]] = &[
 ];
 
 /// What `tool_call.gguf` answers.
-pub const TOOL_CALL: &str = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+pub const TOOL_CALL: &str =
+    "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
 const TOOL_CALL_PIECES: &[&[u8]] = &[
     b"<tool_call>",
     b"\n{\"",
@@ -61,8 +67,16 @@ const TOOL_CALL_PIECES: &[&[u8]] = &[
 /// What `reasoning.gguf` answers: the reasoning, and the text behind it.
 pub const REASONING: [&str; 2] = ["One, two, drei fünf, six.", "The answer."];
 /// Its third piece ends inside ü.
-const REASONING_PIECES: &[&[u8]] =
-    &[b"<think>", b"\nOne, two,", b" drei f\xC3", b"\xBCnf,", b" six.\n", b"</think>", b"\n\nThe", b" answer."];
+const REASONING_PIECES: &[&[u8]] = &[
+    b"<think>",
+    b"\nOne, two,",
+    b" drei f\xC3",
+    b"\xBCnf,",
+    b" six.\n",
+    b"</think>",
+    b"\n\nThe",
+    b" answer.",
+];
 
 /// Numbers `long.gguf` counts up to.
 pub const LONG_COUNT: usize = 300;
@@ -76,7 +90,10 @@ pub fn long_text() -> String {
 
 fn long_pieces() -> Vec<String> {
     let numbers = (1..=LONG_COUNT).map(|number| format!(" {number}"));
-    std::iter::once("Counting:".to_owned()).chain(numbers).chain(std::iter::once(" done.".to_owned())).collect()
+    std::iter::once("Counting:".to_owned())
+        .chain(numbers)
+        .chain(std::iter::once(" done.".to_owned()))
+        .collect()
 }
 
 /// Tokens of context the models say they were trained for.
@@ -93,13 +110,21 @@ const BOS: &str = "<|endoftext|>";
 const TURN_START: &str = "<|im_start|>";
 const TURN_END: &str = "<|im_end|>";
 /// Special tokens and their types: 3 is control, 4 is user-defined.
-const MARKERS: [(&str, i32); 7] =
-    [(BOS, 3), (TURN_START, 3), (TURN_END, 3), ("<tool_call>", 4), ("</tool_call>", 4), ("<think>", 4), ("</think>", 4)];
+const MARKERS: [(&str, i32); 7] = [
+    (BOS, 3),
+    (TURN_START, 3),
+    (TURN_END, 3),
+    ("<tool_call>", 4),
+    ("</tool_call>", 4),
+    ("<think>", 4),
+    ("</think>", 4),
+];
 
 /// Logit of the scripted token; all others are below by at least `SCRIPT_LOGIT - END_LOGIT`.
 const SCRIPT_LOGIT: f32 = 60.0;
 const END_LOGIT: f32 = 24.0;
-/// Byte tokens that are liked or disliked everywhere. In a JSON string `}` is text: `"` must win over it.
+/// Byte tokens that are liked or disliked everywhere. In a JSON string `}` is text: `"` must win
+/// over it.
 const BYTE_LOGITS: [(u8, f32); 9] = [
     (b'"', 20.0),
     (b'}', 16.0),
@@ -128,17 +153,24 @@ pub struct Model {
     pub tool_use_template: Option<String>,
     /// `llama.context_length`.
     pub n_ctx: u32,
-    /// The order in which pieces are said, by their places in `pieces`; those that are not in it are never said. Two models
-    /// of the same pieces have the same vocabulary, whatever their order.
+    /// The order in which pieces are said, by their places in `pieces`; those that are not in it
+    /// are never said. Two models of the same pieces have the same vocabulary, whatever their
+    /// order.
     pub order: Vec<usize>,
-    /// What the last piece lifts instead of the end of turn, by its place in `pieces`: the reply has no end then.
+    /// What the last piece lifts instead of the end of turn, by its place in `pieces`: the reply
+    /// has no end then.
     pub goes_on_with: Option<usize>,
 }
 
 impl Model {
     /// A model that answers these pieces and has one chat template.
-    pub fn new(name: &str, pieces: impl IntoIterator<Item = impl AsRef<[u8]>>, chat_template: Option<&str>) -> Model {
-        let pieces: Vec<Vec<u8>> = pieces.into_iter().map(|piece| piece.as_ref().to_vec()).collect();
+    pub fn new(
+        name: &str,
+        pieces: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        chat_template: Option<&str>,
+    ) -> Model {
+        let pieces: Vec<Vec<u8>> =
+            pieces.into_iter().map(|piece| piece.as_ref().to_vec()).collect();
         Model {
             name: name.to_owned(),
             order: (0..pieces.len()).collect(),
@@ -172,22 +204,26 @@ impl Model {
         // Two ones among n_embd numbers: the norm in front of the output scales each to this.
         let scale = (n_embd as f32 / 2.0).sqrt();
         let mut output = vec![0.0_f32; n_vocab * n_embd];
-        let mut put = |token: usize, dimension: usize, logit: f32| output[token * n_embd + dimension] = logit / scale;
+        let mut put = |token: usize, dimension: usize, logit: f32| {
+            output[token * n_embd + dimension] = logit / scale
+        };
         for (byte, logit) in BYTE_LOGITS {
             put(usize::from(byte), 0, logit);
         }
         put(vocabulary.turn_end, 0, END_LOGIT);
         let states = std::iter::once(other).chain(self.order.iter().map(|place| place + 1));
         let last = self.goes_on_with.map_or(vocabulary.turn_end, |place| vocabulary.script[place]);
-        let lifted = self.order.iter().map(|place| vocabulary.script[*place]).chain(std::iter::once(last));
+        let lifted =
+            self.order.iter().map(|place| vocabulary.script[*place]).chain(std::iter::once(last));
         for (state, token) in states.zip(lifted) {
             put(token, state, SCRIPT_LOGIT);
         }
         self.file(&vocabulary, n_embd as u64, &embedding, &output)
     }
 
-    /// A LoRA adapter for this model: behind the piece at `from` comes the one at `to`, both by their places in `pieces`,
-    /// if it is applied at a scale of more than a half. A change of the output weights alone, of rank 1.
+    /// A LoRA adapter for this model: behind the piece at `from` comes the one at `to`, both by
+    /// their places in `pieces`, if it is applied at a scale of more than a half. A change of the
+    /// output weights alone, of rank 1.
     pub fn adapter(&self, from: usize, to: usize) -> Adapter {
         let vocabulary = Vocabulary::of(&self.pieces);
         let n_embd = (self.pieces.len() + 2).next_multiple_of(32);
@@ -195,10 +231,24 @@ impl Model {
         a[from + 1] = 1.0;
         let mut b = vec![0.0; vocabulary.texts.len()];
         b[vocabulary.script[to]] = 2.0 * SCRIPT_LOGIT / (n_embd as f32 / 2.0).sqrt();
-        Adapter { kind: "adapter", architecture: "llama", weight: "output.weight", a, b, alpha: Some(1.0), extra: None }
+        Adapter {
+            kind: "adapter",
+            architecture: "llama",
+            weight: "output.weight",
+            a,
+            b,
+            alpha: Some(1.0),
+            extra: None,
+        }
     }
 
-    fn file(&self, vocabulary: &Vocabulary, n_embd: u64, embedding: &[f32], output: &[f32]) -> Vec<u8> {
+    fn file(
+        &self,
+        vocabulary: &Vocabulary,
+        n_embd: u64,
+        embedding: &[f32],
+        output: &[f32],
+    ) -> Vec<u8> {
         let n_vocab = vocabulary.texts.len() as u64;
         let zeros = vec![0.0_f32; (n_embd * HEAD_LENGTH.max(N_FF)) as usize];
         let ones = vec![1.0_f32; n_embd as usize];
@@ -219,7 +269,9 @@ impl Model {
             .metadata("llama.attention.value_length", HEAD_LENGTH as u32)
             .metadata("llama.rope.dimension_count", HEAD_LENGTH as u32)
             .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32);
-        writer = vocabulary.write(writer).metadata("tokenizer.ggml.padding_token_id", vocabulary.bos as u32);
+        writer = vocabulary
+            .write(writer)
+            .metadata("tokenizer.ggml.padding_token_id", vocabulary.bos as u32);
         if let Some(template) = &self.chat_template {
             writer = writer.metadata("tokenizer.chat_template", template.as_str());
         }
@@ -262,7 +314,8 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// The file with both tensors twice over, in a third dimension that no weight of these models has.
+    /// The file with both tensors twice over, in a third dimension that no weight of these models
+    /// has.
     pub fn stacked(&self) -> Vec<u8> {
         let twice = |elements: &[f32]| [elements, elements].concat();
         let doubled = Adapter { a: twice(&self.a), b: twice(&self.b), extra: None, ..*self };
@@ -283,17 +336,23 @@ impl Adapter {
             Some(alpha) => writer.metadata("adapter.lora.alpha", alpha),
             None => writer.metadata("adapter.lora.alpha", "one"),
         };
-        let writer =
-            writer.tensor(format!("{}.lora_a", self.weight), a, &self.a).tensor(format!("{}.lora_b", self.weight), b, &self.b);
+        let writer = writer.tensor(format!("{}.lora_a", self.weight), a, &self.a).tensor(
+            format!("{}.lora_b", self.weight),
+            b,
+            &self.b,
+        );
         match &self.extra {
-            Some((name, shape, number, bytes)) => writer.tensor_bytes(*name, shape, *number, bytes.clone()),
+            Some((name, shape, number, bytes)) => {
+                writer.tensor_bytes(*name, shape, *number, bytes.clone())
+            }
             None => writer,
         }
         .to_bytes()
     }
 }
 
-/// Token texts as a byte-level tokenizer stores them: 256 bytes (token id = byte), the markers, the pieces.
+/// Token texts as a byte-level tokenizer stores them: 256 bytes (token id = byte), the markers, the
+/// pieces.
 struct Vocabulary {
     texts: Vec<String>,
     types: Vec<i32>,
@@ -325,10 +384,16 @@ impl Vocabulary {
             texts.push(text.to_owned());
             types.push(token_type);
         }
-        let marker = |text: &str| MARKERS.iter().position(|(marker, _)| *marker == text).map(|index| 256 + index);
+        let marker = |text: &str| {
+            MARKERS.iter().position(|(marker, _)| *marker == text).map(|index| 256 + index)
+        };
         let mut script = Vec::new();
         for piece in pieces {
-            assert!(piece.len() >= 2, "piece {:?} is shorter than two bytes", piece.escape_ascii().to_string());
+            assert!(
+                piece.len() >= 2,
+                "piece {:?} is shorter than two bytes",
+                piece.escape_ascii().to_string()
+            );
             let text: String = piece.iter().map(|byte| letter(*byte)).collect();
             let token = marker(&text).unwrap_or(texts.len());
             let used = script.contains(&token) || token == texts.len() && texts.contains(&text);
@@ -344,7 +409,8 @@ impl Vocabulary {
     }
 }
 
-/// The letter that stands for a byte in GPT-2's vocabulary: printable Latin-1 for itself, the rest from U+0100 on in order.
+/// The letter that stands for a byte in GPT-2's vocabulary: printable Latin-1 for itself, the rest
+/// from U+0100 on in order.
 fn letter(byte: u8) -> char {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(&byte) {
@@ -459,7 +525,15 @@ mod tests {
 
     #[test]
     fn letters_are_those_of_gpt2() {
-        let pairs = [(b' ', 'Ġ'), (b'\n', 'Ċ'), (b'a', 'a'), (0, 'Ā'), (0x7F, 'ġ'), (0xAD, 'Ń'), (0xC3, 'Ã')];
+        let pairs = [
+            (b' ', 'Ġ'),
+            (b'\n', 'Ċ'),
+            (b'a', 'a'),
+            (0, 'Ā'),
+            (0x7F, 'ġ'),
+            (0xAD, 'Ń'),
+            (0xC3, 'Ã'),
+        ];
         pairs.iter().for_each(|(byte, expected)| assert_eq!(letter(*byte), *expected));
     }
 
@@ -485,9 +559,21 @@ mod tests {
             let header = ModelHeader::read_file(&path).unwrap();
             assert!(header.file_size() < 2_000_000, "{file_name}: {}", header.file_size());
             assert_eq!((header.architecture(), header.version()), ("llama", 3), "{file_name}");
-            assert_eq!((header.bos_token(), header.eos_token()), (Some(BOS), Some(TURN_END)), "{file_name}");
-            assert_eq!((header.add_bos_token(), header.context_length()), (Some(false), Some(2048)), "{file_name}");
-            assert_eq!((header.quantization().as_str(), header.n_tensors()), ("F32", 12), "{file_name}");
+            assert_eq!(
+                (header.bos_token(), header.eos_token()),
+                (Some(BOS), Some(TURN_END)),
+                "{file_name}"
+            );
+            assert_eq!(
+                (header.add_bos_token(), header.context_length()),
+                (Some(false), Some(2048)),
+                "{file_name}"
+            );
+            assert_eq!(
+                (header.quantization().as_str(), header.n_tensors()),
+                ("F32", 12),
+                "{file_name}"
+            );
             assert_eq!(header.kv_bytes_per_token(2.0, 2.0), Some(128), "{file_name}");
             let findings: Vec<_> = header.findings().iter().map(|finding| finding.code).collect();
             let (templates, expected): (&[&str], &[&str]) = match file_name {
@@ -496,7 +582,11 @@ mod tests {
                 "truncated.gguf" => (&["default"], &["file_truncated"]),
                 _ => (&["default"], &[]),
             };
-            assert_eq!((header.template_names(), findings.as_slice()), (templates.to_vec(), expected), "{file_name}");
+            assert_eq!(
+                (header.template_names(), findings.as_slice()),
+                (templates.to_vec(), expected),
+                "{file_name}"
+            );
         }
     }
 }

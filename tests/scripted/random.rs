@@ -1,8 +1,9 @@
-//! Tiny models with random weights, whose every token depends on all that was read: what their greedy replies are nobody
-//! knows beforehand, but a KV cache that holds something else than the prompt changes them.
+//! Tiny models with random weights, whose every token depends on all that was read: what their
+//! greedy replies are nobody knows beforehand, but a KV cache that holds something else than the
+//! prompt changes them.
 //!
-//! They say letters from `a` to `z` alone, which are one token each, so that a reply that is sent back has the tokens it was
-//! made of; the end of turn is never among them.
+//! They say letters from `a` to `z` alone, which are one token each, so that a reply that is sent
+//! back has the tokens it was made of; the end of turn is never among them.
 
 use llb::gguf::GgufWriter;
 
@@ -27,7 +28,8 @@ pub const WINDOW: u32 = 24;
 const N_EMBD: u64 = 64;
 const N_FF: u64 = 64;
 const N_HEAD: u64 = 2;
-// Of a layer with a state: tokens of its convolution, inner size, size of the state of each, rank of the time steps.
+// Of a layer with a state: tokens of its convolution, inner size, size of the state of each, rank
+// of the time steps.
 const N_CONV: u64 = 4;
 const N_INNER: u64 = 2 * N_EMBD;
 const N_STATE: u64 = 8;
@@ -39,7 +41,8 @@ struct Numbers(u64);
 impl Numbers {
     /// From -1 to 1.
     fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
     }
 
@@ -72,7 +75,10 @@ pub fn random(memory: Memory) -> Vec<u8> {
         .metadata(key("block_count"), n_layer as u32)
         .metadata(key("feed_forward_length"), if memory == Memory::State { 0 } else { N_FF as u32 })
         .metadata(key("attention.layer_norm_rms_epsilon"), 1e-6_f32)
-        .metadata(key("attention.head_count"), if memory == Memory::State { 0 } else { N_HEAD as u32 })
+        .metadata(
+            key("attention.head_count"),
+            if memory == Memory::State { 0 } else { N_HEAD as u32 },
+        )
         .metadata(key("attention.head_count_kv"), (0..n_layer).map(heads).collect::<Vec<u32>>());
     if memory == Memory::Window {
         let windows: Vec<bool> = (0..n_layer).map(|layer| layer != 1).collect();
@@ -107,15 +113,26 @@ pub fn random(memory: Memory) -> Vec<u8> {
     for layer in 0..n_layer {
         let block = |tensor: &str| format!("blk.{layer}.{tensor}");
         // Large enough that a layer says more than the token it stands on.
-        let mut matrix = |from: u64, to: u64, gain: f32| numbers.list(from * to, gain * (3.0 / from as f32).sqrt());
+        let mut matrix = |from: u64, to: u64, gain: f32| {
+            numbers.list(from * to, gain * (3.0 / from as f32).sqrt())
+        };
         writer = writer.tensor(block("attn_norm.weight"), &[N_EMBD], &ones(N_EMBD));
         if has_state(layer) {
             let rows = N_RANK + 2 * N_STATE;
             // Slow to forget: half of it is left after a hundred tokens.
-            let decay: Vec<f32> = (0..N_STATE * N_INNER).map(|index| -0.01 * (1 + index % N_STATE) as f32).collect();
+            let decay: Vec<f32> =
+                (0..N_STATE * N_INNER).map(|index| -0.01 * (1 + index % N_STATE) as f32).collect();
             writer = writer
-                .tensor(block("ssm_in.weight"), &[N_EMBD, 2 * N_INNER], &matrix(N_EMBD, 2 * N_INNER, 1.0))
-                .tensor(block("ssm_conv1d.weight"), &[N_CONV, N_INNER], &matrix(N_CONV, N_INNER, 1.0))
+                .tensor(
+                    block("ssm_in.weight"),
+                    &[N_EMBD, 2 * N_INNER],
+                    &matrix(N_EMBD, 2 * N_INNER, 1.0),
+                )
+                .tensor(
+                    block("ssm_conv1d.weight"),
+                    &[N_CONV, N_INNER],
+                    &matrix(N_CONV, N_INNER, 1.0),
+                )
                 .tensor(block("ssm_conv1d.bias"), &[N_INNER], &vec![0.0; N_INNER as usize])
                 .tensor(block("ssm_x.weight"), &[N_INNER, rows], &matrix(N_INNER, rows, 2.0))
                 .tensor(block("ssm_dt.weight"), &[N_RANK, N_INNER], &matrix(N_RANK, N_INNER, 1.0))
@@ -125,7 +142,8 @@ pub fn random(memory: Memory) -> Vec<u8> {
                 .tensor(block("ssm_out.weight"), &[N_INNER, N_EMBD], &matrix(N_INNER, N_EMBD, 2.0));
         } else {
             for name in ["attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"] {
-                writer = writer.tensor(block(name), &[N_EMBD, N_EMBD], &matrix(N_EMBD, N_EMBD, 2.0));
+                writer =
+                    writer.tensor(block(name), &[N_EMBD, N_EMBD], &matrix(N_EMBD, N_EMBD, 2.0));
             }
         }
         if memory == Memory::State {

@@ -1,4 +1,5 @@
-//! How a template writes the arguments of a call one by one: what stands round a key and its value, and what joins them.
+//! How a template writes the arguments of a call one by one: what stands round a key and its value,
+//! and what joins them.
 
 use serde_json::{Map, Value, json};
 
@@ -47,10 +48,16 @@ impl Around {
         let (_, text) = text.split_once(USER)?;
         let pieces = pieces(text, [KEYS[0], written[0], KEYS[1], written[1]])?;
         let owned = |at: usize| pieces[at].to_owned();
-        (pieces[1] == pieces[3]).then(|| Around { before: owned(0), within: owned(1), between: owned(2), after: owned(4) })
+        (pieces[1] == pieces[3]).then(|| Around {
+            before: owned(0),
+            within: owned(1),
+            between: owned(2),
+            after: owned(4),
+        })
     }
 
-    /// The argument's own begin and end, and the joiner, when this much stands before and behind all of them.
+    /// The argument's own begin and end, and the joiner, when this much stands before and behind
+    /// all of them.
     fn cut(&self, before: usize, after: usize) -> Option<(&str, &str, &str)> {
         let begin = self.before.get(before..)?;
         let end = self.after.get(..self.after.len().checked_sub(after)?)?;
@@ -68,14 +75,16 @@ pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
     let quoted = TEXTS.map(|text| Value::from(text).to_string());
     let raw = Around::of(turn, TEXTS.map(Value::from), TEXTS);
     let json = raw.is_none();
-    let texts = raw.or_else(|| Around::of(turn, TEXTS.map(Value::from), [&quoted[0], &quoted[1]]))?;
+    let texts =
+        raw.or_else(|| Around::of(turn, TEXTS.map(Value::from), [&quoted[0], &quoted[1]]))?;
     let digits = NUMBERS.map(|number| number.to_string());
     let others = Around::of(turn, NUMBERS.map(Value::from), [&digits[0], &digits[1]])?;
     let none = turn(&json!({})).and_then(|text| Some(text.split_once(USER)?.1.to_owned()));
     let mut cuts = none.as_deref().map_or_else(Vec::new, |none| cuts(&texts, &others, none));
     if cuts.is_empty() {
         // Without arguments it is another text: then what both ends share is the arguments' own.
-        let shared = |around: &Around| around.before.len() - shared_end(&around.before, &around.between);
+        let shared =
+            |around: &Around| around.before.len() - shared_end(&around.before, &around.between);
         let before = shared(&texts).max(shared(&others));
         let rest = |around: &Around| {
             let end = around.between.len() - (around.before.len() - before);
@@ -83,8 +92,10 @@ pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
         };
         cuts.push((before, rest(&texts).max(rest(&others))));
     }
-    let (begin, joiner, end) = cuts.iter().find_map(|(before, after)| texts.cut(*before, *after))?;
-    let (before, after) = *cuts.iter().find(|(before, after)| texts.cut(*before, *after).is_some())?;
+    let (begin, joiner, end) =
+        cuts.iter().find_map(|(before, after)| texts.cut(*before, *after))?;
+    let (before, after) =
+        *cuts.iter().find(|(before, after)| texts.cut(*before, *after).is_some())?;
     let of_text = texts.template(begin, end);
     let joiner = joiner.to_owned();
     let (begin, _, end) = others.cut(before, after).filter(|(_, other, _)| **other == joiner)?;
@@ -111,18 +122,26 @@ pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
 /// The quote of strings and the spelling of null, where values are bare at every depth.
 fn bare(turn: &Turn<'_>, texts: &Around, others: &Around) -> Option<(String, &'static str)> {
     let quote = texts.within.strip_prefix(&*others.within)?;
-    let deep = turn(&json!({ KEYS[0]: { "zz": "Qplacefive", "aa": [true, null, 1.5], "mm": {} } }))?;
+    let deep =
+        turn(&json!({ KEYS[0]: { "zz": "Qplacefive", "aa": [true, null, 1.5], "mm": {} } }))?;
     let nulls = ["null", "None"].into_iter();
-    let spelled = |null: &&str| deep.contains(&format!("{{aa:[true,{null},1.5],mm:{{}},zz:{quote}Qplacefive{quote}}}"));
+    let spelled = |null: &&str| {
+        deep.contains(&format!("{{aa:[true,{null},1.5],mm:{{}},zz:{quote}Qplacefive{quote}}}"))
+    };
     nulls.filter(spelled).map(|null| (quote.to_owned(), null)).next()
 }
 
-/// How much stands before and behind all arguments, when this is the text without any; the plainest way first.
+/// How much stands before and behind all arguments, when this is the text without any; the plainest
+/// way first.
 fn cuts(texts: &Around, others: &Around, none: &str) -> Vec<(usize, usize)> {
     let most = shared_start(none, &texts.before).min(shared_start(none, &others.before));
     let fits = |before: &usize| {
-        let joiner = |around: &Around| around.cut(*before, none.len() - before).map(|(_, joiner, _)| joiner.to_owned());
-        let rest = none.get(*before..).is_some_and(|rest| texts.after.ends_with(rest) && others.after.ends_with(rest));
+        let joiner = |around: &Around| {
+            around.cut(*before, none.len() - before).map(|(_, joiner, _)| joiner.to_owned())
+        };
+        let rest = none
+            .get(*before..)
+            .is_some_and(|rest| texts.after.ends_with(rest) && others.after.ends_with(rest));
         rest && joiner(texts).is_some() && joiner(texts) == joiner(others)
     };
     let mut cuts: Vec<usize> = (0..=most).rev().filter(fits).collect();
@@ -136,7 +155,11 @@ impl Arguments {
     pub(super) fn members(&self) -> [Map<String, Value>; 2] {
         let [mut spec, mut policy] = [Map::new(), Map::new()];
         spec.insert("argument_template".to_owned(), self.template.as_str().into());
-        spec.extend(self.of_text.iter().map(|text| ("text_argument_template".to_owned(), text.as_str().into())));
+        spec.extend(
+            self.of_text
+                .iter()
+                .map(|text| ("text_argument_template".to_owned(), text.as_str().into())),
+        );
         if !self.joiner.is_empty() {
             policy.insert("argument_joiner".to_owned(), self.joiner.as_str().into());
         }
@@ -150,7 +173,11 @@ impl Arguments {
 }
 
 /// The text of these arguments, one by one or as JSON; those that are a text stay as they are.
-pub(super) fn written(found: Option<&Arguments>, arguments: &Value, compose: &Compose<'_>) -> Option<String> {
+pub(super) fn written(
+    found: Option<&Arguments>,
+    arguments: &Value,
+    compose: &Compose<'_>,
+) -> Option<String> {
     let [mut spec, mut policy] = found.map(Arguments::members).unwrap_or_default();
     policy.insert("text_arguments".to_owned(), "as_is".into());
     let rest = json!({

@@ -1,4 +1,5 @@
-//! How one call is written: as JSON of it or of its function, or as texts round its name, its id and its arguments.
+//! How one call is written: as JSON of it or of its function, or as texts round its name, its id
+//! and its arguments.
 
 use serde_json::{Map, Value, json};
 
@@ -27,18 +28,30 @@ const PARSED: &str = "object_arguments";
 const PROCESSORS: [&str; 3] = [PARSED, "kimi_call", "dsml_call"];
 
 /// Finds the form of these calls, of which `sample` shows the first.
-pub(super) fn find(sample: &str, calls: &[Value], turn: &Turn<'_>, compose: &Compose<'_>) -> Option<CallForm> {
+pub(super) fn find(
+    sample: &str,
+    calls: &[Value],
+    turn: &Turn<'_>,
+    compose: &Compose<'_>,
+) -> Option<CallForm> {
     let texts = Texts::of(turn);
     let kinds = std::iter::once(None).chain(PROCESSORS.map(Some));
     let whole = kinds.into_iter().find_map(|kind| {
-        let texts: Vec<String> = calls.iter().filter_map(|call| written(kind, call, compose)).collect();
+        let texts: Vec<String> =
+            calls.iter().filter_map(|call| written(kind, call, compose)).collect();
         (texts.len() == calls.len() && sample.contains(&texts[0])).then_some((kind, texts))
     });
     if let Some((kind, written)) = whole
         && (texts != Texts::AsIs || kind == Some("dsml_call"))
     {
         let processor = kind.or(if texts == Texts::Parsed { Some(PARSED) } else { None });
-        return Some(CallForm { processor, template: "{tool_call}".to_owned(), arguments: None, as_is: false, texts: written });
+        return Some(CallForm {
+            processor,
+            template: "{tool_call}".to_owned(),
+            arguments: None,
+            as_is: false,
+            texts: written,
+        });
     }
     let json = slotted(sample, calls, None, compose);
     let (arguments, (template, written)) = match json {
@@ -87,8 +100,14 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
     compose(&spec)?.render(&Conversation::default().calling("", std::slice::from_ref(call)))
 }
 
-/// The first call from its first part to its last, with slots, and all calls as they stand in prompts.
-fn slotted(sample: &str, calls: &[Value], found: Option<&Arguments>, compose: &Compose<'_>) -> Option<(String, Vec<String>)> {
+/// The first call from its first part to its last, with slots, and all calls as they stand in
+/// prompts.
+fn slotted(
+    sample: &str,
+    calls: &[Value],
+    found: Option<&Arguments>,
+    compose: &Compose<'_>,
+) -> Option<(String, Vec<String>)> {
     let (_, region) = sample.split_once(USER)?;
     let parts = |call: &Value| -> Option<[String; 3]> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -112,7 +131,8 @@ fn slotted(sample: &str, calls: &[Value], found: Option<&Arguments>, compose: &C
         pieces.push((region.get(end.unwrap_or(at)..at)?, part));
         end = Some(at + first[part].len());
     }
-    let template = pieces.iter().map(|(text, part)| format!("{}{}", escape(text), names[*part])).collect();
+    let template =
+        pieces.iter().map(|(text, part)| format!("{}{}", escape(text), names[*part])).collect();
     let texts = calls.iter().map(|call| {
         let parts = parts(call)?;
         Some(pieces.iter().map(|(text, part)| format!("{text}{}", parts[*part])).collect())

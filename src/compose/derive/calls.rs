@@ -1,4 +1,5 @@
-//! Tool calls of an answer: what stands round one and round all, and before the answer's text or behind it.
+//! Tool calls of an answer: what stands round one and round all, and before the answer's text or
+//! behind it.
 
 use serde_json::{Value, json};
 
@@ -37,31 +38,47 @@ pub(super) fn probes(as_text: bool) -> Vec<Value> {
         let arguments = json!({ "zone": city, "deep": { "b": [1, true, null], "a": "ü \"q\"" } });
         if as_text { Value::String(arguments.to_string()) } else { arguments }
     };
-    vec![call("qcallonex", "qtoolone", &arguments("Qplaceone")), call("qcalltwox", "qtooltwo", &arguments("Qplacetwo"))]
+    vec![
+        call("qcallonex", "qtoolone", &arguments("Qplaceone")),
+        call("qcalltwox", "qtooltwo", &arguments("Qplacetwo")),
+    ]
 }
 
-/// The prompt up to the end of the last turn, as it is when a user's follows: a last turn may have marks of its own. Else as it
-/// is when nothing follows.
-pub(super) fn turn(foreign: &dyn Renderer, chat: &Chat, conversation: &Conversation) -> Option<String> {
+/// The prompt up to the end of the last turn, as it is when a user's follows: a last turn may have
+/// marks of its own. Else as it is when nothing follows.
+pub(super) fn turn(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    conversation: &Conversation,
+) -> Option<String> {
     let followed = foreign.render(&conversation.clone().user(USER_2));
-    let inner = followed.as_deref().and_then(|prompt| prompt.split_once(USER_2)?.0.strip_suffix(&*chat.user.before));
+    let inner = followed
+        .as_deref()
+        .and_then(|prompt| prompt.split_once(USER_2)?.0.strip_suffix(&*chat.user.before));
     inner.map(str::to_owned).or_else(|| foreign.render(conversation))
 }
 
 /// What stands for the content of an answer that is null: a template may print it as Python does.
 pub(super) fn null_content(foreign: &dyn Renderer) -> &'static str {
     let saying = |content: Value| {
-        let message = json!({ "role": "assistant", "content": content, "tool_calls": probes(false)[..1] });
+        let message =
+            json!({ "role": "assistant", "content": content, "tool_calls": probes(false)[..1] });
         foreign.render(&Conversation::asking(USER).message(message))
     };
     let null = saying(Value::Null);
-    if null.is_some() && null == saying("None".into()) && null != saying("".into()) { "None" } else { "" }
+    if null.is_some() && null == saying("None".into()) && null != saying("".into()) {
+        "None"
+    } else {
+        ""
+    }
 }
 
 /// Finds them; None when they are not printed.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>) -> Option<Calls> {
     let mut calls = probes(false);
-    let render = |text: &str, calls: &[Value]| turn(foreign, chat, &Conversation::asking(USER).calling(text, calls));
+    let render = |text: &str, calls: &[Value]| {
+        turn(foreign, chat, &Conversation::asking(USER).calling(text, calls))
+    };
     let mut found = Calls::default();
     let mut one = render("", &calls[..1]);
     let mut spoken = render(ANSWER, &calls[..1]);
@@ -75,22 +92,29 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
         found.residual.push("the template refuses tool calls".to_owned());
         return Some(found);
     }
-    let shows =
-        |text: &Option<String>| text.as_ref().is_some_and(|text| text.contains("qtoolone") || text.contains("Qplaceone"));
+    let shows = |text: &Option<String>| {
+        text.as_ref().is_some_and(|text| text.contains("qtoolone") || text.contains("Qplaceone"))
+    };
     if !shows(&one) && !shows(&spoken) {
         return None;
     }
     let sample = one.as_ref().or(spoken.as_ref())?;
     let spoken_only = one.is_none();
-    let turn_of = |arguments: &Value| render(if spoken_only { ANSWER } else { "" }, &[call_form::calling(arguments)]);
+    let turn_of = |arguments: &Value| {
+        render(if spoken_only { ANSWER } else { "" }, &[call_form::calling(arguments)])
+    };
     let Some(form) = call_form::find(sample, &calls, &turn_of, compose) else {
-        found.residual.push("a call is not printed as JSON or as texts round its name, its id and its arguments".to_owned());
+        found.residual.push(
+            "a call is not printed as JSON or as texts round its name, its id and its arguments"
+                .to_owned(),
+        );
         return Some(found);
     };
     let outer = Outer { chat, first: &form.texts[0] };
     let alone = one.as_deref().and_then(|one| outer.alone(one));
     let with_text = spoken.as_deref().and_then(|spoken| outer.with_text(spoken));
-    let own = one.as_deref().zip(spoken.as_deref()).and_then(|(one, spoken)| outer.own_turn(one, spoken));
+    let own =
+        one.as_deref().zip(spoken.as_deref()).and_then(|(one, spoken)| outer.own_turn(one, spoken));
     let fits = alone.is_some() && with_text.is_some();
     let (before, after) = match (&alone, &with_text) {
         _ if !fits && own.is_some() => {
@@ -116,23 +140,31 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
                 (Some(_), None) if !text.calls_first => (text.before.clone(), text.after.clone()),
                 (lacking, None) => {
                     if lacking.is_none() {
-                        found.residual.push("the text before calls depends on the answer's text".to_owned());
+                        found
+                            .residual
+                            .push("the text before calls depends on the answer's text".to_owned());
                     }
                     (own, after)
                 }
             }
         }
         (Some(_), None) => {
-            found.residual.push("an answer with calls and text is not printed as its parts are".to_owned());
+            found
+                .residual
+                .push("an answer with calls and text is not printed as its parts are".to_owned());
             outer.strip(&alone)?
         }
         (None, Some(text)) => {
-            found.residual.push("an answer with calls and no text is not printed as its parts are".to_owned());
+            found.residual.push(
+                "an answer with calls and no text is not printed as its parts are".to_owned(),
+            );
             found.before_text = text.calls_first;
             (text.before.clone(), text.after.clone())
         }
         (None, None) => {
-            found.residual.push("the turn round calls differs from that of a plain answer".to_owned());
+            found
+                .residual
+                .push("the turn round calls differs from that of a plain answer".to_owned());
             return Some(found);
         }
     };
@@ -157,7 +189,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
     found.form = Some(form);
     let empty = render(ANSWER, &[]);
     if empty != turn(foreign, chat, &Conversation::asking(USER).assistant(ANSWER)) {
-        let own = empty.as_deref().and_then(|empty| empty.split_once(USER)?.1.strip_prefix(&*chat.user.after));
+        let own = empty
+            .as_deref()
+            .and_then(|empty| empty.split_once(USER)?.1.strip_prefix(&*chat.user.after));
         let pattern = own.map(|own| escape(own).replacen(ANSWER, "{content}", 1));
         found.empty = pattern.filter(|pattern| !shows_probe(pattern));
     }
@@ -187,7 +221,8 @@ struct Outer<'a> {
 }
 
 impl Outer<'_> {
-    /// The texts from the user's to the call, and behind it without the end of the turn, for an answer without text.
+    /// The texts from the user's to the call, and behind it without the end of the turn, for an
+    /// answer without text.
     fn alone(&self, prompt: &str) -> Option<(String, String)> {
         let (before, after) = prompt.split_once(self.first)?;
         let (_, before) = before.split_once(USER)?;
@@ -202,7 +237,11 @@ impl Outer<'_> {
         let begin = format!("{}{}", self.chat.user.after, self.chat.assistant.before);
         if let Some((begun, between)) = before.split_once(ANSWER) {
             let whole = begun.split_once(USER)?.1 == begin;
-            return whole.then_some(WithText { before: between.to_owned(), after: self.ended(after)?, calls_first: false });
+            return whole.then_some(WithText {
+                before: between.to_owned(),
+                after: self.ended(after)?,
+                calls_first: false,
+            });
         }
         let before = turn.split_once(self.first)?.0.strip_prefix(&*begin)?;
         let (between, end) = after.split_once(ANSWER)?;
@@ -213,7 +252,8 @@ impl Outer<'_> {
         })
     }
 
-    /// The text behind a call without the end of the turn; also where the last turn ends in another way.
+    /// The text behind a call without the end of the turn; also where the last turn ends in another
+    /// way.
     fn ended(&self, after: &str) -> Option<String> {
         let end = &*self.chat.assistant.after;
         if let Some(after) = after.strip_suffix(end) {
@@ -231,7 +271,8 @@ impl Outer<'_> {
         self.chat.assistant.before.strip_prefix(begin).map(str::to_owned)
     }
 
-    /// A turn of its own, from prompts without and with a text: calls may drop it, or end the turn in another way.
+    /// A turn of its own, from prompts without and with a text: calls may drop it, or end the turn
+    /// in another way.
     fn own_turn(&self, one: &str, spoken: &str) -> Option<OwnTurn> {
         let around = |prompt: &str| -> Option<[String; 2]> {
             let (before, after) = prompt.split_once(self.first)?;
@@ -258,7 +299,9 @@ impl Outer<'_> {
         }
         let tail = if after.ends_with(&*assistant.after) { &*assistant.after } else { "" };
         let same = with_before == before && with_after == after;
-        same.then(|| made(head, "{tool_calls}", tail, before_calls, &after[..after.len() - tail.len()]))
+        same.then(|| {
+            made(head, "{tool_calls}", tail, before_calls, &after[..after.len() - tail.len()])
+        })
     }
 
     /// What stands between a text and the calls, when an answer without text has all else.

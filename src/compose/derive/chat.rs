@@ -1,4 +1,5 @@
-//! Plain chat: what stands round a user's text and an answer, before the first turn, and at the end of a prompt.
+//! Plain chat: what stands round a user's text and an answer, before the first turn, and at the end
+//! of a prompt.
 
 use serde_json::json;
 
@@ -7,7 +8,8 @@ use super::conversation::Conversation;
 use super::renderer::Renderer;
 use super::text::{pieces, shared_end, shared_start};
 
-/// Texts of the probes. Each stands in a prompt once, and nothing a template does to texts changes them.
+/// Texts of the probes. Each stands in a prompt once, and nothing a template does to texts changes
+/// them.
 pub(super) const USER: &str = "Quserone";
 pub(super) const USER_2: &str = "Qusertwo";
 /// Before [`USER`] where that stands behind what is looked for.
@@ -39,7 +41,8 @@ pub(super) struct Chat {
     pub(super) first_without: String,
     /// What ends a prompt without a generation prompt.
     pub(super) ending: String,
-    /// Roles of the message before behind which an answer begins as `assistant` does; all, when empty.
+    /// Roles of the message before behind which an answer begins as `assistant` does; all, when
+    /// empty.
     pub(super) opener_after: Vec<&'static str>,
     /// The generation prompt behind an answer, when it is another one.
     pub(super) prompt_after_answer: Option<String>,
@@ -58,16 +61,28 @@ pub(super) struct Chat {
 pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     let render = |conversation: Conversation| foreign.render(&conversation);
     let mut residual = Vec::new();
-    let one = render(Conversation::asking(USER)).ok_or("the template refuses a conversation of one user message")?;
-    let [first, tail] = *pieces(&one, [USER]).ok_or("the text of a user message is not printed once")? else {
+    let one = render(Conversation::asking(USER))
+        .ok_or("the template refuses a conversation of one user message")?;
+    let [first, tail] =
+        *pieces(&one, [USER]).ok_or("the text of a user message is not printed once")?
+    else {
         return Err("the text of a user message is not printed once".to_owned());
     };
-    let asked = render(Conversation::asking(USER).prompt()).ok_or("the template refuses a generation prompt")?;
+    let asked = render(Conversation::asking(USER).prompt())
+        .ok_or("the template refuses a generation prompt")?;
     let users = render(Conversation::asking(USER).user(USER_2));
-    let users = users.as_deref().and_then(|users| pieces(users, [USER, USER_2])).map(|pieces| pieces[1].to_owned());
+    let users = users
+        .as_deref()
+        .and_then(|users| pieces(users, [USER, USER_2]))
+        .map(|pieces| pieces[1].to_owned());
     let exchange = Conversation::asking(USER).assistant(ANSWER);
     let last = render(exchange.clone());
-    let ends = Ends { first, tail, asked: asked.split_once(USER).map_or("", |(_, asked)| asked), last: last.as_deref() };
+    let ends = Ends {
+        first,
+        tail,
+        asked: asked.split_once(USER).map_or("", |(_, asked)| asked),
+        last: last.as_deref(),
+    };
     let mut after_user = tail.to_owned();
     let mut generation_prompt = String::new();
     let mut ending = String::new();
@@ -83,7 +98,8 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         after_user.truncate(shared);
         ends.asked[shared..].clone_into(&mut generation_prompt);
     }
-    let two = render(exchange.clone().user(USER_2)).ok_or("the template refuses an answer between two user messages")?;
+    let two = render(exchange.clone().user(USER_2))
+        .ok_or("the template refuses an answer between two user messages")?;
     let [_, to_answer, to_user, _] =
         *pieces(&two, [USER, ANSWER, USER_2]).ok_or("an earlier answer is not printed as it is")?
     else {
@@ -122,7 +138,10 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     };
     let assistant = Frame { before: before_answer, after: after_answer };
     let own = last.as_deref().and_then(|last| pieces(last, [USER, ANSWER])).and_then(|pieces| {
-        Some(Frame { before: pieces[1].strip_prefix(&*after_user)?.to_owned(), after: pieces[2].to_owned() })
+        Some(Frame {
+            before: pieces[1].strip_prefix(&*after_user)?.to_owned(),
+            after: pieces[2].to_owned(),
+        })
     });
     if own.is_none() && last.is_some() {
         residual.push("the last answer is printed differently from earlier ones".to_owned());
@@ -146,7 +165,8 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     chat.if_nonempty = if_nonempty(foreign, &chat).unwrap_or_default();
     prompts(foreign, &mut chat);
     openers(foreign, &mut chat);
-    let spaced = render(Conversation::asking(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2));
+    let spaced =
+        render(Conversation::asking(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2));
     chat.strips = spaced.is_some_and(|spaced| spaced == two);
     Ok(chat)
 }
@@ -162,24 +182,29 @@ struct Turns<'a> {
 }
 
 impl Turns<'_> {
-    /// Splits it into the end of the one turn and the begin of the other; `last` is the prompt that ends in an answer.
+    /// Splits it into the end of the one turn and the begin of the other; `last` is the prompt that
+    /// ends in an answer.
     fn split(&self, last: Option<&str>, residual: &mut Vec<String>) -> (String, String) {
         let Turns { first, between, users, generation_prompt } = *self;
         let owned = |end: &str, begin: &str| (end.to_owned(), begin.to_owned());
         let ended = last.and_then(|last| last.split_once(ANSWER)).map(|(_, end)| end);
         if let Some(ended) = ended {
-            if let Some(begin) = between.strip_prefix(ended).filter(|begin| first.ends_with(begin)) {
+            if let Some(begin) = between.strip_prefix(ended).filter(|begin| first.ends_with(begin))
+            {
                 return owned(ended, begin);
             }
-            let unasked = ended.strip_suffix(generation_prompt).filter(|_| !generation_prompt.is_empty());
-            if let Some((end, begin)) = unasked.and_then(|end| Some((end, between.strip_prefix(end)?)))
+            let unasked =
+                ended.strip_suffix(generation_prompt).filter(|_| !generation_prompt.is_empty());
+            if let Some((end, begin)) =
+                unasked.and_then(|end| Some((end, between.strip_prefix(end)?)))
                 && first.ends_with(begin)
             {
                 residual.push("a generation prompt follows the last answer unasked".to_owned());
                 return owned(end, begin);
             }
         }
-        if let Some((end, begin)) = users.and_then(|begin| Some((between.strip_suffix(begin)?, begin)))
+        if let Some((end, begin)) =
+            users.and_then(|begin| Some((between.strip_suffix(begin)?, begin)))
             && first.ends_with(begin)
         {
             return owned(end, begin);
@@ -198,8 +223,13 @@ fn if_nonempty(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
     let empty = foreign.render(&Conversation::asking(USER).assistant(""))?;
     let (_, rest) = empty.split_once(USER)?;
     let last = chat.last.as_ref().unwrap_or(&chat.assistant);
-    let begin = rest.strip_prefix(&*chat.user.after)?.strip_suffix(&*format!("{}{}", last.after, chat.ending))?;
-    last.before.strip_prefix(begin).filter(|lacking| chat.assistant.before.ends_with(lacking)).map(str::to_owned)
+    let begin = rest
+        .strip_prefix(&*chat.user.after)?
+        .strip_suffix(&*format!("{}{}", last.after, chat.ending))?;
+    last.before
+        .strip_prefix(begin)
+        .filter(|lacking| chat.assistant.before.ends_with(lacking))
+        .map(str::to_owned)
 }
 
 /// Behind which messages an answer begins as it does behind a user's, when it does not behind all.
@@ -207,7 +237,11 @@ fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
     let begin = &chat.assistant.before;
     let begins = |start: Conversation, until: &str| {
         // The first turn of all has less of its begin.
-        let begin = if until.is_empty() { begin.strip_prefix(&*chat.first_without).unwrap_or(begin) } else { begin };
+        let begin = if until.is_empty() {
+            begin.strip_prefix(&*chat.first_without).unwrap_or(begin)
+        } else {
+            begin
+        };
         let prompt = foreign.render(&start.assistant(USER_2).user(USER))?;
         let (before, _) = prompt.split_once(USER_2)?;
         Some(before[before.find(until)? + until.len()..].ends_with(begin))
@@ -220,13 +254,19 @@ fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
     let starts = [
         ("system", Conversation::instructed("Qsystemone"), "Qsystemone"),
         ("assistant", Conversation::asking(USER_3).assistant(ANSWER), ANSWER),
-        ("tool", Conversation::asking(USER_3).calling("", &called[..1]).message(result), "Qresultone"),
+        (
+            "tool",
+            Conversation::asking(USER_3).calling("", &called[..1]).message(result),
+            "Qresultone",
+        ),
     ];
-    let opened = starts.into_iter().filter(|(_, start, until)| begins(start.clone(), until) == Some(true));
+    let opened =
+        starts.into_iter().filter(|(_, start, until)| begins(start.clone(), until) == Some(true));
     chat.opener_after = std::iter::once("user").chain(opened.map(|(role, ..)| role)).collect();
 }
 
-/// Which last messages have no generation prompt behind them, and the prompt where only some have one.
+/// Which last messages have no generation prompt behind them, and the prompt where only some have
+/// one.
 fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
     let added = |conversation: Conversation| {
         let asked = foreign.render(&conversation.clone().prompt())?;
@@ -240,13 +280,15 @@ fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
     chat.last_unasked = answered.is_none() && asked.is_some_and(|asked| asked.ends_with(&usual));
     if chat.generation_prompt.is_empty() {
         // Users' turns end in what others are asked with.
-        if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty()) {
+        if let Some(prompt) = answered.filter(|prompt| !prompt.is_empty() && chat.ending.is_empty())
+        {
             chat.generation_prompt = prompt;
             chat.no_prompt_after.push("user");
         }
         return;
     }
-    chat.prompt_after_answer = answered.clone().filter(|prompt| !prompt.is_empty() && *prompt != chat.generation_prompt);
+    chat.prompt_after_answer =
+        answered.clone().filter(|prompt| !prompt.is_empty() && *prompt != chat.generation_prompt);
     let called = Conversation::asking(USER).assistant(ANSWER);
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
     let without = [
@@ -270,8 +312,8 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Where in `tail` the user's turn ends, when something follows it that no turn has. `between` stands between two users'
-    /// texts. None when all of it is the turn's.
+    /// Where in `tail` the user's turn ends, when something follows it that no turn has. `between`
+    /// stands between two users' texts. None when all of it is the turn's.
     fn cut(&self, between: Option<&str>) -> Option<usize> {
         let Ends { first, tail, asked, last } = *self;
         let between = between?;
@@ -280,7 +322,8 @@ impl Ends<'_> {
             return None;
         }
         let shared = shared_start(tail, between).min(shared_start(tail, asked));
-        let cuts = (0..=shared).filter(|at| between.is_char_boundary(*at) && first.ends_with(&between[*at..]));
+        let cuts = (0..=shared)
+            .filter(|at| between.is_char_boundary(*at) && first.ends_with(&between[*at..]));
         // Of cuts that render the same, the last one at which a mark of its own begins.
         let cut = cuts.max_by_key(|at| {
             let begin = between[*at..].chars().next().filter(|begin| "<[({#|".contains(*begin));

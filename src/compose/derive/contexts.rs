@@ -1,8 +1,9 @@
-//! The conversations that a derived template is held to: other names and texts than the probes have, with what breaks
-//! templates that build JSON by hand or look for slots: quotes, braces, mark-up, letters beyond ASCII, empty and nested
-//! objects, several turns, users in a row.
+//! The conversations that a derived template is held to: other names and texts than the probes
+//! have, with what breaks templates that build JSON by hand or look for slots: quotes, braces,
+//! mark-up, letters beyond ASCII, empty and nested objects, several turns, users in a row.
 //!
-//! Texts neither begin nor end with white space: what a template does with that is told as a residual.
+//! Texts neither begin nor end with white space: what a template does with that is told as a
+//! residual.
 
 use serde_json::{Value, json};
 
@@ -34,7 +35,11 @@ fn odd_tool() -> Value {
     let nested = json!({ "type": "array", "items": { "type": "object", "properties": { "z": { "type": ["number", "null"] },
         "a": { "const": 1.5 } } }, "minItems": 1 });
     let parameters = json!({ "type": "object", "properties": { "lines": nested }, "additionalProperties": false });
-    tool("météo", "Wetter für <b>Zürich</b> & \"München\" 天气 😀 it's\nline {content}", &parameters)
+    tool(
+        "météo",
+        "Wetter für <b>Zürich</b> & \"München\" 天气 😀 it's\nline {content}",
+        &parameters,
+    )
 }
 
 fn small_tool() -> Value {
@@ -46,10 +51,8 @@ fn strict_tool() -> Value {
 }
 
 fn shuffled_tool() -> Value {
-    let mode =
-        json!({ "default": "fast", "enum": ["fast", "safe"], "description": "How", "type": "string", "deprecated": false });
-    let parameters =
-        json!({ "required": ["mode"], "properties": { "mode": mode }, "$defs": { "x": [null, 2] }, "type": "object" });
+    let mode = json!({ "default": "fast", "enum": ["fast", "safe"], "description": "How", "type": "string", "deprecated": false });
+    let parameters = json!({ "required": ["mode"], "properties": { "mode": mode }, "$defs": { "x": [null, 2] }, "type": "object" });
     json!({ "type": "function", "function": { "parameters": parameters, "description": "Start over", "strict": false, "name": "restart" } })
 }
 
@@ -58,8 +61,7 @@ fn paris() -> Value {
 }
 
 fn odd_call() -> Value {
-    let arguments =
-        json!({ "q": "<a href=\"x\">it's</a>\n{content}", "city": "Zürich 天", "deep": { "b": [1.5, null, true], "a": {} } });
+    let arguments = json!({ "q": "<a href=\"x\">it's</a>\n{content}", "city": "Zürich 天", "deep": { "b": [1.5, null, true], "a": {} } });
     call("call_2", "search_all", &arguments)
 }
 
@@ -67,7 +69,11 @@ fn odd_call() -> Value {
 pub(super) fn all() -> Vec<Context> {
     let mut contexts = Vec::new();
     let mut add = |part: Part, list: Vec<(&'static str, Conversation)>| {
-        contexts.extend(list.into_iter().map(|(id, conversation)| Context { part, id, conversation }));
+        contexts.extend(list.into_iter().map(|(id, conversation)| Context {
+            part,
+            id,
+            conversation,
+        }));
     };
     add(Part::Chat, chat());
     add(Part::System, system());
@@ -101,8 +107,14 @@ fn system() -> Vec<(&'static str, Conversation)> {
     vec![
         ("system_prompt", ask().prompt()),
         ("system_turns", ask().assistant(ANSWER).user(ODD)),
-        ("system_turns_prompt", Conversation::instructed(ODD).user(ODD).assistant(ANSWER).user(ASK).prompt()),
-        ("system_answer_first_prompt", Conversation::instructed(RULES).assistant(ANSWER).user(ASK).prompt()),
+        (
+            "system_turns_prompt",
+            Conversation::instructed(ODD).user(ODD).assistant(ANSWER).user(ASK).prompt(),
+        ),
+        (
+            "system_answer_first_prompt",
+            Conversation::instructed(RULES).assistant(ANSWER).user(ASK).prompt(),
+        ),
         ("system_empty_prompt", Conversation::instructed("").user(ASK).prompt()),
         ("system_alone_prompt", Conversation::instructed(RULES).prompt()),
     ]
@@ -111,15 +123,20 @@ fn system() -> Vec<(&'static str, Conversation)> {
 fn tools() -> Vec<(&'static str, Conversation)> {
     let two = [weather(), odd_tool()];
     let three = [small_tool(), weather(), strict_tool()];
-    let bare =
-        json!({ "name": "lookup", "description": "Look a word up", "parameters": { "type": "object", "properties": {} } });
+    let bare = json!({ "name": "lookup", "description": "Look a word up", "parameters": { "type": "object", "properties": {} } });
     let turns = || Conversation::asking(ASK).assistant(ANSWER).user(ODD);
     vec![
         ("tool_prompt", Conversation::asking(ASK).tools(&two[..1]).prompt()),
         ("tools_system_prompt", Conversation::instructed(RULES).user(ASK).tools(&two).prompt()),
         ("tools_turns_prompt", turns().tools(&two).prompt()),
-        ("tools_system_turns", Conversation::instructed(RULES).user(ASK).assistant(ANSWER).user(ODD).tools(&three)),
-        ("tools_odd_prompt", Conversation::instructed("Sé breve").user(ODD).tools(&[odd_tool()]).prompt()),
+        (
+            "tools_system_turns",
+            Conversation::instructed(RULES).user(ASK).assistant(ANSWER).user(ODD).tools(&three),
+        ),
+        (
+            "tools_odd_prompt",
+            Conversation::instructed("Sé breve").user(ODD).tools(&[odd_tool()]).prompt(),
+        ),
         ("tools_small_prompt", Conversation::asking(ODD).tools(&three).prompt()),
         ("tool_bare_prompt", Conversation::asking(ASK).tools(&[bare]).prompt()),
         ("tools_shuffled_prompt", Conversation::asking(ASK).tools(&[shuffled_tool()]).prompt()),
@@ -131,16 +148,21 @@ fn tools() -> Vec<(&'static str, Conversation)> {
 
 fn calls() -> Vec<(&'static str, Conversation)> {
     let ask = || Conversation::asking(ASK);
-    let saying = |content: Value| ask().message(json!({ "role": "assistant", "content": content, "tool_calls": [paris()] }));
-    let text = |arguments: &str| call("call_3", "get_weather", &Value::String(arguments.to_owned()));
+    let saying = |content: Value| {
+        ask().message(json!({ "role": "assistant", "content": content, "tool_calls": [paris()] }))
+    };
+    let text =
+        |arguments: &str| call("call_3", "get_weather", &Value::String(arguments.to_owned()));
     let bare = json!({ "name": "multiply", "arguments": { "x": 1 } });
-    let values =
-        json!({ "on": true, "off": false, "none": null, "x": 1.5, "n": -20, "list": ["a", 2, null], "text": "", "Key": "1" });
+    let values = json!({ "on": true, "off": false, "none": null, "x": 1.5, "n": -20, "list": ["a", 2, null], "text": "", "Key": "1" });
     vec![
         ("call", ask().calling("", &[paris()])),
         ("call_text", ask().calling(TEXT, &[paris()])),
         ("call_null", saying(Value::Null)),
-        ("call_without_content", ask().message(json!({ "role": "assistant", "tool_calls": [paris()] }))),
+        (
+            "call_without_content",
+            ask().message(json!({ "role": "assistant", "tool_calls": [paris()] })),
+        ),
         ("calls", ask().calling("", &[paris(), odd_call()])),
         ("calls_text_user_prompt", ask().calling(ODD, &[odd_call(), paris()]).user(ODD).prompt()),
         ("call_odd", ask().calling("", &[odd_call()])),
@@ -149,21 +171,37 @@ fn calls() -> Vec<(&'static str, Conversation)> {
         ("call_text_arguments", ask().calling("", &[text("{\"city\": \"Oslo\", \"days\": 3}")])),
         ("call_bare", ask().calling("", &[bare])),
         ("calls_empty_list", ask().calling(ANSWER, &[])),
-        ("call_system_tools", Conversation::instructed(RULES).user(ASK).calling(TEXT, &[paris()]).tools(&[weather()])),
+        (
+            "call_system_tools",
+            Conversation::instructed(RULES).user(ASK).calling(TEXT, &[paris()]).tools(&[weather()]),
+        ),
     ]
 }
 
 fn results() -> Vec<(&'static str, Conversation)> {
     let ask = || Conversation::asking(ASK);
     let one = || ask().calling("", &[paris()]).result("call_1", "Sunny, 22C");
-    let two = || ask().calling(TEXT, &[paris(), odd_call()]).result("call_1", ODD).result("call_2", "{\"t\": {\"v\": [1, 2]}}");
+    let two = || {
+        ask()
+            .calling(TEXT, &[paris(), odd_call()])
+            .result("call_1", ODD)
+            .result("call_2", "{\"t\": {\"v\": [1, 2]}}")
+    };
     vec![
         ("result_prompt", one().prompt()),
         ("result", one()),
         ("result_answer", one().assistant(ANSWER)),
         ("results_prompt", two().prompt()),
         ("results_answer_user_prompt", two().assistant(ANSWER).user(ASK).prompt()),
-        ("rounds_prompt", one().calling("", &[odd_call()]).result("call_2", "15").assistant("Done.").user("Thanks").prompt()),
+        (
+            "rounds_prompt",
+            one()
+                .calling("", &[odd_call()])
+                .result("call_2", "15")
+                .assistant("Done.")
+                .user("Thanks")
+                .prompt(),
+        ),
         ("result_user_prompt", one().user(ODD).prompt()),
         ("result_without_call", ask().assistant(ANSWER).result("call_9", "15")),
         (

@@ -88,8 +88,10 @@ impl Conversation {
 }
 
 /// What the texts and names of all probes begin with.
-const MARKS: [&str; 11] =
-    ["Quser", "Qanswer", "Qreason", "Qlate", "Qsystem", "Qresult", "Qplace", "qtool", "qcall", "qkey", "qskill"];
+const MARKS: [&str; 11] = [
+    "Quser", "Qanswer", "Qreason", "Qlate", "Qsystem", "Qresult", "Qplace", "qtool", "qcall",
+    "qkey", "qskill",
+];
 
 /// Whether a text has something of a probe's in it: then it is no constant text of the template.
 pub(crate) fn shows_probe(text: &str) -> bool {

@@ -67,7 +67,8 @@ impl Draft {
         let mut ways = vec![self];
         let other = ways[0].calls.as_ref().and_then(|calls| calls.if_nonempty.clone());
         if other.is_some_and(|other| other != ways[0].chat.if_nonempty) {
-            // With calls and without them, an answer without text begins differently: one of the two has to do.
+            // With calls and without them, an answer without text begins differently: one of the
+            // two has to do.
             let mut way = ways[0].clone();
             if let Some(calls) = &mut way.calls {
                 calls.if_nonempty = None;
@@ -82,13 +83,22 @@ impl Draft {
         let mut spec = Members::default();
         self.system(&mut spec);
         let Chat { user, assistant, generation_prompt, .. } = &self.chat;
-        spec.text("user_template", &format!("{}{{content}}{}", escape(&user.before), escape(&user.after)), "");
+        spec.text(
+            "user_template",
+            &format!("{}{{content}}{}", escape(&user.before), escape(&user.after)),
+            "",
+        );
         let lacking = self.if_nonempty();
         let begin = escape(assistant.before.strip_suffix(lacking).unwrap_or(&assistant.before));
         let calls = self.calls.as_ref().and_then(Calls::templates);
-        let own_turn = self.calls.as_ref().and_then(|calls| calls.turn.as_deref()).filter(|_| calls.is_some());
+        let own_turn =
+            self.calls.as_ref().and_then(|calls| calls.turn.as_deref()).filter(|_| calls.is_some());
         spec.text("assistant_template_with_calls", own_turn.unwrap_or_default(), "");
-        let empty = self.calls.as_ref().and_then(|calls| calls.empty.as_deref()).filter(|_| calls.is_some());
+        let empty = self
+            .calls
+            .as_ref()
+            .and_then(|calls| calls.empty.as_deref())
+            .filter(|_| calls.is_some());
         spec.value("assistant_template_with_empty_calls", empty.map(Value::from));
         let slots = match (&calls, &self.calls) {
             (Some(_), _) if own_turn.is_some() => "{content}",
@@ -99,18 +109,38 @@ impl Draft {
         spec.text("assistant_template", &format!("{begin}{slots}{}", escape(&assistant.after)), "");
         if let Some(last) = &self.chat.last {
             let begin = escape(last.before.strip_suffix(lacking).unwrap_or(&last.before));
-            spec.text("last_assistant_template", &format!("{begin}{slots}{}", escape(&last.after)), "");
+            spec.text(
+                "last_assistant_template",
+                &format!("{begin}{slots}{}", escape(&last.after)),
+                "",
+            );
         }
-        spec.flag("last_assistant_with_prompt", !self.chat.last_unasked || self.chat.last.is_none(), true);
-        spec.value("prompt_after_answer", self.chat.prompt_after_answer.as_deref().map(|prompt| escape(prompt).into()));
+        spec.flag(
+            "last_assistant_with_prompt",
+            !self.chat.last_unasked || self.chat.last.is_none(),
+            true,
+        );
+        spec.value(
+            "prompt_after_answer",
+            self.chat.prompt_after_answer.as_deref().map(|prompt| escape(prompt).into()),
+        );
         spec.text("first_turn_without", &escape(&self.chat.first_without), "");
         spec.text("ending", &escape(&self.chat.ending), "");
         let mut unprompted = self.chat.no_prompt_after.clone();
         let results = self.results.as_ref().filter(|_| !generation_prompt.is_empty());
-        unprompted.extend(results.filter(|results| results.unprompted && !unprompted.contains(&"tool")).map(|_| "tool"));
+        unprompted.extend(
+            results
+                .filter(|results| results.unprompted && !unprompted.contains(&"tool"))
+                .map(|_| "tool"),
+        );
         spec.value("no_prompt_after", Some(json!(unprompted)).filter(|roles| *roles != json!([])));
-        let continued = self.results.as_ref().is_some_and(|results| results.continued) && self.chat.opener_after.is_empty();
-        let after = if continued { json!(["start", "system", "user", "assistant"]) } else { json!(self.chat.opener_after) };
+        let continued = self.results.as_ref().is_some_and(|results| results.continued)
+            && self.chat.opener_after.is_empty();
+        let after = if continued {
+            json!(["start", "system", "user", "assistant"])
+        } else {
+            json!(self.chat.opener_after)
+        };
         spec.value("opener_after", Some(after).filter(|roles| *roles != json!([])));
         let default_prompt = if slots.starts_with("{content}") { &*begin } else { "" };
         spec.text("generation_prompt", &escape(generation_prompt), default_prompt);
@@ -185,15 +215,23 @@ impl Draft {
         policy.flag("use_system_without_system_message", system.always, true);
         policy.flag("use_system_with_tools_provided", system.with_tools, true);
         policy.text("placement", system.inside.unwrap_or("OWN_TURN"), "OWN_TURN");
-        policy.text("empty_message", if system.empty_is_none { "as_none" } else { "as_given" }, "as_given");
+        policy.text(
+            "empty_message",
+            if system.empty_is_none { "as_none" } else { "as_given" },
+            "as_given",
+        );
         policy.text("date_format", system.date_format.unwrap_or("%d %b %Y"), "%d %b %Y");
         policy.text("parts", if system.all_parts { "all" } else { "first" }, "first");
         policy.value(
             "content_processor",
             match &system.cutoff {
                 Some(cutoff) => Some(json!({ "kind": "date_header", "cutoff": cutoff })),
-                None if !system.before_tools.is_empty() => if_tools("append_if_tools", &system.before_tools),
-                None if !system.behind_tools.is_empty() => if_tools("prepend_if_tools", &system.behind_tools),
+                None if !system.before_tools.is_empty() => {
+                    if_tools("append_if_tools", &system.before_tools)
+                }
+                None if !system.behind_tools.is_empty() => {
+                    if_tools("prepend_if_tools", &system.behind_tools)
+                }
                 None if system.strips => kind("strip"),
                 None => None,
             },
@@ -225,9 +263,15 @@ impl Draft {
             policy.value("formatter", tools.formatter.clone());
             policy.value("content_processor", kind("pick_function").filter(|_| tools.picks));
         }
-        if let Some((calls, form)) = self.calls.as_ref().and_then(|calls| Some((calls, calls.form.as_ref()?))) {
+        if let Some((calls, form)) =
+            self.calls.as_ref().and_then(|calls| Some((calls, calls.form.as_ref()?)))
+        {
             policy.value("tool_call_content_processor", form.processor.and_then(kind));
-            policy.text("call_joiner", calls.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner), "");
+            policy.text(
+                "call_joiner",
+                calls.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner),
+                "",
+            );
             policy.text("call_separator", &calls.separator, "");
             policy.text("text_arguments", if form.as_is { "as_is" } else { "json" }, "json");
             if let Some([members, policies]) = form.arguments.as_ref().map(Arguments::members) {
@@ -236,10 +280,18 @@ impl Draft {
             }
         }
         if let Some(results) = &self.results {
-            policy.text("observation_joiner", results.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner), "");
+            policy.text(
+                "observation_joiner",
+                results.wrapping.as_ref().map_or("", |wrapping| &wrapping.joiner),
+                "",
+            );
             policy.value("observation_content_processor", results.processor.and_then(kind));
             policy.text("observations_end", &results.end, "");
-            policy.text("without_observations_template", if results.dropped { "drop" } else { "error" }, "error");
+            policy.text(
+                "without_observations_template",
+                if results.dropped { "drop" } else { "error" },
+                "error",
+            );
         }
         spec.below("tool_policy", policy);
         let mut policy = Members::default();
@@ -249,7 +301,8 @@ impl Draft {
         spec.below("skill_policy", policy);
     }
 
-    /// What ends a reply: the end of an answer's turn, or the begin of the next where turns have no end.
+    /// What ends a reply: the end of an answer's turn, or the begin of the next where turns have no
+    /// end.
     fn stop_word(&self) -> Option<&str> {
         let Chat { user, assistant, .. } = &self.chat;
         if !self.eos_token.is_empty() && assistant.after.contains(&self.eos_token) {

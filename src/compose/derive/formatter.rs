@@ -19,7 +19,8 @@ pub(super) struct Catalogue {
     pub(super) picks: bool,
     /// Between the two tools, unless they are a list.
     pub(super) joiner: Option<String>,
-    /// `single_tool_template`, where each tool stands in a row of text; all rows are joined by `joiner`.
+    /// `single_tool_template`, where each tool stands in a row of text; all rows are joined by
+    /// `joiner`.
     pub(super) row: Option<String>,
 }
 
@@ -33,7 +34,13 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
             let formatter = json!({ "kind": "YamlFormatter" });
             let written = written(Some(&formatter), picks, tools, compose)?;
             let start = text.find(&written)?;
-            Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks, joiner: None, row: None })
+            Some(Catalogue {
+                range: start..start + written.len(),
+                formatter: Some(formatter),
+                picks,
+                joiner: None,
+                row: None,
+            })
         })
     };
     let xml = || {
@@ -41,36 +48,58 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
         let written = written(Some(&formatter), false, tools, compose)?;
         let start = text.find(&written)?;
         let joiner = Some("\n".to_owned());
-        Some(Catalogue { range: start..start + written.len(), formatter: Some(formatter), picks: false, joiner, row: None })
+        Some(Catalogue {
+            range: start..start + written.len(),
+            formatter: Some(formatter),
+            picks: false,
+            joiner,
+            row: None,
+        })
     };
-    json_catalogue(text, tools, compose).or_else(yaml).or_else(xml).or_else(|| rows::find(text, tools, compose))
+    json_catalogue(text, tools, compose)
+        .or_else(yaml)
+        .or_else(xml)
+        .or_else(|| rows::find(text, tools, compose))
 }
 
 /// The order of members that an XML catalogue shows; `render` renders declared tools.
-pub(super) fn xml_order(render: &dyn Fn(&[Value]) -> Option<String>, compose: &Compose<'_>) -> Option<Value> {
+pub(super) fn xml_order(
+    render: &dyn Fn(&[Value]) -> Option<String>,
+    compose: &Compose<'_>,
+) -> Option<Value> {
     let parameter = json!({ "x-odd": 1, "enum": ["a"], "type": "string" });
     let schema = json!({ "required": ["a"], "x-more": {}, "type": "object", "properties": { "a": parameter } });
     let tools = [tool("qtoolone", "d", &schema)];
     let text = render(&tools)?;
-    [(false, false), (true, true), (true, false), (false, true)].into_iter().find_map(|(first, last)| {
-        let mut formatter = json!({ "kind": "XmlFormatter" });
-        for (key, name) in
-            [("first", "enum"), ("last", "required")].into_iter().zip([first, last]).filter_map(|(of, set)| set.then_some(of))
-        {
-            formatter[key] = json!([name]);
-        }
-        text.contains(&written(Some(&formatter), false, &tools, compose)?).then_some(formatter)
-    })
+    [(false, false), (true, true), (true, false), (false, true)].into_iter().find_map(
+        |(first, last)| {
+            let mut formatter = json!({ "kind": "XmlFormatter" });
+            for (key, name) in [("first", "enum"), ("last", "required")]
+                .into_iter()
+                .zip([first, last])
+                .filter_map(|(of, set)| set.then_some(of))
+            {
+                formatter[key] = json!([name]);
+            }
+            text.contains(&written(Some(&formatter), false, &tools, compose)?).then_some(formatter)
+        },
+    )
 }
 
 /// Whether the text names the tool in a form that is not JSON of the tool.
 pub(super) fn names(text: &str, tools: &[Value]) -> bool {
-    let name = |tool: &Value| tool["function"]["name"].as_str().is_some_and(|name| text.contains(name));
+    let name =
+        |tool: &Value| tool["function"]["name"].as_str().is_some_and(|name| text.contains(name));
     tools.iter().any(name)
 }
 
 /// The text that a formatter writes for these tools.
-fn written(formatter: Option<&Value>, picks: bool, tools: &[Value], compose: &Compose<'_>) -> Option<String> {
+fn written(
+    formatter: Option<&Value>,
+    picks: bool,
+    tools: &[Value],
+    compose: &Compose<'_>,
+) -> Option<String> {
     written_by(formatter, picks, None, tools, compose)
 }
 
@@ -139,8 +168,15 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     let style = Style::of(&text[first.range]);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);
-        let same = written(formatter.as_ref(), picks, &tools[..TOOLS], compose)? == text[range.clone()];
-        same.then(|| Catalogue { range: range.clone(), formatter, picks, joiner: joiner.map(str::to_owned), row: None })
+        let same =
+            written(formatter.as_ref(), picks, &tools[..TOOLS], compose)? == text[range.clone()];
+        same.then(|| Catalogue {
+            range: range.clone(),
+            formatter,
+            picks,
+            joiner: joiner.map(str::to_owned),
+            row: None,
+        })
     })
 }
 
@@ -185,7 +221,9 @@ impl Style {
         if let Some(joiner) = joiner.filter(|joiner| *joiner != "\n") {
             members.insert("joiner".to_owned(), joiner.into());
         }
-        for (name, set) in [("format_as_list", joiner.is_none()), ("sort_keys", sort_keys), ("ascii", self.ascii)] {
+        for (name, set) in
+            [("format_as_list", joiner.is_none()), ("sort_keys", sort_keys), ("ascii", self.ascii)]
+        {
             if set {
                 members.insert(name.to_owned(), true.into());
             }

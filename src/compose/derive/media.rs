@@ -21,8 +21,11 @@ pub(super) struct Media {
 /// Finds them.
 pub(super) fn derive(foreign: &dyn Renderer) -> Media {
     let printed = |part: Value| {
-        let parts = json!([{ "type": "text", "text": USER }, part, { "type": "text", "text": ANSWER }]);
-        let text = foreign.render(&Conversation::default().message(json!({ "role": "user", "content": parts })))?;
+        let parts =
+            json!([{ "type": "text", "text": USER }, part, { "type": "text", "text": ANSWER }]);
+        let text = foreign.render(
+            &Conversation::default().message(json!({ "role": "user", "content": parts })),
+        )?;
         let between = pieces(&text, [USER, ANSWER])?[1].to_owned();
         // A template that prints lists as Python does prints the part, too.
         (!between.is_empty() && !between.contains("type")).then_some(between)
@@ -34,7 +37,8 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Media {
         (Some(image), Some(video)) if image != video => {
             let shortest = image.len().min(video.len());
             let start = whole_start(&image[..shared_start(&image, &video)]);
-            let end = whole_end(&image[image.len() - shared_end(&image, &video)..]).min(shortest - start);
+            let end =
+                whole_end(&image[image.len() - shared_end(&image, &video)..]).min(shortest - start);
             let token = |text: &str| Some(text[start..text.len() - end].to_owned());
             Media {
                 start: image[..start].to_owned(),
@@ -50,7 +54,10 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Media {
 
 /// What happens to content that is a list of parts, where it is neither printed nor refused.
 fn parts(foreign: &dyn Renderer) -> Option<&'static str> {
-    let said = |parts: Value| foreign.render(&Conversation::default().message(json!({ "role": "user", "content": parts })));
+    let said = |parts: Value| {
+        foreign
+            .render(&Conversation::default().message(json!({ "role": "user", "content": parts })))
+    };
     let text = json!({ "type": "text", "text": USER });
     let one = said(json!([text]))?;
     if Some(&one) == said(json!("")).as_ref() {

@@ -1,10 +1,13 @@
-//! Reverse derivation: a foreign chat template in, building blocks out, as far as renders show them.
+//! Reverse derivation: a foreign chat template in, building blocks out, as far as renders show
+//! them.
 //!
-//! Conversations with texts of their own are rendered; what stands between these texts in the prompts is what the blocks are
-//! made of. What was found is composed, and both templates are rendered on conversations with other values: only where these
-//! agree is a part called exact. Nothing is read in the template's source, and no family of templates is known by name.
+//! Conversations with texts of their own are rendered; what stands between these texts in the
+//! prompts is what the blocks are made of. What was found is composed, and both templates are
+//! rendered on conversations with other values: only where these agree is a part called exact.
+//! Nothing is read in the template's source, and no family of templates is known by name.
 //!
-//! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the limits of a probe.
+//! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the
+//! limits of a probe.
 
 mod arguments;
 mod beyond;
@@ -61,22 +64,30 @@ pub struct Derivation {
 }
 
 impl Derivation {
-    /// `{"spec", "parts": {NAME: {"status", "failing"?, "refused"?, "reason"?}}, "residual": [TEXT]}`; `spec` may be null.
+    /// `{"spec", "parts": {NAME: {"status", "failing"?, "refused"?, "reason"?}}, "residual":
+    /// [TEXT]}`; `spec` may be null.
     pub fn to_json(&self) -> Value {
-        let parts: Map<String, Value> =
-            self.parts.iter().map(|verdict| (verdict.part.name().to_owned(), verdict.to_json())).collect();
+        let parts: Map<String, Value> = self
+            .parts
+            .iter()
+            .map(|verdict| (verdict.part.name().to_owned(), verdict.to_json()))
+            .collect();
         json!({ "spec": self.spec, "parts": parts, "residual": self.residual })
     }
 
     /// How far this part is known.
     pub fn status(&self, part: Part) -> Status {
-        self.parts.iter().find(|verdict| verdict.part == part).map_or(Status::Opaque, |verdict| verdict.status)
+        self.parts
+            .iter()
+            .find(|verdict| verdict.part == part)
+            .map_or(Status::Opaque, |verdict| verdict.status)
     }
 }
 
 /// Derives building blocks of a template, given with the texts of its BOS and EOS token.
 ///
-/// `TEMPLATE_ERROR` when it does not parse. A template of which nothing can be found is no error: its parts are opaque.
+/// `TEMPLATE_ERROR` when it does not parse. A template of which nothing can be found is no error:
+/// its parts are opaque.
 pub fn derive(sources: &Sources) -> Result<Derivation> {
     let foreign = Compiled::new(Templates::compile(sources)?);
     let compose = |spec: &Value| -> Option<Box<dyn Renderer>> {
@@ -131,7 +142,12 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
     Derivation { spec, parts, residual, renders: 0 }
 }
 
-fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compose: &Compose<'_>) -> Draft {
+fn draft(
+    foreign: &dyn Renderer,
+    mut chat: chat::Chat,
+    sources: &Sources,
+    compose: &Compose<'_>,
+) -> Draft {
     let mut reasoning = reasoning::derive(foreign, &mut chat);
     let mut system = system::derive(foreign, &chat, &sources.bos_token);
     if system.inside.is_some() {
@@ -142,13 +158,26 @@ fn draft(foreign: &dyn Renderer, mut chat: chat::Chat, sources: &Sources, compos
     let tools = tools::derive(foreign, &chat, &mut system, compose);
     let skills = skills::derive(foreign, &chat, &mut system);
     let calls = calls::derive(foreign, &chat, compose);
-    let results = results::derive(foreign, &chat, calls.as_ref().is_some_and(|calls| calls.as_text));
+    let results =
+        results::derive(foreign, &chat, calls.as_ref().is_some_and(|calls| calls.as_text));
     let null_content = calls::null_content(foreign);
     let media = media::derive(foreign);
     reasoning.questions(foreign, results.as_ref());
     let roles = roles::derive(foreign, &chat);
     let eos_token = sources.eos_token.clone();
-    Draft { chat, system, tools, calls, results, null_content, skills, media, reasoning, roles, eos_token }
+    Draft {
+        chat,
+        system,
+        tools,
+        calls,
+        results,
+        null_content,
+        skills,
+        media,
+        reasoning,
+        roles,
+        eos_token,
+    }
 }
 
 /// What does not fit, by the part that it is about.
@@ -158,6 +187,9 @@ fn residuals(draft: &Draft) -> Vec<(Part, Vec<String>)> {
         (Part::System, draft.system.residual.clone()),
         (Part::Tools, draft.tools.as_ref().map(|tools| tools.residual.clone()).unwrap_or_default()),
         (Part::Calls, draft.calls.as_ref().map(|calls| calls.residual.clone()).unwrap_or_default()),
-        (Part::Results, draft.results.as_ref().map(|results| results.residual.clone()).unwrap_or_default()),
+        (
+            Part::Results,
+            draft.results.as_ref().map(|results| results.residual.clone()).unwrap_or_default(),
+        ),
     ]
 }

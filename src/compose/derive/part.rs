@@ -45,7 +45,8 @@ pub enum Status {
     Partial,
     /// None is.
     Opaque,
-    /// The template makes no use of this input, or refuses it. Conversations that fail do so for another reason.
+    /// The template makes no use of this input, or refuses it. Conversations that fail do so for
+    /// another reason.
     Ignores,
 }
 
@@ -106,18 +107,32 @@ pub(super) struct Wanted {
 pub(super) fn wanted(contexts: Vec<Context>, foreign: &dyn Renderer) -> Vec<Wanted> {
     let render = |context: Context| {
         let text = foreign.render(&context.conversation);
-        let used = context.part == Part::Chat || (text.is_some() && foreign.render(&context.without()) != text);
+        let used = context.part == Part::Chat
+            || (text.is_some() && foreign.render(&context.without()) != text);
         Wanted { context, text, used }
     };
     contexts.into_iter().map(render).collect()
 }
 
 /// Compares the contexts of one part with what a derived template renders.
-pub(super) fn judge(part: Part, wanted: &[Wanted], derived: Option<&dyn Renderer>, residual: &[String]) -> Verdict {
-    let mut verdict = Verdict { part, status: Status::Opaque, failing: Vec::new(), refused: Vec::new(), reason: String::new() };
+pub(super) fn judge(
+    part: Part,
+    wanted: &[Wanted],
+    derived: Option<&dyn Renderer>,
+    residual: &[String],
+) -> Verdict {
+    let mut verdict = Verdict {
+        part,
+        status: Status::Opaque,
+        failing: Vec::new(),
+        refused: Vec::new(),
+        reason: String::new(),
+    };
     let mut equal = 0usize;
     let mut used = false;
-    for Wanted { context, text, used: differs } in wanted.iter().filter(|wanted| wanted.context.part == part) {
+    for Wanted { context, text, used: differs } in
+        wanted.iter().filter(|wanted| wanted.context.part == part)
+    {
         used = used || *differs;
         match (text, derived.and_then(|derived| derived.render(&context.conversation))) {
             (None, _) => verdict.refused.push(context.id),

@@ -1,4 +1,5 @@
-//! Where a block of tools or skills stands in the system turn, and what stands round the items in it.
+//! Where a block of tools or skills stands in the system turn, and what stands round the items in
+//! it.
 
 use std::ops::Range;
 
@@ -22,10 +23,14 @@ pub(super) fn turn<'a>(prompt: &'a str, system: &System, chat: &Chat) -> Option<
 
 /// The same without a date header.
 pub(super) fn undated(turn: &str, system: &System) -> String {
-    system.cutoff.as_deref().map_or_else(|| turn.to_owned(), |cutoff| turn.replacen(&header(cutoff), "", 1))
+    system
+        .cutoff
+        .as_deref()
+        .map_or_else(|| turn.to_owned(), |cutoff| turn.replacen(&header(cutoff), "", 1))
 }
 
-/// The system turns that this change to a conversation makes, with and without a system message, where `find` finds the items.
+/// The system turns that this change to a conversation makes, with and without a system message,
+/// where `find` finds the items.
 pub(super) fn filled(
     foreign: &dyn Renderer,
     chat: &Chat,
@@ -39,12 +44,13 @@ pub(super) fn filled(
         let items = find(&text);
         Some(Filled { text, items })
     };
-    let given = system.turn.is_some().then(|| of(Conversation::instructed(SYSTEM).user(USER))).flatten();
+    let given =
+        system.turn.is_some().then(|| of(Conversation::instructed(SYSTEM).user(USER))).flatten();
     (given, of(Conversation::asking(USER)))
 }
 
-/// Puts the slot into the system's turns, so that a block makes of them what was rendered. The block, with the items' bytes in
-/// it; None when no place does.
+/// Puts the slot into the system's turns, so that a block makes of them what was rendered. The
+/// block, with the items' bytes in it; None when no place does.
 pub(super) fn place(
     system: &mut System,
     slot: &'static str,
@@ -57,11 +63,15 @@ pub(super) fn place(
     let end = start + SYSTEM.len();
     let mut ways = insertions(&shape.text, &given.text, given.items.as_ref());
     ways.retain(|way| way.at <= start || way.at >= end);
-    // All ways render this turn alike. Behind the system text is where people put it, and where text may come between.
+    // All ways render this turn alike. Behind the system text is where people put it, and where
+    // text may come between.
     ways.sort_by_key(|way| (way.at != end, way.at != start, way.at));
     let block = |way: &super::text::Insertion| given.text[way.block.clone()].to_owned();
     let items = |way: &super::text::Insertion, skip: usize| {
-        given.items.as_ref().map(|items| items.start - way.block.start - skip..items.end - way.block.start - skip)
+        given
+            .items
+            .as_ref()
+            .map(|items| items.start - way.block.start - skip..items.end - way.block.start - skip)
     };
     let Some(default) = default else {
         let way = ways.first()?;
@@ -124,13 +134,21 @@ pub(super) fn place(
     // or the turn with a system message has to do.
     shape.insert(way.at, slot);
     system.turn = Some(shape);
-    system.residual.push(format!("{slot} change the system turn in another way when there is no system message"));
+    system.residual.push(format!(
+        "{slot} change the system turn in another way when there is no system message"
+    ));
     Some((whole, items(&way, 0)))
 }
 
-/// Whether this block, put into the turn without a system message, makes this text of it; with the turn, if it is one of its own,
-/// and a rank: lower is plainer.
-fn fit(system: &System, slot: &'static str, at: usize, block: &str, text: &str) -> Option<(u8, Option<Shape>)> {
+/// Whether this block, put into the turn without a system message, makes this text of it; with the
+/// turn, if it is one of its own, and a rank: lower is plainer.
+fn fit(
+    system: &System,
+    slot: &'static str,
+    at: usize,
+    block: &str,
+    text: &str,
+) -> Option<(u8, Option<Shape>)> {
     let with = |shape: &Shape, message: &str, at: usize| {
         let mut filled = shape.filled(message);
         filled.is_char_boundary(at).then(|| {
@@ -157,19 +175,27 @@ fn fit(system: &System, slot: &'static str, at: usize, block: &str, text: &str) 
         return Some((2, Some(shape)));
     };
     let base = own.filled(&system.message);
-    let way = insertions(&base, text, None).into_iter().find(|way| text[way.block.clone()] == *block)?;
+    let way =
+        insertions(&base, text, None).into_iter().find(|way| text[way.block.clone()] == *block)?;
     let mut shape = own.clone();
     shape.insert(own.at(way.at, &system.message)?, slot);
     Some((1, Some(shape)))
 }
 
 /// For a template that leaves system messages out: the turn is the same with and without one.
-fn place_in_default(system: &mut System, slot: &'static str, default: &Filled) -> Option<(String, Option<Range<usize>>)> {
+fn place_in_default(
+    system: &mut System,
+    slot: &'static str,
+    default: &Filled,
+) -> Option<(String, Option<Range<usize>>)> {
     let base = system.default_turn().cloned().unwrap_or_default();
     let way = insertions(&base.text, &default.text, default.items.as_ref()).into_iter().next()?;
     let mut shape = base;
     shape.insert(way.at, slot);
     system.default = Some(shape);
-    let items = default.items.as_ref().map(|items| items.start - way.block.start..items.end - way.block.start);
+    let items = default
+        .items
+        .as_ref()
+        .map(|items| items.start - way.block.start..items.end - way.block.start);
     Some((default.text[way.block].to_owned(), items))
 }

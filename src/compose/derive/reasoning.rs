@@ -1,4 +1,5 @@
-//! Reasoning: the text round it, the answers that show it, and the generation prompt of a model that is not to think.
+//! Reasoning: the text round it, the answers that show it, and the generation prompt of a model
+//! that is not to think.
 
 use serde_json::{Value, json};
 
@@ -41,11 +42,13 @@ fn answer(text: &str, reasoning: Option<&str>) -> Value {
 /// Finds it. `chat` loses what is no form of its last answer, but reasoning without text.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &mut Chat) -> Reasoning {
     let asked = || Conversation::asking(USER);
-    let mut found = Reasoning { no_thinking_prompt: no_thinking_prompt(foreign, chat), ..Reasoning::default() };
+    let mut found =
+        Reasoning { no_thinking_prompt: no_thinking_prompt(foreign, chat), ..Reasoning::default() };
     let last = foreign.render(&asked().message(answer(ANSWER, Some(REASON))));
     let shown = last.as_deref().and_then(|last| pieces(last, [USER, REASON, ANSWER]));
     if let Some([_, to_reason, to_answer, _]) = shown.as_deref()
-        && let Some(before) = to_reason.strip_prefix(&*format!("{}{}", chat.user.after, chat.assistant.before))
+        && let Some(before) =
+            to_reason.strip_prefix(&*format!("{}{}", chat.user.after, chat.assistant.before))
         && !shows_probe(before)
     {
         let inner = foreign.render(&asked().message(answer(ANSWER, Some(REASON))).user(USER_2));
@@ -68,13 +71,21 @@ fn empty(foreign: &dyn Renderer, chat: &mut Chat, block: &str) -> Option<&'stati
         chat.last = None;
     }
     let two = foreign.render(&Conversation::asking(USER).assistant(ANSWER).assistant(USER_2));
-    let first = two.as_deref().and_then(|two| two.split_once(USER)?.1.split_once(ANSWER)).map(|(first, _)| first);
+    let first = two
+        .as_deref()
+        .and_then(|two| two.split_once(USER)?.1.split_once(ANSWER))
+        .map(|(first, _)| first);
     let every = first == Some(&*format!("{}{}{block}", chat.user.after, chat.assistant.before));
     Some(if every { "last_turn" } else { "last" })
 }
 
-/// The tags that are read as reasoning in an answer's text; `last` is the prompt with that reasoning in a field of its own.
-fn inline(foreign: &dyn Renderer, around: Option<&[String; 2]>, last: Option<&str>) -> Option<[String; 2]> {
+/// The tags that are read as reasoning in an answer's text; `last` is the prompt with that
+/// reasoning in a field of its own.
+fn inline(
+    foreign: &dyn Renderer,
+    around: Option<&[String; 2]>,
+    last: Option<&str>,
+) -> Option<[String; 2]> {
     let own = around.map(|texts| texts.each_ref().map(|text| text.trim().to_owned()));
     let own = own.filter(|tags| tags.iter().all(|tag| !tag.is_empty()));
     let usual = TAGS.map(str::to_owned);
@@ -102,7 +113,10 @@ fn no_thinking_prompt(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
 impl Reasoning {
     /// Finds out whether a user's message that looks like a tool result asks nothing.
     pub(super) fn questions(&mut self, foreign: &dyn Renderer, results: Option<&Results>) {
-        let Some([before, after]) = results.and_then(Results::tags).filter(|_| self.last_turn) else { return };
+        let Some([before, after]) = results.and_then(Results::tags).filter(|_| self.last_turn)
+        else {
+            return;
+        };
         let said = format!("{before}\nQresultone\n{after}");
         let asked = Conversation::asking(USER).message(answer(ANSWER, Some(REASON)));
         let kept = foreign.render(&asked.user(&said).message(answer(USER_2, Some("Qreasontwo"))));
@@ -113,8 +127,10 @@ impl Reasoning {
 
     /// Fields of a spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
-        let template =
-            self.around.as_ref().map(|[before, behind]| format!("{}{{reasoning}}{}", escape(before), escape(behind)));
+        let template = self
+            .around
+            .as_ref()
+            .map(|[before, behind]| format!("{}{{reasoning}}{}", escape(before), escape(behind)));
         let prompt = self.no_thinking_prompt.as_deref().map(escape);
         let fields = [("reasoning_template", template), ("no_thinking_prompt", prompt)];
         fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()
@@ -122,7 +138,9 @@ impl Reasoning {
 
     /// Members of `assistant_policy`.
     pub(super) fn policy(&self) -> Vec<(&'static str, Value)> {
-        let bounds = |tags: &Option<[String; 2]>| tags.as_ref().map(|[start, end]| json!({ "start": start, "end": end }));
+        let bounds = |tags: &Option<[String; 2]>| {
+            tags.as_ref().map(|[start, end]| json!({ "start": start, "end": end }))
+        };
         let members = [
             ("keep_reasoning", self.last_turn.then(|| "last_turn".into())),
             ("empty_reasoning", self.empty.map(Value::from)),

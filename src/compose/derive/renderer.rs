@@ -52,7 +52,9 @@ impl Compiled {
 impl Renderer for Compiled {
     fn render(&self, conversation: &Conversation) -> Option<String> {
         self.renders.set(self.renders.get() + 1);
-        let kwargs = conversation.thinking.map(|thinking| Map::from_iter([("enable_thinking".to_owned(), thinking.into())]));
+        let kwargs = conversation
+            .thinking
+            .map(|thinking| Map::from_iter([("enable_thinking".to_owned(), thinking.into())]));
         let input = RenderInput {
             kwargs: kwargs.as_ref(),
             tools: conversation.tools.as_deref(),

@@ -45,7 +45,8 @@ impl Results {
 }
 
 impl Results {
-    /// What stands round each result, without white space; None where one of the two is nothing else.
+    /// What stands round each result, without white space; None where one of the two is nothing
+    /// else.
     pub(super) fn tags(&self) -> Option<[String; 2]> {
         let Wrapping { each_before, each_after, .. } = self.wrapping.as_ref()?;
         let tags = [each_before, each_after].map(|text| text.trim().to_owned());
@@ -55,7 +56,8 @@ impl Results {
 
 /// Finds it; None when results are not printed.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Option<Results> {
-    let with_calls = |count: usize| Conversation::asking(USER).calling("", &calls::probes(as_text)[..count]);
+    let with_calls =
+        |count: usize| Conversation::asking(USER).calling("", &calls::probes(as_text)[..count]);
     let spoken = Conversation::asking(USER).assistant(ANSWER);
     let mut found = Results::default();
     let mut refused = true;
@@ -66,7 +68,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
         if !single.contains(RESULT) {
             continue;
         }
-        let quoted = foreign.render(&one.clone().result("qcallonex", QUOTED)).is_some_and(|text| text.contains(QUOTED_AS_JSON));
+        let quoted = foreign
+            .render(&one.clone().result("qcallonex", QUOTED))
+            .is_some_and(|text| text.contains(QUOTED_AS_JSON));
         found.processor = quoted.then_some("json");
         let mark = |result: &str| if quoted { format!("\"{result}\"") } else { result.to_owned() };
         let Some([before, after]) = around(foreign, chat, &one, &single, &mark(RESULT)) else {
@@ -85,7 +89,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
         found.continued = to_answer.as_ref() == Some(&after) && !chat.assistant.before.is_empty();
         let to_user = until(first(&one).user(USER_2), USER_2);
         let at_user = to_user.as_deref().and_then(|text| text.strip_suffix(&*chat.user.before));
-        if let Some(end) = at_user.and_then(|at_user| after.strip_prefix(at_user)).filter(|end| !end.is_empty()) {
+        if let Some(end) =
+            at_user.and_then(|at_user| after.strip_prefix(at_user)).filter(|end| !end.is_empty())
+        {
             end.clone_into(&mut found.end);
             after.truncate(after.len() - found.end.len());
         }
@@ -96,10 +102,13 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
             return Some(found);
         }
         let double = foreign.render(&first(&two).result("qcalltwox", RESULT_2));
-        let second = text.replace(NAMES[0], NAMES[1]).replace(IDS[0], IDS[1]).replace(RESULT, RESULT_2);
+        let second =
+            text.replace(NAMES[0], NAMES[1]).replace(IDS[0], IDS[1]).replace(RESULT, RESULT_2);
         let double = double.as_deref().and_then(|double| pieces(double, [&*text, &*second]));
         found.wrapping = Some(match double.as_deref() {
-            Some([_, between, end]) if *end == whole && !shows_probe(between) => Wrapping::joined(&before, between, &after),
+            Some([_, between, end]) if *end == whole && !shows_probe(between) => {
+                Wrapping::joined(&before, between, &after)
+            }
             _ => {
                 found.residual.push("several tool results are not printed as one is".to_owned());
                 Wrapping::single(&before, &after)
@@ -108,7 +117,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
         return Some(found);
     }
     let asked = Conversation::asking(USER).assistant(ANSWER);
-    if !refused && foreign.render(&asked) == foreign.render(&asked.clone().result("qcallonex", RESULT)) {
+    if !refused
+        && foreign.render(&asked) == foreign.render(&asked.clone().result("qcallonex", RESULT))
+    {
         found.dropped = true;
         return Some(found);
     }
@@ -127,13 +138,21 @@ struct Item {
 }
 
 impl Item {
-    /// Of what stands before a result, of it, and of what stands behind it: the name and the id of its call are parts, too.
+    /// Of what stands before a result, of it, and of what stands behind it: the name and the id of
+    /// its call are parts, too.
     fn of(before: &str, result: &str, after: &str) -> Item {
         let parts = [(NAMES[0], "{name}"), (IDS[0], "{tool_call_id}")];
-        let start = parts.iter().filter_map(|(text, _)| before.find(text)).min().unwrap_or(before.len());
-        let end = parts.iter().filter_map(|(text, _)| Some(after.rfind(text)? + text.len())).max().unwrap_or(0);
+        let start =
+            parts.iter().filter_map(|(text, _)| before.find(text)).min().unwrap_or(before.len());
+        let end = parts
+            .iter()
+            .filter_map(|(text, _)| Some(after.rfind(text)? + text.len()))
+            .max()
+            .unwrap_or(0);
         let (head, tail) = (&before[start..], &after[..end]);
-        let with_slots = |text: &str| parts.iter().fold(escape(text), |text, (part, slot)| text.replace(part, slot));
+        let with_slots = |text: &str| {
+            parts.iter().fold(escape(text), |text, (part, slot)| text.replace(part, slot))
+        };
         Item {
             template: format!("{}{{observation}}{}", with_slots(head), with_slots(tail)),
             before: before[..start].to_owned(),
@@ -144,13 +163,20 @@ impl Item {
 }
 
 /// What stands before and behind the one result.
-fn around(foreign: &dyn Renderer, chat: &Chat, start: &Conversation, single: &str, result: &str) -> Option<[String; 2]> {
+fn around(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    start: &Conversation,
+    single: &str,
+    result: &str,
+) -> Option<[String; 2]> {
     let (before, after) = single.split_once(result)?;
     let until = [foreign.render(start), calls::turn(foreign, chat, start)];
-    let own = until.iter().flatten().find_map(|until| before.strip_prefix(&**until)).or_else(|| {
-        // The turn before is not the last any more: it ends as an earlier one does.
-        let (_, behind) = before.split_once(ANSWER)?;
-        behind.strip_prefix(&*chat.assistant.after)
-    })?;
+    let own =
+        until.iter().flatten().find_map(|until| before.strip_prefix(&**until)).or_else(|| {
+            // The turn before is not the last any more: it ends as an earlier one does.
+            let (_, behind) = before.split_once(ANSWER)?;
+            behind.strip_prefix(&*chat.assistant.after)
+        })?;
     Some([own.to_owned(), after.to_owned()])
 }

@@ -42,10 +42,13 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Roles {
     let late = foreign.render(&Conversation::asking(USER).message(late).user(USER_2));
     let late = late.as_deref().and_then(|late| pieces(late, [USER, LATE, USER_2]));
     if let Some([_, before, behind, _]) = late.as_deref()
-        && let (Some(before), Some(behind)) = (before.strip_prefix(&*chat.user.after), behind.strip_suffix(&*chat.user.before))
+        && let (Some(before), Some(behind)) =
+            (before.strip_prefix(&*chat.user.after), behind.strip_suffix(&*chat.user.before))
     {
         found.late = Some([before.to_owned(), behind.to_owned()]);
-    } else if unknown.is_none() && system == foreign.render(&Conversation::asking(USER).assistant(ANSWER)) {
+    } else if unknown.is_none()
+        && system == foreign.render(&Conversation::asking(USER).assistant(ANSWER))
+    {
         found.unknown = Some("drop");
     }
     found
@@ -54,8 +57,13 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Roles {
 impl Roles {
     /// Fields of a spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
-        let late = self.late.as_ref().map(|[before, behind]| format!("{}{{content}}{}", escape(before), escape(behind)));
+        let late = self
+            .late
+            .as_ref()
+            .map(|[before, behind]| format!("{}{{content}}{}", escape(before), escape(behind)));
         let late = late.map(|late| ("late_system_template", late.into()));
-        late.into_iter().chain(self.unknown.map(|unknown| ("unknown_roles", unknown.into()))).collect()
+        late.into_iter()
+            .chain(self.unknown.map(|unknown| ("unknown_roles", unknown.into())))
+            .collect()
     }
 }

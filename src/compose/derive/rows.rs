@@ -1,4 +1,5 @@
-//! A catalogue whose tools stand in rows of text: name, description and parameters of each, or all of it, between constant text.
+//! A catalogue whose tools stand in rows of text: name, description and parameters of each, or all
+//! of it, between constant text.
 
 use std::ops::Range;
 
@@ -35,8 +36,9 @@ fn tokens(text: &str, tool: &Value) -> Vec<Token> {
                 token = Some((*slot, stream.byte_offset(), std::ptr::eq(*known, function)));
             }
         } else {
-            let known =
-                texts.iter().find_map(|(slot, text)| Some((*slot, text.as_str().filter(|text| rest.starts_with(*text))?)));
+            let known = texts.iter().find_map(|(slot, text)| {
+                Some((*slot, text.as_str().filter(|text| rest.starts_with(*text))?))
+            });
             token = known.map(|(slot, text)| (slot, text.len(), false));
         }
         match token {
@@ -70,7 +72,10 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
     let (one, template) = row(text, &first)?;
     let (two, other) = row(text, &second)?;
     let between = text.get(one.end..two.start)?;
-    if template != other || !(template.contains("{name}") || template.contains("{tool}")) || shows_probe(&template) {
+    if template != other
+        || !(template.contains("{name}") || template.contains("{tool}"))
+        || shows_probe(&template)
+    {
         return None;
     }
     let json = first.iter().find(|token| matches!(token.slot, "tool" | "parameters"));

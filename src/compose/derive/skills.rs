@@ -24,7 +24,11 @@ pub(super) struct Skills {
 }
 
 fn entries() -> Vec<Value> {
-    NAMES.iter().zip(DESCRIPTIONS).map(|(name, description)| json!({ "name": name, "description": description })).collect()
+    NAMES
+        .iter()
+        .zip(DESCRIPTIONS)
+        .map(|(name, description)| json!({ "name": name, "description": description }))
+        .collect()
 }
 
 /// Finds them; None when the template has none, or none that rows of names and descriptions write.
@@ -34,14 +38,17 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System) -
     let (given, default) = place::filled(foreign, chat, system, &change, &rows);
     let shown = given.as_ref().or(default.as_ref()).filter(|shown| shown.items.is_some())?;
     let text = shown.text[shown.items.clone()?].to_owned();
-    let [_, within, joiner, ..] = *pieces(&text, [NAMES[0], DESCRIPTIONS[0], NAMES[1], DESCRIPTIONS[1]])? else {
+    let [_, within, joiner, ..] =
+        *pieces(&text, [NAMES[0], DESCRIPTIONS[0], NAMES[1], DESCRIPTIONS[1]])?
+    else {
         return None;
     };
     let row = format!("{{name}}{}{{description}}", escape(within));
     let joiner = joiner.to_owned();
     let (block, items) = place::place(system, "skills", given.as_ref(), default.as_ref())?;
     order(foreign, system, &skills);
-    system.with_tools = system.with_tools || default.is_some_and(|default| !default.text.is_empty());
+    system.with_tools =
+        system.with_tools || default.is_some_and(|default| !default.text.is_empty());
     let template = wrapper(&block, items, "skills").unwrap_or_else(|| "{skills}".to_owned());
     Some(Skills { row, joiner, template })
 }

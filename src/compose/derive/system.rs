@@ -12,9 +12,11 @@ pub(super) const SYSTEM: &str = "Qsystemone";
 const SYSTEM_2: &str = "Qsystemtwo";
 
 /// Forms of a date, as `strftime` has them.
-const DATES: [&str; 6] = ["%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%A, %B %d, %Y", "%d/%m/%Y"];
+const DATES: [&str; 6] =
+    ["%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%A, %B %d, %Y", "%d/%m/%Y"];
 
-/// A turn's text, which may hold [`SYSTEM`] where the system text goes, and the slots to be put into it.
+/// A turn's text, which may hold [`SYSTEM`] where the system text goes, and the slots to be put
+/// into it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Shape {
     pub(super) text: String,
@@ -29,7 +31,8 @@ impl Shape {
 
     /// As a template with slots.
     pub(super) fn template(&self) -> String {
-        let mut places: Vec<(usize, usize, &str)> = self.slots.iter().map(|(at, name)| (*at, *at, *name)).collect();
+        let mut places: Vec<(usize, usize, &str)> =
+            self.slots.iter().map(|(at, name)| (*at, *at, *name)).collect();
         if let Some(at) = self.text.find(SYSTEM) {
             // Slots that stand where the system text begins come before it.
             let place = places.iter().take_while(|(start, ..)| *start <= at).count();
@@ -54,7 +57,9 @@ impl Shape {
     /// The byte of the filled text as a byte of the shape; None inside the system text.
     pub(super) fn at(&self, at: usize, message: &str) -> Option<usize> {
         match self.text.find(SYSTEM) {
-            Some(start) if at >= start + message.len() && at > start => Some(at - message.len() + SYSTEM.len()),
+            Some(start) if at >= start + message.len() && at > start => {
+                Some(at - message.len() + SYSTEM.len())
+            }
             Some(start) if at > start => None,
             _ => Some(at),
         }
@@ -110,11 +115,14 @@ impl System {
     /// A turn as a template; today's date is a slot.
     pub(super) fn template(&self, shape: &Shape) -> String {
         let template = shape.template();
-        self.date_format.map_or_else(|| template.clone(), |format| template.replace(&date_as(format, 0), "{date}"))
+        self.date_format.map_or_else(
+            || template.clone(),
+            |format| template.replace(&date_as(format, 0), "{date}"),
+        )
     }
 
-    /// What stands before the first user's text and is not the turn: the prefix, and the begin of the user's turn where the
-    /// system turn stands inside it.
+    /// What stands before the first user's text and is not the turn: the prefix, and the begin of
+    /// the user's turn where the system turn stands inside it.
     pub(super) fn strip<'a>(&self, head: &'a str, chat: &Chat) -> Option<&'a str> {
         let own = head.strip_prefix(&*self.prefix)?;
         match self.inside {
@@ -126,7 +134,8 @@ impl System {
 
 /// A header with today's date and what stands before it, if the text ends in one.
 fn dated(text: &str, later: i64) -> Option<(&str, &str)> {
-    let body = text.strip_suffix("\n\n")?.strip_suffix(&*date(later))?.strip_suffix("\nToday Date: ")?;
+    let body =
+        text.strip_suffix("\n\n")?.strip_suffix(&*date(later))?.strip_suffix("\nToday Date: ")?;
     let (before, cutoff) = body.rsplit_once("Cutting Knowledge Date: ")?;
     (!cutoff.contains('\n')).then_some((before, cutoff))
 }
@@ -139,23 +148,31 @@ pub(super) fn header(cutoff: &str) -> String {
 /// Finds them.
 pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> System {
     let base = System { always: true, with_tools: true, ..System::default() };
-    let without = |residual: Vec<String>| System { prefix: chat.opening.clone(), residual, ..base.clone() };
+    let without =
+        |residual: Vec<String>| System { prefix: chat.opening.clone(), residual, ..base.clone() };
     let asked = foreign.render(&Conversation::asking(USER)).unwrap_or_default();
     let Some(given) = foreign.render(&Conversation::instructed(SYSTEM).user(USER)) else {
         return without(vec!["the template refuses system messages".to_owned()]);
     };
-    let Some([head, between, _]) = pieces(&given, [SYSTEM, USER]).as_deref().map(|pieces| [pieces[0], pieces[1], pieces[2]])
+    let Some([head, between, _]) =
+        pieces(&given, [SYSTEM, USER]).as_deref().map(|pieces| [pieces[0], pieces[1], pieces[2]])
     else {
         let lost = !given.contains(SYSTEM);
-        let words =
-            if lost { "system messages are left out" } else { "the system text does not stand before the first user's" };
+        let words = if lost {
+            "system messages are left out"
+        } else {
+            "the system text does not stand before the first user's"
+        };
         return without(vec![words.to_owned()]);
     };
     let mut residual = Vec::new();
     let place = match between.strip_suffix(&*chat.user.before) {
         Some(end) => Place { prefix: "", opening: &chat.opening, head, end, inside: None },
         None => inside(foreign, chat, &asked, head, between).unwrap_or_else(|| {
-            residual.push("the system text is put inside the first user turn, but not in front of its text".to_owned());
+            residual.push(
+                "the system text is put inside the first user turn, but not in front of its text"
+                    .to_owned(),
+            );
             Place { prefix: "", opening: &chat.opening, head, end: between, inside: None }
         }),
     };
@@ -173,7 +190,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
         false => (&asked, foreign.render(&Conversation::asking(USER).later(40))),
     };
     if cutoff.is_none() && tomorrow.as_ref().is_some_and(|tomorrow| tomorrow != today) {
-        let later = |format: &&str| tomorrow.as_ref() == Some(&today.replace(&date_as(format, 0), &date_as(format, 40)));
+        let later = |format: &&str| {
+            tomorrow.as_ref() == Some(&today.replace(&date_as(format, 0), &date_as(format, 40)))
+        };
         date_format = DATES.into_iter().find(later);
         if date_format.is_none() {
             residual.push("the date is printed in a form of its own".to_owned());
@@ -196,8 +215,10 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
     let spaced = foreign.render(&Conversation::instructed(&format!(" \n{SYSTEM} \n")).user(USER));
     system.strips = spaced.is_some_and(|spaced| spaced == given);
     let typed = json!([{ "type": "text", "text": SYSTEM }, { "type": "text", "text": SYSTEM_2 }]);
-    let typed = Conversation::default().message(json!({ "role": "system", "content": typed })).user(USER);
-    system.all_parts = foreign.render(&typed).is_some_and(|text| text.contains(&format!("{SYSTEM}{SYSTEM_2}")));
+    let typed =
+        Conversation::default().message(json!({ "role": "system", "content": typed })).user(USER);
+    system.all_parts =
+        foreign.render(&typed).is_some_and(|text| text.contains(&format!("{SYSTEM}{SYSTEM_2}")));
     system
 }
 
@@ -213,8 +234,15 @@ struct Place<'a> {
     inside: Option<&'static str>,
 }
 
-/// The turn of a system text that stands in front of a user's text, in that user's turn; `asked` is the prompt without one.
-fn inside<'a>(foreign: &dyn Renderer, chat: &Chat, asked: &'a str, head: &'a str, end: &'a str) -> Option<Place<'a>> {
+/// The turn of a system text that stands in front of a user's text, in that user's turn; `asked` is
+/// the prompt without one.
+fn inside<'a>(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    asked: &'a str,
+    head: &'a str,
+    end: &'a str,
+) -> Option<Place<'a>> {
     let (first, _) = asked.split_once(USER)?;
     let begin = &*chat.user.before;
     let places = head.match_indices(begin).map(|(at, _)| at);
@@ -227,11 +255,24 @@ fn inside<'a>(foreign: &dyn Renderer, chat: &Chat, asked: &'a str, head: &'a str
     } else {
         pieces(&users, [USER, ANSWER, SYSTEM, USER_2]).map(|_| "LAST_USER")?
     };
-    Some(Place { prefix: &head[..start], opening: &first[turn..], head: &head[turn..], end, inside: Some(placement) })
+    Some(Place {
+        prefix: &head[..start],
+        opening: &first[turn..],
+        head: &head[turn..],
+        end,
+        inside: Some(placement),
+    })
 }
 
-/// Divides what stands before the first user's turn into what always stands there and the turn without a system message.
-fn default_turn(system: &mut System, opening: &str, (head, end): (&str, &str), header: &str, bos_token: &str) {
+/// Divides what stands before the first user's turn into what always stands there and the turn
+/// without a system message.
+fn default_turn(
+    system: &mut System,
+    opening: &str,
+    (head, end): (&str, &str),
+    header: &str,
+    bos_token: &str,
+) {
     let date = system.date_format.map(|format| date_as(format, 0)).unwrap_or_default();
     let dated = !date.is_empty() && opening.contains(&date);
     if let Some(rest) = head.strip_prefix(opening).filter(|_| header.is_empty() && !dated) {
@@ -242,15 +283,21 @@ fn default_turn(system: &mut System, opening: &str, (head, end): (&str, &str), h
     }
     let mut opening = opening;
     let mut head = head;
-    if let (Some(short), Some(shorter)) = (opening.strip_prefix(bos_token), head.strip_prefix(bos_token)) {
+    if let (Some(short), Some(shorter)) =
+        (opening.strip_prefix(bos_token), head.strip_prefix(bos_token))
+    {
         bos_token.clone_into(&mut system.prefix);
         (opening, head) = (short, shorter);
     }
     system.turn = Some(Shape::of(&format!("{head}{SYSTEM}{end}")));
-    let usual = opening.strip_prefix(head).and_then(|rest| rest.strip_prefix(header)).and_then(|rest| rest.strip_suffix(end));
+    let usual = opening
+        .strip_prefix(head)
+        .and_then(|rest| rest.strip_prefix(header))
+        .and_then(|rest| rest.strip_suffix(end));
     if let Some(message) = usual.filter(|message| date.is_empty() || !message.contains(&date)) {
         message.clone_into(&mut system.message);
-    } else if let Some((before, behind)) = opening.split_once(header).filter(|_| !header.is_empty()) {
+    } else if let Some((before, behind)) = opening.split_once(header).filter(|_| !header.is_empty())
+    {
         let message = behind.strip_suffix(end).unwrap_or_default();
         message.clone_into(&mut system.message);
         system.default = Some(Shape::of(&format!("{before}{SYSTEM}{}", &behind[message.len()..])));

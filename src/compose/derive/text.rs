@@ -1,8 +1,10 @@
-//! Comparing prompts: what stands between known texts, where one text was put into another, what repeats.
+//! Comparing prompts: what stands between known texts, where one text was put into another, what
+//! repeats.
 
 use std::ops::Range;
 
-/// The texts before, between and after the marks, if each stands in the text once and in this order.
+/// The texts before, between and after the marks, if each stands in the text once and in this
+/// order.
 pub(crate) fn pieces<'a, const N: usize>(text: &'a str, marks: [&str; N]) -> Option<Vec<&'a str>> {
     let mut rest = text;
     let mut pieces = Vec::with_capacity(N + 1);
@@ -25,7 +27,12 @@ pub(crate) fn shared_start(a: &str, b: &str) -> usize {
 
 /// How many bytes two texts share at their end.
 pub(crate) fn shared_end(a: &str, b: &str) -> usize {
-    a.chars().rev().zip(b.chars().rev()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+    a.chars()
+        .rev()
+        .zip(b.chars().rev())
+        .take_while(|(a, b)| a == b)
+        .map(|(a, _)| a.len_utf8())
+        .sum()
 }
 
 /// One way to see a longer text as a shorter one with a block put in.
@@ -37,16 +44,24 @@ pub(crate) struct Insertion {
     pub(crate) block: Range<usize>,
 }
 
-/// Every way to see `full` as `base` with one block in it that covers `inside`. Several differ only in how the block is
-/// turned round: text that the block and its surroundings share can stand at its start or at its end.
+/// Every way to see `full` as `base` with one block in it that covers `inside`. Several differ only
+/// in how the block is turned round: text that the block and its surroundings share can stand at
+/// its start or at its end.
 pub(crate) fn insertions(base: &str, full: &str, inside: Option<&Range<usize>>) -> Vec<Insertion> {
-    let Some(length) = full.len().checked_sub(base.len()).filter(|length| *length > 0) else { return Vec::new() };
+    let Some(length) = full.len().checked_sub(base.len()).filter(|length| *length > 0) else {
+        return Vec::new();
+    };
     let (start, end) = (shared_start(base, full), shared_end(base, full));
     let mut found = Vec::new();
     for at in base.len().saturating_sub(end)..=start {
         let block = at..at + length;
-        let covers = inside.is_none_or(|inside| block.start <= inside.start && inside.end <= block.end);
-        if covers && base.is_char_boundary(at) && full.is_char_boundary(at) && full.is_char_boundary(block.end) {
+        let covers =
+            inside.is_none_or(|inside| block.start <= inside.start && inside.end <= block.end);
+        if covers
+            && base.is_char_boundary(at)
+            && full.is_char_boundary(at)
+            && full.is_char_boundary(block.end)
+        {
             found.push(Insertion { at, block });
         }
     }
@@ -69,8 +84,8 @@ pub(crate) struct Wrapping {
 }
 
 impl Wrapping {
-    /// From the text before the first item, between two, and after the last. None when no wrapper of one item ends and begins
-    /// as the text between two does.
+    /// From the text before the first item, between two, and after the last. None when no wrapper
+    /// of one item ends and begins as the text between two does.
     pub(crate) fn of(first: &str, between: &str, last: &str) -> Option<Wrapping> {
         let cuts = (0..=between.len()).filter(|at| between.is_char_boundary(*at));
         let cut = cuts
@@ -103,11 +118,16 @@ impl Wrapping {
 
     /// Of one item: nothing is known of several.
     pub(crate) fn single(before: &str, after: &str) -> Wrapping {
-        Wrapping { each_before: before.to_owned(), each_after: after.to_owned(), ..Wrapping::default() }
+        Wrapping {
+            each_before: before.to_owned(),
+            each_after: after.to_owned(),
+            ..Wrapping::default()
+        }
     }
 }
 
-/// All cuts render the same; people expect one before the bracket that opens an item, with the white space before it.
+/// All cuts render the same; people expect one before the bracket that opens an item, with the
+/// white space before it.
 fn nicety(between: &str, at: usize) -> (bool, usize) {
     let opens = between[at..].trim_start().starts_with(['<', '[', '{', '(']);
     let closed = !between[..at].ends_with(char::is_whitespace);
@@ -133,19 +153,27 @@ mod tests {
     #[test]
     fn a_block_can_be_turned_round() {
         let found = insertions("s\ne", "s\n#T\ne", Some(&(3..4)));
-        let blocks: Vec<&str> = found.iter().map(|found| &"s\n#T\ne"[found.block.clone()]).collect();
+        let blocks: Vec<&str> =
+            found.iter().map(|found| &"s\n#T\ne"[found.block.clone()]).collect();
         assert_eq!(blocks, ["\n#T", "#T\n"]);
         assert!(insertions("s\ne", "s#T", None).is_empty());
     }
 
     #[test]
     fn wrappers_of_items() {
-        let wrapping = Wrapping::of("A\n<c>\n", "\n</c>\n<c>\n", "\n</c>E").expect("one wrapper fits");
+        let wrapping =
+            Wrapping::of("A\n<c>\n", "\n</c>\n<c>\n", "\n</c>E").expect("one wrapper fits");
         let Wrapping { before, each_before, each_after, after, .. } = wrapping;
-        assert_eq!((&*before, &*each_before, &*each_after, &*after), ("A", "\n<c>\n", "\n</c>", "E"));
+        assert_eq!(
+            (&*before, &*each_before, &*each_after, &*after),
+            ("A", "\n<c>\n", "\n</c>", "E")
+        );
         assert_eq!(Wrapping::of("[", ", ", "]"), None);
         let list = Wrapping::joined("C[{\"", "}, {\"", "}]");
         let Wrapping { before, each_before, each_after, after, joiner } = list;
-        assert_eq!((&*before, &*each_before, &*joiner, &*each_after, &*after), ("C[", "{\"", ", ", "}", "]"));
+        assert_eq!(
+            (&*before, &*each_before, &*joiner, &*each_after, &*after),
+            ("C[", "{\"", ", ", "}", "]")
+        );
     }
 }

@@ -39,12 +39,21 @@ pub(super) fn probes() -> Vec<Value> {
             "Ein \"erstes\" Wörkzeug",
             &json!({ "type": "object", "properties": { "place": { "type": "string" } } }),
         ),
-        tool("qtooltwo", "数 & <b>", &json!({ "type": "object", "properties": {}, "required": ["x", "a"] })),
+        tool(
+            "qtooltwo",
+            "数 & <b>",
+            &json!({ "type": "object", "properties": {}, "required": ["x", "a"] }),
+        ),
     ]
 }
 
 /// Finds it; None when there is none.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<Tools> {
+pub(super) fn derive(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    system: &mut System,
+    compose: &Compose<'_>,
+) -> Option<Tools> {
     let before = system.clone();
     let (mut found, joins) = catalogue(foreign, chat, system, compose)?;
     let Joins { joiner: Some(joiner), row } = joins else { return Some(found) };
@@ -64,7 +73,11 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System, c
         }
         None if row.is_some() => {
             *system = before;
-            found = Tools { empty_list: found.empty_list, residual: vec![UNKNOWN_FORM.to_owned()], ..Tools::default() };
+            found = Tools {
+                empty_list: found.empty_list,
+                residual: vec![UNKNOWN_FORM.to_owned()],
+                ..Tools::default()
+            };
         }
         None => {}
     }
@@ -78,12 +91,20 @@ struct Joins {
     row: Option<String>,
 }
 
-/// The text round all tools and that round each, when the text between two is the end and the begin of one. `empty` is a
-/// prompt with an empty list, which shows which; None without a row when that prompt has the text as it is.
-fn each(template: &str, joiner: &str, row: Option<&str>, empty: Option<&str>) -> Option<(String, String)> {
+/// The text round all tools and that round each, when the text between two is the end and the begin
+/// of one. `empty` is a prompt with an empty list, which shows which; None without a row when that
+/// prompt has the text as it is.
+fn each(
+    template: &str,
+    joiner: &str,
+    row: Option<&str>,
+    empty: Option<&str>,
+) -> Option<(String, String)> {
     let (before, after) = template.split_once("{tools}")?;
     let shows = |text: &str| {
-        empty.is_none_or(|empty| empty.contains(&text.replace("{content}", USER).replace("{{", "{").replace("}}", "}")))
+        empty.is_none_or(|empty| {
+            empty.contains(&text.replace("{content}", USER).replace("{{", "{").replace("}}", "}"))
+        })
     };
     if row.is_none() && shows(&format!("{before}{after}")) {
         return None;
@@ -93,12 +114,18 @@ fn each(template: &str, joiner: &str, row: Option<&str>, empty: Option<&str>) ->
         let (end, begin) = (escape(&joiner[..at]), escape(&joiner[at..]));
         let (before, after) = (before.strip_suffix(&*begin)?, after.strip_prefix(&*end)?);
         let around = format!("{before}{{tools}}{after}");
-        shows(&format!("{before}{after}")).then(|| (around, format!("{begin}{}{end}", row.unwrap_or("{tool}"))))
+        shows(&format!("{before}{after}"))
+            .then(|| (around, format!("{begin}{}{end}", row.unwrap_or("{tool}"))))
     })
 }
 
 /// The catalogue with its wrapper, and what joins tools.
-fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: &Compose<'_>) -> Option<(Tools, Joins)> {
+fn catalogue(
+    foreign: &dyn Renderer,
+    chat: &Chat,
+    system: &mut System,
+    compose: &Compose<'_>,
+) -> Option<(Tools, Joins)> {
     let tools = probes();
     let two_users = || {
         let start = if system.turn.is_some() && system.inside.is_none() {
@@ -109,8 +136,9 @@ fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: 
         start.user(USER).assistant(ANSWER).user(USER_2)
     };
     let base = foreign.render(&two_users())?;
-    let full =
-        foreign.render(&two_users().tools(&tools)).or_else(|| foreign.render(&Conversation::asking(USER).tools(&tools)))?;
+    let full = foreign
+        .render(&two_users().tools(&tools))
+        .or_else(|| foreign.render(&Conversation::asking(USER).tools(&tools)))?;
     if base == full {
         let asked = Conversation::asking(USER);
         system.with_tools = foreign.render(&asked) != foreign.render(&asked.clone().tools(&tools));
@@ -120,7 +148,11 @@ fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: 
     let empty_list = foreign.render(&asked) != foreign.render(&asked.clone().tools(&[]));
     let mut found = Tools { empty_list, ..Tools::default() };
     let Some(catalogue) = formatter::find(&full, &tools, compose) else {
-        let words = if formatter::names(&full, &tools) { UNKNOWN_FORM } else { "tools change the prompt without being listed" };
+        let words = if formatter::names(&full, &tools) {
+            UNKNOWN_FORM
+        } else {
+            "tools change the prompt without being listed"
+        };
         found.residual.push(words.to_owned());
         return Some((found, Joins::default()));
     };
@@ -137,10 +169,13 @@ fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: 
     let change = |conversation: Conversation| conversation.tools(&tools);
     if system.inside.is_some() {
         let (given, default) = place::filled(foreign, chat, system, &change, &find);
-        let shows = |filled: &Option<Filled>| filled.as_ref().is_some_and(|filled| filled.items.is_some());
+        let shows =
+            |filled: &Option<Filled>| filled.as_ref().is_some_and(|filled| filled.items.is_some());
         let mut placed = system.clone();
         let block = place::place(&mut placed, "tools", given.as_ref(), default.as_ref());
-        if let Some((block, items)) = block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual) {
+        if let Some((block, items)) =
+            block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual)
+        {
             found.template = wrapper(&block, items, "tools");
             *system = placed;
             also_empty(foreign, chat, system, &change, given.as_ref());
@@ -161,10 +196,16 @@ fn catalogue(foreign: &dyn Renderer, chat: &Chat, system: &mut System, compose: 
             found.template = wrapper(&block, items, "tools");
             if found.template.as_deref().is_some_and(shows_probe) {
                 found.template = Some("{tools}".to_owned());
-                found.residual.push("names of tools stand round the catalogue, which building blocks cannot say".to_owned());
+                found.residual.push(
+                    "names of tools stand round the catalogue, which building blocks cannot say"
+                        .to_owned(),
+                );
             }
         }
-        None => found.residual.push("the text round the catalogue is not an addition to the prompt without tools".to_owned()),
+        None => found.residual.push(
+            "the text round the catalogue is not an addition to the prompt without tools"
+                .to_owned(),
+        ),
     }
     Some((found, joins))
 }
@@ -181,7 +222,10 @@ fn also_empty(
         return;
     }
     let empty = foreign.render(&change(Conversation::instructed("").user(USER)));
-    let turn = empty.as_deref().and_then(|empty| place::turn(empty, system, chat)).map(|turn| place::undated(turn, system));
+    let turn = empty
+        .as_deref()
+        .and_then(|empty| place::turn(empty, system, chat))
+        .map(|turn| place::undated(turn, system));
     system.also_empty = turn.is_some() && turn == given.map(|given| given.text.replace(SYSTEM, ""));
 }
 
@@ -195,17 +239,25 @@ pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> O
 }
 
 /// The user's turn with tools, when it is one of the users' turns that changes.
-fn user_place(chat: &Chat, base: &str, full: &str, written: &str) -> Option<(&'static str, String)> {
-    let (base, full) = (pieces(base, [USER, ANSWER, USER_2])?, pieces(full, [USER, ANSWER, USER_2])?);
+fn user_place(
+    chat: &Chat,
+    base: &str,
+    full: &str,
+    written: &str,
+) -> Option<(&'static str, String)> {
+    let (base, full) =
+        (pieces(base, [USER, ANSWER, USER_2])?, pieces(full, [USER, ANSWER, USER_2])?);
     let template = |before: &str, after: &str| {
         let slot = |text: &str| {
             let filled = escape(written);
             escape(text).replacen(&filled, "{tools}", 1)
         };
-        (before.contains(written) || after.contains(written)).then(|| format!("{}{{content}}{}", slot(before), slot(after)))
+        (before.contains(written) || after.contains(written))
+            .then(|| format!("{}{{content}}{}", slot(before), slot(after)))
     };
     if base[2] != full[2] || base[3] != full[3] {
-        return template(full[2].strip_prefix(&*chat.assistant.after)?, full[3]).map(|template| ("LAST_USER", template));
+        return template(full[2].strip_prefix(&*chat.assistant.after)?, full[3])
+            .map(|template| ("LAST_USER", template));
     }
     let own = !full[0].ends_with(&chat.user.before) || base[1] != full[1];
     if !own {
@@ -216,10 +268,15 @@ fn user_place(chat: &Chat, base: &str, full: &str, written: &str) -> Option<(&'s
     template(&full[0][start..], after).map(|template| ("FIRST_USER", template))
 }
 
-/// Where the first user turn begins in what stands before its text with tools; `opening` is what stands before that turn
-/// without them. The system turn may have changed, too: then the turn begins where its first line is.
+/// Where the first user turn begins in what stands before its text with tools; `opening` is what
+/// stands before that turn without them. The system turn may have changed, too: then the turn
+/// begins where its first line is.
 fn user_start(chat: &Chat, opening: &str, full: &str) -> Option<usize> {
-    if full.starts_with(opening) { Some(opening.len()) } else { full.rfind(shared_opener(&chat.user.before)) }
+    if full.starts_with(opening) {
+        Some(opening.len())
+    } else {
+        full.rfind(shared_opener(&chat.user.before))
+    }
 }
 
 /// The begin of a turn as it is in all forms of it: its first line, or all of it.
@@ -244,8 +301,11 @@ fn notice(
         Some(Filled { text, items: None })
     };
     let opening = foreign.render(&Conversation::instructed(SYSTEM).user(USER));
-    let opening = opening.as_deref().and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*chat.user.before));
-    let given = opening.and_then(|opening| filled(Conversation::instructed(SYSTEM).user(USER), opening));
+    let opening = opening
+        .as_deref()
+        .and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*chat.user.before));
+    let given =
+        opening.and_then(|opening| filled(Conversation::instructed(SYSTEM).user(USER), opening));
     let default = filled(Conversation::asking(USER), &chat.opening);
     if given.as_ref().is_none_or(|given| given.text == turn.text) {
         // Without a word on them there is no reason for a turn.
@@ -254,6 +314,8 @@ fn notice(
     }
     match place::place(system, "tools", given.as_ref(), default.as_ref()) {
         Some((block, _)) => found.template = Some(escape(&block)),
-        None => found.residual.push("tools change the system turn in a way that is not an addition".to_owned()),
+        None => found
+            .residual
+            .push("tools change the system turn in a way that is not an addition".to_owned()),
     }
 }

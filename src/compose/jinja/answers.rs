@@ -7,7 +7,8 @@ use crate::compose::spec::slots::Pattern;
 use crate::compose::spec::thinking::{EmptyReasoning, KeepReasoning};
 use crate::compose::spec::turns::START;
 
-/// What is cut from reasoning that stands in an answer's text, at both ends, and from the text behind it, in front.
+/// What is cut from reasoning that stands in an answer's text, at both ends, and from the text
+/// behind it, in front.
 const NEWLINE: &str = "\\n";
 
 impl Writer<'_> {
@@ -21,11 +22,17 @@ impl Writer<'_> {
             self.spoken();
             return;
         }
-        self.lines.set("thoughts", value("(message.reasoning_content if message.reasoning_content is string else \"\")"));
+        self.lines.set(
+            "thoughts",
+            value("(message.reasoning_content if message.reasoning_content is string else \"\")"),
+        );
         if let Some(bounds) = &policy.inline {
             let (start, end) = (quoted(&bounds.start), quoted(&bounds.end));
-            self.lines.open(&format!("if message.reasoning_content is not string and {end} in text"));
-            let thoughts = format!("text.split({end})[0].rstrip(\"{NEWLINE}\").split({start})[-1].lstrip(\"{NEWLINE}\")");
+            self.lines
+                .open(&format!("if message.reasoning_content is not string and {end} in text"));
+            let thoughts = format!(
+                "text.split({end})[0].rstrip(\"{NEWLINE}\").split({start})[-1].lstrip(\"{NEWLINE}\")"
+            );
             self.lines.set("thoughts", value(&thoughts));
             self.lines.set("text", value(&format!("text.split({end})[-1].lstrip(\"{NEWLINE}\")")));
             self.lines.close("endif");
@@ -49,24 +56,37 @@ impl Writer<'_> {
 
     /// The index of the last message that asks something.
     fn question(&self) -> &'static str {
-        if self.spec.policies.thinking.no_question.is_some() { "question.last" } else { "users.last" }
+        if self.spec.policies.thinking.no_question.is_some() {
+            "question.last"
+        } else {
+            "users.last"
+        }
     }
 
     /// Whether answers are told apart by the last question.
     pub(crate) fn asks(&self) -> bool {
         let policy = &self.spec.policies.thinking;
-        let apart = policy.keep == KeepReasoning::LastTurn || policy.empty == EmptyReasoning::LastTurn;
+        let apart =
+            policy.keep == KeepReasoning::LastTurn || policy.empty == EmptyReasoning::LastTurn;
         self.spec.reasoning_template.is_some() && apart
     }
 
     /// The last question, where some users' messages are none.
     pub(crate) fn questions(&mut self) {
-        let Some(bounds) = self.spec.policies.thinking.no_question.as_ref().filter(|_| self.asks()) else { return };
+        let Some(bounds) = self.spec.policies.thinking.no_question.as_ref().filter(|_| self.asks())
+        else {
+            return;
+        };
         self.lines.comment("The last message of a user that is no tool result in disguise.");
         self.lines.set("question", value("namespace(last=-1)"));
         self.lines.open("for message in messages");
-        let begins = format!("message.content[:{}] == {}", bounds.start.chars().count(), quoted(&bounds.start));
-        let ends = format!("message.content[-{}:] == {}", bounds.end.chars().count(), quoted(&bounds.end));
+        let begins = format!(
+            "message.content[:{}] == {}",
+            bounds.start.chars().count(),
+            quoted(&bounds.start)
+        );
+        let ends =
+            format!("message.content[-{}:] == {}", bounds.end.chars().count(), quoted(&bounds.end));
         self.lines.open(&format!("if message.role == \"user\" and message.content is string and not ({begins} and {ends})"));
         self.lines.set("question.last", value("loop.index0"));
         self.lines.close("endif");
@@ -76,7 +96,8 @@ impl Writer<'_> {
     /// The turn of an answer whose text and calls are known.
     pub(crate) fn answer_turn(&mut self) {
         let after = &self.spec.turns.opener_after;
-        let opened: Vec<String> = after.iter().filter(|role| **role != START).map(|role| quoted(role)).collect();
+        let opened: Vec<String> =
+            after.iter().filter(|role| **role != START).map(|role| quoted(role)).collect();
         if !after.is_empty() {
             let first = if after.contains(&START) { "not loop.first and" } else { "loop.first or" };
             let before = "messages[loop.index0 - 1].role";
@@ -96,7 +117,11 @@ impl Writer<'_> {
         let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
         let empty = "message.tool_calls is defined and message.tool_calls is not none and not message.tool_calls";
         let empty_calls = spec.empty_calls_turn.as_ref().map(|turn| (empty, turn));
-        let is_last = if spec.turns.last_answer_with_prompt { "loop.last" } else { "loop.last and not add_generation_prompt" };
+        let is_last = if spec.turns.last_answer_with_prompt {
+            "loop.last"
+        } else {
+            "loop.last and not add_generation_prompt"
+        };
         let last = spec.turns.last_answer.as_ref().map(|last| (is_last, last));
         let forms: Vec<_> = with_calls.into_iter().chain(empty_calls).chain(last).collect();
         for (at, (condition, pattern)) in forms.iter().enumerate() {
@@ -117,7 +142,9 @@ impl Writer<'_> {
 
     fn answer_form(&mut self, pattern: &Pattern, begins: bool) {
         let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
-        let turn = begun(self.spec, &pattern, |slot| value(if slot == "tool_calls" { "calls" } else { "text" }));
+        let turn = begun(self.spec, &pattern, |slot| {
+            value(if slot == "tool_calls" { "calls" } else { "text" })
+        });
         if self.marked {
             self.lines.tag("generation");
         }
@@ -141,17 +168,25 @@ impl Writer<'_> {
         let prompt = self.spec.generation_prompt();
         let differs = |other: &&str| *other != prompt;
         let others = [
-            ("messages and messages[-1].role == \"assistant\"", turns.prompt_after_answer.as_deref().filter(differs)),
-            ("enable_thinking is defined and enable_thinking is false", turns.no_thinking_prompt.as_deref().filter(differs)),
+            (
+                "messages and messages[-1].role == \"assistant\"",
+                turns.prompt_after_answer.as_deref().filter(differs),
+            ),
+            (
+                "enable_thinking is defined and enable_thinking is false",
+                turns.no_thinking_prompt.as_deref().filter(differs),
+            ),
         ];
-        let others: Vec<_> = others.into_iter().filter_map(|(condition, other)| Some((condition, other?))).collect();
+        let others: Vec<_> =
+            others.into_iter().filter_map(|(condition, other)| Some((condition, other?))).collect();
         if prompt.is_empty() && others.is_empty() && turns.ending.is_empty() {
             return;
         }
         let except = if turns.no_prompt_after.is_empty() {
             String::new()
         } else {
-            let roles: Vec<String> = turns.no_prompt_after.iter().map(|role| quoted(role)).collect();
+            let roles: Vec<String> =
+                turns.no_prompt_after.iter().map(|role| quoted(role)).collect();
             format!(" and not (messages and messages[-1].role in [{}])", roles.join(", "))
         };
         self.lines.open(&format!("if add_generation_prompt{except}"));
@@ -180,9 +215,12 @@ impl Writer<'_> {
 /// A turn; the first of a conversation has not all of its begin.
 pub(crate) fn begun(spec: &Spec, pattern: &Pattern, fill: impl Fn(&str) -> Joined) -> Joined {
     let (without, policies) = (&spec.turns.first_turn_without, &spec.policies);
-    let rest = Some(without).filter(|without| !without.is_empty()).and_then(|without| pattern.without_text(without));
+    let rest = Some(without)
+        .filter(|without| !without.is_empty())
+        .and_then(|without| pattern.without_text(without));
     // Where there is a system turn always, no other turn is the first.
-    let Some(rest) = rest.filter(|_| !(policies.use_system && policies.system_without_message)) else {
+    let Some(rest) = rest.filter(|_| !(policies.use_system && policies.system_without_message))
+    else {
         return filled(pattern, fill);
     };
     let skills = if spec.skills_template.is_some() { " and not skills" } else { "" };

@@ -12,7 +12,11 @@ const ANY_FUNCTION: &str = "(call.function if call.function else call)";
 
 /// A joiner as the first part of what is joined.
 fn between(joiner: &str, first: &str) -> Joined {
-    if joiner.is_empty() { Joined::default() } else { value(&format!("(\"\" if {first} else {})", quoted(joiner))) }
+    if joiner.is_empty() {
+        Joined::default()
+    } else {
+        value(&format!("(\"\" if {first} else {})", quoted(joiner)))
+    }
 }
 
 impl Writer<'_> {
@@ -26,8 +30,8 @@ impl Writer<'_> {
         }
     }
 
-    /// White space at the ends of the answer's text, and `spoken`, the text where it decides what is before calls: both without
-    /// reasoning.
+    /// White space at the ends of the answer's text, and `spoken`, the text where it decides what
+    /// is before calls: both without reasoning.
     pub(in crate::compose) fn spoken(&mut self) {
         if self.spec.policies.assistant_processor == Some(Processor::Strip) {
             self.lines.set("text", value("text | trim"));
@@ -107,7 +111,9 @@ impl Writer<'_> {
             Some(Processor::KimiCall) => {
                 function = true;
                 self.lines.set("function", value(FUNCTION));
-                value("(call.id or \"\")").text("<|tool_call_argument_begin|>").value("function.arguments | tojson")
+                value("(call.id or \"\")")
+                    .text("<|tool_call_argument_begin|>")
+                    .value("function.arguments | tojson")
             }
             Some(Processor::DsmlCall) => {
                 function = true;
@@ -137,7 +143,11 @@ impl Writer<'_> {
         let policy = &spec.policies.calls;
         let given = "(function.arguments if function.arguments is defined and function.arguments is not none else {})";
         self.lines.set("given", value(given));
-        let whole = if policy.text_as_is { "(given if given is string else given | tojson)" } else { "given | tojson" };
+        let whole = if policy.text_as_is {
+            "(given if given is string else given | tojson)"
+        } else {
+            "given | tojson"
+        };
         let Some(template) = &spec.argument_template else { return value(whole) };
         let strings = spec.text_argument_template.as_ref().unwrap_or(template);
         let json = "argument | tojson";
@@ -152,10 +162,12 @@ impl Writer<'_> {
         };
         self.lines.open("set arguments");
         self.lines.open("if given is mapping");
-        let pairs = if policy.argument_values == ArgumentValues::Bare { "dictsort" } else { "items" };
+        let pairs =
+            if policy.argument_values == ArgumentValues::Bare { "dictsort" } else { "items" };
         self.lines.open(&format!("for key, argument in given | {pairs}"));
         let one = |template: &Pattern, written: &str| {
-            let argument = filled(template, |slot| value(if slot == "key" { "key" } else { written }));
+            let argument =
+                filled(template, |slot| value(if slot == "key" { "key" } else { written }));
             between(&policy.argument_joiner, "loop.first").append(argument)
         };
         if strings == template && string == other {
@@ -179,7 +191,11 @@ impl Writer<'_> {
     fn dsml(&mut self) {
         let parameter = |key: &str, string: bool, written: &str| {
             let kind = if string { "\" string=\"true\">" } else { "\" string=\"false\">" };
-            text("\n<｜DSML｜parameter name=\"").value(key).text(kind).value(written).text("</｜DSML｜parameter>")
+            text("\n<｜DSML｜parameter name=\"")
+                .value(key)
+                .text(kind)
+                .value(written)
+                .text("</｜DSML｜parameter>")
         };
         self.lines.open("set invoke");
         self.lines.write(text("<｜DSML｜invoke name=\"").value("function.name").text("\">"));

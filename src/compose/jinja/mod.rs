@@ -1,7 +1,8 @@
 //! A spec as a Jinja template that transformers, vLLM and llama.cpp take as it is.
 //!
-//! Only what all of them have is used: if, for, set, block set, macros, namespaces, `~`, and a handful of filters and tests. Text is
-//! joined and never replaced, so that a message that looks like a slot stays what it is.
+//! Only what all of them have is used: if, for, set, block set, macros, namespaces, `~`, and a
+//! handful of filters and tests. Text is joined and never replaced, so that a message that looks
+//! like a slot stays what it is.
 
 mod answers;
 mod calls;
@@ -40,7 +41,8 @@ const TOOL: &str = "tool";
 
 impl Writer<'_> {
     fn write(mut self) {
-        self.lines.comment("Composed from components by llb; change the components, not this text.");
+        self.lines
+            .comment("Composed from components by llb; change the components, not this text.");
         self.parts();
         self.bare();
         self.tools();
@@ -72,7 +74,9 @@ impl Writer<'_> {
         self.lines.open("if part.type == \"text\"");
         self.lines.write(value("part.text"));
         if let Some(token) = &spec.image_token {
-            self.lines.or("elif part.type in [\"image\", \"image_url\"] and role in [\"user\", \"tool\"]");
+            self.lines.or(
+                "elif part.type in [\"image\", \"image_url\"] and role in [\"user\", \"tool\"]",
+            );
             self.lines.write(vision(token));
         }
         if let Some(token) = &spec.video_token {
@@ -94,10 +98,13 @@ impl Writer<'_> {
     /// `tools_raw` and `tools_block`, where the spec has a place for them.
     fn tools(&mut self) {
         let spec = self.spec;
-        let in_system = spec.policies.use_system && (spec.system_template.has("tools") || spec.default_system().has("tools"));
+        let in_system = spec.policies.use_system
+            && (spec.system_template.has("tools") || spec.default_system().has("tools"));
         let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
-        let processed =
-            matches!(spec.policies.system_processor, Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_)));
+        let processed = matches!(
+            spec.policies.system_processor,
+            Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_))
+        );
         if !in_system && !in_user && !processed {
             return;
         }
@@ -127,7 +134,9 @@ impl Writer<'_> {
     fn yaml_tools(&mut self) {
         self.lines.comment("YAML comes from the host: the text of the catalogue, or of each tool.");
         self.lines.open("if tools_yaml is not defined");
-        self.lines.write(value("raise_exception(\"missing_variable: tools_yaml, the declared tools as YAML\")"));
+        self.lines.write(value(
+            "raise_exception(\"missing_variable: tools_yaml, the declared tools as YAML\")",
+        ));
         self.lines.close("endif");
         match &self.spec.single_tool_template {
             None => self.lines.set("tools_raw", value("tools_yaml")),
@@ -147,9 +156,13 @@ impl Writer<'_> {
         let tojson = tojson(style);
         // A list of what the processor picks has to be built; jinja has no other way to map one.
         let picked = picks && style.format_as_list && spec.single_tool_template.is_none();
-        self.lines.set("state", value(if picked { "namespace(strings=0, tools=[])" } else { "namespace(strings=0)" }));
+        self.lines.set(
+            "state",
+            value(if picked { "namespace(strings=0, tools=[])" } else { "namespace(strings=0)" }),
+        );
         self.lines.open("for tool in tools");
-        let item = if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
+        let item =
+            if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
         self.lines.open(&format!("if {item} is string"));
         self.lines.set("state.strings", value("state.strings + 1"));
         self.lines.close("endif");
@@ -158,17 +171,28 @@ impl Writer<'_> {
         }
         self.lines.close("endfor");
         self.lines.open("if state.strings and state.strings != tools | length");
-        self.lines.write(value("raise_exception(\"mixed_tools: tools are strings or objects, not both\")"));
+        self.lines.write(value(
+            "raise_exception(\"mixed_tools: tools are strings or objects, not both\")",
+        ));
         self.lines.close("endif");
         if let Some(single) = &spec.single_tool_template {
             self.lines.open("set tools_raw");
             self.lines.open("for tool in tools");
             let list = if style.format_as_list { format!("[{item}]") } else { item.to_owned() };
             let one = format!("({item} if state.strings else {list} | {tojson})");
-            if !single.has("tool") || single.has("name") || single.has("description") || single.has("parameters") {
-                self.lines.set("function", value("(tool.function if tool.function is defined else tool)"));
+            if !single.has("tool")
+                || single.has("name")
+                || single.has("description")
+                || single.has("parameters")
+            {
+                self.lines.set(
+                    "function",
+                    value("(tool.function if tool.function is defined else tool)"),
+                );
             }
-            let parameters = format!("(function.parameters | {tojson} if function.parameters is defined else \"{{}}\")");
+            let parameters = format!(
+                "(function.parameters | {tojson} if function.parameters is defined else \"{{}}\")"
+            );
             self.lines.write(filled(single, |slot| match slot {
                 "name" => value("(tool if state.strings else function.name)"),
                 "description" => value("function.description"),
@@ -184,7 +208,8 @@ impl Writer<'_> {
             self.lines.open("if not state.strings");
             self.lines.set("tools_raw", value(&format!("{list} | {tojson}")));
             self.lines.or("else");
-            self.lines.set("tools_raw", value(&format!("{list} | join({})", quoted(&style.joiner))));
+            self.lines
+                .set("tools_raw", value(&format!("{list} | join({})", quoted(&style.joiner))));
             self.lines.close("endif");
             return;
         }
@@ -201,7 +226,9 @@ impl Writer<'_> {
     /// `skills_block`, where the spec has a place for it.
     fn skills(&mut self) {
         let spec = self.spec;
-        if !spec.policies.use_system || !(spec.system_template.has("skills") || spec.default_system().has("skills")) {
+        if !spec.policies.use_system
+            || !(spec.system_template.has("skills") || spec.default_system().has("skills"))
+        {
             return;
         }
         self.lines.comment("The skills.");
@@ -215,7 +242,11 @@ impl Writer<'_> {
             let member = format!("skill[{}]", quoted(name));
             value(&format!("(\"\" if {member} is none else {member})"))
         });
-        self.lines.write(if spec.policies.skill_joiner.is_empty() { Joined::default() } else { value(&joiner) });
+        self.lines.write(if spec.policies.skill_joiner.is_empty() {
+            Joined::default()
+        } else {
+            value(&joiner)
+        });
         self.lines.write(row);
         self.lines.close("endfor");
         self.lines.close("endset");
@@ -226,7 +257,8 @@ impl Writer<'_> {
     /// Which user's message gets the tools, and where the last turn begins.
     fn indices(&mut self) {
         let spec = self.spec;
-        let tools = spec.user_with_tools().is_some() || spec.policies.system_placement != Placement::System;
+        let tools =
+            spec.user_with_tools().is_some() || spec.policies.system_placement != Placement::System;
         self.questions();
         if !tools && (!self.asks() || spec.policies.thinking.no_question.is_some()) {
             return;
@@ -267,7 +299,8 @@ impl Writer<'_> {
             }
             UnknownRoles::AsUser => {
                 self.lines.or("else");
-                self.lines.write(filled(&spec.user_template, |_| value(&parts("message.content", USER))));
+                self.lines
+                    .write(filled(&spec.user_template, |_| value(&parts("message.content", USER))));
             }
         }
         self.lines.close("endif");
@@ -280,13 +313,21 @@ impl Writer<'_> {
         if let Some(system) = self.system_of_user() {
             content = value(&system).value(&parts("message.content", USER));
         }
-        let turn = |pattern| begun(spec, pattern, |slot| if slot == "tools" { value("tools_raw") } else { content.clone() });
+        let turn =
+            |pattern| {
+                begun(spec, pattern, |slot| {
+                    if slot == "tools" { value("tools_raw") } else { content.clone() }
+                })
+            };
         let Some(with_tools) = spec.user_with_tools() else {
             self.lines.write(turn(&spec.user_template));
             return;
         };
         let tools = spec.policies.has_tools();
-        self.lines.open(&format!("if {tools} and loop.index0 == users.{}", spec.policies.placement.user()));
+        self.lines.open(&format!(
+            "if {tools} and loop.index0 == users.{}",
+            spec.policies.placement.user()
+        ));
         self.lines.write(turn(with_tools));
         self.lines.or("else");
         self.lines.write(turn(&spec.user_template));
@@ -297,7 +338,11 @@ impl Writer<'_> {
         let spec = self.spec;
         self.answer();
         // White space was cut before reasoning was put in front.
-        if let Some(processor) = spec.policies.assistant_processor.as_ref().filter(|processor| **processor != Processor::Strip)
+        if let Some(processor) = spec
+            .policies
+            .assistant_processor
+            .as_ref()
+            .filter(|processor| **processor != Processor::Strip)
         {
             self.lines.set("text", processed(processor, "text"));
         }
@@ -348,6 +393,9 @@ pub(super) fn processed(processor: &Processor, name: &str) -> Joined {
         Processor::NewlineIfNonempty => value(&text_or(text("\n").value(name))),
         Processor::Strip => value(&format!("{name} | trim")),
         Processor::Json => value(&format!("{name} | tojson")),
-        Processor::PickFunction | Processor::ObjectArguments | Processor::KimiCall | Processor::DsmlCall => value(name),
+        Processor::PickFunction
+        | Processor::ObjectArguments
+        | Processor::KimiCall
+        | Processor::DsmlCall => value(name),
     }
 }

@@ -1,4 +1,5 @@
-//! The system turn in Jinja: written before all turns, or kept for the user's turn that it goes into.
+//! The system turn in Jinja: written before all turns, or kept for the user's turn that it goes
+//! into.
 
 use super::text::{Joined, filled, quoted, text, value};
 use super::{SYSTEM, Writer, parts, processed};
@@ -11,7 +12,8 @@ pub(crate) fn date(format: &str) -> String {
     format!("(date_string if date_string is defined else strftime_now({}))", quoted(format))
 }
 
-/// What stands between a system text and tools, where there are both; without a name of the text, where there are tools.
+/// What stands between a system text and tools, where there are both; without a name of the text,
+/// where there are tools.
 pub(crate) fn separator(added: &IfTools, name: Option<&str>) -> String {
     let has_text = name.map(|name| format!("{name} and ")).unwrap_or_default();
     format!("({} if {has_text}tools_block else \"\")", quoted(&added.text))
@@ -64,8 +66,12 @@ impl Writer<'_> {
         let policies = &self.spec.policies;
         if let Some(processor) = &policies.system_processor {
             let joined = match processor {
-                Processor::AppendIfTools(added) if given && added.empty => value("text").value(&separator(added, None)),
-                Processor::PrependIfTools(added) if given && added.empty => value(&separator(added, None)).value("text"),
+                Processor::AppendIfTools(added) if given && added.empty => {
+                    value("text").value(&separator(added, None))
+                }
+                Processor::PrependIfTools(added) if given && added.empty => {
+                    value(&separator(added, None)).value("text")
+                }
                 processor => processed(processor, "text"),
             };
             self.lines.set("text", joined);
@@ -85,8 +91,12 @@ impl Writer<'_> {
     /// What stands in front of a user's text; None where the system turn is one of its own.
     pub(crate) fn system_of_user(&self) -> Option<String> {
         let policies = &self.spec.policies;
-        (policies.use_system && policies.system_placement != Placement::System)
-            .then(|| format!("(system_text if loop.index0 == users.{} else \"\")", policies.system_placement.user()))
+        (policies.use_system && policies.system_placement != Placement::System).then(|| {
+            format!(
+                "(system_text if loop.index0 == users.{} else \"\")",
+                policies.system_placement.user()
+            )
+        })
     }
 }
 
@@ -108,7 +118,8 @@ mod tests {
         let now = LocalTime::parse("2024-07-26T00:00:00Z").unwrap();
         let tools = tools.as_array().map(Vec::as_slice);
         let input = RenderInput { tools, ..RenderInput::new(messages.as_array().unwrap(), now) };
-        let text = templates.render(&RenderInput { add_generation_prompt: false, ..input }).unwrap().text;
+        let text =
+            templates.render(&RenderInput { add_generation_prompt: false, ..input }).unwrap().text;
         assert_eq!(text, expected, "{}", composed.chat_template());
         let measured = templates.traits().0.caps.to_json();
         for (flag, declared) in composed.declared() {
@@ -118,7 +129,12 @@ mod tests {
 
     fn talk(system: &str) -> Value {
         let message = |role: &str, content: &str| json!({ "role": role, "content": content });
-        json!([message("system", system), message("user", "1"), message("assistant", "x"), message("user", "2")])
+        json!([
+            message("system", system),
+            message("user", "1"),
+            message("assistant", "x"),
+            message("user", "2")
+        ])
     }
 
     #[test]
@@ -132,7 +148,12 @@ mod tests {
         check(&spec("LAST_USER"), &talk("S"), &none, "<u>1</u><a>x</a><u>S:2</u>");
         check(&spec("FIRST_USER"), &talk("S"), &json!(["t"]), "<u>t|St:1</u><a>x</a><u>2</u>");
         check(&spec("LAST_USER"), &talk("S"), &json!(["t"]), "<u>t|1</u><a>x</a><u>St:2</u>");
-        check(&spec("FIRST_USER"), &json!([{ "role": "user", "content": "1" }]), &none, "<u>:1</u>");
+        check(
+            &spec("FIRST_USER"),
+            &json!([{ "role": "user", "content": "1" }]),
+            &none,
+            "<u>:1</u>",
+        );
         check(&spec("FIRST_USER"), &json!([{ "role": "system", "content": "S" }]), &none, "");
     }
 

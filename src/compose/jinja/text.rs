@@ -161,7 +161,10 @@ mod tests {
     fn expressions() {
         assert_eq!(quoted("a\"\\\n\r\tü{{"), r#""a\"\\\n\r\tü{{""#);
         assert_eq!(Joined::default().expression(), "\"\"");
-        assert_eq!(text("a").text("b").value("c").value("d").text("e").expression(), r#""ab" ~ c ~ d ~ "e""#);
+        assert_eq!(
+            text("a").text("b").value("c").value("d").text("e").expression(),
+            r#""ab" ~ c ~ d ~ "e""#
+        );
         assert_eq!(text("a").operand(), "\"a\"");
         assert_eq!(text("a").value("b").operand(), "(\"a\" ~ b)");
     }

@@ -1,4 +1,5 @@
-//! Declared tools as elements of XML: their name and description, each parameter, and whatever else they have, one a line.
+//! Declared tools as elements of XML: their name and description, each parameter, and whatever else
+//! they have, one a line.
 
 use serde_json::{Map, Value, json};
 
@@ -21,8 +22,10 @@ impl XmlStyle {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<XmlStyle> {
         let mut names = |key| -> Result<Vec<String>> {
             let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
-            let names: Option<Vec<String>> = list.iter().map(|name| name.as_str().map(str::to_owned)).collect();
-            Ok(names.ok_or_else(|| reader.fault(Reason::BadValue, key, "expected a list of strings"))?)
+            let names: Option<Vec<String>> =
+                list.iter().map(|name| name.as_str().map(str::to_owned)).collect();
+            Ok(names
+                .ok_or_else(|| reader.fault(Reason::BadValue, key, "expected a list of strings"))?)
         };
         Ok(XmlStyle { first: names("first")?, last: names("last")? })
     }
@@ -42,7 +45,8 @@ impl XmlStyle {
 
 /// A list of texts in Jinja.
 fn list(names: &[&str], more: &[String]) -> String {
-    let all: Vec<String> = names.iter().copied().chain(more.iter().map(String::as_str)).map(quoted).collect();
+    let all: Vec<String> =
+        names.iter().copied().chain(more.iter().map(String::as_str)).map(quoted).collect();
     format!("[{}]", all.join(", "))
 }
 
@@ -64,7 +68,9 @@ impl Writer<'_> {
         self.lines.or("elif content is mapping");
         self.lines.write(value("content | tojson"));
         self.lines.or("elif content is sequence");
-        self.lines.write(value("(\"['\" ~ content | join(\"', '\") ~ \"']\" if quotes else content | tojson)"));
+        self.lines.write(value(
+            "(\"['\" ~ content | join(\"', '\") ~ \"']\" if quotes else content | tojson)",
+        ));
         self.lines.or("else");
         self.lines.write(value("content"));
         self.lines.close("endif");
@@ -73,8 +79,15 @@ impl Writer<'_> {
         self.lines.open("if object is mapping");
         self.lines.open("for key, content in object | items");
         self.lines.open("if key not in known");
-        self.lines
-            .write(text("\n<").value("key").text(">").value("xml_text(content, false)").text("</").value("key").text(">"));
+        self.lines.write(
+            text("\n<")
+                .value("key")
+                .text(">")
+                .value("xml_text(content, false)")
+                .text("</")
+                .value("key")
+                .text(">"),
+        );
         self.lines.close("endif");
         self.lines.close("endfor");
         self.lines.close("endif");
@@ -107,13 +120,18 @@ impl Writer<'_> {
         self.lines.write(text("\n</parameter>"));
         self.lines.close("endfor");
         self.lines.close("endif");
-        self.lines.write(value(&format!("xml_members(function.parameters, {})", list(&["type", "properties"], &style.last))));
+        self.lines.write(value(&format!(
+            "xml_members(function.parameters, {})",
+            list(&["type", "properties"], &style.last)
+        )));
         for name in &style.last {
             self.named("function.parameters", name);
         }
         self.lines.close("endif");
         self.lines.write(text("\n</parameters>"));
-        self.lines.write(value("xml_members(function, [\"type\", \"name\", \"description\", \"parameters\"])"));
+        self.lines.write(value(
+            "xml_members(function, [\"type\", \"name\", \"description\", \"parameters\"])",
+        ));
         self.lines.write(text("\n</function>"));
         self.lines.close("endset");
     }

@@ -1,4 +1,5 @@
-//! What a spec says of calls and their results beyond its templates: how arguments are written, and what joins them.
+//! What a spec says of calls and their results beyond its templates: how arguments are written, and
+//! what joins them.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,8 @@ pub(crate) enum ArgumentValues {
     Json,
     /// Strings as they are, lists and objects as JSON, `True`, `False` and `None`.
     Python,
-    /// Strings in quotes of their own, at every depth; keys bare and in alphabetical order; no spaces.
+    /// Strings in quotes of their own, at every depth; keys bare and in alphabetical order; no
+    /// spaces.
     Bare,
 }
 
@@ -73,39 +75,58 @@ impl Default for CallPolicy {
 impl CallPolicy {
     /// Reads the members of `tool_policy`.
     pub(crate) fn read(tool: &mut Reader<'_>, ignored: &mut Vec<String>) -> Result<CallPolicy> {
-        let text = |tool: &mut Reader<'_>, key| -> Result<String> { Ok(tool.string(key)?.unwrap_or_default().to_owned()) };
+        let text = |tool: &mut Reader<'_>, key| -> Result<String> {
+            Ok(tool.string(key)?.unwrap_or_default().to_owned())
+        };
         let path = tool.path("observation_content_processor");
         let processor = tool.get("observation_content_processor");
         Ok(CallPolicy {
             joiner: text(tool, "call_joiner")?,
             separator: text(tool, "call_separator")?,
             argument_joiner: text(tool, "argument_joiner")?,
-            argument_values: tool.one_of("argument_values", &VALUES)?.unwrap_or(ArgumentValues::Text),
+            argument_values: tool
+                .one_of("argument_values", &VALUES)?
+                .unwrap_or(ArgumentValues::Text),
             argument_quote: text(tool, "argument_quote")?,
             argument_null: tool.string("argument_null")?.unwrap_or(NULL).to_owned(),
-            text_as_is: tool.one_of("text_arguments", &[("json", false), ("as_is", true)])?.unwrap_or(false),
+            text_as_is: tool
+                .one_of("text_arguments", &[("json", false), ("as_is", true)])?
+                .unwrap_or(false),
             result_joiner: text(tool, "observation_joiner")?,
-            result_processor: processor.map(|value| Processor::read(value, path, Place::Result, ignored)).transpose()?,
+            result_processor: processor
+                .map(|value| Processor::read(value, path, Place::Result, ignored))
+                .transpose()?,
             results_end: text(tool, "observations_end")?,
-            drops_results: tool.one_of("without_observations_template", &[("error", false), ("drop", true)])?.unwrap_or(false),
+            drops_results: tool
+                .one_of("without_observations_template", &[("error", false), ("drop", true)])?
+                .unwrap_or(false),
         })
     }
 
     /// The members that are not the usual ones.
     pub(crate) fn to_json(&self) -> Map<String, Value> {
         let mut members = Map::new();
-        let mut put = |name: &str, value: Option<Value>| members.extend(value.map(|value| (name.to_owned(), value)));
+        let mut put = |name: &str, value: Option<Value>| {
+            members.extend(value.map(|value| (name.to_owned(), value)))
+        };
         let text = |text: &String| (!text.is_empty()).then(|| json!(text));
-        let values = VALUES.iter().find(|(_, known)| *known == self.argument_values).map(|(name, _)| *name);
+        let values =
+            VALUES.iter().find(|(_, known)| *known == self.argument_values).map(|(name, _)| *name);
         put("call_joiner", text(&self.joiner));
         put("call_separator", text(&self.separator));
         put("argument_joiner", text(&self.argument_joiner));
-        put("argument_values", values.filter(|_| self.argument_values != ArgumentValues::Text).map(Value::from));
+        put(
+            "argument_values",
+            values.filter(|_| self.argument_values != ArgumentValues::Text).map(Value::from),
+        );
         put("argument_quote", text(&self.argument_quote));
         put("argument_null", (self.argument_null != NULL).then(|| json!(self.argument_null)));
         put("text_arguments", self.text_as_is.then(|| json!("as_is")));
         put("observation_joiner", text(&self.result_joiner));
-        put("observation_content_processor", self.result_processor.as_ref().map(Processor::to_json));
+        put(
+            "observation_content_processor",
+            self.result_processor.as_ref().map(Processor::to_json),
+        );
         put("observations_end", text(&self.results_end));
         put("without_observations_template", self.drops_results.then(|| json!("drop")));
         members

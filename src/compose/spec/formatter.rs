@@ -67,8 +67,12 @@ impl JsonStyle {
         match kind {
             "JsonFormatterNoBreakLine" => JsonStyle { joiner: String::new(), ..plain },
             "JsonMinifiedFormatter" => JsonStyle { separators: minified, ..plain },
-            "JsonIndentedFormatter" => JsonStyle { indent: Some(4), joiner: "\n\n".to_owned(), ..plain },
-            "JsonCompactFormatter" => JsonStyle { separators: minified, format_as_list: true, ..plain },
+            "JsonIndentedFormatter" => {
+                JsonStyle { indent: Some(4), joiner: "\n\n".to_owned(), ..plain }
+            }
+            "JsonCompactFormatter" => {
+                JsonStyle { separators: minified, format_as_list: true, ..plain }
+            }
             _ => plain,
         }
     }
@@ -82,9 +86,15 @@ impl Default for Formatter {
 
 impl Formatter {
     /// Reads `{"kind": …}` with the options that differ from the kind's.
-    pub(crate) fn read(value: &Value, path: String, ignored: &mut Vec<String>) -> Result<Formatter> {
+    pub(crate) fn read(
+        value: &Value,
+        path: String,
+        ignored: &mut Vec<String>,
+    ) -> Result<Formatter> {
         let mut reader = Reader::new(path, value)?;
-        let name = reader.string("kind")?.ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
+        let name = reader
+            .string("kind")?
+            .ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
         let formatter = if name == YAML {
             Formatter::Yaml
         } else if name == XML {
@@ -93,14 +103,21 @@ impl Formatter {
             let Some(kind) = KINDS.into_iter().find(|kind| *kind == name) else {
                 let known = KINDS.join(", ");
                 return Err(reader
-                    .fault(Reason::BadValue, "kind", format!("unknown value {name:?}; it is one of {known}, {YAML}, {XML}"))
+                    .fault(
+                        Reason::BadValue,
+                        "kind",
+                        format!("unknown value {name:?}; it is one of {known}, {YAML}, {XML}"),
+                    )
                     .into());
             };
             let style = JsonStyle::of(kind);
-            let indent = reader.integer("indent", 0..=32)?.and_then(|indent| u8::try_from(indent).ok());
+            let indent =
+                reader.integer("indent", 0..=32)?.and_then(|indent| u8::try_from(indent).ok());
             let separators = match reader.array("separators")?.map(Vec::as_slice) {
                 None => style.separators,
-                Some([Value::String(item), Value::String(key)]) => Some([item.clone(), key.clone()]),
+                Some([Value::String(item), Value::String(key)]) => {
+                    Some([item.clone(), key.clone()])
+                }
                 Some(_) => {
                     let problem = "expected two strings: between items, and between key and value";
                     return Err(reader.fault(Reason::BadValue, "separators", problem).into());
@@ -138,7 +155,11 @@ impl Formatter {
         differs("indent", style.indent != usual.indent, json!(style.indent));
         differs("separators", style.separators != usual.separators, json!(style.separators));
         differs("joiner", style.joiner != usual.joiner, json!(style.joiner));
-        differs("format_as_list", style.format_as_list != usual.format_as_list, json!(style.format_as_list));
+        differs(
+            "format_as_list",
+            style.format_as_list != usual.format_as_list,
+            json!(style.format_as_list),
+        );
         differs("sort_keys", style.sort_keys != usual.sort_keys, json!(style.sort_keys));
         differs("ascii", style.ascii != usual.ascii, json!(style.ascii));
         Value::Object(members)

@@ -1,4 +1,5 @@
-//! A chat template's building blocks: what `components` says, read, checked, and written back in normal form.
+//! A chat template's building blocks: what `components` says, read, checked, and written back in
+//! normal form.
 //!
 //! The fields are those of chat-bricks 0.1.5; docs/compose.md has them with their meaning.
 
@@ -29,9 +30,12 @@ const SYSTEM: Slots = Slots::Of(&[
     ("date", Occurs::Freely),
 ]);
 const USER: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
-const USER_WITH_TOOLS: Slots = Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
-const ASSISTANT: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
-const OBSERVATIONS: Slots = Slots::Of(&[("observations", Occurs::AtMostOnce), ("observation", Occurs::AtMostOnce)]);
+const USER_WITH_TOOLS: Slots =
+    Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
+const ASSISTANT: Slots =
+    Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
+const OBSERVATIONS: Slots =
+    Slots::Of(&[("observations", Occurs::AtMostOnce), ("observation", Occurs::AtMostOnce)]);
 
 /// What happens to a message whose role has no turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +48,11 @@ pub(crate) enum UnknownRoles {
     AsUser,
 }
 
-const UNKNOWN_ROLES: [(&str, UnknownRoles); 3] =
-    [("error", UnknownRoles::Error), ("drop", UnknownRoles::Drop), ("as_user", UnknownRoles::AsUser)];
+const UNKNOWN_ROLES: [(&str, UnknownRoles); 3] = [
+    ("error", UnknownRoles::Error),
+    ("drop", UnknownRoles::Drop),
+    ("as_user", UnknownRoles::AsUser),
+];
 
 /// Building blocks of a chat template.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,8 +123,11 @@ fn or_bare(pattern: Option<Pattern>, source: &str, key: &str, slots: Slots) -> R
     }
 }
 
-const SINGLE_OBSERVATION: Slots =
-    Slots::Of(&[("observation", Occurs::Somewhere), ("name", Occurs::Freely), ("tool_call_id", Occurs::Freely)]);
+const SINGLE_OBSERVATION: Slots = Slots::Of(&[
+    ("observation", Occurs::Somewhere),
+    ("name", Occurs::Freely),
+    ("tool_call_id", Occurs::Freely),
+]);
 const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
 const TOOL_CALL: Slots = Slots::Of(&[
     ("tool_call", Occurs::Freely),
@@ -125,7 +135,8 @@ const TOOL_CALL: Slots = Slots::Of(&[
     ("arguments", Occurs::Freely),
     ("id", Occurs::Freely),
 ]);
-const CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_calls", Occurs::Once)]);
+const CALLS_TURN: Slots =
+    Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_calls", Occurs::Once)]);
 const EMPTY_CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce)]);
 const ARGUMENT: Slots = Slots::Of(&[("key", Occurs::Freely), ("value", Occurs::Somewhere)]);
 const TOOLS: Slots = Slots::Of(&[("tools", Occurs::Freely)]);
@@ -147,9 +158,12 @@ impl Spec {
         let mut reader = Reader::new(path, value)?;
         let r = &mut reader;
         r.integer("version", 1..=1)?;
-        let text = |reader: &mut Reader<'_>, key| -> Result<String> { Ok(reader.string(key)?.unwrap_or_default().to_owned()) };
+        let text = |reader: &mut Reader<'_>, key| -> Result<String> {
+            Ok(reader.string(key)?.unwrap_or_default().to_owned())
+        };
         let name = text(r, "name")?;
-        let system_template = or_bare(r.pattern("system_template", SYSTEM)?, BARE_SYSTEM, "system_template", SYSTEM)?;
+        let system_template =
+            or_bare(r.pattern("system_template", SYSTEM)?, BARE_SYSTEM, "system_template", SYSTEM)?;
         let user = r.pattern("user_template", USER)?;
         let assistant = r.pattern("assistant_template", ASSISTANT)?;
         let user_template = required(r, "user_template", user)?;
@@ -161,26 +175,42 @@ impl Spec {
         if let Some(pattern) = &observations_template
             && pattern.has("observations") == pattern.has("observation")
         {
-            let problem = "expected one slot, {observations}: without it tool results would be lost";
+            let problem =
+                "expected one slot, {observations}: without it tool results would be lost";
             return Err(r.fault(Reason::BadSlot, "observations_template", problem).into());
         }
         let single_call = r.pattern("single_tool_call_template", TOOL_CALL)?;
         let older = r.pattern("tool_call_template", TOOL_CALL)?;
         let single_call = single_call.or(older);
-        if let Some(pattern) = single_call.as_ref().filter(|call| !call.has("tool_call") && !call.has("arguments")) {
-            let problem = format!("{:?} has no slot {{tool_call}} or {{arguments}}: calls would be lost", pattern.source());
+        if let Some(pattern) =
+            single_call.as_ref().filter(|call| !call.has("tool_call") && !call.has("arguments"))
+        {
+            let problem = format!(
+                "{:?} has no slot {{tool_call}} or {{arguments}}: calls would be lost",
+                pattern.source()
+            );
             return Err(r.fault(Reason::BadSlot, "single_tool_call_template", problem).into());
         }
         let argument_template = r.pattern("argument_template", ARGUMENT)?;
         let text_argument_template = r.pattern("text_argument_template", ARGUMENT)?;
         if text_argument_template.is_some() && argument_template.is_none() {
-            return Err(r.fault(Reason::MissingField, "argument_template", "missing: text_argument_template needs it").into());
+            return Err(r
+                .fault(
+                    Reason::MissingField,
+                    "argument_template",
+                    "missing: text_argument_template needs it",
+                )
+                .into());
         }
         let single_observation = r.pattern("single_observation_template", SINGLE_OBSERVATION)?;
         let tool_calls = r.pattern("tool_calls_template", TOOL_CALLS)?;
         let assistant_end = r.string("assistant_end")?.map(str::to_owned);
-        if let Some(end) = assistant_end.as_deref().filter(|end| !assistant_template.text_after().starts_with(end)) {
-            let problem = format!("{end:?} is not the beginning of the text behind the last slot of assistant_template");
+        if let Some(end) =
+            assistant_end.as_deref().filter(|end| !assistant_template.text_after().starts_with(end))
+        {
+            let problem = format!(
+                "{end:?} is not the beginning of the text behind the last slot of assistant_template"
+            );
             return Err(r.fault(Reason::BadValue, "assistant_end", problem).into());
         }
         let generation_prompt = r.string("generation_prompt")?.map(str::to_owned);
@@ -199,9 +229,12 @@ impl Spec {
         let policies = Policies::read(r, &mut ignored)?;
         let single_tool = r.pattern("single_tool_template", TOOL)?;
         if let Some(single) = &single_tool {
-            let members = ["name", "description", "parameters"].into_iter().any(|slot| single.has(slot));
+            let members =
+                ["name", "description", "parameters"].into_iter().any(|slot| single.has(slot));
             let problem = match policies.formatter {
-                Formatter::Yaml | Formatter::Xml(_) if members => Some("with this formatter it has {tool} alone"),
+                Formatter::Yaml | Formatter::Xml(_) if members => {
+                    Some("with this formatter it has {tool} alone")
+                }
                 _ if !single.has("tool") && !single.has("name") => {
                     Some("expected {tool} or {name}: without it tools would be lost")
                 }
@@ -225,7 +258,12 @@ impl Spec {
             generation_prompt,
             reasoning_template: r.pattern("reasoning_template", REASONING)?,
             observations_template,
-            single_observation_template: or_bare(single_observation, "{observation}", "", SINGLE_OBSERVATION)?,
+            single_observation_template: or_bare(
+                single_observation,
+                "{observation}",
+                "",
+                SINGLE_OBSERVATION,
+            )?,
             tool_calls_template: or_bare(tool_calls, "{tool_calls}", "", TOOL_CALLS)?,
             single_tool_call_template: or_bare(single_call, "{tool_call}", "", TOOL_CALL)?,
             argument_template,
@@ -233,7 +271,12 @@ impl Spec {
             tools_template: r.pattern("tools_template", TOOLS)?,
             single_tool_template: single_tool,
             skills_template: r.pattern("skills_template", SKILLS)?,
-            single_skill_template: or_bare(skill_row.or(policies.skill_row.clone()), SKILL_ROW, "", Slots::Any)?,
+            single_skill_template: or_bare(
+                skill_row.or(policies.skill_row.clone()),
+                SKILL_ROW,
+                "",
+                Slots::Any,
+            )?,
             stop_words,
             policies,
             vision_start: text(r, "vision_start")?,
@@ -241,7 +284,9 @@ impl Spec {
             image_token: r.string("image_token")?.map(str::to_owned),
             video_token: r.string("video_token")?.map(str::to_owned),
             vision_rule: vision_rule.cloned(),
-            unknown_roles: r.one_of("unknown_roles", &UNKNOWN_ROLES)?.unwrap_or(UnknownRoles::Error),
+            unknown_roles: r
+                .one_of("unknown_roles", &UNKNOWN_ROLES)?
+                .unwrap_or(UnknownRoles::Error),
             chat_template: r.string("chat_template")?.map(str::to_owned),
             turns: Turns::read(r)?,
         };
@@ -264,7 +309,9 @@ impl Spec {
 
     /// The user's turn with tools, where there is one and it is used.
     pub(crate) fn user_with_tools(&self) -> Option<&Pattern> {
-        self.user_template_with_tools.as_ref().filter(|_| self.policies.placement != Placement::System)
+        self.user_template_with_tools
+            .as_ref()
+            .filter(|_| self.policies.placement != Placement::System)
     }
 
     /// Whether calls reach the prompt.
@@ -284,7 +331,9 @@ impl Spec {
     pub(super) fn speaks_of_skills(&self) -> bool {
         let slot = self.system_template.has("skills") || self.default_system().has("skills");
         let row = self.single_skill_template.source() != SKILL_ROW;
-        slot || row || self.skills_template.is_some() || self.policies.skill_joiner != Policies::default().skill_joiner
+        slot || row
+            || self.skills_template.is_some()
+            || self.policies.skill_joiner != Policies::default().skill_joiner
     }
 
     /// The generation prompt.
@@ -296,8 +345,8 @@ impl Spec {
         }
     }
 
-    /// The last text of an assistant's turn that it is trained to write: up to the first stop word behind the last slot, or
-    /// else all of that text but the white space at its end.
+    /// The last text of an assistant's turn that it is trained to write: up to the first stop word
+    /// behind the last slot, or else all of that text but the white space at its end.
     pub(crate) fn assistant_end(&self) -> &str {
         self.end_of(&self.assistant_template)
     }
@@ -308,14 +357,17 @@ impl Spec {
         if let Some(end) = self.assistant_end.as_deref().filter(|end| behind.starts_with(end)) {
             return end;
         }
-        match self.stop_words.iter().find_map(|word| Some(behind.find(word.as_str())? + word.len())) {
+        match self.stop_words.iter().find_map(|word| Some(behind.find(word.as_str())? + word.len()))
+        {
             Some(end) => &behind[..end],
             None => behind.trim_end(),
         }
     }
 
     fn review(&self, path: &str, warnings: &mut Vec<Warning>) {
-        let mut warn = |code, field: &str, message| warnings.push(Warning::new(code, &format!("{path}.{field}"), message));
+        let mut warn = |code, field: &str, message| {
+            warnings.push(Warning::new(code, &format!("{path}.{field}"), message))
+        };
         if self.chat_template.is_some() {
             return;
         }
@@ -326,18 +378,31 @@ impl Spec {
                 "declared tools do not reach the prompt: no {tools} in a system template that is used, nor in a user's turn",
             );
         }
-        let skills_place = self.skills_template.is_some() && self.systems().any(|system| system.has("skills"));
+        let skills_place =
+            self.skills_template.is_some() && self.systems().any(|system| system.has("skills"));
         if !skills_place {
             warn(SKILLS_WITHOUT_PLACE, "skills_template", "skills do not reach the prompt");
         }
         if !self.shows_calls() {
-            warn("calls_without_place", "assistant_template", "tool calls do not reach the prompt: no {tool_calls}");
+            warn(
+                "calls_without_place",
+                "assistant_template",
+                "tool calls do not reach the prompt: no {tool_calls}",
+            );
         }
         if self.observations_template.is_none() {
-            warn("observations_missing", "observations_template", "tool results cannot be rendered");
+            warn(
+                "observations_missing",
+                "observations_template",
+                "tool results cannot be rendered",
+            );
         }
         if self.user_template_with_tools.is_some() && self.policies.placement == Placement::System {
-            warn("user_variant_unused", "user_template_with_tools", "not used, since tool_policy.placement is SYSTEM");
+            warn(
+                "user_variant_unused",
+                "user_template_with_tools",
+                "not used, since tool_policy.placement is SYSTEM",
+            );
         }
     }
 
@@ -352,11 +417,23 @@ impl Spec {
         let pattern = |pattern: &Pattern| json!(pattern.source());
         let optional = |text: &Option<Pattern>| json!(text.as_ref().map(Pattern::source));
         put("name", self.name.is_empty(), json!(self.name));
-        put("system_template", self.system_template.source() == BARE_SYSTEM, pattern(&self.system_template));
-        put("default_system_template", self.default_system_template.is_none(), optional(&self.default_system_template));
+        put(
+            "system_template",
+            self.system_template.source() == BARE_SYSTEM,
+            pattern(&self.system_template),
+        );
+        put(
+            "default_system_template",
+            self.default_system_template.is_none(),
+            optional(&self.default_system_template),
+        );
         put("system_message", self.system_message.is_empty(), json!(self.system_message));
         put("user_template", false, pattern(&self.user_template));
-        put("user_template_with_tools", self.user_template_with_tools.is_none(), optional(&self.user_template_with_tools));
+        put(
+            "user_template_with_tools",
+            self.user_template_with_tools.is_none(),
+            optional(&self.user_template_with_tools),
+        );
         put("assistant_template", false, pattern(&self.assistant_template));
         put("assistant_template_with_calls", self.calls_turn.is_none(), optional(&self.calls_turn));
         let empty = &self.empty_calls_turn;
@@ -368,19 +445,47 @@ impl Spec {
             self.generation_prompt.is_none() || self.generation_prompt == usual_prompt,
             json!(self.generation_prompt),
         );
-        put("reasoning_template", self.reasoning_template.is_none(), optional(&self.reasoning_template));
-        put("observations_template", self.observations_template.is_none(), optional(&self.observations_template));
+        put(
+            "reasoning_template",
+            self.reasoning_template.is_none(),
+            optional(&self.reasoning_template),
+        );
+        put(
+            "observations_template",
+            self.observations_template.is_none(),
+            optional(&self.observations_template),
+        );
         let single = &self.single_observation_template;
         put("single_observation_template", single.source() == "{observation}", pattern(single));
-        put("tool_calls_template", self.tool_calls_template.source() == "{tool_calls}", pattern(&self.tool_calls_template));
+        put(
+            "tool_calls_template",
+            self.tool_calls_template.source() == "{tool_calls}",
+            pattern(&self.tool_calls_template),
+        );
         let single = &self.single_tool_call_template;
         put("single_tool_call_template", single.source() == "{tool_call}", pattern(single));
-        put("argument_template", self.argument_template.is_none(), optional(&self.argument_template));
-        put("text_argument_template", self.text_argument_template.is_none(), optional(&self.text_argument_template));
+        put(
+            "argument_template",
+            self.argument_template.is_none(),
+            optional(&self.argument_template),
+        );
+        put(
+            "text_argument_template",
+            self.text_argument_template.is_none(),
+            optional(&self.text_argument_template),
+        );
         put("tools_template", self.tools_template.is_none(), optional(&self.tools_template));
-        put("single_tool_template", self.single_tool_template.is_none(), optional(&self.single_tool_template));
+        put(
+            "single_tool_template",
+            self.single_tool_template.is_none(),
+            optional(&self.single_tool_template),
+        );
         put("skills_template", self.skills_template.is_none(), optional(&self.skills_template));
-        put("single_skill_template", self.single_skill_template.source() == SKILL_ROW, pattern(&self.single_skill_template));
+        put(
+            "single_skill_template",
+            self.single_skill_template.source() == SKILL_ROW,
+            pattern(&self.single_skill_template),
+        );
         put("stop_words", self.stop_words.is_empty(), json!(self.stop_words));
         for (name, policy) in self.policies.to_json() {
             put(&name, false, policy);
@@ -390,7 +495,11 @@ impl Spec {
         put("image_token", self.image_token.is_none(), json!(self.image_token));
         put("video_token", self.video_token.is_none(), json!(self.video_token));
         put("vision_rule", self.vision_rule.is_none(), json!(self.vision_rule));
-        put("unknown_roles", self.unknown_roles == UnknownRoles::Error, json!(name_of(&UNKNOWN_ROLES, self.unknown_roles)));
+        put(
+            "unknown_roles",
+            self.unknown_roles == UnknownRoles::Error,
+            json!(name_of(&UNKNOWN_ROLES, self.unknown_roles)),
+        );
         for (name, value) in self.turns.members() {
             put(name, value.is_null(), value);
         }
@@ -409,8 +518,14 @@ fn stop_words(reader: &mut Reader<'_>, warnings: &mut Vec<Warning>) -> Result<Ve
     let words: Vec<&str> = match reader.get("stop_words") {
         None => Vec::new(),
         Some(Value::String(word)) => vec![word],
-        Some(Value::Array(words)) if words.iter().all(Value::is_string) => words.iter().filter_map(Value::as_str).collect(),
-        Some(_) => return Err(reader.fault(Reason::BadValue, "stop_words", "expected a string or a list of strings").into()),
+        Some(Value::Array(words)) if words.iter().all(Value::is_string) => {
+            words.iter().filter_map(Value::as_str).collect()
+        }
+        Some(_) => {
+            return Err(reader
+                .fault(Reason::BadValue, "stop_words", "expected a string or a list of strings")
+                .into());
+        }
     };
     if words.contains(&"") {
         warnings.push(Warning::new("empty_stop_word", &path, "an empty stop word was left out"));
@@ -432,12 +547,25 @@ mod tests {
             let spec = json!({ "system_template": system, "user_template": "<u>{content}", "single_skill_template": row,
                 "assistant_template": "<a>{content}{tool_calls}", "observations_template": "<o>{observations}" });
             let composed = Composed::of(&spec, "components").unwrap();
-            assert_eq!(composed.warnings().iter().filter(|warning| warning.code == super::SKILLS_WITHOUT_PLACE).count(), 1);
+            assert_eq!(
+                composed
+                    .warnings()
+                    .iter()
+                    .filter(|warning| warning.code == super::SKILLS_WITHOUT_PLACE)
+                    .count(),
+                1
+            );
             composed.check_strictly().err().map(|error| error.details().unwrap()["reason"].clone())
         };
         assert_eq!(strictly("{system_message}{tools}", None), None);
         assert_eq!(strictly("{system_message}", None).unwrap(), "tools_without_place");
-        assert_eq!(strictly("{system_message}{tools}{skills}", None).unwrap(), super::SKILLS_WITHOUT_PLACE);
-        assert_eq!(strictly("{system_message}{tools}", Some("{name}")).unwrap(), super::SKILLS_WITHOUT_PLACE);
+        assert_eq!(
+            strictly("{system_message}{tools}{skills}", None).unwrap(),
+            super::SKILLS_WITHOUT_PLACE
+        );
+        assert_eq!(
+            strictly("{system_message}{tools}", Some("{name}")).unwrap(),
+            super::SKILLS_WITHOUT_PLACE
+        );
     }
 }

@@ -22,8 +22,11 @@ pub(crate) enum Placement {
     LastUser,
 }
 
-const PLACEMENTS: [(&str, Placement); 3] =
-    [("SYSTEM", Placement::System), ("FIRST_USER", Placement::FirstUser), ("LAST_USER", Placement::LastUser)];
+const PLACEMENTS: [(&str, Placement); 3] = [
+    ("SYSTEM", Placement::System),
+    ("FIRST_USER", Placement::FirstUser),
+    ("LAST_USER", Placement::LastUser),
+];
 
 impl Placement {
     /// Which of the users' messages it means, as a member of `users`.
@@ -32,8 +35,11 @@ impl Placement {
     }
 }
 
-const SYSTEM_PLACEMENTS: [(&str, Placement); 3] =
-    [("OWN_TURN", Placement::System), ("FIRST_USER", Placement::FirstUser), ("LAST_USER", Placement::LastUser)];
+const SYSTEM_PLACEMENTS: [(&str, Placement); 3] = [
+    ("OWN_TURN", Placement::System),
+    ("FIRST_USER", Placement::FirstUser),
+    ("LAST_USER", Placement::LastUser),
+];
 const EMPTY_MESSAGE: [(&str, bool); 2] = [("as_given", false), ("as_none", true)];
 const EMPTY_LIST: [(&str, bool); 2] = [("as_none", false), ("as_tools", true)];
 
@@ -115,18 +121,26 @@ impl Policies {
         }
         if let Some(mut system) = spec.below("system_policy")? {
             set(&mut p.use_system, system.boolean("use_system")?);
-            set(&mut p.system_without_message, system.boolean("use_system_without_system_message")?);
+            set(
+                &mut p.system_without_message,
+                system.boolean("use_system_without_system_message")?,
+            );
             set(&mut p.system_with_tools, system.boolean("use_system_with_tools_provided")?);
-            set(&mut p.first_system_part, system.one_of("parts", &[("first", true), ("all", false)])?);
+            set(
+                &mut p.first_system_part,
+                system.one_of("parts", &[("first", true), ("all", false)])?,
+            );
             set(&mut p.system_placement, system.one_of("placement", &SYSTEM_PLACEMENTS)?);
             set(&mut p.empty_message_is_none, system.one_of("empty_message", &EMPTY_MESSAGE)?);
             set(&mut p.date_format, system.string("date_format")?.map(str::to_owned));
-            p.system_processor = processor(&mut system, "content_processor", Place::System, ignored)?;
+            p.system_processor =
+                processor(&mut system, "content_processor", Place::System, ignored)?;
             system.finish(ignored);
         }
         if let Some(mut assistant) = spec.below("assistant_policy")? {
             p.thinking = Thinking::read(&mut assistant, ignored)?;
-            p.assistant_processor = processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
+            p.assistant_processor =
+                processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
             set(&mut p.null_content, assistant.string("null_content")?.map(str::to_owned));
             assistant.finish(ignored);
         }
@@ -134,10 +148,12 @@ impl Policies {
             set(&mut p.placement, tool.one_of("placement", &PLACEMENTS)?);
             set(&mut p.empty_list_as_tools, tool.one_of("empty_list", &EMPTY_LIST)?);
             let path = tool.path("formatter");
-            let formatter = tool.get("formatter").map(|value| Formatter::read(value, path, ignored));
+            let formatter =
+                tool.get("formatter").map(|value| Formatter::read(value, path, ignored));
             set(&mut p.formatter, formatter.transpose()?);
             p.tool_processor = processor(&mut tool, "content_processor", Place::Tool, ignored)?;
-            p.call_processor = processor(&mut tool, "tool_call_content_processor", Place::Call, ignored)?;
+            p.call_processor =
+                processor(&mut tool, "tool_call_content_processor", Place::Call, ignored)?;
             p.calls = CallPolicy::read(&mut tool, ignored)?;
             tool.finish(ignored);
         }
@@ -145,7 +161,9 @@ impl Policies {
             p.skill_row = skill.pattern("single_skill_template", Slots::Any)?;
             set(&mut p.skill_joiner, skill.string("joiner")?.map(str::to_owned));
             if skill.get("content_processor").is_some() {
-                return Err(skill.fault(Reason::BadValue, "content_processor", "reserved: only null").into());
+                return Err(skill
+                    .fault(Reason::BadValue, "content_processor", "reserved: only null")
+                    .into());
             }
             skill.finish(ignored);
         }
@@ -160,7 +178,9 @@ impl Policies {
     /// The policies that are not the usual ones, by the names of a spec.
     pub(crate) fn to_json(&self) -> Map<String, Value> {
         let usual = Policies::default();
-        let processor = |processor: &Option<Processor>| processor.as_ref().map_or(Value::Null, Processor::to_json);
+        let processor = |processor: &Option<Processor>| {
+            processor.as_ref().map_or(Value::Null, Processor::to_json)
+        };
         let when = |differs: bool, value: Value| if differs { value } else { Value::Null };
         let name = |names: &[(&'static str, Placement)], placement: Placement| {
             names.iter().find(|(_, known)| *known == placement).map(|(name, _)| *name)
@@ -195,7 +215,8 @@ impl Policies {
         if let Some(tool) = policies.get_mut("tool_policy").and_then(Value::as_object_mut) {
             tool.extend(self.calls.to_json());
         }
-        if let Some(assistant) = policies.get_mut("assistant_policy").and_then(Value::as_object_mut) {
+        if let Some(assistant) = policies.get_mut("assistant_policy").and_then(Value::as_object_mut)
+        {
             assistant.extend(self.thinking.members().map(|(name, value)| (name.to_owned(), value)));
         }
         for policy in policies.values_mut().filter_map(Value::as_object_mut) {
@@ -213,7 +234,12 @@ fn set<T>(value: &mut T, given: Option<T>) {
     }
 }
 
-fn processor(policy: &mut Reader<'_>, key: &'static str, place: Place, ignored: &mut Vec<String>) -> Result<Option<Processor>> {
+fn processor(
+    policy: &mut Reader<'_>,
+    key: &'static str,
+    place: Place,
+    ignored: &mut Vec<String>,
+) -> Result<Option<Processor>> {
     let path = policy.path(key);
     policy.get(key).map(|value| Processor::read(value, path, place, ignored)).transpose()
 }

@@ -1,4 +1,5 @@
-//! What is done to a text before it is put into its slot: a closed list, so that everything has a form in Jinja.
+//! What is done to a text before it is put into its slot: a closed list, so that everything has a
+//! form in Jinja.
 
 use serde_json::{Map, Value, json};
 
@@ -84,25 +85,46 @@ const KINDS: [(&str, &str, &[Place]); 13] = [
 
 impl Processor {
     /// Reads `{"kind": …}` with its parameters.
-    pub(crate) fn read(value: &Value, path: String, place: Place, ignored: &mut Vec<String>) -> Result<Processor> {
+    pub(crate) fn read(
+        value: &Value,
+        path: String,
+        place: Place,
+        ignored: &mut Vec<String>,
+    ) -> Result<Processor> {
         let mut reader = Reader::new(path, value)?;
-        let name = reader.string("kind")?.ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
-        let known = KINDS.iter().find(|(kind, alias, _)| *kind == name || (!alias.is_empty() && *alias == name));
+        let name = reader
+            .string("kind")?
+            .ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
+        let known = KINDS
+            .iter()
+            .find(|(kind, alias, _)| *kind == name || (!alias.is_empty() && *alias == name));
         let Some((kind, ..)) = known.filter(|(_, _, places)| places.contains(&place)) else {
-            let here = KINDS.iter().filter(|(_, _, places)| places.contains(&place)).map(|(kind, ..)| *kind);
+            let here = KINDS
+                .iter()
+                .filter(|(_, _, places)| places.contains(&place))
+                .map(|(kind, ..)| *kind);
             let here = here.collect::<Vec<_>>().join(", ");
             return Err(reader
-                .fault(Reason::BadValue, "kind", format!("unknown value {name:?}; here it is one of {here}"))
+                .fault(
+                    Reason::BadValue,
+                    "kind",
+                    format!("unknown value {name:?}; here it is one of {here}"),
+                )
                 .into());
         };
         let text = |reader: &mut Reader<'_>| -> Result<String> {
-            Ok(reader.string("text")?.ok_or_else(|| reader.fault(Reason::MissingField, "text", "missing"))?.to_owned())
+            Ok(reader
+                .string("text")?
+                .ok_or_else(|| reader.fault(Reason::MissingField, "text", "missing"))?
+                .to_owned())
         };
         let if_tools = |reader: &mut Reader<'_>| -> Result<IfTools> {
             Ok(IfTools { text: text(reader)?, empty: reader.boolean("empty")?.unwrap_or(false) })
         };
         let processor = match *kind {
-            "date_header" => Processor::DateHeader { cutoff: reader.string("cutoff")?.unwrap_or(CUTOFF).to_owned() },
+            "date_header" => Processor::DateHeader {
+                cutoff: reader.string("cutoff")?.unwrap_or(CUTOFF).to_owned(),
+            },
             "prepend" => Processor::Prepend(text(&mut reader)?),
             "append" => Processor::Append(text(&mut reader)?),
             "prepend_if_tools" => Processor::PrependIfTools(if_tools(&mut reader)?),

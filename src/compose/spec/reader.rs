@@ -34,7 +34,11 @@ impl<'a> Reader<'a> {
         Fault::new(reason, &self.path(key), problem)
     }
 
-    fn read<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Fields<'a>) -> Result<T>) -> Result<T> {
+    fn read<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Fields<'a>) -> Result<T>,
+    ) -> Result<T> {
         read(&mut self.fields).map_err(|error| with_reason(error, self.fields.path(key)))
     }
 
@@ -54,11 +58,19 @@ impl<'a> Reader<'a> {
         self.read(key, |fields| fields.array(key))
     }
 
-    pub(crate) fn integer(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+    pub(crate) fn integer(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>> {
         self.read(key, |fields| fields.integer(key, range))
     }
 
-    pub(crate) fn one_of<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<Option<T>> {
+    pub(crate) fn one_of<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>> {
         self.read(key, |fields| fields.one_of(key, choices))
     }
 

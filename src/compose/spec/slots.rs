@@ -56,8 +56,8 @@ pub(crate) struct Pattern {
 impl Pattern {
     /// Parses the text of the field at `path`.
     ///
-    /// `unbalanced_brace` for a brace that opens or closes nothing, `bad_slot` for a slot that the field does not have, lacks,
-    /// or has too often.
+    /// `unbalanced_brace` for a brace that opens or closes nothing, `bad_slot` for a slot that the
+    /// field does not have, lacks, or has too often.
     pub(crate) fn parse(source: &str, path: &str, slots: Slots) -> Result<Pattern, Fault> {
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -73,9 +73,11 @@ impl Pattern {
             }
             let closing = rest.find('}').filter(|_| brace == "{");
             let Some(end) = closing.filter(|end| !rest[..*end].contains(['{', '\n'])) else {
-                let seen: String = source[source.len() - rest.len() - 1..].chars().take(24).collect();
-                let problem =
-                    format!("a brace without its partner at {seen:?}; a literal brace is written twice: {{{{ or }}}}");
+                let seen: String =
+                    source[source.len() - rest.len() - 1..].chars().take(24).collect();
+                let problem = format!(
+                    "a brace without its partner at {seen:?}; a literal brace is written twice: {{{{ or }}}}"
+                );
                 return Err(Fault::new(Reason::UnbalancedBrace, path, problem));
             };
             if !text.is_empty() {
@@ -97,18 +99,33 @@ impl Pattern {
         let fault = |problem: String| Err(Fault::new(Reason::BadSlot, path, problem));
         let Slots::Of(allowed) = slots else {
             let empty = self.slots().any(|slot| slot.trim().is_empty());
-            return if empty { fault("a slot without a name; a literal brace is written twice".to_owned()) } else { Ok(()) };
+            return if empty {
+                fault("a slot without a name; a literal brace is written twice".to_owned())
+            } else {
+                Ok(())
+            };
         };
-        let names = allowed.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
-        if let Some(unknown) = self.slots().find(|slot| !allowed.iter().any(|(name, _)| name == slot)) {
-            let allowed = if names.is_empty() { "this field has no slots".to_owned() } else { format!("it may have {names}") };
-            return fault(format!("unknown slot {{{unknown}}}; {allowed}; a literal brace is written twice: {{{{ or }}}}"));
+        let names =
+            allowed.iter().map(|(name, _)| format!("{{{name}}}")).collect::<Vec<_>>().join(", ");
+        if let Some(unknown) =
+            self.slots().find(|slot| !allowed.iter().any(|(name, _)| name == slot))
+        {
+            let allowed = if names.is_empty() {
+                "this field has no slots".to_owned()
+            } else {
+                format!("it may have {names}")
+            };
+            return fault(format!(
+                "unknown slot {{{unknown}}}; {allowed}; a literal brace is written twice: {{{{ or }}}}"
+            ));
         }
         for (name, occurs) in allowed {
             let count = self.count(name);
             if !occurs.allows(count) {
                 let wanted = if *occurs == Occurs::Somewhere { "at least once" } else { "once" };
-                return fault(format!("the slot {{{name}}} is there {count} times and must be {wanted}"));
+                return fault(format!(
+                    "the slot {{{name}}} is there {count} times and must be {wanted}"
+                ));
             }
         }
         Ok(())
@@ -147,7 +164,10 @@ impl Pattern {
 
     /// The text up to this slot, other slots empty.
     pub(crate) fn text_before(&self, name: &str) -> String {
-        let before = self.pieces.iter().take_while(|piece| !matches!(piece, Piece::Slot(slot) if slot == name));
+        let before = self
+            .pieces
+            .iter()
+            .take_while(|piece| !matches!(piece, Piece::Slot(slot) if slot == name));
         before.map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "" }).collect()
     }
 
@@ -211,14 +231,18 @@ mod tests {
 
     #[test]
     fn slots_and_braces() {
-        let (text, slot) = (|text: &str| Piece::Text(text.to_owned()), |name: &str| Piece::Slot(name.to_owned()));
+        let (text, slot) =
+            (|text: &str| Piece::Text(text.to_owned()), |name: &str| Piece::Slot(name.to_owned()));
         assert_eq!(pieces("a{content}b"), [text("a"), slot("content"), text("b")]);
         assert_eq!(pieces("{tools}{content}"), [slot("tools"), slot("content")]);
         assert_eq!(pieces("{{\"x\": 1}}{content}"), [text("{\"x\": 1}"), slot("content")]);
         assert_eq!(pieces("{{content}}{content}"), [text("{content}"), slot("content")]);
         assert_eq!(pieces("ü{{{content}}}"), [text("ü{"), slot("content"), text("}")]);
         assert_eq!(literal("a {{b}}", "f").unwrap(), "a {b}");
-        assert_eq!(Pattern::parse("a{tools}b{content}c", "f", CONTENT).unwrap().text_before("content"), "ab");
+        assert_eq!(
+            Pattern::parse("a{tools}b{content}c", "f", CONTENT).unwrap().text_before("content"),
+            "ab"
+        );
         assert_eq!(literal(&escaped("{x}} {"), "f").unwrap(), "{x}} {");
     }
 
@@ -233,7 +257,11 @@ mod tests {
             ("ü{content}}", Reason::UnbalancedBrace),
             ("{content}{a{tools}", Reason::UnbalancedBrace),
         ] {
-            assert_eq!(Pattern::parse(source, "f", CONTENT).unwrap_err().reason, reason, "{source}");
+            assert_eq!(
+                Pattern::parse(source, "f", CONTENT).unwrap_err().reason,
+                reason,
+                "{source}"
+            );
         }
         assert!(Pattern::parse("{name} {what ever}", "f", Slots::Any).is_ok());
         assert!(Pattern::parse("{ }", "f", Slots::Any).is_err());

@@ -15,7 +15,8 @@ pub(crate) enum KeepReasoning {
     LastTurn,
 }
 
-const KEEP_REASONING: [(&str, KeepReasoning); 2] = [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
+const KEEP_REASONING: [(&str, KeepReasoning); 2] =
+    [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
 
 /// Which answers without reasoning have the template of reasoning all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +29,11 @@ pub(crate) enum EmptyReasoning {
     LastTurn,
 }
 
-const EMPTY_REASONING: [(&str, EmptyReasoning); 3] =
-    [("none", EmptyReasoning::None), ("last", EmptyReasoning::Last), ("last_turn", EmptyReasoning::LastTurn)];
+const EMPTY_REASONING: [(&str, EmptyReasoning); 3] = [
+    ("none", EmptyReasoning::None),
+    ("last", EmptyReasoning::Last),
+    ("last_turn", EmptyReasoning::LastTurn),
+];
 
 /// What stands before and behind a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +47,9 @@ impl Bounds {
         let mut text = |key: &'static str| -> Result<String> {
             match reader.string(key)? {
                 Some(text) if !text.is_empty() => Ok(text.to_owned()),
-                _ => Err(reader.fault(Reason::MissingField, key, "missing: a text that is not empty").into()),
+                _ => Err(reader
+                    .fault(Reason::MissingField, key, "missing: a text that is not empty")
+                    .into()),
             }
         };
         let bounds = Bounds { start: text("start")?, end: text("end")? };
@@ -69,7 +75,12 @@ pub(crate) struct Thinking {
 
 impl Default for Thinking {
     fn default() -> Thinking {
-        Thinking { keep: KeepReasoning::All, empty: EmptyReasoning::None, inline: None, no_question: None }
+        Thinking {
+            keep: KeepReasoning::All,
+            empty: EmptyReasoning::None,
+            inline: None,
+            no_question: None,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! What a spec says of turns beyond their usual templates: a last answer, a late system message, the end of a prompt, content
-//! that is not text. All of it is ours; a spec that says nothing of it is rendered as chat-bricks' are.
+//! What a spec says of turns beyond their usual templates: a last answer, a late system message,
+//! the end of a prompt, content that is not text. All of it is ours; a spec that says nothing of it
+//! is rendered as chat-bricks' are.
 
 use serde_json::{Value, json};
 
@@ -19,8 +20,11 @@ pub(crate) enum ContentParts {
     Drop,
 }
 
-const CONTENT_PARTS: [(&str, ContentParts); 3] =
-    [("error", ContentParts::Error), ("drop_unknown", ContentParts::DropUnknown), ("drop", ContentParts::Drop)];
+const CONTENT_PARTS: [(&str, ContentParts); 3] = [
+    ("error", ContentParts::Error),
+    ("drop_unknown", ContentParts::DropUnknown),
+    ("drop", ContentParts::Drop),
+];
 
 /// Stands for a message before the first, of which there is none.
 pub(crate) const START: &str = "start";
@@ -48,7 +52,8 @@ pub(crate) struct Turns {
     pub(crate) content_parts: ContentParts,
     /// Roles of a last message behind which there is no generation prompt.
     pub(crate) no_prompt_after: Vec<&'static str>,
-    /// Roles of the message before behind which an answer begins with the text before its slots; all, when empty.
+    /// Roles of the message before behind which an answer begins with the text before its slots;
+    /// all, when empty.
     pub(crate) opener_after: Vec<&'static str>,
 }
 
@@ -68,7 +73,9 @@ impl Turns {
             last_answer: spec.pattern("last_assistant_template", ANSWER)?,
             last_answer_with_prompt: spec.boolean("last_assistant_with_prompt")?.unwrap_or(true),
             late_system: spec.pattern("late_system_template", LATE_SYSTEM)?,
-            content_parts: spec.one_of("content_parts", &CONTENT_PARTS)?.unwrap_or(ContentParts::Error),
+            content_parts: spec
+                .one_of("content_parts", &CONTENT_PARTS)?
+                .unwrap_or(ContentParts::Error),
             no_prompt_after: roles(spec, "no_prompt_after", &ROLES)?,
             opener_after: roles(spec, "opener_after", &[&[START][..], &ROLES].concat())?,
         })
@@ -78,7 +85,9 @@ impl Turns {
     pub(crate) fn members(&self) -> [(&'static str, Value); 10] {
         let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
-        let parts = CONTENT_PARTS.iter().find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
+        let parts = CONTENT_PARTS
+            .iter()
+            .find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
         [
             ("last_assistant_template", source(&self.last_answer)),
             ("last_assistant_with_prompt", json!((!self.last_answer_with_prompt).then_some(false))),
@@ -88,14 +97,21 @@ impl Turns {
             ("ending", json!(filled(&self.ending))),
             ("first_turn_without", json!(filled(&self.first_turn_without))),
             ("content_parts", json!(parts.map(|(name, _)| name))),
-            ("no_prompt_after", json!(Some(&self.no_prompt_after).filter(|roles| !roles.is_empty()))),
+            (
+                "no_prompt_after",
+                json!(Some(&self.no_prompt_after).filter(|roles| !roles.is_empty())),
+            ),
             ("opener_after", json!(Some(&self.opener_after).filter(|roles| !roles.is_empty()))),
         ]
     }
 }
 
 /// A list of these roles, in their order.
-fn roles(spec: &mut Reader<'_>, key: &'static str, known: &[&'static str]) -> Result<Vec<&'static str>> {
+fn roles(
+    spec: &mut Reader<'_>,
+    key: &'static str,
+    known: &[&'static str],
+) -> Result<Vec<&'static str>> {
     let given = spec.array(key)?.map_or(&[][..], Vec::as_slice);
     if let Some(unknown) = given.iter().find(|role| !known.iter().any(|known| *role == known)) {
         let problem = format!("unknown role {unknown}; it is one of {}", known.join(", "));

@@ -53,20 +53,29 @@ fn expected(case: &Value) -> Option<Result<String, String>> {
 }
 
 fn reason(error: &crate::error::Error) -> String {
-    error.details().and_then(|details| details["reason"].as_str()).unwrap_or(error.message()).to_owned()
+    error
+        .details()
+        .and_then(|details| details["reason"].as_str())
+        .unwrap_or(error.message())
+        .to_owned()
 }
 
 #[test]
 fn cases_render_as_expected() {
     let Some(root) = folder("composed templates") else { return };
     let folder = root.join("compose");
-    let (templates, contexts) = (lines(&folder.join("templates.jsonl")), lines(&folder.join("contexts.jsonl")));
+    let (templates, contexts) =
+        (lines(&folder.join("templates.jsonl")), lines(&folder.join("contexts.jsonl")));
     let contexts = by(&contexts, "id");
     let composed: BTreeMap<&str, _> = by(&templates, "name")
         .into_iter()
         .map(|(name, row)| {
             let composed = Composed::of(&row["components"], "components");
-            (name, composed.map(|composed| (Templates::compile(&composed.sources()).unwrap(), composed)))
+            (
+                name,
+                composed
+                    .map(|composed| (Templates::compile(&composed.sources()).unwrap(), composed)),
+            )
         })
         .collect();
     let mut counts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
@@ -93,20 +102,34 @@ fn cases_render_as_expected() {
         } else {
             failures.push(format!("{name} {}: {text:?}\n  expected {expected:?}", case["c"]));
         }
-        if let (Ok(prompt), Ok((_, composed)), Some(mask)) = (&got, &composed[name], case["mask"].as_array()) {
+        if let (Ok(prompt), Ok((_, composed)), Some(mask)) =
+            (&got, &composed[name], case["mask"].as_array())
+        {
             masks[1] += 1;
-            let found = composed.mask(Turns::All, prompt, &input, input.messages).unwrap().unwrap_or_default();
-            let ranges: Vec<Value> = found.turns.iter().map(|turn| json!([turn.range.start, turn.range.end])).collect();
+            let found = composed
+                .mask(Turns::All, prompt, &input, input.messages)
+                .unwrap()
+                .unwrap_or_default();
+            let ranges: Vec<Value> =
+                found.turns.iter().map(|turn| json!([turn.range.start, turn.range.end])).collect();
             if ranges == *mask {
                 masks[0] += 1;
             } else {
-                failures.push(format!("{name} {}: mask {ranges:?}\n  expected {mask:?} of {:?}", case["c"], prompt.text));
+                failures.push(format!(
+                    "{name} {}: mask {ranges:?}\n  expected {mask:?} of {:?}",
+                    case["c"], prompt.text
+                ));
             }
         }
     }
     say(&format!("composed templates: {counts:?}, masks {masks:?}"));
     let shown = if shows() { failures.len() } else { 5 };
-    assert!(failures.is_empty(), "{} differ, such as\n{}", failures.len(), failures[..shown.min(failures.len())].join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} differ, such as\n{}",
+        failures.len(),
+        failures[..shown.min(failures.len())].join("\n")
+    );
 }
 
 #[test]
@@ -118,7 +141,12 @@ fn specs_agree_with_what_they_make() {
     for row in &templates {
         let Ok(composed) = Composed::of(&row["components"], "components") else { continue };
         let again = Composed::of(&composed.spec(), "components").unwrap();
-        assert_eq!((again.chat_template(), again.spec()), (composed.chat_template(), composed.spec()), "{}", row["name"]);
+        assert_eq!(
+            (again.chat_template(), again.spec()),
+            (composed.chat_template(), composed.spec()),
+            "{}",
+            row["name"]
+        );
         assert!(again.ignored().is_empty());
         let templates = Templates::compile(&composed.sources()).unwrap();
         let measured = templates.traits().0.caps.to_json();
@@ -131,21 +159,30 @@ fn specs_agree_with_what_they_make() {
             compare(flag, measured[flag] == true, declared);
         }
         if composed.is_generated() && composed.spec.shows_calls() {
-            compare("caps.supports_tools", templates.caps().caps.supports_tools, composed.spec.shows_tools());
+            compare(
+                "caps.supports_tools",
+                templates.caps().caps.supports_tools,
+                composed.spec.shows_tools(),
+            );
         }
     }
     assert!(differ.is_empty(), "{differ:#?}");
 }
 
-/// The built-in templates are the shared ones; where ours is written by hand, it renders as the model's own.
+/// The built-in templates are the shared ones; where ours is written by hand, it renders as the
+/// model's own.
 #[test]
 fn built_in_templates() {
     let Some(root) = folder("built-in templates") else { return };
     let folder = root.join("compose");
-    let (templates, contexts) = (lines(&folder.join("templates.jsonl")), lines(&folder.join("contexts.jsonl")));
+    let (templates, contexts) =
+        (lines(&folder.join("templates.jsonl")), lines(&folder.join("contexts.jsonl")));
     let shared = by(&templates, "name");
     let (mut compared, mut names) = (0, 0);
-    for (name, _, exact) in crate::compose::registered().into_iter().filter(|(name, ..)| shared.contains_key(name.as_str())) {
+    for (name, _, exact) in crate::compose::registered()
+        .into_iter()
+        .filter(|(name, ..)| shared.contains_key(name.as_str()))
+    {
         let ours = Composed::of(&json!(name), "components").unwrap();
         let theirs = Composed::of(&shared[name.as_str()]["components"], "components").unwrap();
         let without = |composed: &Composed| {
@@ -153,17 +190,27 @@ fn built_in_templates() {
             spec.as_object_mut().unwrap().remove("chat_template");
             spec
         };
-        assert_eq!((without(&ours), ours.is_generated()), (without(&theirs), theirs.is_generated()), "{name}");
+        assert_eq!(
+            (without(&ours), ours.is_generated()),
+            (without(&theirs), theirs.is_generated()),
+            "{name}"
+        );
         assert!(!exact || !ours.is_generated());
         names += 1;
         if ours.is_generated() {
             continue;
         }
-        let [ours, theirs] = [&ours, &theirs].map(|composed| Templates::compile(&composed.sources()).unwrap());
+        let [ours, theirs] =
+            [&ours, &theirs].map(|composed| Templates::compile(&composed.sources()).unwrap());
         for context in &contexts {
             let input = input(context);
             if let Ok(expected) = theirs.render(&input) {
-                assert_eq!(ours.render(&input).unwrap().text, expected.text, "{name} {}", context["id"]);
+                assert_eq!(
+                    ours.render(&input).unwrap().text,
+                    expected.text,
+                    "{name} {}",
+                    context["id"]
+                );
                 compared += 1;
             }
         }

@@ -8,8 +8,10 @@ pub(in crate::constraint) fn disjoint(a: &Value, b: &Value) -> bool {
         return true;
     }
     if let (Some(a), Some(b)) = (types(a), types(b)) {
-        let integers = |kind: &&str, others: &[&str]| *kind == "integer" && others.contains(&"number");
-        let shared = a.iter().any(|kind| b.contains(kind) || integers(kind, &b)) || b.iter().any(|kind| integers(kind, &a));
+        let integers =
+            |kind: &&str, others: &[&str]| *kind == "integer" && others.contains(&"number");
+        let shared = a.iter().any(|kind| b.contains(kind) || integers(kind, &b))
+            || b.iter().any(|kind| integers(kind, &a));
         if !shared {
             return true;
         }
@@ -18,14 +20,20 @@ pub(in crate::constraint) fn disjoint(a: &Value, b: &Value) -> bool {
         return !a.iter().any(|value| b.contains(value));
     }
     let required = |schema: &Value, name: &str| {
-        schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
+        schema["required"]
+            .as_array()
+            .is_some_and(|names| names.iter().any(|required| required == name))
     };
     let objects = |schema: &Value| types(schema).is_some_and(|types| types == ["object"]);
-    let (Some(left), Some(right)) = (a["properties"].as_object(), b["properties"].as_object()) else { return false };
+    let (Some(left), Some(right)) = (a["properties"].as_object(), b["properties"].as_object())
+    else {
+        return false;
+    };
     objects(a)
         && objects(b)
         && left.iter().any(|(name, schema)| {
-            (required(a, name) || required(b, name)) && right.get(name).is_some_and(|other| disjoint(schema, other))
+            (required(a, name) || required(b, name))
+                && right.get(name).is_some_and(|other| disjoint(schema, other))
         })
 }
 

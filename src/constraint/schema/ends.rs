@@ -31,7 +31,9 @@ fn can_end(schema: &Value, checked: &Checked, ends: &[bool]) -> bool {
     {
         return false;
     }
-    if list("anyOf").is_some_and(|items| !items.iter().any(can)) || list("allOf").is_some_and(|items| !items.iter().all(can)) {
+    if list("anyOf").is_some_and(|items| !items.iter().any(can))
+        || list("allOf").is_some_and(|items| !items.iter().all(can))
+    {
         return false;
     }
     // Where other types are possible, one of them ends.

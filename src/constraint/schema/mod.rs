@@ -1,8 +1,8 @@
 //! A JSON schema, walked before any grammar sees it.
 //!
-//! In: the schema as the caller wrote it, and what to do with a keyword that cannot be enforced. Out: a schema of nothing but
-//! keywords that llguidance 1.9.1 enforces, its references turned into `#/$defs/rN`; or an error that names the place and
-//! the keyword. Nothing is left out silently.
+//! In: the schema as the caller wrote it, and what to do with a keyword that cannot be enforced.
+//! Out: a schema of nothing but keywords that llguidance 1.9.1 enforces, its references turned into
+//! `#/$defs/rN`; or an error that names the place and the keyword. Nothing is left out silently.
 
 mod disjoint;
 mod ends;
@@ -33,7 +33,8 @@ pub(super) enum Policy {
 pub struct Relaxed {
     /// The function whose arguments it is about.
     pub tool: Option<String>,
-    /// Where the schema stands in the request, and the JSON pointer in it: `tools[1].function.parameters: /properties/a`.
+    /// Where the schema stands in the request, and the JSON pointer in it:
+    /// `tools[1].function.parameters: /properties/a`.
     pub path: String,
     /// The keyword.
     pub keyword: String,
@@ -51,7 +52,12 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// For the schema at this path of the request.
-    pub(super) fn new(place: String, tool: Option<&'a str>, policy: Policy, relaxed: &'a mut Vec<Relaxed>) -> Self {
+    pub(super) fn new(
+        place: String,
+        tool: Option<&'a str>,
+        policy: Policy,
+        relaxed: &'a mut Vec<Relaxed>,
+    ) -> Self {
         Report { place, tool, policy, relaxed }
     }
 
@@ -62,7 +68,11 @@ impl<'a> Report<'a> {
             Policy::Relax => {
                 self.relaxed.push(Relaxed {
                     tool: self.tool.map(str::to_owned),
-                    path: format!("{}: {}", self.place, if pointer.is_empty() { "/" } else { pointer }),
+                    path: format!(
+                        "{}: {}",
+                        self.place,
+                        if pointer.is_empty() { "/" } else { pointer }
+                    ),
                     keyword: keyword.to_owned(),
                     reason: reason.to_owned(),
                 });
@@ -74,9 +84,11 @@ impl<'a> Report<'a> {
     /// The error whatever the policy.
     pub(super) fn error(&self, pointer: &str, keyword: &str, reason: &str) -> Error {
         let tool = self.tool.map(|tool| format!(" ({tool})")).unwrap_or_default();
-        let path = if keyword.is_empty() { pointer.to_owned() } else { format!("{pointer}/{keyword}") };
+        let path =
+            if keyword.is_empty() { pointer.to_owned() } else { format!("{pointer}/{keyword}") };
         let at = if path.is_empty() { "/" } else { &path };
-        let error = Error::new(Code::SchemaUnsupported, format!("{}{tool}: {at}: {reason}", self.place));
+        let error =
+            Error::new(Code::SchemaUnsupported, format!("{}{tool}: {at}: {reason}", self.place));
         let error = match self.tool {
             Some(tool) => error.with("tool", tool),
             None => error,
@@ -109,7 +121,11 @@ impl Checked {
             _ => Map::new(),
         };
         if !self.targets.is_empty() && refers(part) {
-            let targets = self.targets.iter().enumerate().map(|(index, (_, target))| (format!("r{index}"), target.clone()));
+            let targets = self
+                .targets
+                .iter()
+                .enumerate()
+                .map(|(index, (_, target))| (format!("r{index}"), target.clone()));
             schema.insert("$defs".into(), Value::Object(targets.collect()));
         }
         Value::Object(schema)
@@ -195,7 +211,8 @@ impl Walk<'_, '_> {
         let mut kept = Map::new();
         for (keyword, value) in members {
             if let Some(value) = self.keyword(members, keyword, value, at)? {
-                // Drafts before 2020-12 write `prefixItems` and `items` as `items` and `additionalItems`.
+                // Drafts before 2020-12 write `prefixItems` and `items` as `items` and
+                // `additionalItems`.
                 let keyword = match (keyword.as_str(), value.is_array()) {
                     ("items", true) => "prefixItems",
                     ("additionalItems", _) => "items",
@@ -206,7 +223,9 @@ impl Walk<'_, '_> {
                 kept.insert(keyword.to_owned(), value);
             }
         }
-        for (least, most) in [("minLength", "maxLength"), ("minItems", "maxItems"), ("minimum", "maximum")] {
+        for (least, most) in
+            [("minLength", "maxLength"), ("minItems", "maxItems"), ("minimum", "maximum")]
+        {
             let number = |keyword| kept.get(keyword).and_then(Value::as_f64);
             if matches!((number(least), number(most)), (Some(least), Some(most)) if least > most) {
                 self.report.refuse(at, most, "no value is large enough and small enough")?;
@@ -217,7 +236,13 @@ impl Walk<'_, '_> {
     }
 
     /// The keyword as it can be enforced; None leaves it out.
-    fn keyword(&mut self, members: &Map<String, Value>, keyword: &str, value: &Value, at: &str) -> Result<Option<Value>> {
+    fn keyword(
+        &mut self,
+        members: &Map<String, Value>,
+        keyword: &str,
+        value: &Value,
+        at: &str,
+    ) -> Result<Option<Value>> {
         if let Some(reason) = table::refused(members, keyword, value) {
             self.report.refuse(at, keyword, reason)?;
             return Ok(None);
@@ -229,13 +254,19 @@ impl Walk<'_, '_> {
             table::Holds::Schema => self.schema(value, &at)?,
             table::Holds::List => {
                 let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
-                let items = items.iter().enumerate().map(|(index, item)| self.schema(item, &format!("{at}/{index}")));
+                let items = items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, item)| self.schema(item, &format!("{at}/{index}")));
                 let items = items.collect::<Result<Vec<_>>>()?;
                 if keyword == "oneOf" && !self.exclusive(&items) {
-                    let (at, reason) = (at.trim_end_matches("/oneOf"), "its alternatives may overlap");
+                    let (at, reason) =
+                        (at.trim_end_matches("/oneOf"), "its alternatives may overlap");
                     self.report.refuse(at, keyword, reason)?;
                 }
-                if matches!(keyword, "oneOf" | "anyOf") && items.iter().all(|item| item == &Value::Bool(false)) {
+                if matches!(keyword, "oneOf" | "anyOf")
+                    && items.iter().all(|item| item == &Value::Bool(false))
+                {
                     self.report.refuse(&at, "", "no alternative is possible")?;
                     return Ok(None);
                 }
@@ -259,7 +290,10 @@ impl Walk<'_, '_> {
     }
 
     fn exclusive(&self, items: &[Value]) -> bool {
-        items.iter().enumerate().all(|(index, item)| items[index + 1..].iter().all(|other| disjoint(item, other)))
+        items
+            .iter()
+            .enumerate()
+            .all(|(index, item)| items[index + 1..].iter().all(|other| disjoint(item, other)))
     }
 
     fn reference(&mut self, value: &Value) -> Result<Value, &'static str> {

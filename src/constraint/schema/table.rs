@@ -1,4 +1,5 @@
-//! The keywords of JSON Schema: what each holds, and when it cannot be enforced (measured on llguidance 1.9.1).
+//! The keywords of JSON Schema: what each holds, and when it cannot be enforced (measured on
+//! llguidance 1.9.1).
 
 use serde_json::{Map, Value};
 
@@ -22,10 +23,9 @@ pub(super) enum Holds {
 
 pub(super) fn holds(keyword: &str, value: &Value) -> Holds {
     match keyword {
-        "type" | "enum" | "const" | "required" | "minProperties" | "maxProperties" | "minItems" | "maxItems" | "minLength"
-        | "maxLength" | "pattern" | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
-            Holds::Plain
-        }
+        "type" | "enum" | "const" | "required" | "minProperties" | "maxProperties" | "minItems"
+        | "maxItems" | "minLength" | "maxLength" | "pattern" | "minimum" | "maximum"
+        | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => Holds::Plain,
         // On other types it is an annotation (`int32`), which llguidance passes over.
         "format" => Holds::Plain,
         "anyOf" | "oneOf" | "allOf" | "prefixItems" => Holds::List,
@@ -38,7 +38,11 @@ pub(super) fn holds(keyword: &str, value: &Value) -> Holds {
 }
 
 /// Why a keyword cannot be enforced where it stands.
-pub(super) fn refused(members: &Map<String, Value>, keyword: &str, value: &Value) -> Option<&'static str> {
+pub(super) fn refused(
+    members: &Map<String, Value>,
+    keyword: &str,
+    value: &Value,
+) -> Option<&'static str> {
     const NEVER: &str = "keyword cannot be enforced";
     match keyword {
         "not"
@@ -63,7 +67,9 @@ pub(super) fn refused(members: &Map<String, Value>, keyword: &str, value: &Value
             None => Some("is not an array"),
         },
         "anyOf" | "oneOf" | "allOf" | "prefixItems" => match value.as_array() {
-            Some(values) if values.is_empty() && keyword != "prefixItems" => Some("it has no alternatives"),
+            Some(values) if values.is_empty() && keyword != "prefixItems" => {
+                Some("it has no alternatives")
+            }
             Some(_) => None,
             None => Some("is not an array"),
         },
@@ -78,8 +84,12 @@ pub(super) fn refused(members: &Map<String, Value>, keyword: &str, value: &Value
             None => Some("is not a string"),
         },
         "format" => format(members, value),
-        "minLength" | "maxLength" | "minItems" | "maxItems" => value.as_u64().is_none().then_some("is not a whole number"),
-        "minProperties" | "maxProperties" if value.as_u64().is_none() => Some("is not a whole number"),
+        "minLength" | "maxLength" | "minItems" | "maxItems" => {
+            value.as_u64().is_none().then_some("is not a whole number")
+        }
+        "minProperties" | "maxProperties" if value.as_u64().is_none() => {
+            Some("is not a whole number")
+        }
         "minProperties" | "maxProperties" => {
             counted(members).then_some("cannot be enforced where a listed property is optional")
         }
@@ -87,14 +97,20 @@ pub(super) fn refused(members: &Map<String, Value>, keyword: &str, value: &Value
         "exclusiveMinimum" | "exclusiveMaximum" => {
             (value.as_f64().is_none() && !value.is_boolean()).then_some("is not a number")
         }
-        "multipleOf" => value.as_f64().is_none_or(|value| value <= 0.0).then_some("is not a positive number"),
+        "multipleOf" => {
+            value.as_f64().is_none_or(|value| value <= 0.0).then_some("is not a positive number")
+        }
         _ => None,
     }
 }
 
 fn types(value: &Value) -> Option<&'static str> {
-    let known =
-        |name: &Value| matches!(name.as_str(), Some("null" | "boolean" | "number" | "integer" | "string" | "array" | "object"));
+    let known = |name: &Value| {
+        matches!(
+            name.as_str(),
+            Some("null" | "boolean" | "number" | "integer" | "string" | "array" | "object")
+        )
+    };
     match value {
         Value::Array(names) if names.is_empty() => Some("it has no types"),
         Value::Array(names) => (!names.iter().all(known)).then_some("is no type of JSON"),
@@ -119,9 +135,12 @@ fn required(members: &Map<String, Value>, value: &Value) -> Option<&'static str>
 
 /// Whether an object lists a property that may be missing: then its properties cannot be counted.
 fn counted(members: &Map<String, Value>) -> bool {
-    let required = members.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let required =
+        members.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let listed = members.get("properties").and_then(Value::as_object);
-    listed.is_some_and(|listed| listed.keys().any(|name| !required.iter().any(|required| required == name.as_str())))
+    listed.is_some_and(|listed| {
+        listed.keys().any(|name| !required.iter().any(|required| required == name.as_str()))
+    })
 }
 
 fn format(members: &Map<String, Value>, value: &Value) -> Option<&'static str> {
@@ -132,7 +151,19 @@ fn format(members: &Map<String, Value>, value: &Value) -> Option<&'static str> {
     };
     let known = matches!(
         value.as_str(),
-        Some("date-time" | "time" | "date" | "duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uuid" | "uri" | "unknown")
+        Some(
+            "date-time"
+                | "time"
+                | "date"
+                | "duration"
+                | "email"
+                | "hostname"
+                | "ipv4"
+                | "ipv6"
+                | "uuid"
+                | "uri"
+                | "unknown"
+        )
     );
     (string && !known).then_some("is no known format")
 }

@@ -24,8 +24,7 @@ pub(in crate::constraint) fn hermes() -> Format {
 #[test]
 fn hermes_forced() {
     let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
-    let other =
-        "<tool_call>\n{\"name\": \"get_all\", \"arguments\": {\"o\": {\"k\": [true, false]}, \"e\": \"xy\"}}\n</tool_call>";
+    let other = "<tool_call>\n{\"name\": \"get_all\", \"arguments\": {\"o\": {\"k\": [true, false]}, \"e\": \"xy\"}}\n</tool_call>";
     required(hermes())
         .accepts(one)
         .accepts(&format!("\n\n{one}\n{other}"))
@@ -69,14 +68,21 @@ fn hermes_auto() {
         for token in "Hi".bytes().map(i32::from) {
             constraint.accept(token).unwrap();
         }
-        assert!(constraint.validate(end).unwrap() && constraint.mask().unwrap().is_allowed(end as u32), "{end}");
+        assert!(
+            constraint.validate(end).unwrap() && constraint.mask().unwrap().is_allowed(end as u32),
+            "{end}"
+        );
         constraint.accept(end).unwrap();
         assert!(constraint.is_finished());
         let mut constraint = auto(hermes()).compile();
         for token in "<tool_call>".bytes().map(i32::from) {
             constraint.accept(token).unwrap();
         }
-        assert!(!constraint.validate(end).unwrap() && !constraint.mask().unwrap().is_allowed(end as u32), "{end}");
+        assert!(
+            !constraint.validate(end).unwrap()
+                && !constraint.mask().unwrap().is_allowed(end as u32),
+            "{end}"
+        );
     }
     // The token that completes the marker and goes on is refused as a whole.
     let case = auto(hermes());
@@ -104,8 +110,12 @@ fn mistral_array() {
     let format = format("[TOOL_CALLS][", call, ", ", "]");
     auto(format.clone())
         .accepts("Text [TOOL_ without")
-        .accepts("Hi[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"123456789\"}]")
-        .refuses("[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"12345678¦\"}]");
+        .accepts(
+            "Hi[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"123456789\"}]",
+        )
+        .refuses(
+            "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"12345678¦\"}]",
+        );
     required(format).accepts(
         "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}, \"id\": \"000000001\"}, \
          {\"name\": \"get\", \"arguments\": {\"a\": 1, \"s\": \"\"}, \"id\": \"000000002\"}]",
@@ -124,7 +134,10 @@ fn mistral_id() {
     ];
     let case = auto(format("", call, "", ""));
     let one = "[TOOL_CALLS]get[CALL_ID]abcdefghi[ARGS]{\"a\": 1}";
-    case.accepts(one).accepts(&format!("x{one}{one}")).refuses("[TOOL_CALLS]get¦[ARGS]").refuses("[TOOL_CALLS]¦put");
+    case.accepts(one)
+        .accepts(&format!("x{one}{one}"))
+        .refuses("[TOOL_CALLS]get¦[ARGS]")
+        .refuses("[TOOL_CALLS]¦put");
 }
 
 #[test]
@@ -136,7 +149,11 @@ fn deepseek_r1() {
         Part::Arguments(Encoding::Json),
         text("\n```<｜tool▁call▁end｜>"),
     ];
-    let format = thinking(format("<｜tool▁calls▁begin｜>", call, "\n", "<｜tool▁calls▁end｜>"), "<think>", "</think>");
+    let format = thinking(
+        format("<｜tool▁calls▁begin｜>", call, "\n", "<｜tool▁calls▁end｜>"),
+        "<think>",
+        "</think>",
+    );
     let one = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>";
     let mut case = auto(format);
     case.reasoning_open = true;
@@ -169,9 +186,15 @@ fn dsml() {
         close: "</｜DSML｜parameter>\n".into(),
         separator: "".into(),
     });
-    let call =
-        vec![text("<｜DSML｜invoke name=\""), Part::Name, text("\">\n"), Part::Arguments(encoding), text("</｜DSML｜invoke>")];
-    let case = auto(format("<｜DSML｜function_calls>\n", call, "\n", "\n</｜DSML｜function_calls>"));
+    let call = vec![
+        text("<｜DSML｜invoke name=\""),
+        Part::Name,
+        text("\">\n"),
+        Part::Arguments(encoding),
+        text("</｜DSML｜invoke>"),
+    ];
+    let case =
+        auto(format("<｜DSML｜function_calls>\n", call, "\n", "\n</｜DSML｜function_calls>"));
     let one = "<｜DSML｜invoke name=\"get\">\n<｜DSML｜parameter name=\"s\" string=\"true\">hi </a>\n</｜DSML｜parameter>\n\
                <｜DSML｜parameter name=\"a\" string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>";
     let other = "<｜DSML｜invoke name=\"get_all\">\n\
@@ -196,7 +219,8 @@ pub(in crate::constraint) fn qwen_xml() -> Format {
 
 #[test]
 fn qwen_coder() {
-    let one = "<tool_call>\n<function=get>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>";
+    let one =
+        "<tool_call>\n<function=get>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>";
     let both = "<tool_call>\n<function=get>\n<parameter=s>\nprint(\"</param>\")\n\n</parameter>\n<parameter=a>\n-12\n</parameter>\n\
                 </function>\n</tool_call>";
     let all = "<tool_call>\n<function=get_all>\n<parameter=o>\n{\"k\": [true]}\n</parameter>\n<parameter=e>\nnull\n</parameter>\n\
@@ -213,7 +237,10 @@ fn qwen_coder() {
     let reasoning = case.format.reasoning.as_mut().unwrap();
     reasoning.ends_at_call = true;
     case.reasoning_open = true;
-    case.accepts(&format!("R\n{one}")).accepts(&format!("R</think>\n\nT\n\n{one}")).accepts("R").refuses("R<tool_call>¦ ");
+    case.accepts(&format!("R\n{one}"))
+        .accepts(&format!("R</think>\n\nT\n\n{one}"))
+        .accepts("R")
+        .refuses("R<tool_call>¦ ");
 }
 
 #[test]
@@ -227,7 +254,9 @@ fn text_schemas_in_tags() {
                               "any": {}}}),
     )];
     let call = |name: &str, value: &str| {
-        format!("<tool_call>\n<function=f>\n<parameter={name}>\n{value}\n</parameter>\n</function>\n</tool_call>")
+        format!(
+            "<tool_call>\n<function=f>\n<parameter={name}>\n{value}\n</parameter>\n</function>\n</tool_call>"
+        )
     };
     case.accepts(&call("p", "abc"))
         .accepts(&call("m", "é\n"))
@@ -275,7 +304,9 @@ fn pairs() {
     let one = "<|tool_call>call:get{a:1,s:<|\"|>x \"y\" \n<|\"|>}<tool_call|>";
     auto(gemma4())
         .accepts("no call")
-        .accepts(&format!("T{one}<|tool_call>call:get_all{{o:{{k:[true,false]}},e:<|\"|>xy<|\"|>}}<tool_call|>"))
+        .accepts(&format!(
+            "T{one}<|tool_call>call:get_all{{o:{{k:[true,false]}},e:<|\"|>xy<|\"|>}}<tool_call|>"
+        ))
         .accepts("<|tool_call>call:get_all{o:{k:[]},e:null}<tool_call|>")
         .refuses("<|tool_call>call:get¦ {")
         .refuses("<|tool_call>call:get{¦s")
@@ -321,7 +352,8 @@ fn lfm2() {
 
 #[test]
 fn apertus() {
-    let call = vec![text("{\""), Part::Name, text("\": "), Part::Arguments(Encoding::Json), text("}")];
+    let call =
+        vec![text("{\""), Part::Name, text("\": "), Part::Arguments(Encoding::Json), text("}")];
     required(format("<|tools_prefix|>[", call, ", ", "]<|tools_suffix|>"))
         .accepts("<|tools_prefix|>[{\"get\": {\"a\": 1}}, {\"get_all\": {\"o\": {\"k\": []}}}]<|tools_suffix|>")
         .refuses("<|tools_prefix|>[{\"get\": {\"a\": 1}}¦<|tools_suffix|>");
@@ -338,22 +370,33 @@ fn cohere() {
         Part::Arguments(Encoding::Json),
         text("}"),
     ];
-    let mut format =
-        thinking(format("<|START_ACTION|>[", call, ",", "\n]<|END_ACTION|>"), "<|START_THINKING|>", "<|END_THINKING|>");
-    format.wrappers = vec![Wrapper { open: "<|START_RESPONSE|>".into(), close: "<|END_RESPONSE|>".into() }];
-    let entry =
-        |id: usize| format!("\n    {{\"tool_call_id\": \"{id}\", \"tool_name\": \"get\", \"parameters\": {{\"a\": 1}}}}");
+    let mut format = thinking(
+        format("<|START_ACTION|>[", call, ",", "\n]<|END_ACTION|>"),
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+    );
+    format.wrappers =
+        vec![Wrapper { open: "<|START_RESPONSE|>".into(), close: "<|END_RESPONSE|>".into() }];
+    let entry = |id: usize| {
+        format!(
+            "\n    {{\"tool_call_id\": \"{id}\", \"tool_name\": \"get\", \"parameters\": {{\"a\": 1}}}}"
+        )
+    };
     let (first, second) = (entry(0), entry(1));
     let entries = (0..13).map(entry).collect::<Vec<_>>().join(",");
     auto(format.clone())
         .accepts("<|START_RESPONSE|>Hello<|END_RESPONSE|>")
         .accepts("Hello")
-        .accepts(&format!("<|START_THINKING|>R<|END_THINKING|><|START_ACTION|>[{first},{second}\n]<|END_ACTION|>"))
+        .accepts(&format!(
+            "<|START_THINKING|>R<|END_THINKING|><|START_ACTION|>[{first},{second}\n]<|END_ACTION|>"
+        ))
         .refuses("<|START_THINKING|>R¦<|START_ACTION|>")
         .refuses(&format!("<|START_ACTION|>[{first},\n    {{\"tool_call_id\": \"¦0\""));
     required(format)
         .accepts(&format!("<|START_ACTION|>[{entries}\n]<|END_ACTION|>"))
-        .accepts(&format!("<|START_THINKING|>R<|END_THINKING|><|START_ACTION|>[{first}\n]<|END_ACTION|>"))
+        .accepts(&format!(
+            "<|START_THINKING|>R<|END_THINKING|><|START_ACTION|>[{first}\n]<|END_ACTION|>"
+        ))
         .refuses("¦<|START_RESPONSE|>");
 }
 
@@ -416,8 +459,13 @@ fn json_text() {
 
 #[test]
 fn bare_json() {
-    let call =
-        vec![text("{\"name\": \""), Part::Name, text("\", \"parameters\": "), Part::Arguments(Encoding::Json), text("}")];
+    let call = vec![
+        text("{\"name\": \""),
+        Part::Name,
+        text("\", \"parameters\": "),
+        Part::Arguments(Encoding::Json),
+        text("}"),
+    ];
     auto(format("", call, "", ""))
         .accepts("{\"name\": \"Bob\"}")
         .accepts("{\"name\": \"get\", \"age\": 3}")

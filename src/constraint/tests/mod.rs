@@ -54,7 +54,8 @@ const CONTROL: &[&str] = &[
 ];
 
 /// Tokens of several characters that are text.
-const WORDS: &[&str] = &["<tool_call>", "</tool_call>", "l<tool_call>x", ">\n<", "\n</parameter>\n", "]<]minimax[>["];
+const WORDS: &[&str] =
+    &["<tool_call>", "</tool_call>", "l<tool_call>x", ">\n<", "\n</parameter>\n", "]<]minimax[>["];
 
 pub(super) fn grammars() -> Grammars {
     Grammars::new(|| {
@@ -96,7 +97,9 @@ pub(super) fn tokens(text: &str, words: bool) -> Vec<(usize, i32)> {
             at = range.end;
             continue;
         }
-        let word = WORDS.iter().position(|word| words && text.as_bytes()[at..].starts_with(word.as_bytes()));
+        let word = WORDS
+            .iter()
+            .position(|word| words && text.as_bytes()[at..].starts_with(word.as_bytes()));
         match word {
             Some(word) => {
                 tokens.push((at, (256 + CONTROL.len() + word) as i32));
@@ -178,7 +181,8 @@ impl Case {
         }
     }
 
-    /// Where the text is refused; its length where it may go on but not end; None where it may end there.
+    /// Where the text is refused; its length where it may go on but not end; None where it may end
+    /// there.
     fn refused_at(&self, text: &str, words: bool) -> Option<usize> {
         let mut constraint = self.compile();
         for (at, token) in tokens(text, words) {
@@ -202,7 +206,12 @@ impl Case {
         for words in [false, true] {
             let at = self.refused_at(text, words);
             if let Some(at) = at {
-                panic!("refused at {at}: {:?} | {:?}\n{}", &text[..at], &text[at..], self.build().unwrap().lark.unwrap());
+                panic!(
+                    "refused at {at}: {:?} | {:?}\n{}",
+                    &text[..at],
+                    &text[at..],
+                    self.build().unwrap().lark.unwrap()
+                );
             }
         }
         self
@@ -215,7 +224,10 @@ impl Case {
         let text = marked.replace('¦', "");
         let got = self.refused_at(&text, false);
         if got != Some(at) {
-            panic!("expected {at}, got {got:?} for {text:?}\n{}", self.build().unwrap().lark.unwrap());
+            panic!(
+                "expected {at}, got {got:?} for {text:?}\n{}",
+                self.build().unwrap().lark.unwrap()
+            );
         }
         self
     }
@@ -246,8 +258,19 @@ pub(super) fn text(text: &'static str) -> Part {
     Part::Text(Cow::Borrowed(text))
 }
 
-pub(super) fn format(open: &'static str, call: Vec<Part>, separator: &'static str, close: &'static str) -> Format {
-    let calls = Calls { open: open.into(), close: close.into(), separator: separator.into(), call, parallel: true };
+pub(super) fn format(
+    open: &'static str,
+    call: Vec<Part>,
+    separator: &'static str,
+    close: &'static str,
+) -> Format {
+    let calls = Calls {
+        open: open.into(),
+        close: close.into(),
+        separator: separator.into(),
+        call,
+        parallel: true,
+    };
     Format {
         family: "test".into(),
         source: Source::Family,
@@ -265,6 +288,11 @@ pub(super) fn format(open: &'static str, call: Vec<Part>, separator: &'static st
 }
 
 pub(super) fn thinking(mut format: Format, open: &'static str, close: &'static str) -> Format {
-    format.reasoning = Some(Reasoning { open: open.into(), close: close.into(), ends_at_call: false, end_alone: false });
+    format.reasoning = Some(Reasoning {
+        open: open.into(),
+        close: close.into(),
+        ends_at_call: false,
+        end_alone: false,
+    });
     format
 }

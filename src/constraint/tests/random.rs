@@ -9,12 +9,14 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
     }
 }
 
-/// Allowed tokens at random until the reply ends; what closes something is preferred, more so with length.
+/// Allowed tokens at random until the reply ends; what closes something is preferred, more so with
+/// length.
 fn walk(constraint: &mut Constraint, seed: u64) -> String {
     let mut random = Random(seed);
     let mut bytes = Vec::new();
@@ -23,12 +25,19 @@ fn walk(constraint: &mut Constraint, seed: u64) -> String {
             return String::from_utf8(bytes).unwrap();
         }
         let mask = constraint.mask().unwrap();
-        let allowed: Vec<i32> =
-            (0..256 + (CONTROL.len() + WORDS.len()) as i32).filter(|token| mask.is_allowed(*token as u32)).collect();
-        let ascii: Vec<i32> =
-            allowed.iter().copied().filter(|token| *token >= 256 || (32..127).contains(token) || *token == 10).collect();
-        let closing: Vec<i32> =
-            ascii.iter().copied().filter(|token| *token >= 256 || b"}]\"'<>/)\n".contains(&(*token as u8))).collect();
+        let allowed: Vec<i32> = (0..256 + (CONTROL.len() + WORDS.len()) as i32)
+            .filter(|token| mask.is_allowed(*token as u32))
+            .collect();
+        let ascii: Vec<i32> = allowed
+            .iter()
+            .copied()
+            .filter(|token| *token >= 256 || (32..127).contains(token) || *token == 10)
+            .collect();
+        let closing: Vec<i32> = ascii
+            .iter()
+            .copied()
+            .filter(|token| *token >= 256 || b"}]\"'<>/)\n".contains(&(*token as u8)))
+            .collect();
         let pool = if random.below(10) < 3 + step / 100 && !closing.is_empty() {
             closing
         } else if ascii.is_empty() {
@@ -43,7 +52,9 @@ fn walk(constraint: &mut Constraint, seed: u64) -> String {
         match token as usize {
             byte @ 0..256 => bytes.push(byte as u8),
             256 | 257 => return String::from_utf8(bytes).unwrap(),
-            control if control < 256 + CONTROL.len() => bytes.extend(CONTROL[control - 256].bytes()),
+            control if control < 256 + CONTROL.len() => {
+                bytes.extend(CONTROL[control - 256].bytes())
+            }
             word => bytes.extend(WORDS[word - 256 - CONTROL.len()].bytes()),
         }
     }
@@ -67,13 +78,23 @@ fn tools() -> Vec<Value> {
 #[track_caller]
 fn check_arguments(arguments: &Value, deep: bool) {
     let members = arguments.as_object().unwrap();
-    assert!(members.keys().all(|key| ["n", "s", "e", "list"].contains(&key.as_str())), "{arguments}");
     assert!(
-        members["n"].is_i64() || members["n"].as_number().is_some_and(|n| !n.to_string().contains(['.', 'e'])),
+        members.keys().all(|key| ["n", "s", "e", "list"].contains(&key.as_str())),
         "{arguments}"
     );
-    assert!(members.get("s").is_none_or(|s| s.as_str().unwrap().chars().count() <= 12), "{arguments}");
-    assert!(members.get("e").is_none_or(|e| ["a", "ab", "b c"].contains(&e.as_str().unwrap())), "{arguments}");
+    assert!(
+        members["n"].is_i64()
+            || members["n"].as_number().is_some_and(|n| !n.to_string().contains(['.', 'e'])),
+        "{arguments}"
+    );
+    assert!(
+        members.get("s").is_none_or(|s| s.as_str().unwrap().chars().count() <= 12),
+        "{arguments}"
+    );
+    assert!(
+        members.get("e").is_none_or(|e| ["a", "ab", "b c"].contains(&e.as_str().unwrap())),
+        "{arguments}"
+    );
     if deep {
         let list = members["list"].as_array().unwrap();
         assert!(list.len() <= 2 && list.iter().all(|item| item["k"].is_boolean()), "{arguments}");
@@ -113,7 +134,8 @@ fn cut_anywhere(case: &Case, text: &str) {
         let (_, mut parsed) = recogniser.finish();
         parsed.tool_calls.truncate(parsed.unfinished.unwrap_or(usize::MAX));
         for call in parsed.tool_calls {
-            let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|error| panic!("{error}: {:?}", &text[..end]));
+            let arguments = serde_json::from_str(&call.arguments)
+                .unwrap_or_else(|error| panic!("{error}: {:?}", &text[..end]));
             check_arguments(&arguments, true);
         }
     }
@@ -128,8 +150,11 @@ fn between<'t>(text: &'t str, open: &str, close: &str) -> (&'t str, &'t str) {
 fn hermes_walks() {
     walks(hermes(), |text| {
         let mut calls = Vec::new();
-        for call in text.split("\n<tool_call>\n").map(|call| call.trim_start_matches("<tool_call>\n")) {
-            let call: Value = serde_json::from_str(call.strip_suffix("\n</tool_call>").unwrap()).unwrap();
+        for call in
+            text.split("\n<tool_call>\n").map(|call| call.trim_start_matches("<tool_call>\n"))
+        {
+            let call: Value =
+                serde_json::from_str(call.strip_suffix("\n</tool_call>").unwrap()).unwrap();
             assert_eq!(call["name"], "f");
             calls.push(call["arguments"].clone());
         }
@@ -144,11 +169,16 @@ fn qwen_xml_walks() {
         let mut rest = text;
         while !rest.is_empty() {
             let mut arguments = serde_json::Map::new();
-            rest = rest.trim_start_matches('\n').strip_prefix("<tool_call>\n<function=f>\n").unwrap();
+            rest =
+                rest.trim_start_matches('\n').strip_prefix("<tool_call>\n<function=f>\n").unwrap();
             while rest.starts_with("<parameter=") {
                 let (name, after) = between(rest, "<parameter=", ">\n");
                 let (value, after) = after.split_once("\n</parameter>\n").unwrap();
-                let value = if name == "s" || name == "e" { Value::from(value) } else { serde_json::from_str(value).unwrap() };
+                let value = if name == "s" || name == "e" {
+                    Value::from(value)
+                } else {
+                    serde_json::from_str(value).unwrap()
+                };
                 assert!(arguments.insert(name.to_owned(), value).is_none());
                 rest = after;
             }
@@ -171,14 +201,19 @@ fn gemma_walks() {
                 if index % 2 == 1 {
                     json.push_str(&Value::from(part).to_string());
                 } else {
-                    let part = ["list", "n", "s", "e", "k", "t"].iter().fold(part.to_owned(), |part, key| {
-                        part.replace(&format!("{{{key}:"), &format!("{{\"{key}\":"))
-                            .replace(&format!(",{key}:"), &format!(",\"{key}\":"))
-                    });
+                    let part = ["list", "n", "s", "e", "k", "t"].iter().fold(
+                        part.to_owned(),
+                        |part, key| {
+                            part.replace(&format!("{{{key}:"), &format!("{{\"{key}\":"))
+                                .replace(&format!(",{key}:"), &format!(",\"{key}\":"))
+                        },
+                    );
                     json.push_str(&part);
                 }
             }
-            calls.push(serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}")));
+            calls.push(
+                serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {json}")),
+            );
         }
         calls
     });
@@ -207,7 +242,14 @@ fn elements_walks() {
                 _ => {
                     let (value, rest) = rest.split_once(&end).unwrap();
                     let text = ["s", "e", "t"].contains(&tag);
-                    (if text { Value::from(value) } else { serde_json::from_str(value).unwrap() }, rest)
+                    (
+                        if text {
+                            Value::from(value)
+                        } else {
+                            serde_json::from_str(value).unwrap()
+                        },
+                        rest,
+                    )
                 }
             };
             result.insert(tag.to_owned(), value);
@@ -216,10 +258,12 @@ fn elements_walks() {
         (Value::Object(result), text.strip_prefix(&close).unwrap())
     }
     walks(minimax_m3(), |text| {
-        let (mut inner, _) = between(text, "]<]minimax[>[<tool_call>\n", "]<]minimax[>[</tool_call>");
+        let (mut inner, _) =
+            between(text, "]<]minimax[>[<tool_call>\n", "]<]minimax[>[</tool_call>");
         let mut calls = Vec::new();
         while !inner.is_empty() {
-            let (arguments, rest) = members(inner.strip_prefix(&format!("{P}<invoke name=\"f\">")).unwrap(), "invoke");
+            let (arguments, rest) =
+                members(inner.strip_prefix(&format!("{P}<invoke name=\"f\">")).unwrap(), "invoke");
             calls.push(arguments);
             inner = rest.strip_prefix('\n').unwrap();
         }
@@ -266,22 +310,39 @@ fn python_walks() {
 
 /// Python between strings, as JSON.
 fn to_json(python: &str) -> String {
-    let json = python.replace("f(", "{").replace(')', "}").replace("True", "true").replace("False", "false");
-    ["list", "n", "s", "e"].iter().fold(json, |json, key| json.replace(&format!("{key}="), &format!("\"{key}\":")))
+    let json = python
+        .replace("f(", "{")
+        .replace(')', "}")
+        .replace("True", "true")
+        .replace("False", "false");
+    ["list", "n", "s", "e"]
+        .iter()
+        .fold(json, |json, key| json.replace(&format!("{key}="), &format!("\"{key}\":")))
 }
 
 /// Where text is free too, no walk ends in a state without a way on.
 #[test]
 fn walks_among_text_and_calls() {
     let python = vec![Part::Name, text("("), Part::Arguments(Encoding::Python), text(")")];
-    let bare =
-        vec![text("{\"name\": \""), Part::Name, text("\", \"parameters\": "), Part::Arguments(Encoding::JsonText), text("}")];
+    let bare = vec![
+        text("{\"name\": \""),
+        Part::Name,
+        text("\", \"parameters\": "),
+        Part::Arguments(Encoding::JsonText),
+        text("}"),
+    ];
     let python = format("<|tool_call_start|>[", python, ", ", "]<|tool_call_end|>");
     for format in [hermes(), qwen_xml(), gemma4(), minimax_m3(), python, format("", bare, "", "")] {
         let mut case = Case::new(format, ToolChoice::Auto);
-        for (response, reasoning_open) in [(None, false), (None, true), (Some(Value::Null), false)] {
-            if response.is_some() && case.format.calls.as_ref().unwrap().call[0] == text("{\"name\": \"") {
-                assert_eq!(Case { response, ..case }.build().unwrap_err().code(), Code::SchemaUnsupported);
+        for (response, reasoning_open) in [(None, false), (None, true), (Some(Value::Null), false)]
+        {
+            if response.is_some()
+                && case.format.calls.as_ref().unwrap().call[0] == text("{\"name\": \"")
+            {
+                assert_eq!(
+                    Case { response, ..case }.build().unwrap_err().code(),
+                    Code::SchemaUnsupported
+                );
                 break;
             }
             (case.response, case.reasoning_open) = (response, reasoning_open);

@@ -1,4 +1,5 @@
-//! Schemas that cannot be enforced: named before anything is generated, and dropped where that is the policy.
+//! Schemas that cannot be enforced: named before anything is generated, and dropped where that is
+//! the policy.
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
@@ -13,7 +14,8 @@ fn check(format: Format, schema: Value, expected: &str, keyword: &str) {
     assert_eq!(error.message(), format!("tools[1].function.parameters (f): {expected}"));
     case.choice = ToolChoice::Auto;
     let relaxed = case.build().unwrap().relaxed;
-    let dropped: Vec<_> = relaxed.iter().map(|relaxed| (relaxed.tool.as_deref(), relaxed.keyword.as_str())).collect();
+    let dropped: Vec<_> =
+        relaxed.iter().map(|relaxed| (relaxed.tool.as_deref(), relaxed.keyword.as_str())).collect();
     assert_eq!(dropped, [(Some("f"), keyword)]);
     case.compile();
     case.tools[1]["function"]["strict"] = true.into();
@@ -34,20 +36,55 @@ fn keywords() {
         json(json!({ keyword: {"type": "string"} }), &format!("/{keyword}"), NEVER, keyword);
     }
     json(json!({"uniqueItems": true, "type": "array"}), "/uniqueItems", NEVER, "uniqueItems");
-    json(json!({"dependentRequired": {"a": ["b"]}}), "/dependentRequired", NEVER, "dependentRequired");
+    json(
+        json!({"dependentRequired": {"a": ["b"]}}),
+        "/dependentRequired",
+        NEVER,
+        "dependentRequired",
+    );
     json(json!({"type": "any"}), "/type", "is no type of JSON", "type");
     json(json!({"enum": []}), "/enum", "it has no values", "enum");
     json(json!({"type": "string", "format": "colour"}), "/format", "is no known format", "format");
     json(json!({"type": "string", "pattern": "(?=a)b"}), "/pattern", "it looks around", "pattern");
-    json(json!({"type": "string", "pattern": "\\bfoo"}), "/pattern", "it has a word boundary", "pattern");
-    json(json!({"type": "string", "pattern": "(a)\\1"}), "/pattern", "it has a back-reference", "pattern");
+    json(
+        json!({"type": "string", "pattern": "\\bfoo"}),
+        "/pattern",
+        "it has a word boundary",
+        "pattern",
+    );
+    json(
+        json!({"type": "string", "pattern": "(a)\\1"}),
+        "/pattern",
+        "it has a back-reference",
+        "pattern",
+    );
     json(json!({"$ref": "https://example.com/a"}), "/$ref", "refers to another document", "$ref");
     json(json!({"$ref": "#/$defs/none"}), "/$ref", "refers to nothing", "$ref");
-    json(json!({"$ref": "#anchor"}), "/$ref", "refers to an anchor; only `#/…` is followed", "$ref");
-    json(json!({"minLength": 3, "maxLength": 2}), "/maxLength", "no value is large enough and small enough", "maxLength");
-    json(json!({"oneOf": [{"minimum": 1}, {"maximum": 2}]}), "/oneOf", "its alternatives may overlap", "oneOf");
+    json(
+        json!({"$ref": "#anchor"}),
+        "/$ref",
+        "refers to an anchor; only `#/…` is followed",
+        "$ref",
+    );
+    json(
+        json!({"minLength": 3, "maxLength": 2}),
+        "/maxLength",
+        "no value is large enough and small enough",
+        "maxLength",
+    );
+    json(
+        json!({"oneOf": [{"minimum": 1}, {"maximum": 2}]}),
+        "/oneOf",
+        "its alternatives may overlap",
+        "oneOf",
+    );
     let counted = "cannot be enforced where a listed property is optional";
-    json(json!({"minProperties": 1, "properties": {"x": {}}}), "/minProperties", counted, "minProperties");
+    json(
+        json!({"minProperties": 1, "properties": {"x": {}}}),
+        "/minProperties",
+        counted,
+        "minProperties",
+    );
     let missing = json!({"properties": {"x": false}, "required": ["x"]});
     json(missing, "/required", "a required property is not allowed", "required");
 }
@@ -55,7 +92,8 @@ fn keywords() {
 #[test]
 fn references_without_end() {
     let endless = "refers to itself, and no value of it can end";
-    let schema = json!({"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}});
+    let schema =
+        json!({"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}});
     check(hermes(), schema, &format!("/$defs/a: {endless}"), "");
     let schema = json!({"properties": {"a": {"$ref": "#/$defs/a"}},
                         "$defs": {"a": {"properties": {"b": {"$ref": "#/$defs/a"}}, "required": ["b"], "type": "object"}}});
@@ -70,7 +108,8 @@ fn size() {
     check(hermes(), large, "/: is too large", "");
     let mut case = Case::new(hermes(), ToolChoice::Required);
     case.tools = vec![tool("f", json!({"type": "string"}))];
-    let expected = "tools[0].function.parameters (f): /type: arguments are an object, not \"string\"";
+    let expected =
+        "tools[0].function.parameters (f): /type: arguments are an object, not \"string\"";
     assert_eq!(case.build().expect_err("no object").message(), expected);
 }
 
@@ -81,17 +120,33 @@ fn other_encodings() {
     check(gemma4(), property(all_of), &format!("/properties/a/allOf: {other}"), "allOf");
     let anchors = json!({"type": "string", "pattern": "^a|b$"});
     for format in [gemma4(), qwen_xml(), minimax_m3()] {
-        check(format, property(anchors.clone()), "/properties/a/pattern: an anchor belongs to one alternative", "pattern");
+        check(
+            format,
+            property(anchors.clone()),
+            "/properties/a/pattern: an anchor belongs to one alternative",
+            "pattern",
+        );
     }
     let email = json!({"type": "string", "format": "email"});
     check(qwen_xml(), property(email), &format!("/properties/a/format: {other}"), "format");
     let long = json!({"type": "string", "maxLength": 2001});
-    check(qwen_xml(), property(long), "/properties/a/maxLength: more than 2000 characters cannot be counted", "maxLength");
+    check(
+        qwen_xml(),
+        property(long),
+        "/properties/a/maxLength: more than 2000 characters cannot be counted",
+        "maxLength",
+    );
     let mixed = json!({"type": ["string", "array"], "pattern": "^x$"});
-    check(qwen_xml(), property(mixed), &format!("/properties/a/type: {}", super::super::tagged::MIXED), "type");
+    check(
+        qwen_xml(),
+        property(mixed),
+        &format!("/properties/a/type: {}", super::super::tagged::MIXED),
+        "type",
+    );
 }
 
-/// What the table says can be enforced compiles, and passes its first mask; llguidance is asked about each.
+/// What the table says can be enforced compiles, and passes its first mask; llguidance is asked
+/// about each.
 #[test]
 fn what_is_enforced() {
     let schemas = [
@@ -141,9 +196,13 @@ fn what_llguidance_refuses() {
     assert!(!compiles(json!({"type": "string", "pattern": "\\bfoo"})));
     assert!(!compiles(json!({"$ref": "#/$defs/none"})));
     assert!(!compiles(json!({"$ref": "https://example.com/a"})));
-    assert!(!compiles(json!({"oneOf": [{"type": "string", "minLength": 1}, {"type": "string", "maxLength": 2}]})));
+    assert!(!compiles(
+        json!({"oneOf": [{"type": "string", "minLength": 1}, {"type": "string", "maxLength": 2}]})
+    ));
     assert!(!compiles(json!({"minLength": 3, "maxLength": 2, "type": "string"})));
-    assert!(!compiles(json!({"minProperties": 1, "type": "object", "properties": {"x": {}, "y": {}}})));
+    assert!(!compiles(
+        json!({"minProperties": 1, "type": "object", "properties": {"x": {}, "y": {}}})
+    ));
     assert!(!compiles(json!({"properties": {"c": {"$ref": "#/properties/a~0b"}, "a~b": {}}})));
 }
 
@@ -151,7 +210,8 @@ fn what_llguidance_refuses() {
 fn what_cannot_be_written() {
     let mut case = Case::new(hermes(), ToolChoice::Required);
     case.format.calls = None;
-    let expected = "tool_choice: a call cannot be forced, since how this model writes calls is not known";
+    let expected =
+        "tool_choice: a call cannot be forced, since how this model writes calls is not known";
     assert_eq!(case.build().expect_err("no format").message(), expected);
     case.choice = ToolChoice::Auto;
     assert_eq!(case.build().unwrap(), Grammar::default());
@@ -163,22 +223,35 @@ fn what_cannot_be_written() {
     assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
 }
 
-/// What only llguidance finds is said of the tool at fault; where calls are not forced, the others go on.
+/// What only llguidance finds is said of the tool at fault; where calls are not forced, the others
+/// go on.
 #[test]
 fn what_only_compiling_finds() {
-    let bad = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(unclosed"}}});
+    let bad =
+        json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(unclosed"}}});
     let mut case = Case::new(hermes(), ToolChoice::Required);
     case.tools.push(tool("bad", bad.clone()));
     let error = case.try_compile().err().expect("strict");
     assert_eq!(error.code(), Code::SchemaUnsupported);
-    assert!(error.message().starts_with("tools[2].function.parameters (bad): cannot be enforced: "), "{}", error.message());
+    assert!(
+        error.message().starts_with("tools[2].function.parameters (bad): cannot be enforced: "),
+        "{}",
+        error.message()
+    );
     case.choice = ToolChoice::Auto;
     let relaxed = case.try_compile().unwrap().relaxed;
-    assert_eq!(relaxed.iter().map(|relaxed| relaxed.path.as_str()).collect::<Vec<_>>(), ["tools[2].function.parameters: /"]);
+    assert_eq!(
+        relaxed.iter().map(|relaxed| relaxed.path.as_str()).collect::<Vec<_>>(),
+        ["tools[2].function.parameters: /"]
+    );
     case.tools.truncate(2);
     case.response = Some(bad);
     let error = case.try_compile().err().expect("a schema");
-    assert!(error.message().starts_with("response_format.json_schema.schema: cannot be enforced: "), "{}", error.message());
+    assert!(
+        error.message().starts_with("response_format.json_schema.schema: cannot be enforced: "),
+        "{}",
+        error.message()
+    );
     case.response = None;
     case.choice = ToolChoice::None;
     case.grammar = Some("start: nothing");
@@ -193,12 +266,16 @@ fn many_tools() {
         let mut case = Case::new(format, ToolChoice::Auto);
         let properties = |tool: usize| {
             let kinds = ["string", "number", "boolean"].into_iter().cycle().take(10).enumerate();
-            let names = kinds.map(|(name, kind)| (format!("p{tool}_{name}"), json!({ "type": kind })));
+            let names =
+                kinds.map(|(name, kind)| (format!("p{tool}_{name}"), json!({ "type": kind })));
             Value::Object(names.collect())
         };
         case.tools = (0..128)
             .map(|index| {
-                tool(&format!("t{index}"), json!({"properties": properties(index), "required": [format!("p{index}_0")]}))
+                tool(
+                    &format!("t{index}"),
+                    json!({"properties": properties(index), "required": [format!("p{index}_0")]}),
+                )
             })
             .collect();
         // The second time it is a copy of the first, and starts where that one did.

@@ -27,14 +27,19 @@ fn harmony() -> Format {
 
 #[test]
 fn channels() {
-    let call = "<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"a\": 1}<|call|>";
+    let call =
+        "<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"a\": 1}<|call|>";
     let thought = "<|channel|>analysis<|message|>why?<|end|><|start|>assistant";
     auto(harmony())
         .accepts("<|channel|>final<|message|>Hello")
         .accepts(&format!("{thought}{call}"))
-        .accepts(&format!("{thought}<|channel|>commentary<|message|>I will<|end|><|start|>assistant{call}"))
+        .accepts(&format!(
+            "{thought}<|channel|>commentary<|message|>I will<|end|><|start|>assistant{call}"
+        ))
         .accepts(&format!("{thought}{thought}<|channel|>final<|message|>Hello"))
-        .accepts(" to=functions.get<|channel|>commentary <|constrain|>json<|message|>{\"a\": 1}<|call|>")
+        .accepts(
+            " to=functions.get<|channel|>commentary <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+        )
         .refuses(" to=functions.get<|channel|>commentary <|constrain|>json<|message|>{¦}<|call|>")
         .refuses("¦Hello")
         .refuses("<|channel|>commentary to=functions.¦put");
@@ -43,7 +48,9 @@ fn channels() {
         .refuses("<|channel|>¦final")
         .refuses("<|channel|>analysis<|message|>why?¦<|eos|>");
     let mut case = auto(harmony());
-    case.response = Some(json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}));
+    case.response = Some(
+        json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}),
+    );
     case.accepts(&format!("{thought}<|channel|>final<|message|>{{\"x\": 1}}"))
         .accepts(&format!("{thought}{call}"))
         .refuses("<|channel|>final<|message|>¦Hello");
@@ -51,7 +58,8 @@ fn channels() {
 
 #[test]
 fn recipients_alone() {
-    let mut functionary = format("", vec![Part::Name, text("\n"), Part::Arguments(Encoding::Json)], ">>>", "");
+    let mut functionary =
+        format("", vec![Part::Name, text("\n"), Part::Arguments(Encoding::Json)], ">>>", "");
     functionary.channels = Some(Channels {
         turn: ">>>".into(),
         header: "".into(),
@@ -92,15 +100,17 @@ fn recipients_alone() {
     });
     let one = " to=get<|message|><atem:function_calls>\n<atem:invoke name=\"get\">\n<atem:parameter name=\"a\">1</atem:parameter>\n\
                </atem:invoke>\n</atem:function_calls>";
-    auto(muse)
-        .accepts(" to=user<|message|>Hello")
-        .accepts(&format!(" to=self<|message|>R<|end|><|start|>assistant{one}<|end|><|start|>assistant{one}"));
+    auto(muse).accepts(" to=user<|message|>Hello").accepts(&format!(
+        " to=self<|message|>R<|end|><|start|>assistant{one}<|end|><|start|>assistant{one}"
+    ));
 }
 
 #[test]
 fn json_replies() {
     let mut case = auto(hermes());
-    case.response = Some(json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}));
+    case.response = Some(
+        json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}),
+    );
     let one = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
     case.accepts("{\"x\": 1}")
         .accepts(one)
@@ -121,7 +131,10 @@ fn user_grammar() {
     let mut case = Case::new(hermes(), ToolChoice::None);
     case.grammar = Some("start: \"yes\" | NO\nNO: /no+/");
     case.reasoning_open = true;
-    case.accepts("R</think>\n\nyes").accepts("R</think>nooo").refuses("R</think>¦maybe").refuses("R¦");
+    case.accepts("R</think>\n\nyes")
+        .accepts("R</think>nooo")
+        .refuses("R</think>¦maybe")
+        .refuses("R¦");
     let plain = Case::new(hermes(), ToolChoice::None);
     assert_eq!(plain.build().unwrap(), Grammar::default());
 }

@@ -1,8 +1,9 @@
 //! One batch for many chats: who is admitted, what goes into the next decode, what comes out of it.
 //!
-//! Each turn of the loop: admit waiting jobs in order of arrival while a sequence and room are free; fill a batch with the
-//! next token of every decoding job and what is guessed to follow it (`speculate`), then with prefill in order of admission
-//! up to the batch size; decode; sample. Nothing here blocks and nothing here knows threads.
+//! Each turn of the loop: admit waiting jobs in order of arrival while a sequence and room are
+//! free; fill a batch with the next token of every decoding job and what is guessed to follow it
+//! (`speculate`), then with prefill in order of admission up to the batch size; decode; sample.
+//! Nothing here blocks and nothing here knows threads.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,8 @@ use crate::error::{Code, Error, Result};
 /// How many tokens penalties look back, as llama.cpp's default.
 pub(crate) const PENALTY_WINDOW: usize = 64;
 
-/// A job waits for another one that computes the beginning of its prompt when that saves it so many tokens.
+/// A job waits for another one that computes the beginning of its prompt when that saves it so many
+/// tokens.
 const WORTH_WAITING: usize = 64;
 
 /// Owns the backend and all jobs.
@@ -48,10 +50,22 @@ struct Share {
 
 impl Scheduler {
     /// `speculation` is dropped where the backend cannot forget a wrong guess.
-    pub(crate) fn new(backend: Box<dyn Backend>, vocab: Arc<dyn Vocab>, speculation: Option<Speculation>) -> Self {
-        let cache = PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.is_divisible());
+    pub(crate) fn new(
+        backend: Box<dyn Backend>,
+        vocab: Arc<dyn Vocab>,
+        speculation: Option<Speculation>,
+    ) -> Self {
+        let cache =
+            PrefixCache::new(backend.n_sequences(), backend.n_ctx(), backend.is_divisible());
         let speculation = speculation.filter(|_| backend.is_divisible());
-        Scheduler { backend, vocab, cache, speculation, waiting: VecDeque::new(), active: Vec::new() }
+        Scheduler {
+            backend,
+            vocab,
+            cache,
+            speculation,
+            waiting: VecDeque::new(),
+            active: Vec::new(),
+        }
     }
 
     pub(crate) fn add(&mut self, job: Job) {
@@ -73,8 +87,16 @@ impl Scheduler {
 
     /// Makes what was kept the content of a sequence, and that the chat's.
     pub(crate) fn restore(&mut self, chat: u64, kept: &Kept) -> Result<()> {
-        let wish = Wish { prompt: &kept.tokens, reserve: kept.tokens.len(), chat, reuse: false, copy: true };
-        let no_room = || Error::new(Code::Busy, "the KV cache has no room for it beside the requests that run");
+        let wish = Wish {
+            prompt: &kept.tokens,
+            reserve: kept.tokens.len(),
+            chat,
+            reuse: false,
+            copy: true,
+        };
+        let no_room = || {
+            Error::new(Code::Busy, "the KV cache has no room for it beside the requests that run")
+        };
         let sequence = self.cache.claim(wish).ok_or_else(no_room)?.sequence;
         self.forget_from(sequence, 0);
         for idle in self.cache.evictions() {
@@ -125,7 +147,8 @@ impl Scheduler {
     }
 
     fn drop_cancelled(&mut self) {
-        let (cancelled, waiting): (Vec<Job>, Vec<Job>) = self.waiting.drain(..).partition(Job::is_cancelled);
+        let (cancelled, waiting): (Vec<Job>, Vec<Job>) =
+            self.waiting.drain(..).partition(Job::is_cancelled);
         self.waiting = waiting.into();
         for job in cancelled {
             let outcome = Outcome { finish: Finish::Cancelled, ..Outcome::default() };
@@ -141,7 +164,8 @@ impl Scheduler {
     fn admit(&mut self) {
         let mut copy = true;
         while !self.waiting.is_empty() {
-            // As llama-server counts: what the KV cache is changed for a prompt is part of the prompt's time.
+            // As llama-server counts: what the KV cache is changed for a prompt is part of the
+            // prompt's time.
             let admitted = Instant::now();
             self.look();
             let Some(job) = self.waiting.front() else { return };
@@ -149,7 +173,13 @@ impl Scheduler {
                 return;
             }
             let reserve = (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx());
-            let wish = Wish { prompt: &job.prompt, reserve, chat: job.chat, reuse: job.reuse_prefix, copy };
+            let wish = Wish {
+                prompt: &job.prompt,
+                reserve,
+                chat: job.chat,
+                reuse: job.reuse_prefix,
+                copy,
+            };
             let Some(claim) = self.cache.claim(wish) else { return };
             let sequence = claim.sequence;
             self.forget_from(sequence, claim.kept);
@@ -166,8 +196,11 @@ impl Scheduler {
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);
             }
-            let recent =
-                if job.sampling.has_penalties() { &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..] } else { &[] };
+            let recent = if job.sampling.has_penalties() {
+                &job.prompt[job.prompt.len().saturating_sub(PENALTY_WINDOW)..]
+            } else {
+                &[]
+            };
             match self.backend.sampler(&job.sampling, recent) {
                 Ok(sampler) => {
                     let cached_tokens = self.cache.len(sequence);
@@ -184,12 +217,14 @@ impl Scheduler {
     /// Asks how much of each sequence is of use.
     fn look(&mut self) {
         for sequence in 0..self.backend.n_sequences() {
-            self.cache.set_shortest(sequence, self.backend.shortest(sequence, self.cache.len(sequence)));
+            self.cache
+                .set_shortest(sequence, self.backend.shortest(sequence, self.cache.len(sequence)));
         }
     }
 
-    /// Whether a running job is about to compute what this one begins with. It was admitted before, and prefill goes by order of
-    /// admission: nothing is lost by waiting until it is past the common part, which is copied then.
+    /// Whether a running job is about to compute what this one begins with. It was admitted before,
+    /// and prefill goes by order of admission: nothing is lost by waiting until it is past the
+    /// common part, which is copied then.
     fn is_being_computed(&self, job: &Job) -> bool {
         if !job.reuse_prefix || !self.cache.copies() {
             return false;
@@ -214,7 +249,8 @@ impl Scheduler {
         copied
     }
 
-    /// Forgets a sequence from `length` on, or the whole of it where the model cannot forget a part.
+    /// Forgets a sequence from `length` on, or the whole of it where the model cannot forget a
+    /// part.
     fn forget_from(&mut self, sequence: usize, length: usize) {
         if self.cache.len(sequence) <= length {
             return;
@@ -230,7 +266,13 @@ impl Scheduler {
 
     fn draft(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>> {
         let Some(speculation) = &mut self.speculation else { return Vec::new() };
-        speculation.draft(&mut self.active, &self.cache, self.backend.as_ref(), self.vocab.as_ref(), abort)
+        speculation.draft(
+            &mut self.active,
+            &self.cache,
+            self.backend.as_ref(),
+            self.vocab.as_ref(),
+            abort,
+        )
     }
 
     /// `drafts` has one for each active job, or none at all.
@@ -246,12 +288,19 @@ impl Scheduler {
                 let row = Some(batch.len());
                 for (offset, token) in [token].iter().chain(&draft).enumerate() {
                     let position = before + offset;
-                    batch.push(Entry { token: *token, position, sequence: active.sequence, logits: true });
+                    batch.push(Entry {
+                        token: *token,
+                        position,
+                        sequence: active.sequence,
+                        logits: true,
+                    });
                 }
                 shares.push(Share { active: index, before, row, draft });
             }
         }
-        for (index, active) in self.active.iter().enumerate().filter(|(_, active)| active.next.is_none()) {
+        for (index, active) in
+            self.active.iter().enumerate().filter(|(_, active)| active.next.is_none())
+        {
             let before = self.cache.len(active.sequence);
             let room = n_batch - batch.len();
             let rest = &active.job.prompt[before..];
@@ -262,14 +311,25 @@ impl Scheduler {
             let whole = chunk.len() == rest.len();
             for (offset, &token) in chunk.iter().enumerate() {
                 let logits = whole && offset + 1 == chunk.len();
-                batch.push(Entry { token, position: before + offset, sequence: active.sequence, logits });
+                batch.push(Entry {
+                    token,
+                    position: before + offset,
+                    sequence: active.sequence,
+                    logits,
+                });
             }
-            shares.push(Share { active: index, before, row: whole.then(|| batch.len() - 1), draft: Vec::new() });
+            shares.push(Share {
+                active: index,
+                before,
+                row: whole.then(|| batch.len() - 1),
+                draft: Vec::new(),
+            });
         }
         (batch, shares)
     }
 
-    /// Takes what a decode computed: the cache has grown, and a token can be sampled where logits were asked for.
+    /// Takes what a decode computed: the cache has grown, and a token can be sampled where logits
+    /// were asked for.
     fn advance(&mut self, batch: &[Entry], shares: Vec<Share>) {
         for entry in batch {
             self.cache.push(entry.sequence, &[entry.token]);
@@ -296,17 +356,18 @@ impl Scheduler {
         }
     }
 
-    /// Chooses from the rows of a share, one after another, as long as each choice is what was guessed. Says how many
-    /// guessed tokens were right, and how the job ends, if it does.
+    /// Chooses from the rows of a share, one after another, as long as each choice is what was
+    /// guessed. Says how many guessed tokens were right, and how the job ends, if it does.
     fn verify(&mut self, share: &Share, row: usize) -> (usize, Option<Result<Finish>>) {
         let active = &mut self.active[share.active];
         let length = self.cache.len(active.sequence) - share.draft.len();
         let mut right = 0;
         let end = loop {
-            let chosen = match self.backend.logits(row + right).and_then(|logits| active.choose(logits)) {
-                Ok(chosen) => chosen,
-                Err(error) => break Some(Err(error)),
-            };
+            let chosen =
+                match self.backend.logits(row + right).and_then(|logits| active.choose(logits)) {
+                    Ok(chosen) => chosen,
+                    Err(error) => break Some(Err(error)),
+                };
             let full = length + right >= self.backend.n_ctx();
             if let Some(finish) = active.take(chosen, self.vocab.as_ref(), full) {
                 break Some(Ok(finish));
@@ -337,7 +398,12 @@ impl Scheduler {
     /// Prefills a sequence again from nothing, generated tokens included.
     fn restart(&mut self, index: usize) {
         let active = &mut self.active[index];
-        let generated = self.cache.tokens(active.sequence).get(active.job.prompt.len()..).unwrap_or_default().to_vec();
+        let generated = self
+            .cache
+            .tokens(active.sequence)
+            .get(active.job.prompt.len()..)
+            .unwrap_or_default()
+            .to_vec();
         active.job.prompt.extend(generated);
         active.job.prompt.extend(active.next.take());
         self.cache.truncate(active.sequence, 0);

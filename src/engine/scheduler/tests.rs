@@ -1,5 +1,5 @@
-//! The scheduler over a backend in memory, whose next token depends on every token before it: a reply is right only if the
-//! sequence held exactly the prompt, at the right positions.
+//! The scheduler over a backend in memory, whose next token depends on every token before it: a
+//! reply is right only if the sequence held exactly the prompt, at the right positions.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -39,7 +39,9 @@ const N_BATCH: usize = 64;
 
 /// The letter behind these tokens.
 fn next_token(tokens: impl Iterator<Item = Token>) -> Token {
-    let hash = tokens.fold(7_u64, |hash, token| (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17));
+    let hash = tokens.fold(7_u64, |hash, token| {
+        (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+    });
     Token::from(b'a') + (hash % 26) as Token
 }
 
@@ -68,7 +70,10 @@ impl Backend for Memory {
         self.rows.clear();
         for (place, entry) in batch.iter().enumerate() {
             if place == batch.len() / 2 {
-                seen.cancels.iter().filter(|(at, _)| *at == number).for_each(|(_, flag)| flag.store(true, Ordering::Relaxed));
+                seen.cancels
+                    .iter()
+                    .filter(|(at, _)| *at == number)
+                    .for_each(|(_, flag)| flag.store(true, Ordering::Relaxed));
                 if abort() {
                     return Ok(Decoded::Aborted);
                 }
@@ -82,7 +87,8 @@ impl Backend for Memory {
             self.rows.push(if entry.logits { row } else { Vec::new() });
         }
         seen.decoded += batch.len();
-        let mut cells: Vec<usize> = self.sequences.iter().flatten().map(|(_, cell)| *cell).collect();
+        let mut cells: Vec<usize> =
+            self.sequences.iter().flatten().map(|(_, cell)| *cell).collect();
         cells.sort_unstable();
         cells.dedup();
         assert!(cells.len() <= self.n_ctx, "{} cells of {}", cells.len(), self.n_ctx);
@@ -118,7 +124,12 @@ impl Backend for Memory {
     }
 
     fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
-        assert!(!self.whole && from != to && self.sequences[to].len() == range.start && !range.is_empty());
+        assert!(
+            !self.whole
+                && from != to
+                && self.sequences[to].len() == range.start
+                && !range.is_empty()
+        );
         let same = |index: usize| self.sequences[from][index].0 == self.sequences[to][index].0;
         assert!((0..range.start).all(same), "only what goes on is copied");
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,10 +235,22 @@ impl World {
         World::with(n_sequences, n_ctx, whole, None)
     }
 
-    fn with(n_sequences: usize, n_ctx: usize, whole: bool, speculation: Option<Speculation>) -> World {
+    fn with(
+        n_sequences: usize,
+        n_ctx: usize,
+        whole: bool,
+        speculation: Option<Speculation>,
+    ) -> World {
         let seen = Arc::<Mutex<Seen>>::default();
         let sequences = vec![Vec::new(); n_sequences];
-        let memory = Memory { sequences, rows: Vec::new(), n_ctx, whole, next_cell: 0, seen: Arc::clone(&seen) };
+        let memory = Memory {
+            sequences,
+            rows: Vec::new(),
+            n_ctx,
+            whole,
+            next_cell: 0,
+            seen: Arc::clone(&seen),
+        };
         let vocab = Arc::new(Bytes(SpecialTokens::new(Vec::new())));
         World { scheduler: Scheduler::new(Box::new(memory), vocab, speculation), seen }
     }
@@ -271,7 +294,8 @@ impl World {
 }
 
 impl Asked {
-    /// The end, whose text must be the beginning of what a lone run says, and all of it unless it was cancelled.
+    /// The end, whose text must be the beginning of what a lone run says, and all of it unless it
+    /// was cancelled.
     #[track_caller]
     fn ended(&self) -> Ended {
         let mut text = String::new();
@@ -283,7 +307,10 @@ impl Asked {
                     for _ in 0..text.len() {
                         all.push(next_token(all.iter().copied()));
                     }
-                    let lone: String = all[self.prompt.len()..].iter().map(|token| char::from(*token as u8)).collect();
+                    let lone: String = all[self.prompt.len()..]
+                        .iter()
+                        .map(|token| char::from(*token as u8))
+                        .collect();
                     assert_eq!(text, lone, "the reply of a lone run");
                     let whole = outcome.finish == Finish::Length && text.len() == self.max_tokens;
                     assert!(whole || outcome.finish == Finish::Cancelled, "{outcome:?} {text}");
@@ -298,7 +325,11 @@ impl Asked {
 
 /// `length` tokens that no other seed has.
 fn part(seed: Token, length: usize) -> Vec<Token> {
-    (0..length as Token).map(|index| (seed * 31 + index * 7) % 251).chain([seed]).take(length).collect()
+    (0..length as Token)
+        .map(|index| (seed * 31 + index * 7) % 251)
+        .chain([seed])
+        .take(length)
+        .collect()
 }
 
 fn prompt(system: &[Token], seed: Token) -> Vec<Token> {
@@ -308,9 +339,12 @@ fn prompt(system: &[Token], seed: Token) -> Vec<Token> {
 #[test]
 fn a_common_prefix_is_computed_once() {
     let system = part(1, 500);
-    for (whole, decoded, copied, cached) in [(false, 500 + 4 * 20, 3 * 500, 3 * 500), (true, 4 * 520, 0, 0)] {
+    for (whole, decoded, copied, cached) in
+        [(false, 500 + 4 * 20, 3 * 500, 3 * 500), (true, 4 * 520, 0, 0)]
+    {
         let mut world = World::new(4, 4096, whole);
-        let asked: Vec<Asked> = (0..4).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 8)).collect();
+        let asked: Vec<Asked> =
+            (0..4).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 8)).collect();
         world.run();
         let sum: usize = asked.iter().map(|asked| asked.ended().outcome.cached_tokens).sum();
         // The last token of a reply is never decoded.
@@ -364,7 +398,8 @@ fn a_cancel_takes_one_step() {
     world.scheduler.step();
     assert_eq!(long.ended().outcome.finish, Finish::Cancelled);
     assert_eq!(world.seen(|seen| seen.decodes), before + 1, "of the other job");
-    // In the middle of a decode: the batch is undone, and the other one's reply is what it would have been.
+    // In the middle of a decode: the batch is undone, and the other one's reply is what it would
+    // have been.
     let third = world.ask(3, &part(3, 500), 8);
     let number = world.seen(|seen| {
         seen.cancels.push((seen.decodes + 3, Arc::clone(&third.cancel)));
@@ -379,7 +414,10 @@ fn a_cancel_takes_one_step() {
     world.scheduler.waiting.iter_mut().for_each(|job| job.deadline = Some(Instant::now()));
     let before = world.seen(|seen| seen.decodes);
     world.scheduler.step();
-    assert_eq!((late.ended().outcome.finish, world.seen(|seen| seen.decodes)), (Finish::Cancelled, before));
+    assert_eq!(
+        (late.ended().outcome.finish, world.seen(|seen| seen.decodes)),
+        (Finish::Cancelled, before)
+    );
 }
 
 #[test]
@@ -387,10 +425,15 @@ fn a_copy_that_fails_is_computed() {
     let system = part(1, 200);
     let mut world = World::new(2, 480, false);
     world.seen(|seen| seen.refuses_copies = true);
-    // With a shared prefix both would fit at once; without, one waits for the other, and goes on in its place.
-    let asked: Vec<Asked> = (0..2).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 40)).collect();
+    // With a shared prefix both would fit at once; without, one waits for the other, and goes on in
+    // its place.
+    let asked: Vec<Asked> =
+        (0..2).map(|chat| world.ask(chat, &prompt(&system, chat as Token + 2), 40)).collect();
     world.run();
-    assert_eq!(asked.iter().map(|asked| asked.ended().outcome.cached_tokens).collect::<Vec<_>>(), [0, 200]);
+    assert_eq!(
+        asked.iter().map(|asked| asked.ended().outcome.cached_tokens).collect::<Vec<_>>(),
+        [0, 200]
+    );
     assert_eq!(world.seen(|seen| seen.copied), 0);
 }
 
@@ -405,8 +448,10 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
     for seed in 0..60 {
         let mut state = seed;
         let whole = seed % 5 == 4;
-        let guesses = (seed % 2 == 1).then(|| Speculation::new(Box::new(Oracle { state: seed }), 8));
-        let mut world = World::with(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole, guesses);
+        let guesses =
+            (seed % 2 == 1).then(|| Speculation::new(Box::new(Oracle { state: seed }), 8));
+        let mut world =
+            World::with(1 + random(&mut state) % 4, 300 + random(&mut state) % 300, whole, guesses);
         let mut asked: Vec<Asked> = Vec::new();
         for _ in 0..30 {
             // A few beginnings, and at times a conversation that goes on.
@@ -415,7 +460,8 @@ fn whatever_is_shared_cut_and_cancelled_replies_are_those_of_a_lone_run() {
                 tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
             }
             tokens.extend(part(random(&mut state) as Token % 200, 1 + random(&mut state) % 20));
-            let job = world.ask(random(&mut state) as u64 % 5, &tokens, 1 + random(&mut state) % 40);
+            let job =
+                world.ask(random(&mut state) as u64 % 5, &tokens, 1 + random(&mut state) % 40);
             if random(&mut state).is_multiple_of(4) {
                 let at = world.seen(|seen| seen.decodes) + random(&mut state) % 12;
                 world.seen(|seen| seen.cancels.push((at, Arc::clone(&job.cancel))));
@@ -441,7 +487,8 @@ fn what_a_chat_left_is_kept_and_restored() {
     world.run();
     let text = first.ended().text;
     // The last token was chosen and not computed.
-    let held: Vec<Token> = part(1, 100).into_iter().chain(text.bytes().take(9).map(Token::from)).collect();
+    let held: Vec<Token> =
+        part(1, 100).into_iter().chain(text.bytes().take(9).map(Token::from)).collect();
     let kept = world.scheduler.keep(1).expect("kept").expect("something");
     assert_eq!(kept.tokens, held);
     assert!(world.scheduler.keep(2).expect("kept").is_none(), "a chat that asked nothing");

@@ -1,8 +1,10 @@
-//! Speculative decoding: tokens are guessed cheaply, and one decode of the model looks at all of them.
+//! Speculative decoding: tokens are guessed cheaply, and one decode of the model looks at all of
+//! them.
 //!
-//! A guess never changes a reply. The scheduler decodes guesses behind the token that is due, and then chooses token by
-//! token from the model's own logits, with the same sampler, grammar and penalties as ever; as long as what is chosen is
-//! what was guessed, the next logits are there already. From the first difference on, guesses are forgotten.
+//! A guess never changes a reply. The scheduler decodes guesses behind the token that is due, and
+//! then chooses token by token from the model's own logits, with the same sampler, grammar and
+//! penalties as ever; as long as what is chosen is what was guessed, the next logits are there
+//! already. From the first difference on, guesses are forgotten.
 
 mod model;
 mod ngram;
@@ -31,7 +33,8 @@ pub struct Wanted<'a> {
 
 /// Guesses tokens. Lives on the engine thread and is used by no other.
 pub trait Drafter {
-    /// Guesses for each of `wanted`, in its order; none where it has no idea. `abort` is asked now and then.
+    /// Guesses for each of `wanted`, in its order; none where it has no idea. `abort` is asked now
+    /// and then.
     fn draft(&mut self, wanted: &[Wanted], abort: &(dyn Fn() -> bool + Sync)) -> Vec<Vec<Token>>;
 }
 
@@ -61,8 +64,9 @@ impl Speculation {
         self.n_max
     }
 
-    /// Guesses for the jobs that decode, one list for each of `active` (an empty one where nothing is guessed). All of them
-    /// and the tokens that are due fit in a batch; the more jobs there are, the less is guessed for each.
+    /// Guesses for the jobs that decode, one list for each of `active` (an empty one where nothing
+    /// is guessed). All of them and the tokens that are due fit in a batch; the more jobs there
+    /// are, the less is guessed for each.
     pub(crate) fn draft(
         &mut self,
         active: &mut [Active],
@@ -72,15 +76,21 @@ impl Speculation {
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<Token>> {
         let mut drafts = vec![Vec::new(); active.len()];
-        // A batch has room for every job's own token twice over, and what is left of it is for prefill.
-        let share = (self.n_max / active.len().max(1)).min(backend.n_batch() / (2 * active.len().max(1)));
+        // A batch has room for every job's own token twice over, and what is left of it is for
+        // prefill.
+        let share =
+            (self.n_max / active.len().max(1)).min(backend.n_batch() / (2 * active.len().max(1)));
         let mut wanted = Vec::new();
         let mut indices = Vec::new();
         for (index, job) in active.iter_mut().enumerate() {
             let Some(next) = job.next else { continue };
             let tokens = cache.tokens(job.sequence);
-            // No cell is used that was not set aside, and no logits are computed that nobody would look at.
-            let room = backend.n_ctx().saturating_sub(tokens.len() + 1).min(job.tokens_left().saturating_sub(1));
+            // No cell is used that was not set aside, and no logits are computed that nobody would
+            // look at.
+            let room = backend
+                .n_ctx()
+                .saturating_sub(tokens.len() + 1)
+                .min(job.tokens_left().saturating_sub(1));
             let most = job.pace.most(self.n_max).min(share).min(room);
             if most > 0 {
                 wanted.push(Wanted { sequence: job.sequence, tokens, next, most });

@@ -40,9 +40,9 @@ impl ModelDrafter {
                 return true;
             }
             // What the cache holds of the batch is unknown: as long as it was before.
-            Ok(Decoded::Aborted) => {
-                batch.iter().for_each(|entry| self.forget_from(entry.sequence, self.held[entry.sequence].len()))
-            }
+            Ok(Decoded::Aborted) => batch.iter().for_each(|entry| {
+                self.forget_from(entry.sequence, self.held[entry.sequence].len())
+            }),
             Err(_) => self.failed = true,
         }
         false
@@ -56,12 +56,16 @@ impl ModelDrafter {
         self.held[sequence].truncate(kept);
     }
 
-    /// Makes the sequences beginnings of what is wanted, and room for the rest of it: sequences nobody asks for go first.
-    /// False when there is none.
+    /// Makes the sequences beginnings of what is wanted, and room for the rest of it: sequences
+    /// nobody asks for go first. False when there is none.
     fn make_room(&mut self, wanted: &[Wanted]) -> bool {
         for Wanted { sequence, tokens, next, .. } in wanted {
             let truth = tokens.iter().chain([next]);
-            let shared = self.held[*sequence].iter().zip(truth).take_while(|(held, truth)| held == truth).count();
+            let shared = self.held[*sequence]
+                .iter()
+                .zip(truth)
+                .take_while(|(held, truth)| held == truth)
+                .count();
             // Its logits are wanted again.
             let shared = shared.min(tokens.len());
             if shared < self.held[*sequence].len() {
@@ -71,8 +75,10 @@ impl ModelDrafter {
         let is_wanted = |sequence: usize| wanted.iter().any(|wanted| wanted.sequence == sequence);
         let needed: usize = wanted.iter().map(|wanted| wanted.tokens.len() + 1 + wanted.most).sum();
         for sequence in 0..self.held.len() {
-            let others: usize =
-                (0..self.held.len()).filter(|other| !is_wanted(*other)).map(|other| self.held[other].len()).sum();
+            let others: usize = (0..self.held.len())
+                .filter(|other| !is_wanted(*other))
+                .map(|other| self.held[other].len())
+                .sum();
             if needed + others <= self.backend.n_ctx() {
                 return true;
             }
@@ -94,11 +100,21 @@ impl ModelDrafter {
             let whole = tokens.len() + 1 - before <= room;
             let entries = lacking.take(room).enumerate().map(|(offset, token)| {
                 let position = before + offset;
-                Entry { token: *token, position, sequence: *sequence, logits: position == tokens.len() }
+                Entry {
+                    token: *token,
+                    position,
+                    sequence: *sequence,
+                    logits: position == tokens.len(),
+                }
             });
             batch.extend(entries);
             if whole {
-                guesses.push(Guess { place, sequence: *sequence, most: *most, row: batch.len() - 1 });
+                guesses.push(Guess {
+                    place,
+                    sequence: *sequence,
+                    most: *most,
+                    row: batch.len() - 1,
+                });
             }
         }
         if self.decode(&batch, abort) { guesses } else { Vec::new() }
@@ -115,7 +131,9 @@ impl Drafter for ModelDrafter {
         while !guesses.is_empty() {
             let mut batch = Vec::new();
             guesses.retain_mut(|guess| {
-                let Some(token) = self.backend.logits(guess.row).ok().and_then(sure) else { return false };
+                let Some(token) = self.backend.logits(guess.row).ok().and_then(sure) else {
+                    return false;
+                };
                 drafts[guess.place].push(token);
                 if drafts[guess.place].len() == guess.most {
                     return false;

@@ -1,4 +1,5 @@
-//! Prompt lookup: what followed the last few tokens when they stood in the prompt or the reply before.
+//! Prompt lookup: what followed the last few tokens when they stood in the prompt or the reply
+//! before.
 
 use super::{Drafter, Wanted};
 use crate::engine::Token;
@@ -18,12 +19,14 @@ impl NgramDrafter {
     /// What followed the latest earlier occurrence of the last tokens.
     fn guess(&self, wanted: &Wanted) -> Vec<Token> {
         let Wanted { tokens, next, most, .. } = *wanted;
-        // The key is the end of `tokens` and `next`; where it stands, its last token is followed by the guess.
+        // The key is the end of `tokens` and `next`; where it stands, its last token is followed by
+        // the guess.
         let Some(start) = (tokens.len() + 1).checked_sub(self.length) else { return Vec::new() };
         let key = &tokens[start..];
         let is_here = |end: &usize| tokens[*end] == next && tokens[end - key.len()..*end] == *key;
         let Some(end) = (key.len()..tokens.len()).rev().find(is_here) else { return Vec::new() };
-        let mut guess = tokens[end + 1..].iter().copied().chain([next]).take(most).collect::<Vec<_>>();
+        let mut guess =
+            tokens[end + 1..].iter().copied().chain([next]).take(most).collect::<Vec<_>>();
         // What repeats itself goes on doing so: the guess is continued by its own beginning.
         let period = guess.len();
         (period..most).for_each(|place| guess.push(guess[place - period]));

@@ -25,8 +25,9 @@ impl Pace {
         self.length.unwrap_or(n_max)
     }
 
-    /// Notes how a guess went. One that is right to its end may be twice as long the next time, one without a right token
-    /// half as long, and after a wrong one of a single token there is a pause.
+    /// Notes how a guess went. One that is right to its end may be twice as long the next time, one
+    /// without a right token half as long, and after a wrong one of a single token there is a
+    /// pause.
     pub(crate) fn verified(&mut self, tokens: usize, accepted: usize, n_max: usize) {
         if tokens == 0 {
             return;
@@ -69,7 +70,11 @@ mod tests {
         }
         pace.verified(8, 3, 8);
         pace.verified(0, 0, 8);
-        assert_eq!(pace.most(8), 8, "half right is no reason for less, and no guess no reason at all");
+        assert_eq!(
+            pace.most(8),
+            8,
+            "half right is no reason for less, and no guess no reason at all"
+        );
         assert_eq!(pace.drafted(), Drafted { tokens: 15 + 23 + 8, accepted: 23 + 3 });
     }
 }

@@ -1,7 +1,8 @@
 //! `ModelHeader`: the answers a model file gives without its weights.
 //!
-//! In: a path or a source. Out: architecture, sizes, templates, token texts, and findings about what is odd but no
-//! obstacle to reading. Refuses what is not a GGUF file of version 2 or 3, little-endian, with an architecture.
+//! In: a path or a source. Out: architecture, sizes, templates, token texts, and findings about
+//! what is odd but no obstacle to reading. Refuses what is not a GGUF file of version 2 or 3,
+//! little-endian, with an architecture.
 
 #[cfg(test)]
 mod tests;
@@ -44,14 +45,16 @@ pub struct ModelHeader {
 }
 
 impl ModelHeader {
-    /// Reads the header of a file; of the first part of a split model also the headers of the parts beside it.
+    /// Reads the header of a file; of the first part of a split model also the headers of the parts
+    /// beside it.
     ///
     /// # Errors
-    /// `MODEL_NOT_FOUND` for what cannot be opened as a file, `MODEL_INVALID` with the byte offset for the rest, also for
-    /// a part that is not the first.
+    /// `MODEL_NOT_FOUND` for what cannot be opened as a file, `MODEL_INVALID` with the byte offset
+    /// for the rest, also for a part that is not the first.
     pub fn read_file(path: &Path) -> Result<ModelHeader> {
         let (file, size) = open(path)?;
-        let mut header = ModelHeader::read_whole(file, size).map_err(|error| error.about(path.display()))?;
+        let mut header =
+            ModelHeader::read_whole(file, size).map_err(|error| error.about(path.display()))?;
         let Some(split) = Split::of(&header.metadata) else { return Ok(header) };
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         match PartName::parse(file_name) {
@@ -114,9 +117,15 @@ impl ModelHeader {
         Ok(header)
     }
 
-    fn token<R: Read + Seek>(&mut self, cursor: &mut Cursor<R>, key: &str) -> Result<Option<String>> {
+    fn token<R: Read + Seek>(
+        &mut self,
+        cursor: &mut Cursor<R>,
+        key: &str,
+    ) -> Result<Option<String>> {
         // Some converters write "none" as -1 in an unsigned field.
-        let Some(id) = self.metadata.u64(key).filter(|id| *id != u64::from(u32::MAX)) else { return Ok(None) };
+        let Some(id) = self.metadata.u64(key).filter(|id| *id != u64::from(u32::MAX)) else {
+            return Ok(None);
+        };
         let token = self.metadata.token(cursor, id)?;
         if let (None, Some(n_tokens)) = (&token, self.metadata.n_tokens()) {
             self.find("token_id", format!("{key} is {id}, but there are {n_tokens} tokens"));
@@ -137,20 +146,22 @@ impl ModelHeader {
                 }
             };
             let part = Part::read(&mut Cursor::new(file, size)).map_err(|error| {
-                Error::new(Code::ModelInvalid, format!("{file_name}: {}", error.message())).caused_by(error)
+                Error::new(Code::ModelInvalid, format!("{file_name}: {}", error.message()))
+                    .caused_by(error)
             })?;
             let its_own = Split::of(&part.metadata);
-            if its_own.is_none_or(|its_own| its_own.no != number - 1 || its_own.count != split.count) {
+            if its_own
+                .is_none_or(|its_own| its_own.no != number - 1 || its_own.count != split.count)
+            {
                 self.find(
                     "split_part_mismatch",
                     format!("{file_name} does not say that it is part {number} of {}", split.count),
                 );
             }
-            self.findings.extend(
-                part.findings
-                    .into_iter()
-                    .map(|finding| Finding { code: finding.code, message: format!("{file_name}: {}", finding.message) }),
-            );
+            self.findings.extend(part.findings.into_iter().map(|finding| Finding {
+                code: finding.code,
+                message: format!("{file_name}: {}", finding.message),
+            }));
             self.tensors.add(&part.tensors);
             self.file_size = self.file_size.saturating_add(size);
         }
@@ -159,7 +170,11 @@ impl ModelHeader {
         } else if split.tensors.is_some_and(|tensors| tensors != self.tensors.count) {
             self.find(
                 "split_tensor_count",
-                format!("the parts have {} tensors, split.tensors.count is {}", self.tensors.count, split.tensors.unwrap_or(0)),
+                format!(
+                    "the parts have {} tensors, split.tensors.count is {}",
+                    self.tensors.count,
+                    split.tensors.unwrap_or(0)
+                ),
             );
         }
         Ok(())
@@ -169,8 +184,8 @@ impl ModelHeader {
         self.findings.push(Finding { code, message });
     }
 
-    /// The texts of the control tokens of a file's vocabulary, which a header does not keep; of a split model, of its first
-    /// part. Empty where it does not say.
+    /// The texts of the control tokens of a file's vocabulary, which a header does not keep; of a
+    /// split model, of its first part. Empty where it does not say.
     ///
     /// # Errors
     /// As [`ModelHeader::read_file`].
@@ -179,7 +194,8 @@ impl ModelHeader {
         const MOST: usize = 65_536;
         let (file, size) = open(path)?;
         let mut cursor = Cursor::new(file, size);
-        let read = Part::read(&mut cursor).and_then(|part| part.metadata.controls(&mut cursor, MOST));
+        let read =
+            Part::read(&mut cursor).and_then(|part| part.metadata.controls(&mut cursor, MOST));
         read.map_err(|error| error.about(path.display()))
     }
 
@@ -228,11 +244,13 @@ impl ModelHeader {
         self.tensors.elements_by_type.keys().copied()
     }
 
-    /// `Q4_K_M` and the like from `general.file_type`, else the tensor type that holds most elements, else `unknown`.
+    /// `Q4_K_M` and the like from `general.file_type`, else the tensor type that holds most
+    /// elements, else `unknown`.
     pub fn quantization(&self) -> String {
         let from_key = self.metadata.u64("general.file_type").and_then(file_type);
         let from_tensors = || {
-            let most = self.tensors.elements_by_type.iter().max_by_key(|(_, elements)| **elements)?;
+            let most =
+                self.tensors.elements_by_type.iter().max_by_key(|(_, elements)| **elements)?;
             tensor_type(*most.0).map(|tensor_type| tensor_type.name)
         };
         from_key.or_else(from_tensors).unwrap_or("unknown").to_owned()
@@ -258,9 +276,11 @@ impl ModelHeader {
         self.metadata.get(&format!("{}.{key}", self.architecture()))
     }
 
-    /// Bytes of KV cache per token of context, for the bytes an element of each half takes (2.0 for f16).
+    /// Bytes of KV cache per token of context, for the bytes an element of each half takes (2.0 for
+    /// f16).
     ///
-    /// An upper bound for models with sliding windows or layers that share a cache. `None` when the header does not say.
+    /// An upper bound for models with sliding windows or layers that share a cache. `None` when the
+    /// header does not say.
     pub fn kv_bytes_per_token(&self, key_element: f64, value_element: f64) -> Option<u64> {
         let heads = self.of_architecture("attention.head_count")?;
         let first_head_count = match heads {
@@ -275,8 +295,9 @@ impl ModelHeader {
             Some(length) => Some(length as f64),
             None => Some((self.embedding_length()? / first_head_count) as f64),
         };
-        let bytes =
-            kv_heads * (length("attention.key_length")? * key_element + length("attention.value_length")? * value_element);
+        let bytes = kv_heads
+            * (length("attention.key_length")? * key_element
+                + length("attention.value_length")? * value_element);
         (bytes.is_finite() && bytes > 0.0 && bytes < u64::MAX as f64).then(|| bytes.ceil() as u64)
     }
 
@@ -300,7 +321,8 @@ impl ModelHeader {
         self.eos_token.as_deref()
     }
 
-    /// Whether the tokenizer puts the first token in front by itself; `None` when the header does not say.
+    /// Whether the tokenizer puts the first token in front by itself; `None` when the header does
+    /// not say.
     pub fn add_bos_token(&self) -> Option<bool> {
         self.metadata.get("tokenizer.ggml.add_bos_token")?.as_bool()
     }
@@ -320,7 +342,8 @@ impl ModelHeader {
         self.metadata.template_names()
     }
 
-    /// A metadata value: any scalar, any string (but templates up to 64 KiB), any array of up to 1,024 integers.
+    /// A metadata value: any scalar, any string (but templates up to 64 KiB), any array of up to
+    /// 1,024 integers.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
     }
@@ -337,7 +360,10 @@ fn not_the_first(split: Split, name: Option<PartName<'_>>) -> Error {
         Some(name) => name.of_part(1),
         None => format!("the file whose name ends in -00001-of-{:05}.gguf", split.count),
     };
-    Error::new(Code::ModelInvalid, format!("this is part {no} of {} of a split model: open {first}", split.count))
+    Error::new(
+        Code::ModelInvalid,
+        format!("this is part {no} of {} of a split model: open {first}", split.count),
+    )
 }
 
 /// The names of absent parts, a few of them.
@@ -361,7 +387,9 @@ impl Missing {
         match (self.count, more) {
             (0, _) => None,
             (count, 0) => Some(format!("{count} of {of} parts missing: {names}")),
-            (count, more) => Some(format!("{count} of {of} parts missing: {names} and {more} more")),
+            (count, more) => {
+                Some(format!("{count} of {of} parts missing: {names} and {more} more"))
+            }
         }
     }
 }
@@ -379,7 +407,10 @@ fn open(path: &Path) -> Result<(File, u64)> {
     };
     let metadata = std::fs::metadata(path).map_err(not_found)?;
     if metadata.is_dir() {
-        return Err(Error::new(Code::ModelNotFound, format!("{shown}: is a directory, not a file")));
+        return Err(Error::new(
+            Code::ModelNotFound,
+            format!("{shown}: is a directory, not a file"),
+        ));
     }
     if !metadata.is_file() {
         return Err(Error::new(Code::ModelNotFound, format!("{shown}: is not a regular file")));

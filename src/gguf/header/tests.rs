@@ -91,7 +91,10 @@ fn every_value_type_round_trips() {
     for (i, value) in values.iter().enumerate() {
         writer = writer.metadata(format!("k{i}"), value.clone());
     }
-    writer = writer.metadata("floats", vec![1.0_f64]).metadata("long", vec![1_u8; 1025]).metadata("flags", vec![true]);
+    writer = writer
+        .metadata("floats", vec![1.0_f64])
+        .metadata("long", vec![1_u8; 1025])
+        .metadata("flags", vec![true]);
     let header = read(&writer.to_bytes()).unwrap();
     for (i, value) in values.iter().enumerate() {
         assert_eq!(header.get(&format!("k{i}")), Some(value));
@@ -114,13 +117,20 @@ fn quantization_without_a_file_type() {
 
 #[test]
 fn kv_bytes() {
-    let base = || GgufWriter::new().metadata("general.architecture", "x").metadata("x.block_count", 3_u32);
+    let base =
+        || GgufWriter::new().metadata("general.architecture", "x").metadata("x.block_count", 3_u32);
     let kv = |writer: GgufWriter| read(&writer.to_bytes()).unwrap().kv_bytes_per_token(2.0, 1.0625);
     assert_eq!(kv(base()), None);
-    let heads = || base().metadata("x.attention.head_count", 4_u32).metadata("x.embedding_length", 32_u32);
+    let heads =
+        || base().metadata("x.attention.head_count", 4_u32).metadata("x.embedding_length", 32_u32);
     assert_eq!(kv(heads()), Some(12 * 16 + 12 * 17 / 2));
-    assert_eq!(kv(heads().metadata("x.attention.head_count_kv", vec![1_i32, 0, 2])), Some(3 * 16 + 26));
-    let lengths = |k: u64| heads().metadata("x.attention.key_length", k).metadata("x.attention.value_length", 16_u32);
+    assert_eq!(
+        kv(heads().metadata("x.attention.head_count_kv", vec![1_i32, 0, 2])),
+        Some(3 * 16 + 26)
+    );
+    let lengths = |k: u64| {
+        heads().metadata("x.attention.key_length", k).metadata("x.attention.value_length", 16_u32)
+    };
     assert_eq!(kv(lengths(10)), Some(12 * (20 + 17)));
     assert_eq!(kv(lengths(u64::MAX)), None);
     assert_eq!(kv(base().metadata("x.attention.head_count", 0_u32)), None);
@@ -135,11 +145,20 @@ fn refusals_of_other_files() {
     check_refused(&GgufWriter::new().version(1).to_bytes(), "convert the model again");
     check_refused(&GgufWriter::new().version(4).to_bytes(), "version 4 is not known");
     check_refused(&GgufWriter::new().version(0).to_bytes(), "version 0 is not known");
-    check_refused(&GgufWriter::new().version(3_u32.swap_bytes()).to_bytes(), "gguf_convert_endian.py, at byte 4");
+    check_refused(
+        &GgufWriter::new().version(3_u32.swap_bytes()).to_bytes(),
+        "gguf_convert_endian.py, at byte 4",
+    );
     check_refused(&GgufWriter::new().to_bytes(), "no general.architecture");
     check_refused(&GgufWriter::new().alignment(48).to_bytes(), "48, which is not a power of two");
-    check_refused(&GgufWriter::new().metadata("general.alignment", 0_u32).to_bytes(), "0, which is not a power of two");
-    check_refused(&GgufWriter::new().metadata("general.alignment", 32_u64).to_bytes(), "not an unsigned 32-bit");
+    check_refused(
+        &GgufWriter::new().metadata("general.alignment", 0_u32).to_bytes(),
+        "0, which is not a power of two",
+    );
+    check_refused(
+        &GgufWriter::new().metadata("general.alignment", 32_u64).to_bytes(),
+        "not an unsigned 32-bit",
+    );
 }
 
 #[test]
@@ -157,7 +176,10 @@ fn oddities_are_findings() {
     assert!(read(&bytes[..end]).unwrap().findings().is_empty());
     let cut = read(&bytes[..end - 1]).unwrap();
     assert_eq!(codes(&cut), ["file_truncated"]);
-    assert_eq!(cut.findings()[0].message, format!("the file has {} bytes, its tensors need {end}", end - 1));
+    assert_eq!(
+        cut.findings()[0].message,
+        format!("the file has {} bytes, its tensors need {end}", end - 1)
+    );
     bytes.push(0);
     assert_eq!(codes(&read(&bytes).unwrap()), ["trailing_bytes"]);
 
@@ -166,8 +188,11 @@ fn oddities_are_findings() {
     assert_eq!((codes(&unknown), unknown.tensor_data_end()), (vec!["unknown_tensor_type"], 0));
     let template = read(&base().metadata("tokenizer.chat_template", 1_u32).to_bytes()).unwrap();
     assert_eq!((codes(&template), template.chat_template()), (vec!["chat_template_type"], None));
-    let tokens = base().metadata("tokenizer.ggml.tokens", vec!["a".to_owned()]).metadata("tokenizer.ggml.bos_token_id", 1_u32);
-    let tokens = read(&tokens.metadata("tokenizer.ggml.eos_token_id", u32::MAX).to_bytes()).unwrap();
+    let tokens = base()
+        .metadata("tokenizer.ggml.tokens", vec!["a".to_owned()])
+        .metadata("tokenizer.ggml.bos_token_id", 1_u32);
+    let tokens =
+        read(&tokens.metadata("tokenizer.ggml.eos_token_id", u32::MAX).to_bytes()).unwrap();
     assert_eq!((codes(&tokens), tokens.bos_token()), (vec!["token_id"], None));
 }
 
@@ -177,8 +202,15 @@ fn every_prefix_is_an_error_or_a_truncated_file() {
     let header_end = read(&bytes).unwrap().tensor_data_end() as usize - 44;
     for length in 0..bytes.len() - 20 {
         match read(&bytes[..length]) {
-            Ok(header) => assert_eq!((codes(&header), length + 32 > header_end), (vec!["file_truncated"], true), "{length}"),
-            Err(error) => assert!(length < header_end && error.code() == Code::ModelInvalid, "{length}: {error}"),
+            Ok(header) => assert_eq!(
+                (codes(&header), length + 32 > header_end),
+                (vec!["file_truncated"], true),
+                "{length}"
+            ),
+            Err(error) => assert!(
+                length < header_end && error.code() == Code::ModelInvalid,
+                "{length}: {error}"
+            ),
         }
         // The same file, shorter than it was said to be.
         if let Err(error) = ModelHeader::read(Bytes::new(&bytes[..length]), bytes.len() as u64) {
@@ -288,11 +320,11 @@ impl Seek for Sparse {
 
 fn part(no: u16, count: u16) -> GgufWriter {
     let writer = if no == 0 { small() } else { GgufWriter::new() };
-    writer.metadata("split.no", no).metadata("split.count", count).metadata("split.tensors.count", 4_i32).tensor(
-        format!("part{no}"),
-        &[5],
-        &[0.0; 5],
-    )
+    writer
+        .metadata("split.no", no)
+        .metadata("split.count", count)
+        .metadata("split.tensors.count", 4_i32)
+        .tensor(format!("part{no}"), &[5], &[0.0; 5])
 }
 
 #[test]
@@ -316,8 +348,16 @@ fn split_models() {
 
     let error = ModelHeader::read_file(&path("m-00002-of-00002.gguf")).err().unwrap();
     assert_eq!(error.code(), Code::ModelInvalid);
-    assert!(error.message().starts_with(&*path("m-00002-of-00002.gguf").to_string_lossy()), "{error}");
-    assert!(error.message().ends_with(": this is part 2 of 2 of a split model: open m-00001-of-00002.gguf"), "{error}");
+    assert!(
+        error.message().starts_with(&*path("m-00002-of-00002.gguf").to_string_lossy()),
+        "{error}"
+    );
+    assert!(
+        error
+            .message()
+            .ends_with(": this is part 2 of 2 of a split model: open m-00001-of-00002.gguf"),
+        "{error}"
+    );
     check_refused(&second, "open the file whose name ends in -00001-of-00002.gguf");
 
     write("m-00002-of-00002.gguf", &second[..second.len() - 13]);
@@ -339,7 +379,11 @@ fn split_models() {
 
     write("n-00001-of-60000.gguf", &part(0, 60_000).to_bytes());
     let header = ModelHeader::read_file(&path("n-00001-of-60000.gguf")).unwrap();
-    assert!(header.findings()[0].message.ends_with("and 59995 more"), "{}", header.findings()[0].message);
+    assert!(
+        header.findings()[0].message.ends_with("and 59995 more"),
+        "{}",
+        header.findings()[0].message
+    );
 }
 
 #[test]

@@ -15,7 +15,9 @@ use crate::jinja::vm::args::{Args, integer, string};
 use crate::jinja::vm::interpreter::Interpreter;
 
 const GLOBALS: [(&str, Builtin); 8] = [
-    ("lipsum", |_, _| Err(Error::unsupported("the function 'lipsum' is not supported: renders are reproducible"))),
+    ("lipsum", |_, _| {
+        Err(Error::unsupported("the function 'lipsum' is not supported: renders are reproducible"))
+    }),
     ("range", range),
     ("dict", dict),
     ("namespace", namespace),
@@ -56,16 +58,27 @@ fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
         [start, stop] => Range { start, stop, step: 1 },
         [_, _, 0] => return Err(Error::value("range() arg 3 must not be zero")),
         [start, stop, step] => Range { start, stop, step },
-        _ => return Err(Error::value(format!("range expected 1 to 3 arguments, got {}", numbers.len()))),
+        _ => {
+            return Err(Error::value(format!(
+                "range expected 1 to 3 arguments, got {}",
+                numbers.len()
+            )));
+        }
     };
     if range.len() > MAX_RANGE {
-        return Err(Error::limit(format!("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE}).")));
+        return Err(Error::limit(format!(
+            "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE})."
+        )));
     }
     Ok(Value::Range(Rc::new(range)))
 }
 
 /// The entries that `dict(…)` makes of its arguments.
-fn entries(interpreter: &mut Interpreter<'_>, function: &str, args: Args) -> Result<Vec<(Value, Value)>> {
+fn entries(
+    interpreter: &mut Interpreter<'_>,
+    function: &str,
+    args: Args,
+) -> Result<Vec<(Value, Value)>> {
     let Args { positional, named } = args;
     let budget = &interpreter.budget;
     let mut entries = Vec::new();
@@ -89,7 +102,12 @@ fn entries(interpreter: &mut Interpreter<'_>, function: &str, args: Args) -> Res
                 }
             }
         }
-        more => return Err(Error::value(format!("{function} expected at most 1 argument, got {}", more.len()))),
+        more => {
+            return Err(Error::value(format!(
+                "{function} expected at most 1 argument, got {}",
+                more.len()
+            )));
+        }
     }
     entries.extend(named.into_iter().map(|(name, value)| (Value::Text(name), value)));
     Ok(entries)

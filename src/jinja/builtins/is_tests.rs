@@ -21,18 +21,28 @@ pub(crate) fn find(name: &str) -> Option<Test> {
         "defined" => |_, value, args| args.none("defined").map(|()| !value.is_undefined()),
         "undefined" => |_, value, args| args.none("undefined").map(|()| value.is_undefined()),
         "none" => |_, value, args| args.none("none").map(|()| value.is_none()),
-        "boolean" => |_, value, args| args.none("boolean").map(|()| matches!(value, Value::Bool(_))),
+        "boolean" => {
+            |_, value, args| args.none("boolean").map(|()| matches!(value, Value::Bool(_)))
+        }
         "true" => |_, value, args| args.none("true").map(|()| matches!(value, Value::Bool(true))),
-        "false" => |_, value, args| args.none("false").map(|()| matches!(value, Value::Bool(false))),
-        "integer" => |_, value, args| args.none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_))),
+        "false" => {
+            |_, value, args| args.none("false").map(|()| matches!(value, Value::Bool(false)))
+        }
+        "integer" => |_, value, args| {
+            args.none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_)))
+        },
         "float" => |_, value, args| args.none("float").map(|()| matches!(value, Value::Float(_))),
         "number" => |_, value, args| args.none("number").map(|()| number::is_number(value)),
         "string" => |_, value, args| args.none("string").map(|()| matches!(value, Value::Text(_))),
-        "mapping" => |_, value, args| args.none("mapping").map(|()| matches!(value, Value::Dict(_))),
+        "mapping" => {
+            |_, value, args| args.none("mapping").map(|()| matches!(value, Value::Dict(_)))
+        }
         "sequence" => |_, value, args| args.none("sequence").map(|()| is_sequence(value)),
         "iterable" => |_, value, args| args.none("iterable").map(|()| is_iterable(value)),
         "callable" => |_, value, args| args.none("callable").map(|()| is_callable(value)),
-        "escaped" => |_, value, args| args.none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe())),
+        "escaped" => |_, value, args| {
+            args.none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe()))
+        },
         "lower" => |interpreter, value, args| {
             args.none("lower")?;
             let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
@@ -43,7 +53,9 @@ pub(crate) fn find(name: &str) -> Option<Test> {
             let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
             Ok(is_case(&text, char::is_uppercase))
         },
-        "even" => |interpreter, value, args| args.none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2))),
+        "even" => |interpreter, value, args| {
+            args.none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2)))
+        },
         "odd" => |interpreter, value, args| {
             args.none("odd")?;
             let rest = remainder(interpreter, value, &Value::Int(2))?;
@@ -71,29 +83,56 @@ pub(crate) fn find(name: &str) -> Option<Test> {
             let [container] = args.bind("test_in", ["seq"], 1)?;
             interpreter.compare(Comparison::In, value, &container.unwrap_or(Value::None))
         },
-        "eq" | "equalto" | "==" => |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args),
-        "ne" | "!=" => |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args),
-        "lt" | "lessthan" | "<" => |interpreter, value, args| compared(interpreter, Comparison::Less, value, args),
-        "le" | "<=" => |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args),
-        "gt" | "greaterthan" | ">" => |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args),
-        "ge" | ">=" => |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args),
+        "eq" | "equalto" | "==" => {
+            |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)
+        }
+        "ne" | "!=" => {
+            |interpreter, value, args| compared(interpreter, Comparison::NotEqual, value, args)
+        }
+        "lt" | "lessthan" | "<" => {
+            |interpreter, value, args| compared(interpreter, Comparison::Less, value, args)
+        }
+        "le" | "<=" => {
+            |interpreter, value, args| compared(interpreter, Comparison::LessEqual, value, args)
+        }
+        "gt" | "greaterthan" | ">" => {
+            |interpreter, value, args| compared(interpreter, Comparison::Greater, value, args)
+        }
+        "ge" | ">=" => {
+            |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)
+        }
         _ => return None,
     })
 }
 
-fn compared(interpreter: &mut Interpreter<'_>, op: Comparison, value: &Value, args: Args) -> Result<bool> {
+fn compared(
+    interpreter: &mut Interpreter<'_>,
+    op: Comparison,
+    value: &Value,
+    args: Args,
+) -> Result<bool> {
     let [other] = args.bind("operator", ["other"], 1)?;
     interpreter.compare(op, value, &other.unwrap_or(Value::None))
 }
 
 /// Has a length and elements.
 fn is_sequence(value: &Value) -> bool {
-    matches!(value, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Range(_) | Value::Undefined(_))
+    matches!(
+        value,
+        Value::Text(_)
+            | Value::List(_)
+            | Value::Tuple(_)
+            | Value::Dict(_)
+            | Value::Range(_)
+            | Value::Undefined(_)
+    )
 }
 
 fn is_iterable(value: &Value) -> bool {
     match value {
-        Value::Object(object) => matches!(**object, Object::View { .. } | Object::Generator(_) | Object::Loop(_)),
+        Value::Object(object) => {
+            matches!(**object, Object::View { .. } | Object::Generator(_) | Object::Loop(_))
+        }
         other => is_sequence(other),
     }
 }
@@ -137,7 +176,8 @@ fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> R
         (Value::Undefined(a), Value::Undefined(b)) => Rc::ptr_eq(a, b),
         // Python keeps one of each short string.
         (Value::Text(a), Value::Text(b)) => {
-            a.is_safe() == b.is_safe() && (a.is_same(b) || !a.is_safe() && a.len() <= 1 && a.as_str() == b.as_str())
+            a.is_safe() == b.is_safe()
+                && (a.is_same(b) || !a.is_safe() && a.len() <= 1 && a.as_str() == b.as_str())
         }
         (Value::Bool(_), Value::Int(_)) | (Value::Int(_), Value::Bool(_)) => false,
         (Value::Float(_), Value::Int(_)) | (Value::Int(_), Value::Float(_)) => false,

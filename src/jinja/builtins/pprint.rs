@@ -26,7 +26,9 @@ fn in_order(budget: &Rc<Budget>, value: &Value, depth: usize) -> Result<Value> {
         return Err(too_deep());
     }
     budget.step(1)?;
-    let items = |items: &[Value]| items.iter().map(|item| in_order(budget, item, depth + 1)).collect::<Result<Vec<_>>>();
+    let items = |items: &[Value]| {
+        items.iter().map(|item| in_order(budget, item, depth + 1)).collect::<Result<Vec<_>>>()
+    };
     match value {
         Value::List(list) => Value::list(budget, items(&list.items())?),
         Value::Tuple(list) => Value::tuple(budget, items(&list.items())?),
@@ -116,13 +118,15 @@ impl Printer<'_> {
                 self.out.push(",")?;
                 self.new_line(indent)?;
             }
-            let allowance = if index + 1 == items.len() { place.allowance + close.len() } else { 1 };
+            let allowance =
+                if index + 1 == items.len() { place.allowance + close.len() } else { 1 };
             self.value(item, Place { indent, allowance, ..place })?;
         }
         self.out.push(close)
     }
 
-    /// A long string: its lines, and their words where they are too long, as literals below each other.
+    /// A long string: its lines, and their words where they are too long, as literals below each
+    /// other.
     fn string(&mut self, text: &Text, place: Place) -> Result<()> {
         let outermost = usize::from(place.level == 1);
         let (indent, allowance) = (place.indent + outermost, place.allowance + outermost);
@@ -144,7 +148,8 @@ impl Printer<'_> {
         let mut chunks = Vec::new();
         let literal = |part: &str| self.repr(&Value::Text(text.part(part)));
         for line in methods::line_parts(text, true) {
-            let ends_text = line.as_ptr() as usize + line.len() == text.as_ptr() as usize + text.len();
+            let ends_text =
+                line.as_ptr() as usize + line.len() == text.as_ptr() as usize + text.len();
             let room = |ends: bool| if ends { width.saturating_sub(allowance) } else { width };
             let whole = literal(line)?;
             if whole.char_count() <= room(ends_text) {
@@ -155,7 +160,8 @@ impl Printer<'_> {
             let (mut start, mut end) = (0, 0);
             while end < line.len() {
                 let next = end + word_length(&line[end..]);
-                let too_long = literal(&line[start..next])?.char_count() > room(ends_text && next == line.len());
+                let too_long = literal(&line[start..next])?.char_count()
+                    > room(ends_text && next == line.len());
                 if too_long && end > start {
                     chunks.push(literal(&line[start..end])?);
                     start = end;

@@ -1,4 +1,5 @@
-//! The `tojson` filter as transformers defines it: `json.dumps` without HTML escapes and with its keywords.
+//! The `tojson` filter as transformers defines it: `json.dumps` without HTML escapes and with its
+//! keywords.
 
 use std::rc::Rc;
 
@@ -31,7 +32,9 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
         None => None,
         Some(Value::Text(text)) => Some(text),
         Some(width) => {
-            let width = width.as_int().ok_or_else(|| Error::value("indent is neither a number nor a string"))?;
+            let width = width
+                .as_int()
+                .ok_or_else(|| Error::value("indent is neither a number nor a string"))?;
             let width = usize::try_from(width).unwrap_or(0);
             Some(Text::fill(budget, ' ', width)?)
         }
@@ -61,7 +64,13 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
     Ok(Value::Text(out.finish()?))
 }
 
-fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, layout: &Layout, depth: usize) -> Result<()> {
+fn write(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    value: &Value,
+    layout: &Layout,
+    depth: usize,
+) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
@@ -93,20 +102,29 @@ fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, layout: &Lay
                 write(out, budget, value, layout, depth + 1)
             };
             if layout.sort_keys {
-                let sorted = compare::sorted(entries.iter().collect(), |(a, _), (b, _)| compare::less(budget, a, b))?;
-                sorted.into_iter().enumerate().try_for_each(|(index, entry)| member(index, entry))?;
+                let sorted = compare::sorted(entries.iter().collect(), |(a, _), (b, _)| {
+                    compare::less(budget, a, b)
+                })?;
+                sorted
+                    .into_iter()
+                    .enumerate()
+                    .try_for_each(|(index, entry)| member(index, entry))?;
             } else {
                 entries.iter().enumerate().try_for_each(|(index, entry)| member(index, entry))?;
             }
             close(out, layout, depth, entries.is_empty())?;
             out.push("}")
         }
-        // Python has no JSON of a generator. Templates that were written for other engines count on a list.
+        // Python has no JSON of a generator. Templates that were written for other engines count on
+        // a list.
         Value::Object(object) if let Object::Generator(generator) = &**object => {
             let items = Value::list(budget, generator.left())?;
             write(out, budget, &items, layout, depth)
         }
-        other => Err(Error::value(format!("Object of type {} is not JSON serializable", other.type_name()))),
+        other => Err(Error::value(format!(
+            "Object of type {} is not JSON serializable",
+            other.type_name()
+        ))),
     }
 }
 
@@ -149,7 +167,10 @@ fn key_text(budget: &Rc<Budget>, key: &Value) -> Result<Text> {
         Value::Int(number) => Text::plain(budget, number.to_string()),
         Value::Big(number) => Text::plain(budget, number::digits(number)?),
         Value::Float(number) => Text::plain(budget, float(*number)),
-        other => Err(Error::value(format!("keys must be str, int, float, bool or None, not {}", other.type_name()))),
+        other => Err(Error::value(format!(
+            "keys must be str, int, float, bool or None, not {}",
+            other.type_name()
+        ))),
     }
 }
 

@@ -63,8 +63,8 @@ pub(crate) enum StmtKind {
     Block(Arc<Block>),
     Break,
     Continue,
-    /// A tag that needs a template loader, which there is none of. `{% include x ignore missing %}` of nothing at all is
-    /// nothing.
+    /// A tag that needs a template loader, which there is none of. `{% include x ignore missing %}`
+    /// of nothing at all is nothing.
     Loader(Option<Expr>),
 }
 

@@ -1,7 +1,9 @@
-//! What a template's source says without being rendered: names, texts and tags, each with its first line.
+//! What a template's source says without being rendered: names, texts and tags, each with its first
+//! line.
 //!
-//! In: a compiled template. Out: the variables it expects of its caller, filters and tests that there are none of, tags that
-//! want other templates, texts it may print, strings it may cut others at. Never evaluates anything.
+//! In: a compiled template. Out: the variables it expects of its caller, filters and tests that
+//! there are none of, tags that want other templates, texts it may print, strings it may cut others
+//! at. Never evaluates anything.
 
 use std::collections::HashSet;
 
@@ -22,8 +24,8 @@ pub(crate) struct Site {
 /// What is in a source, each in the order of its first occurrence.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspection {
-    /// Variables that are read where nothing in the template has set them. Functions that every template sees are not among
-    /// them, but [`Inspection::globals`] are.
+    /// Variables that are read where nothing in the template has set them. Functions that every
+    /// template sees are not among them, but [`Inspection::globals`] are.
     pub(crate) variables: Vec<Site>,
     /// Functions of every template that are used.
     pub(crate) globals: Vec<Site>,
@@ -42,7 +44,16 @@ pub(crate) struct Inspection {
 }
 
 /// Methods of strings that take text away at their first argument.
-const CUTTING: [&str; 8] = ["split", "rsplit", "partition", "rpartition", "replace", "removeprefix", "removesuffix", "find"];
+const CUTTING: [&str; 8] = [
+    "split",
+    "rsplit",
+    "partition",
+    "rpartition",
+    "replace",
+    "removeprefix",
+    "removesuffix",
+    "find",
+];
 /// Names that a loop, a macro or a call block has of its own.
 const SPECIAL: [&str; 6] = ["loop", "caller", "varargs", "kwargs", "self", "super"];
 
@@ -68,7 +79,9 @@ impl Template {
 fn assigned(body: &[Stmt], names: &mut HashSet<u32>) {
     for stmt in body {
         match &stmt.kind {
-            StmtKind::Set { target, .. } | StmtKind::SetBlock { target, .. } => target_names(target, names),
+            StmtKind::Set { target, .. } | StmtKind::SetBlock { target, .. } => {
+                target_names(target, names)
+            }
             StmtKind::Macro(defined) => names.extend(defined.name.map(|name| name.0)),
             StmtKind::If { branches, otherwise } => {
                 for (_, body) in branches {
@@ -182,7 +195,9 @@ impl<'a> Walk<'a> {
                 self.within(HashSet::new(), |walk| walk.statements(body));
             }
             StmtKind::Generation(body) => self.within(HashSet::new(), |walk| walk.statements(body)),
-            StmtKind::Block(block) => self.within(HashSet::new(), |walk| walk.statements(&block.body)),
+            StmtKind::Block(block) => {
+                self.within(HashSet::new(), |walk| walk.statements(&block.body))
+            }
             StmtKind::Loader(of) => {
                 of.iter().for_each(|of| self.expression(of));
                 self.found.loaders.push(Site { text: "no template loader".to_owned(), line });
@@ -203,7 +218,10 @@ impl<'a> Walk<'a> {
     }
 
     fn macro_(&mut self, one: &Macro) {
-        one.parameters.iter().filter_map(|(_, default)| default.as_ref()).for_each(|default| self.expression(default));
+        one.parameters
+            .iter()
+            .filter_map(|(_, default)| default.as_ref())
+            .for_each(|default| self.expression(default));
         let names = one.parameters.iter().map(|(name, _)| name.0).collect();
         let is_named = usize::from(one.name.is_some());
         self.macros += is_named;
@@ -233,14 +251,21 @@ impl<'a> Walk<'a> {
 
     fn expression(&mut self, expression: &Expr) {
         match &expression.kind {
-            ExprKind::None | ExprKind::Bool(_) | ExprKind::Int(_) | ExprKind::Big(_) | ExprKind::Float(_) => {}
+            ExprKind::None
+            | ExprKind::Bool(_)
+            | ExprKind::Int(_)
+            | ExprKind::Big(_)
+            | ExprKind::Float(_) => {}
             ExprKind::Captured => {}
             ExprKind::Str(name) => {
                 let text = self.text(*name).to_owned();
                 self.found.texts.push(Site { text, line: expression.line as usize });
             }
             ExprKind::Name(name) => self.variable(*name, expression.line),
-            ExprKind::List(items) | ExprKind::Tuple(items) | ExprKind::Concat(items) | ExprKind::Sum(items) => {
+            ExprKind::List(items)
+            | ExprKind::Tuple(items)
+            | ExprKind::Concat(items)
+            | ExprKind::Sum(items) => {
                 self.expressions(items);
             }
             ExprKind::Dict(entries) => {
@@ -249,7 +274,10 @@ impl<'a> Walk<'a> {
                     self.expression(value);
                 }
             }
-            ExprKind::Attr(value, _) | ExprKind::Not(value) | ExprKind::Negative(value) | ExprKind::Positive(value) => {
+            ExprKind::Attr(value, _)
+            | ExprKind::Not(value)
+            | ExprKind::Negative(value)
+            | ExprKind::Positive(value) => {
                 self.expression(value);
             }
             ExprKind::Item(value, key) => {
@@ -267,7 +295,9 @@ impl<'a> Walk<'a> {
                     self.found.unknown_filters.extend(site);
                 }
                 match self.text(*name) {
-                    "replace" => arguments.positional.iter().take(1).for_each(|argument| self.cut(argument)),
+                    "replace" => {
+                        arguments.positional.iter().take(1).for_each(|argument| self.cut(argument))
+                    }
                     "trim" => self.trim(value, expression.line),
                     _ => {}
                 }
@@ -322,7 +352,11 @@ impl<'a> Walk<'a> {
     fn arguments(&mut self, arguments: &Arguments) {
         self.expressions(&arguments.positional);
         arguments.named.iter().for_each(|(_, value)| self.expression(value));
-        arguments.spread.iter().chain(&arguments.spread_named).for_each(|value| self.expression(value));
+        arguments
+            .spread
+            .iter()
+            .chain(&arguments.spread_named)
+            .for_each(|value| self.expression(value));
     }
 
     fn trim(&mut self, value: &Expr, line: u32) {
@@ -352,7 +386,10 @@ mod tests {
 
     #[track_caller]
     fn check(sites: &[Site], expected: &[(&str, usize)]) {
-        assert_eq!(sites.iter().map(|site| (site.text.as_str(), site.line)).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            sites.iter().map(|site| (site.text.as_str(), site.line)).collect::<Vec<_>>(),
+            expected
+        );
     }
 
     #[track_caller]
@@ -365,18 +402,27 @@ mod tests {
         variables("{{ a }}\n{{ b.c[d] }}{{ a }}", &[("a", 1), ("b", 2), ("d", 2)]);
         variables("{% set a = a or b %}{{ a }}", &[("a", 1), ("b", 1)]);
         variables("{% if x is defined %}{% set a = 1 %}{% endif %}{{ a }}", &[("x", 1)]);
-        variables("{% for a, b in c if a %}{{ loop.index }}{{ b }}{% endfor %}{{ a }}", &[("c", 1), ("a", 1)]);
+        variables(
+            "{% for a, b in c if a %}{{ loop.index }}{{ b }}{% endfor %}{{ a }}",
+            &[("c", 1), ("a", 1)],
+        );
         variables(
             "{% macro m(a, b=c) %}{{ a }}{{ b }}{{ later }}{{ n() }}{{ d }}{% endmacro %}{% set later = 1 %}{% macro n() %}{% endmacro %}{{ m() }}",
             &[("c", 1), ("d", 1)],
         );
-        variables("{% set ns = namespace(a=1) %}{% set ns.a = 2 %}{{ ns.a }}{% with x = x %}{{ x }}{% endwith %}", &[("x", 1)]);
+        variables(
+            "{% set ns = namespace(a=1) %}{% set ns.a = 2 %}{{ ns.a }}{% with x = x %}{{ x }}{% endwith %}",
+            &[("x", 1)],
+        );
         variables(
             "{% set a %}{{ b }}{% endset %}{{ a }}{% call(p) m(q) %}{{ p }}{% endcall %}",
             &[("b", 1), ("m", 1), ("q", 1)],
         );
         // What a loop sets is gone in its next round.
-        variables("{% for m in n %}{{ last }}{% set last = m %}{% endfor %}", &[("n", 1), ("last", 1)]);
+        variables(
+            "{% for m in n %}{{ last }}{% set last = m %}{% endfor %}",
+            &[("n", 1), ("last", 1)],
+        );
         check(
             &inspect("\n{{ strftime_now('%Y') }}{{ raise_exception('a') if 0 }}").globals,
             &[("strftime_now", 2), ("raise_exception", 2)],
@@ -385,7 +431,9 @@ mod tests {
 
     #[test]
     fn what_cannot_work() {
-        let found = inspect("{% if a %}{{ b|nothing }}{{ b is nowhere }}{% endif %}\n{% if c %}{% include 'x' %}{% endif %}");
+        let found = inspect(
+            "{% if a %}{{ b|nothing }}{{ b is nowhere }}{% endif %}\n{% if c %}{% include 'x' %}{% endif %}",
+        );
         check(&found.unknown_filters, &[("nothing", 1)]);
         check(&found.unknown_tests, &[("nowhere", 1)]);
         assert_eq!(found.loaders.iter().map(|site| site.line).collect::<Vec<_>>(), [2]);

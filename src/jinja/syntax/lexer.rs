@@ -53,8 +53,8 @@ const MAX_TOKENS: usize = 250_000;
 
 /// Longest first.
 const OPERATORS: [&str; 25] = [
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":",
-    "|", ",",
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
+    ">", "<", "=", ".", ":", "|", ",",
 ];
 
 /// All tokens of a source, ending with [`TokenKind::End`].
@@ -164,7 +164,8 @@ impl<'s> Lexer<'s> {
             Strip::All => text.trim_end_matches(unicode::is_space),
             Strip::Default if lstrip => {
                 let line_start = text.rfind('\n').map_or(0, |at| at + 1);
-                let starts_line = line_start > 0 || self.at == 0 || self.source.as_bytes()[self.at - 1] == b'\n';
+                let starts_line =
+                    line_start > 0 || self.at == 0 || self.source.as_bytes()[self.at - 1] == b'\n';
                 let blank = text[line_start..].chars().all(unicode::is_space);
                 if starts_line && blank { &text[..line_start] } else { text }
             }
@@ -177,14 +178,17 @@ impl<'s> Lexer<'s> {
     }
 
     fn comment(&mut self) -> Result<()> {
-        let Some(end) = self.rest().find("#}") else { return self.fail("Missing end of comment tag") };
+        let Some(end) = self.rest().find("#}") else {
+            return self.fail("Missing end of comment tag");
+        };
         // The shortest match: a sign is part of the closing.
         self.advance(end + 2);
         self.after_block(end > 0, self.source.as_bytes()[self.at - 3]);
         Ok(())
     }
 
-    /// What a closing tag takes of the text after it: all blanks after `-`, a newline without a sign.
+    /// What a closing tag takes of the text after it: all blanks after `-`, a newline without a
+    /// sign.
     fn after_block(&mut self, signed: bool, before: u8) {
         match before {
             b'-' if signed => self.skip_blanks(),
@@ -250,15 +254,17 @@ impl<'s> Lexer<'s> {
                 return Ok(());
             };
             if self.tokens.len() > MAX_TOKENS {
-                return Err(Error::limit(format!("the source has more than {MAX_TOKENS} tokens")).at(self.line));
+                return Err(Error::limit(format!("the source has more than {MAX_TOKENS} tokens"))
+                    .at(self.line));
             }
             if unicode::is_space(first) {
                 self.skip_blanks();
             } else if first.is_ascii_digit() {
                 self.number()?;
             } else if first.is_alphanumeric() || is_identifier(first, true) {
-                let length =
-                    rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || is_identifier(c, true))).unwrap_or(rest.len());
+                let length = rest
+                    .find(|c: char| !(c.is_alphanumeric() || c == '_' || is_identifier(c, true)))
+                    .unwrap_or(rest.len());
                 let name = &rest[..length];
                 if !name.chars().enumerate().all(|(index, c)| is_identifier(c, index > 0)) {
                     return self.fail("Invalid character in identifier");
@@ -281,7 +287,9 @@ impl<'s> Lexer<'s> {
                     "{" => brackets.push("}"),
                     ")" | "]" | "}" => match brackets.pop() {
                         None => return self.fail(format!("unexpected '{op}'")),
-                        Some(open) if open != op => return self.fail(format!("unexpected '{op}', expected '{open}'")),
+                        Some(open) if open != op => {
+                            return self.fail(format!("unexpected '{op}', expected '{open}'"));
+                        }
                         Some(_) => {}
                     },
                     _ => {}
@@ -343,13 +351,16 @@ impl<'s> Lexer<'s> {
 }
 
 fn is_identifier(c: char, inside: bool) -> bool {
-    c == '_' || if inside { unicode_ident::is_xid_continue(c) } else { unicode_ident::is_xid_start(c) }
+    c == '_'
+        || if inside { unicode_ident::is_xid_continue(c) } else { unicode_ident::is_xid_start(c) }
 }
 
-/// The length of `{% raw %}` or `{% endraw %}`, with what it takes of the text after it, if the source starts so.
+/// The length of `{% raw %}` or `{% endraw %}`, with what it takes of the text after it, if the
+/// source starts so.
 fn raw_tag(source: &str, word: &str) -> Option<usize> {
     let inside = source.strip_prefix("{%")?;
-    let inside = inside.strip_prefix(['-', '+']).unwrap_or(inside).trim_start_matches(unicode::is_space);
+    let inside =
+        inside.strip_prefix(['-', '+']).unwrap_or(inside).trim_start_matches(unicode::is_space);
     let after = inside.strip_prefix(word)?.trim_start_matches(unicode::is_space);
     let end = if let Some(after) = after.strip_prefix("-%}") {
         after.trim_start_matches(unicode::is_space)
@@ -427,7 +438,8 @@ fn unescape(text: &str) -> Result<String, &'static str> {
         let Some(kind) = escape.chars().next() else { return Err("\\ at end of string") };
         rest = &escape[kind.len_utf8()..];
         let hex = |digits: usize| {
-            let code = rest.get(..digits).filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            let code =
+                rest.get(..digits).filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
             code.and_then(|code| u32::from_str_radix(code, 16).ok())
         };
         match kind {
@@ -456,7 +468,8 @@ fn unescape(text: &str) -> Result<String, &'static str> {
                 rest = &rest[digits..];
             }
             '0'..='7' => {
-                let digits = escape.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+                let digits =
+                    escape.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
                 let code = u32::from_str_radix(&escape[..digits], 8).unwrap_or(0);
                 out.extend(char::from_u32(code));
                 rest = &escape[digits..];
@@ -500,7 +513,10 @@ mod tests {
         check(" {{ x }}\n", &["data \" \"", print[0], print[1], print[2]]);
         check("a {{- x -}} b", &["data \"a\"", print[0], print[1], print[2], "data \"b\""]);
         let block = ["begin of statement block", "x", "end of statement block"];
-        check("a\n  {% x %}\nb\n\n", &["data \"a\\n\"", block[0], block[1], block[2], "data \"b\\n\""]);
+        check(
+            "a\n  {% x %}\nb\n\n",
+            &["data \"a\\n\"", block[0], block[1], block[2], "data \"b\\n\""],
+        );
         check("a {%+ x +%}\nb", &["data \"a \"", block[0], block[1], block[2], "data \"\\nb\""]);
         check("{% raw %}\n{{ }}\n {% endraw %}\nx", &["data \"\\n{{ }}\\n\"", "data \"x\""]);
         check("a {#- x -#} b{# c #}\nd", &["data \"a\"", "data \"b\"", "data \"d\""]);
@@ -514,8 +530,14 @@ mod tests {
             all.push("end of print statement");
             check(&format!("{{{{{source}}}}}"), &all);
         };
-        inside("1 1_0 0x1F 1.5 1e3 1.e", &["int 1", "int 10", "int 31", "float 1.5", "float 1000", "int 1", ".", "e"]);
-        inside(r#"'a\'b\n\x41\u00e9\U0001f600\q\101' "c""#, &["str \"a'b\\nAé😀\\\\qA\"", "str \"c\""]);
+        inside(
+            "1 1_0 0x1F 1.5 1e3 1.e",
+            &["int 1", "int 10", "int 31", "float 1.5", "float 1000", "int 1", ".", "e"],
+        );
+        inside(
+            r#"'a\'b\n\x41\u00e9\U0001f600\q\101' "c""#,
+            &["str \"a'b\\nAé😀\\\\qA\"", "str \"c\""],
+        );
         inside("{'a': {}}", &["{", "str \"a\"", ":", "{", "}", "}"]);
     }
 

@@ -1,5 +1,5 @@
-//! Tokens to expressions, with the precedence of Jinja2: `or`, `and`, `not`, comparisons, `+ -`, `~`, `* / // %`, `**`, signs,
-//! subscripts and calls, filters and tests.
+//! Tokens to expressions, with the precedence of Jinja2: `or`, `and`, `not`, comparisons, `+ -`,
+//! `~`, `* / // %`, `**`, signs, subscripts and calls, filters and tests.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,10 @@ impl Parser {
             if !items.is_empty() {
                 self.expect_op(",")?;
             }
-            if matches!(self.peek(), TokenKind::VariableEnd | TokenKind::BlockEnd | TokenKind::Op(")")) {
+            if matches!(
+                self.peek(),
+                TokenKind::VariableEnd | TokenKind::BlockEnd | TokenKind::Op(")")
+            ) {
                 break;
             }
             items.push(if conditions { self.condition()? } else { self.or()? });
@@ -45,7 +48,8 @@ impl Parser {
                 return Ok(only);
             }
             if !parenthesised {
-                return self.fail(format!("Expected an expression, got '{}'", self.peek().describe()));
+                return self
+                    .fail(format!("Expected an expression, got '{}'", self.peek().describe()));
             }
         }
         let depth = deepest(&items);
@@ -61,10 +65,18 @@ impl Parser {
             // All of a condition is soft, what came before the `if` as well.
             self.unknown = None;
             let test = self.soft(Self::or)?;
-            let otherwise =
-                if self.skip_word("else") { Some(Box::new(self.soft(|parser| parser.deeper(Self::condition))?)) } else { None };
-            let depth = then.depth.max(test.depth).max(otherwise.as_ref().map_or(0, |expr| expr.depth));
-            then = self.node(line, depth, ExprKind::Condition { test: Box::new(test), then: Box::new(then), otherwise })?;
+            let otherwise = if self.skip_word("else") {
+                Some(Box::new(self.soft(|parser| parser.deeper(Self::condition))?))
+            } else {
+                None
+            };
+            let depth =
+                then.depth.max(test.depth).max(otherwise.as_ref().map_or(0, |expr| expr.depth));
+            then = self.node(
+                line,
+                depth,
+                ExprKind::Condition { test: Box::new(test), then: Box::new(then), otherwise },
+            )?;
         }
         self.unknown = around.or(self.unknown.take());
         Ok(then)
@@ -75,7 +87,11 @@ impl Parser {
         let mut left = self.and()?;
         while self.skip_word("or") {
             let right = self.and()?;
-            left = self.node(line, left.depth.max(right.depth), ExprKind::Or(Box::new((left, right))))?;
+            left = self.node(
+                line,
+                left.depth.max(right.depth),
+                ExprKind::Or(Box::new((left, right))),
+            )?;
         }
         Ok(left)
     }
@@ -85,7 +101,11 @@ impl Parser {
         let mut left = self.not()?;
         while self.skip_word("and") {
             let right = self.not()?;
-            left = self.node(line, left.depth.max(right.depth), ExprKind::And(Box::new((left, right))))?;
+            left = self.node(
+                line,
+                left.depth.max(right.depth),
+                ExprKind::And(Box::new((left, right))),
+            )?;
         }
         Ok(left)
     }
@@ -151,7 +171,12 @@ impl Parser {
     }
 
     fn product(&mut self) -> Result<Expr> {
-        let operators = [("*", Arithmetic::Mul), ("/", Arithmetic::Div), ("//", Arithmetic::FloorDiv), ("%", Arithmetic::Mod)];
+        let operators = [
+            ("*", Arithmetic::Mul),
+            ("/", Arithmetic::Div),
+            ("//", Arithmetic::FloorDiv),
+            ("%", Arithmetic::Mod),
+        ];
         self.binary(Self::power, &operators)
     }
 
@@ -159,7 +184,11 @@ impl Parser {
         self.binary(|parser| parser.unary(true), &[("**", Arithmetic::Pow)])
     }
 
-    fn binary(&mut self, operand: fn(&mut Self) -> Result<Expr>, operators: &[(&str, Arithmetic)]) -> Result<Expr> {
+    fn binary(
+        &mut self,
+        operand: fn(&mut Self) -> Result<Expr>,
+        operators: &[(&str, Arithmetic)],
+    ) -> Result<Expr> {
         let line = self.line();
         let mut left = operand(self)?;
         while let Some((_, op)) = operators.iter().find(|(symbol, _)| self.is_op(symbol)) {
@@ -167,7 +196,11 @@ impl Parser {
             let right = operand(self)?;
             left = match op {
                 Arithmetic::Add => self.added(line, left, right)?,
-                op => self.node(line, left.depth.max(right.depth), ExprKind::Arithmetic(*op, Box::new((left, right))))?,
+                op => self.node(
+                    line,
+                    left.depth.max(right.depth),
+                    ExprKind::Arithmetic(*op, Box::new((left, right))),
+                )?,
             };
         }
         Ok(left)
@@ -182,7 +215,11 @@ impl Parser {
                 operands.push(right);
                 self.node(line, deepest, ExprKind::Sum(operands))
             }
-            kind => self.node(line, depth.max(right.depth), ExprKind::Sum(vec![Expr { kind, ..left }, right])),
+            kind => self.node(
+                line,
+                depth.max(right.depth),
+                ExprKind::Sum(vec![Expr { kind, ..left }, right]),
+            ),
         }
     }
 
@@ -307,7 +344,8 @@ impl Parser {
                     self.node(line, depth, ExprKind::Attr(Box::new(operand), name))
                 }
                 TokenKind::Int(number) => {
-                    let index = self.node(line, 0, ExprKind::Int(number.to_i64().unwrap_or(i64::MAX)))?;
+                    let index =
+                        self.node(line, 0, ExprKind::Int(number.to_i64().unwrap_or(i64::MAX)))?;
                     self.node(line, depth, ExprKind::Item(Box::new(operand), Box::new(index)))
                 }
                 _ => self.fail("expected name or number"),
@@ -385,7 +423,10 @@ impl Parser {
             first = false;
             let spread = arguments.spread.is_some();
             let spread_named = arguments.spread_named.is_some();
-            let named = matches!((self.peek(), self.peek_after()), (TokenKind::Name(_), TokenKind::Op("=")));
+            let named = matches!(
+                (self.peek(), self.peek_after()),
+                (TokenKind::Name(_), TokenKind::Op("="))
+            );
             let valid = if self.skip_op("*") {
                 arguments.spread = Some(Box::new(self.expression()?));
                 !spread && !spread_named
@@ -424,11 +465,17 @@ impl Parser {
             let arguments = if self.is_op("(") { self.arguments()? } else { Arguments::default() };
             let filter = filters::find(&name);
             if filter.is_none() {
-                self.unknown.get_or_insert(Error::unsupported(format!("No filter named '{name}'.")).at(line));
+                self.unknown.get_or_insert(
+                    Error::unsupported(format!("No filter named '{name}'.")).at(line),
+                );
             }
             let depth = operand.depth.max(deepest_argument(&arguments));
             let name = self.name(&name);
-            operand = self.node(line, depth, ExprKind::Filter(Box::new(operand), name, filter, arguments))?;
+            operand = self.node(
+                line,
+                depth,
+                ExprKind::Filter(Box::new(operand), name, filter, arguments),
+            )?;
         }
         Ok(operand)
     }
@@ -451,9 +498,17 @@ impl Parser {
         let name = self.dotted_name()?;
         let arguments = match self.peek() {
             TokenKind::Op("(") => self.arguments()?,
-            TokenKind::Name(word) if matches!(word.as_str(), "else" | "or" | "and") => Arguments::default(),
-            TokenKind::Name(word) if word == "is" => return self.fail("You cannot chain multiple tests with is"),
-            TokenKind::Name(_) | TokenKind::Str(_) | TokenKind::Int(_) | TokenKind::Float(_) | TokenKind::Op("[" | "{") => {
+            TokenKind::Name(word) if matches!(word.as_str(), "else" | "or" | "and") => {
+                Arguments::default()
+            }
+            TokenKind::Name(word) if word == "is" => {
+                return self.fail("You cannot chain multiple tests with is");
+            }
+            TokenKind::Name(_)
+            | TokenKind::Str(_)
+            | TokenKind::Int(_)
+            | TokenKind::Float(_)
+            | TokenKind::Op("[" | "{") => {
                 let argument = self.deeper(|parser| {
                     let argument = parser.primary()?;
                     parser.postfix(argument)
@@ -464,12 +519,18 @@ impl Parser {
         };
         let test = is_tests::find(&name);
         if test.is_none() {
-            self.unknown.get_or_insert(Error::unsupported(format!("No test named '{name}'.")).at(line));
+            self.unknown
+                .get_or_insert(Error::unsupported(format!("No test named '{name}'.")).at(line));
         }
         let depth = operand.depth.max(deepest_argument(&arguments));
         let name = self.name(&name);
-        let tested = self.node(line, depth, ExprKind::Test(Box::new(operand), name, test, arguments))?;
-        if negated { self.node(line, tested.depth, ExprKind::Not(Box::new(tested))) } else { Ok(tested) }
+        let tested =
+            self.node(line, depth, ExprKind::Test(Box::new(operand), name, test, arguments))?;
+        if negated {
+            self.node(line, tested.depth, ExprKind::Not(Box::new(tested)))
+        } else {
+            Ok(tested)
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use super::parser::{CALLER, KWARGS, LOOP, Parser, Uses, VARARGS, deepest};
 use crate::jinja::error::{Error, Result};
 
 impl Parser {
-    /// Statements up to a tag of one of these names, which is next then; without names up to the end.
+    /// Statements up to a tag of one of these names, which is next then; without names up to the
+    /// end.
     pub(crate) fn statements(&mut self, ends: &[&str]) -> Result<Vec<Stmt>> {
         let mut body = Vec::new();
         loop {
@@ -30,7 +31,8 @@ impl Parser {
                 }
                 TokenKind::BlockBegin => {
                     self.at += 1;
-                    if matches!(self.peek(), TokenKind::Name(name) if ends.contains(&name.as_str())) {
+                    if matches!(self.peek(), TokenKind::Name(name) if ends.contains(&name.as_str()))
+                    {
                         return Ok(body);
                     }
                     let kind = self.deeper(Self::statement)?;
@@ -48,7 +50,10 @@ impl Parser {
         let wanted: Vec<String> = ends.iter().map(|end| format!("'{end}'")).collect();
         let mut message = String::from("Unexpected end of template.");
         if !wanted.is_empty() {
-            message.push_str(&format!(" Jinja was looking for the following tags: {}.", wanted.join(" or ")));
+            message.push_str(&format!(
+                " Jinja was looking for the following tags: {}.",
+                wanted.join(" or ")
+            ));
         }
         if let Some(open) = self.open.last() {
             message.push_str(&format!(" The innermost block that needs to be closed is '{open}'."));
@@ -65,7 +70,9 @@ impl Parser {
     }
 
     fn statement(&mut self) -> Result<StmtKind> {
-        let TokenKind::Name(tag) = self.peek().clone() else { return self.fail("tag name expected") };
+        let TokenKind::Name(tag) = self.peek().clone() else {
+            return self.fail("tag name expected");
+        };
         let line = self.line();
         self.at += 1;
         match tag.as_str() {
@@ -87,7 +94,8 @@ impl Parser {
                 Ok(StmtKind::Autoescape { enabled, body })
             }
             "generation" => {
-                let body = self.function_body(|parser| parser.block("generation", "endgeneration"))?;
+                let body =
+                    self.function_body(|parser| parser.block("generation", "endgeneration"))?;
                 Ok(StmtKind::Generation(body))
             }
             "block" => self.block_tag(),
@@ -121,7 +129,9 @@ impl Parser {
             _ => {
                 let mut message = format!("Encountered unknown tag '{tag}'.");
                 if let Some(open) = self.open.last() {
-                    message.push_str(&format!(" The innermost block that needs to be closed is '{open}'."));
+                    message.push_str(&format!(
+                        " The innermost block that needs to be closed is '{open}'."
+                    ));
                 }
                 Err(Error::syntax(message, line))
             }
@@ -196,7 +206,15 @@ impl Parser {
         }
         self.open.pop();
         self.uses = self.uses.or(around);
-        Ok(StmtKind::For(Arc::new(For { target, iterable, test, body, otherwise, recursive, uses_loop })))
+        Ok(StmtKind::For(Arc::new(For {
+            target,
+            iterable,
+            test,
+            body,
+            otherwise,
+            recursive,
+            uses_loop,
+        })))
     }
 
     fn set(&mut self) -> Result<StmtKind> {
@@ -263,7 +281,10 @@ impl Parser {
             }
             let name = self.target_name()?;
             if !known.insert(name) {
-                return self.fail(format!("duplicate argument '{}' in function definition", self.text(name)));
+                return self.fail(format!(
+                    "duplicate argument '{}' in function definition",
+                    self.text(name)
+                ));
             }
             if self.skip_op("=") {
                 let default = self.expression()?;
@@ -364,7 +385,10 @@ impl Parser {
             if !targets.is_empty() {
                 self.expect_op(",")?;
             }
-            if matches!(self.peek(), TokenKind::BlockEnd | TokenKind::VariableEnd | TokenKind::Op(")")) {
+            if matches!(
+                self.peek(),
+                TokenKind::BlockEnd | TokenKind::VariableEnd | TokenKind::Op(")")
+            ) {
                 break;
             }
             if self.skip_op("(") {

@@ -1,5 +1,5 @@
-//! A parse: the tokens ahead, the table of names, and what an enclosed part may hold. Its grammar is in `parse_statement` and
-//! `parse_expression`.
+//! A parse: the tokens ahead, the table of names, and what an enclosed part may hold. Its grammar
+//! is in `parse_statement` and `parse_expression`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -89,9 +89,11 @@ pub(crate) struct Parser {
     names: Vec<Box<str>>,
     places: HashMap<Box<str>, Name>,
     pub(crate) depth: u16,
-    /// The first unknown filter or test outside of conditions. Within them it fails only when it is reached.
+    /// The first unknown filter or test outside of conditions. Within them it fails only when it is
+    /// reached.
     pub(crate) unknown: Option<Error>,
-    /// The first one that no condition around can excuse: Jinja2 compiles scopes within conditions strictly.
+    /// The first one that no condition around can excuse: Jinja2 compiles scopes within conditions
+    /// strictly.
     missing: Option<Error>,
     /// Loops that `break` could leave.
     pub(crate) loops: usize,
@@ -144,7 +146,9 @@ impl Parser {
 
     pub(crate) fn unexpected<T>(&self, wanted: &str) -> Result<T> {
         match self.peek() {
-            TokenKind::End => self.fail(format!("unexpected end of template, expected '{wanted}'.")),
+            TokenKind::End => {
+                self.fail(format!("unexpected end of template, expected '{wanted}'."))
+            }
             other => self.fail(format!("expected token '{wanted}', got '{}'", other.describe())),
         }
     }
@@ -187,10 +191,14 @@ impl Parser {
         &self.names[name.0 as usize]
     }
 
-    /// An expression node; chains of operators and subscripts nest to the left without end otherwise.
+    /// An expression node; chains of operators and subscripts nest to the left without end
+    /// otherwise.
     pub(crate) fn node(&self, line: u32, deepest: u16, kind: ExprKind) -> Result<Expr> {
         if deepest >= MAX_CHAIN {
-            return Err(Error::limit(format!("an expression has more than {MAX_CHAIN} operations within each other")).at(line));
+            return Err(Error::limit(format!(
+                "an expression has more than {MAX_CHAIN} operations within each other"
+            ))
+            .at(line));
         }
         Ok(Expr { line, depth: deepest + 1, kind })
     }
@@ -198,7 +206,8 @@ impl Parser {
     /// Parses something one level deeper.
     pub(crate) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
-            return Err(Error::limit(format!("the source nests deeper than {MAX_DEPTH} levels")).at(self.line()));
+            return Err(Error::limit(format!("the source nests deeper than {MAX_DEPTH} levels"))
+                .at(self.line()));
         }
         self.depth += 1;
         let parsed = stacker::maybe_grow(RED_ZONE, MORE_STACK, || parse(self));
@@ -223,8 +232,12 @@ impl Parser {
         parsed
     }
 
-    /// Parses what becomes a function of its own in Jinja2: loops around it cannot be left from inside.
-    pub(crate) fn function_body<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    /// Parses what becomes a function of its own in Jinja2: loops around it cannot be left from
+    /// inside.
+    pub(crate) fn function_body<T>(
+        &mut self,
+        parse: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         let loops = std::mem::replace(&mut self.loops, 0);
         let parsed = parse(self);
         self.loops = loops;

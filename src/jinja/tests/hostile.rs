@@ -11,7 +11,13 @@ use crate::jinja::{Bounds, Context, Template};
 /// What chat templates are given: `Limits::default()` of the layer above.
 fn bounds() -> Bounds {
     let time = Duration::from_millis(200);
-    Bounds { fuel: 50_000_000, output_bytes: 16 << 20, recursion: 500, memory_bytes: 40 << 20, time }
+    Bounds {
+        fuel: 50_000_000,
+        output_bytes: 16 << 20,
+        recursion: 500,
+        memory_bytes: 40 << 20,
+        time,
+    }
 }
 
 fn run(source: &str) -> Result<String, crate::jinja::Error> {
@@ -19,7 +25,8 @@ fn run(source: &str) -> Result<String, crate::jinja::Error> {
     Template::compile(source)?.render(context, bounds()).map(|rendered| rendered.text)
 }
 
-/// Ends, whatever way, soon after the limit of time. Shows the time and the growth of memory with `LLB_HOSTILE_SHOW`.
+/// Ends, whatever way, soon after the limit of time. Shows the time and the growth of memory with
+/// `LLB_HOSTILE_SHOW`.
 #[track_caller]
 fn check(source: &str) {
     let started = thread_time();
@@ -27,10 +34,12 @@ fn check(source: &str) {
     let took = thread_time().saturating_sub(started);
     if std::env::var_os("LLB_HOSTILE_SHOW").is_some() {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default().to_owned();
-        let ended = ended
-            .as_ref()
-            .map_or_else(|error| error.message().chars().take(60).collect(), |text| format!("{} bytes", text.len()));
+        let peak =
+            status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default().to_owned();
+        let ended = ended.as_ref().map_or_else(
+            |error| error.message().chars().take(60).collect(),
+            |text| format!("{} bytes", text.len()),
+        );
         let cut: String = source.chars().take(110).collect();
         let line = format!("{:>5} ms {peak} {ended} <- {cut}\n", took.as_millis());
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
@@ -47,7 +56,8 @@ fn check_limit(source: &str) {
     check(source);
 }
 
-const LONG: &str = "{% set a = 'ab' * 4000000 %}{% set u = 'é' * 4000000 %}{% set r = range(99999) %}";
+const LONG: &str =
+    "{% set a = 'ab' * 4000000 %}{% set u = 'é' * 4000000 %}{% set r = range(99999) %}";
 
 #[test]
 fn time_is_limited() {
@@ -140,7 +150,10 @@ fn compiling_is_limited() {
     check_limit(&format!("{{{{ [{}] }}}}", "1,".repeat(500_000)));
     check(&format!("{{{{ [{}] }}}}", "1,".repeat(120_000)));
     let names = |count: u32| (0..count).map(|number| format!("a{number},")).collect::<String>();
-    check(&format!("{{% macro m({}) %}}{{% endmacro %}}{{{{ m() }}}}", names(100_000).trim_end_matches(',')));
+    check(&format!(
+        "{{% macro m({}) %}}{{% endmacro %}}{{{{ m() }}}}",
+        names(100_000).trim_end_matches(',')
+    ));
     let given: String = (0..60_000).map(|number| format!("a{number}=1,")).collect();
     check(&format!("{{{{ namespace({given})|length }}}}"));
     check(&(0..40_000).map(|number| format!("{{% set a{number}=1 %}}")).collect::<String>());
@@ -156,18 +169,28 @@ fn on_a_small_stack(source: String) {
 
 #[test]
 fn nesting_does_not_take_the_stack() {
-    let ifs = |count: usize, inside: &str| format!("{}{inside}{}", "{% if 1 %}".repeat(count), "{% endif %}".repeat(count));
-    let brackets = |count: usize, inside: &str| format!("{}{inside}{}", "[".repeat(count), "]".repeat(count));
+    let ifs = |count: usize, inside: &str| {
+        format!("{}{inside}{}", "{% if 1 %}".repeat(count), "{% endif %}".repeat(count))
+    };
+    let brackets =
+        |count: usize, inside: &str| format!("{}{inside}{}", "[".repeat(count), "]".repeat(count));
     on_a_small_stack(ifs(149, "x"));
     on_a_small_stack(format!("{{{{ {} }}}}", brackets(148, "1")));
     on_a_small_stack(format!("{{{{ {}1{} }}}}", "(".repeat(148), ")".repeat(148)));
     on_a_small_stack(format!("{{{{ {}1 }}}}", "not ".repeat(148)));
     on_a_small_stack(format!("{{{{ 1{} }}}}", "|abs".repeat(390)));
     let deep = brackets(70, "m(1)");
-    on_a_small_stack(format!("{{% macro m(x) %}}{}{{% endmacro %}}{{{{ m(1) }}}}", ifs(70, &format!("{{{{ {deep} }}}}"))));
-    on_a_small_stack(format!("{{% macro m(x) %}}{}{{% endmacro %}}{{{{ m(1) }}}}", ifs(140, "{{ m(1) }}")));
+    on_a_small_stack(format!(
+        "{{% macro m(x) %}}{}{{% endmacro %}}{{{{ m(1) }}}}",
+        ifs(70, &format!("{{{{ {deep} }}}}"))
+    ));
+    on_a_small_stack(format!(
+        "{{% macro m(x) %}}{}{{% endmacro %}}{{{{ m(1) }}}}",
+        ifs(140, "{{ m(1) }}")
+    ));
     // Filters that apply filters, on lists as deep.
-    let lists = "{% set n = namespace(x=[]) %}{% for i in range(30000) %}{% set n.x = [n.x] %}{% endfor %}";
+    let lists =
+        "{% set n = namespace(x=[]) %}{% for i in range(30000) %}{% set n.x = [n.x] %}{% endfor %}";
     on_a_small_stack(format!("{lists}{{{{ n.x|map({})|list|length }}}}", "'map',".repeat(20_000)));
     on_a_small_stack(format!("{lists}{{{{ n.x }}}}"));
 }
@@ -220,11 +243,23 @@ fn numbers_at_the_end_of_their_range() {
 #[test]
 fn lists_may_be_changed_while_they_are_gone_through() {
     for (source, expected) in [
-        ("{% set l = [1, 2] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}{{ l }}", "[1, 2, 1, 2]"),
+        (
+            "{% set l = [1, 2] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}{{ l }}",
+            "[1, 2, 1, 2]",
+        ),
         ("{% set l = [1] %}{% set _ = l.extend(l) %}{{ l }}", "[1, 1]"),
-        ("{% set l = [3, 1] %}{{ l|sort }}{% set _ = l.insert(0, l|length) %}{{ l }}", "[1, 3][2, 3, 1]"),
-        ("{% set ns = namespace(a=1) %}{% for x in [1, 2] if ns.a < 2 %}{% set ns.a = 2 %}{{ x }}{% endfor %}", "1"),
-        ("{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}{{ ns.l.index }}", "1"),
+        (
+            "{% set l = [3, 1] %}{{ l|sort }}{% set _ = l.insert(0, l|length) %}{{ l }}",
+            "[1, 3][2, 3, 1]",
+        ),
+        (
+            "{% set ns = namespace(a=1) %}{% for x in [1, 2] if ns.a < 2 %}{% set ns.a = 2 %}{{ x }}{% endfor %}",
+            "1",
+        ),
+        (
+            "{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}{{ ns.l.index }}",
+            "1",
+        ),
     ] {
         assert_eq!(run(source).unwrap(), expected, "{source}");
     }

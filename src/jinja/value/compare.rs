@@ -72,17 +72,22 @@ fn equal_at(budget: &Rc<Budget>, left: &Value, right: &Value, depth: usize) -> R
             true
         }
         (Value::Range(a), Value::Range(b)) => {
-            a.len() == b.len() && (a.len() == 0 || a.start == b.start && (a.len() == 1 || a.step == b.step))
+            a.len() == b.len()
+                && (a.len() == 0 || a.start == b.start && (a.len() == 1 || a.step == b.step))
         }
         (Value::Namespace(a), Value::Namespace(b)) => Rc::ptr_eq(a, b),
-        (Value::Object(a), Value::Object(b)) => Rc::ptr_eq(a, b) || a.is_same(b) || same_views(budget, a, b, depth)?,
+        (Value::Object(a), Value::Object(b)) => {
+            Rc::ptr_eq(a, b) || a.is_same(b) || same_views(budget, a, b, depth)?
+        }
         _ => numeric_order(left, right) == Some(Some(Ordering::Equal)),
     })
 }
 
 /// Whether two views of keys or of items hold the same: Python compares them as sets.
 fn same_views(budget: &Rc<Budget>, a: &Object, b: &Object, depth: usize) -> Result<bool> {
-    let (Object::View { kind: a_kind, items: a, .. }, Object::View { kind: b_kind, items: b, .. }) = (a, b) else {
+    let (Object::View { kind: a_kind, items: a, .. }, Object::View { kind: b_kind, items: b, .. }) =
+        (a, b)
+    else {
         return Ok(false);
     };
     if *a_kind == ViewKind::Values || *b_kind == ViewKind::Values || a.len() != b.len() {
@@ -129,8 +134,14 @@ fn float_to_int(float: f64, integer: &Value) -> Option<Option<Ordering>> {
     Some(Some(order.then(fraction.partial_cmp(&0.0).unwrap_or(Ordering::Equal))))
 }
 
-/// The order of two values; None for NaN, an error where Python has no order. `symbol` is for its message.
-pub(crate) fn order(budget: &Rc<Budget>, left: &Value, right: &Value, symbol: &str) -> Result<Option<Ordering>> {
+/// The order of two values; None for NaN, an error where Python has no order. `symbol` is for its
+/// message.
+pub(crate) fn order(
+    budget: &Rc<Budget>,
+    left: &Value,
+    right: &Value,
+    symbol: &str,
+) -> Result<Option<Ordering>> {
     order_at(budget, left, right, symbol, 0)
 }
 
@@ -139,7 +150,13 @@ pub(crate) fn less(budget: &Rc<Budget>, left: &Value, right: &Value) -> Result<b
     Ok(order(budget, left, right, "<")? == Some(Ordering::Less))
 }
 
-fn order_at(budget: &Rc<Budget>, left: &Value, right: &Value, symbol: &str, depth: usize) -> Result<Option<Ordering>> {
+fn order_at(
+    budget: &Rc<Budget>,
+    left: &Value,
+    right: &Value,
+    symbol: &str,
+    depth: usize,
+) -> Result<Option<Ordering>> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
@@ -180,7 +197,10 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
                 budget.read(text.len())?;
                 Ok(text.contains(part.as_str()))
             }
-            other => Err(Error::value(format!("'in <string>' requires string as left operand, not {}", other.type_name()))),
+            other => Err(Error::value(format!(
+                "'in <string>' requires string as left operand, not {}",
+                other.type_name()
+            ))),
         },
         Value::List(list) | Value::Tuple(list) => {
             for item in list.items().iter() {
@@ -192,7 +212,10 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
         }
         Value::Dict(dict) => Ok(dict.get(budget, needle)?.is_some()),
         Value::Range(range) => Ok(match needle {
-            Value::Float(number) => number.fract() == 0.0 && number.to_i64().is_some_and(|number| range.contains(number)),
+            Value::Float(number) => {
+                number.fract() == 0.0
+                    && number.to_i64().is_some_and(|number| range.contains(number))
+            }
             other => other.as_int().is_some_and(|number| range.contains(number)),
         }),
         Value::Undefined(_) => Ok(false),
@@ -214,13 +237,20 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
                 }
                 Ok(false)
             }
-            Err(_) => Err(Error::value(format!("argument of type '{}' is not iterable", other.type_name()))),
+            Err(_) => Err(Error::value(format!(
+                "argument of type '{}' is not iterable",
+                other.type_name()
+            ))),
         },
     }
 }
 
-/// Sorts as Python does: stable, by `<` alone, up to the first failure. An order that is none (NaN) gives some order.
-pub(crate) fn sorted<T>(items: Vec<T>, mut less: impl FnMut(&T, &T) -> Result<bool>) -> Result<Vec<T>> {
+/// Sorts as Python does: stable, by `<` alone, up to the first failure. An order that is none (NaN)
+/// gives some order.
+pub(crate) fn sorted<T>(
+    items: Vec<T>,
+    mut less: impl FnMut(&T, &T) -> Result<bool>,
+) -> Result<Vec<T>> {
     let mut places: Vec<usize> = (0..items.len()).collect();
     let mut merged = Vec::with_capacity(items.len());
     let mut width = 1;
@@ -228,7 +258,8 @@ pub(crate) fn sorted<T>(items: Vec<T>, mut less: impl FnMut(&T, &T) -> Result<bo
         merged.clear();
         for pair in places.chunks(2 * width) {
             let (mut left, mut right) = pair.split_at(width.min(pair.len()));
-            while let ([first_left, rest_left @ ..], [first_right, rest_right @ ..]) = (left, right) {
+            while let ([first_left, rest_left @ ..], [first_right, rest_right @ ..]) = (left, right)
+            {
                 if less(&items[*first_right], &items[*first_left])? {
                     merged.push(*first_right);
                     right = rest_right;

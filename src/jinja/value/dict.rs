@@ -24,7 +24,8 @@ pub(crate) struct Dict {
 impl Dict {
     /// The template's; later entries replace earlier ones of the same key.
     pub(crate) fn charged(budget: &Rc<Budget>, entries: Vec<(Value, Value)>) -> Result<Dict> {
-        let charge = budget.charge(entries.len() * (2 * ITEM + size_of::<(u64, u32)>()) + OVERHEAD)?;
+        let charge =
+            budget.charge(entries.len() * (2 * ITEM + size_of::<(u64, u32)>()) + OVERHEAD)?;
         let index = index(budget, &entries)?;
         let mut entries: Vec<Option<(Value, Value)>> = entries.into_iter().map(Some).collect();
         let mut repeated = false;
@@ -130,7 +131,9 @@ impl Dict {
         let found = if self.entries.len() < INDEXED {
             self.entries.iter().find(|(key, _)| key.is_text(name))
         } else {
-            self.places(compare::hash_str(name)).map(|place| &self.entries[place]).find(|(key, _)| key.is_text(name))
+            self.places(compare::hash_str(name))
+                .map(|place| &self.entries[place])
+                .find(|(key, _)| key.is_text(name))
         };
         let (key, value) = found?;
         if let Some(watch) = &self.watch {
@@ -147,7 +150,10 @@ impl Dict {
             ordered(hashes)
         });
         let first = index.partition_point(|(other, _)| *other < hash);
-        index[first..].iter().take_while(move |(other, _)| *other == hash).map(|(_, place)| *place as usize)
+        index[first..]
+            .iter()
+            .take_while(move |(other, _)| *other == hash)
+            .map(|(_, place)| *place as usize)
     }
 }
 

@@ -31,7 +31,10 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
             let count = text.char_count();
             ask(count)?;
             let mut items = Vec::with_capacity(count);
-            items.extend(text.char_indices().map(|(at, c)| Value::Text(text.slice(at..at + c.len_utf8()).with_safe(false))));
+            items
+                .extend(text.char_indices().map(|(at, c)| {
+                    Value::Text(text.slice(at..at + c.len_utf8()).with_safe(false))
+                }));
             items
         }
         Value::Undefined(_) => Vec::new(),
@@ -48,15 +51,17 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
                 budget.step(generator.len() as u64)?;
                 generator.drain()?
             }
-            Object::Loop(_) => return Err(Error::unsupported("only a loop goes over another loop")),
+            Object::Loop(_) => {
+                return Err(Error::unsupported("only a loop goes over another loop"));
+            }
             other => return Err(not_iterable(other.type_name())),
         },
         other => return Err(not_iterable(other.type_name())),
     })
 }
 
-/// What a loop goes over, item by item. None is taken for nothing, which Jinja2 refuses: templates that loop over `tools`
-/// without asking whether there are any then work without tools.
+/// What a loop goes over, item by item. None is taken for nothing, which Jinja2 refuses: templates
+/// that loop over `tools` without asking whether there are any then work without tools.
 pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<Source> {
     if let Value::Object(object) = value
         && matches!(**object, Object::Generator(_) | Object::Loop(_))

@@ -1,7 +1,8 @@
 //! The values of a render, with Python's types.
 //!
-//! They live on one thread and for one render. Containers drop without recursion, however deep they nest, and what may refer
-//! to itself (lists that grow, namespaces) is emptied when the render ends.
+//! They live on one thread and for one render. Containers drop without recursion, however deep they
+//! nest, and what may refer to itself (lists that grow, namespaces) is emptied when the render
+//! ends.
 
 pub(crate) mod compare;
 pub(crate) mod dict;
@@ -110,7 +111,8 @@ pub(crate) struct Namespace {
     _charge: Charge,
 }
 
-/// What the container of an item accounts for: the value, and what a small one (a range, a function) has outside of it.
+/// What the container of an item accounts for: the value, and what a small one (a range, a
+/// function) has outside of it.
 pub(super) const ITEM: usize = size_of::<Value>() + 40;
 /// What a container takes beside its items.
 pub(super) const OVERHEAD: usize = 128;
@@ -171,7 +173,10 @@ impl Value {
             Ok(small) => Value::Int(small),
             Err(_) => {
                 let bytes = usize::try_from(number.bits() / 8).unwrap_or(usize::MAX);
-                Value::Big(Rc::new(Big { number, _charge: budget.hold(bytes.saturating_add(OVERHEAD)) }))
+                Value::Big(Rc::new(Big {
+                    number,
+                    _charge: budget.hold(bytes.saturating_add(OVERHEAD)),
+                }))
             }
         }
     }
@@ -285,14 +290,23 @@ impl Undefined {
     /// What using it raises.
     pub(crate) fn error(&self) -> Error {
         match self {
-            Undefined::Variable(name) => Error::undefined(format!("'{}' is undefined", name.as_str())),
-            Undefined::Attribute(owner, name) => Error::undefined(format!("'{owner}' has no attribute '{}'", name.as_str())),
-            Undefined::Element(owner, key) => Error::undefined(format!("{owner} has no element {key:?}")),
-            Undefined::Unsafe(owner, name) => {
-                Error::unsupported(format!("access to attribute '{}' of '{owner}' object is unsafe.", name.as_str()))
+            Undefined::Variable(name) => {
+                Error::undefined(format!("'{}' is undefined", name.as_str()))
             }
+            Undefined::Attribute(owner, name) => {
+                Error::undefined(format!("'{owner}' has no attribute '{}'", name.as_str()))
+            }
+            Undefined::Element(owner, key) => {
+                Error::undefined(format!("{owner} has no element {key:?}"))
+            }
+            Undefined::Unsafe(owner, name) => Error::unsupported(format!(
+                "access to attribute '{}' of '{owner}' object is unsafe.",
+                name.as_str()
+            )),
             Undefined::Other(what) => Error::undefined(*what),
-            Undefined::Parameter(name) => Error::undefined(format!("parameter '{}' was not provided", name.as_str())),
+            Undefined::Parameter(name) => {
+                Error::undefined(format!("parameter '{}' was not provided", name.as_str()))
+            }
         }
     }
 }
@@ -354,7 +368,11 @@ impl List {
     }
 
     /// Changes the items of a list that may grow.
-    pub(crate) fn change<T>(&self, budget: &Rc<Budget>, change: impl FnOnce(&mut Vec<Value>) -> T) -> Result<T> {
+    pub(crate) fn change<T>(
+        &self,
+        budget: &Rc<Budget>,
+        change: impl FnOnce(&mut Vec<Value>) -> T,
+    ) -> Result<T> {
         let mut items = self.items.borrow_mut();
         let before = items.capacity();
         if items.len() == before {
@@ -375,9 +393,14 @@ impl List {
 
 impl Range {
     pub(crate) fn len(&self) -> usize {
-        let (start, stop, step) = (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
+        let (start, stop, step) =
+            (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
         let span = if step > 0 { stop - start } else { start - stop };
-        if span <= 0 { 0 } else { usize::try_from((span - 1) / step.abs() + 1).unwrap_or(usize::MAX) }
+        if span <= 0 {
+            0
+        } else {
+            usize::try_from((span - 1) / step.abs() + 1).unwrap_or(usize::MAX)
+        }
     }
 
     pub(crate) fn get(&self, index: usize) -> i64 {
@@ -386,8 +409,11 @@ impl Range {
 
     pub(crate) fn contains(&self, number: i64) -> bool {
         let offset = i128::from(number) - i128::from(self.start);
-        let inside =
-            if self.step > 0 { number >= self.start && number < self.stop } else { number <= self.start && number > self.stop };
+        let inside = if self.step > 0 {
+            number >= self.start && number < self.stop
+        } else {
+            number <= self.start && number > self.stop
+        };
         inside && offset % i128::from(self.step) == 0
     }
 }
@@ -410,7 +436,11 @@ impl Namespace {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Value> {
-        self.attributes.borrow().iter().find(|(known, _)| known.as_str() == name).map(|(_, value)| value.clone())
+        self.attributes
+            .borrow()
+            .iter()
+            .find(|(known, _)| known.as_str() == name)
+            .map(|(_, value)| value.clone())
     }
 
     pub(crate) fn set(&self, name: &Text, value: Value) {
@@ -440,7 +470,9 @@ impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Int(number) => write!(f, "{number}"),
-            Value::Text(text) => f.write_str(&self::print::quoted_string(&text.chars().take(60).collect::<String>())),
+            Value::Text(text) => {
+                f.write_str(&self::print::quoted_string(&text.chars().take(60).collect::<String>()))
+            }
             Value::None => f.write_str("None"),
             Value::Bool(true) => f.write_str("True"),
             Value::Bool(false) => f.write_str("False"),

@@ -38,9 +38,12 @@ pub(crate) fn float(number: f64) -> String {
 /// The decimal digits of an integer.
 pub(crate) fn digits(number: &BigInt) -> Result<String> {
     // More bits than any number of so many digits has.
-    let text = if number.bits() < 4 * MAX_DIGITS as u64 { number.to_string() } else { String::new() };
+    let text =
+        if number.bits() < 4 * MAX_DIGITS as u64 { number.to_string() } else { String::new() };
     if text.is_empty() || text.trim_start_matches('-').len() > MAX_DIGITS {
-        return Err(Error::value(format!("Exceeds the limit ({MAX_DIGITS} digits) for integer string conversion")));
+        return Err(Error::value(format!(
+            "Exceeds the limit ({MAX_DIGITS} digits) for integer string conversion"
+        )));
     }
     Ok(text)
 }
@@ -53,13 +56,19 @@ pub(crate) fn parse_int(text: &str, base: u32) -> Option<BigInt> {
         b'+' => (false, &text[1..]),
         _ => (false, text),
     };
-    let prefixed = |prefix: &str| digits.get(..2).filter(|start| start.eq_ignore_ascii_case(prefix)).map(|_| &digits[2..]);
+    let prefixed = |prefix: &str| {
+        digits.get(..2).filter(|start| start.eq_ignore_ascii_case(prefix)).map(|_| &digits[2..])
+    };
     let (base, digits) = match base {
         0 => match (prefixed("0x"), prefixed("0o"), prefixed("0b")) {
             (Some(rest), _, _) => (16, rest.strip_prefix('_').unwrap_or(rest)),
             (_, Some(rest), _) => (8, rest.strip_prefix('_').unwrap_or(rest)),
             (_, _, Some(rest)) => (2, rest.strip_prefix('_').unwrap_or(rest)),
-            _ if digits.starts_with('0') && digits.bytes().any(|b| b.is_ascii_digit() && b != b'0') => return None,
+            _ if digits.starts_with('0')
+                && digits.bytes().any(|b| b.is_ascii_digit() && b != b'0') =>
+            {
+                return None;
+            }
             _ => (10, digits),
         },
         16 => (16, prefixed("0x").unwrap_or(digits)),
@@ -133,9 +142,8 @@ pub(crate) fn as_float(value: &Value) -> Result<Option<f64>> {
         #[expect(clippy::cast_precision_loss, reason = "as Python's float()")]
         Value::Int(number) => *number as f64,
         Value::Bool(flag) => f64::from(u8::from(*flag)),
-        Value::Big(number) => {
-            quotient(number, &BigInt::one()).ok_or_else(|| Error::value("int too large to convert to float"))?
-        }
+        Value::Big(number) => quotient(number, &BigInt::one())
+            .ok_or_else(|| Error::value("int too large to convert to float"))?,
         _ => return Ok(None),
     }))
 }
@@ -145,7 +153,8 @@ pub(crate) fn whole_part(number: f64) -> Result<BigInt> {
     if number.is_nan() {
         return Err(Error::value("cannot convert float NaN to integer"));
     }
-    BigInt::from_f64(number.trunc()).ok_or_else(|| Error::value("cannot convert float infinity to integer"))
+    BigInt::from_f64(number.trunc())
+        .ok_or_else(|| Error::value("cannot convert float infinity to integer"))
 }
 
 /// `int(float)` as a value.
@@ -156,7 +165,8 @@ pub(crate) fn truncate(budget: &Rc<Budget>, number: f64) -> Result<Value> {
 /// `a / b`, rounded once; None where it is too large for a float.
 pub(crate) fn quotient(a: &BigInt, b: &BigInt) -> Option<f64> {
     let bits = |number: &BigInt| i64::try_from(number.bits()).unwrap_or(i64::MAX);
-    // At least 66 bits of the quotient, the last of which stands for all that follow. Below the smallest float there are none.
+    // At least 66 bits of the quotient, the last of which stands for all that follow. Below the
+    // smallest float there are none.
     let shift = (66 - (bits(a) - bits(b))).min(1_080);
     let (high, low) = (a.abs() << shift.max(0), b.abs() << (-shift).max(0));
     let (whole, rest) = high.div_rem(&low);
@@ -197,7 +207,12 @@ impl Arithmetic {
 }
 
 /// The result for two numbers; None when one is not a number.
-pub(crate) fn arithmetic(budget: &Rc<Budget>, op: Arithmetic, left: &Value, right: &Value) -> Option<Result<Value>> {
+pub(crate) fn arithmetic(
+    budget: &Rc<Budget>,
+    op: Arithmetic,
+    left: &Value,
+    right: &Value,
+) -> Option<Result<Value>> {
     if let (Some(a), Some(b)) = (left.as_int(), right.as_int())
         && let Some(result) = small(op, a, b)
     {
@@ -244,7 +259,8 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
             if b.is_zero() {
                 return Err(Error::value("division by zero"));
             }
-            let quotient = quotient(a, b).ok_or_else(|| Error::value("integer division result too large for a float"))?;
+            let quotient = quotient(a, b)
+                .ok_or_else(|| Error::value("integer division result too large for a float"))?;
             return Ok(Value::Float(quotient));
         }
         Arithmetic::FloorDiv | Arithmetic::Mod if b.is_zero() => {
@@ -281,7 +297,9 @@ fn floats(op: Arithmetic, a: f64, b: f64) -> Result<Value> {
         Arithmetic::Mul => a * b,
         Arithmetic::Div if b == 0.0 => return Err(Error::value("float division by zero")),
         Arithmetic::Div => a / b,
-        Arithmetic::FloorDiv if b == 0.0 => return Err(Error::value("float floor division by zero")),
+        Arithmetic::FloorDiv if b == 0.0 => {
+            return Err(Error::value("float floor division by zero"));
+        }
         Arithmetic::Mod if b == 0.0 => return Err(Error::value("float modulo")),
         Arithmetic::FloorDiv => floor_divmod(a, b).0,
         Arithmetic::Mod => floor_divmod(a, b).1,

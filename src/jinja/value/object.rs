@@ -75,7 +75,8 @@ impl ViewKind {
     }
 }
 
-/// `loop`: where a loop is. What it goes over is asked for one item after another, as late as Jinja2 does.
+/// `loop`: where a loop is. What it goes over is asked for one item after another, as late as
+/// Jinja2 does.
 pub(crate) struct LoopObject {
     pub(crate) code: Arc<For>,
     /// The scope around the loop.
@@ -143,7 +144,8 @@ impl Generator {
         failure: Option<Error>,
         type_name: &'static str,
     ) -> Result<Object> {
-        let charge = budget.charge(items.capacity() * size_of::<Value>() + size_of::<Generator>())?;
+        let charge =
+            budget.charge(items.capacity() * size_of::<Value>() + size_of::<Generator>())?;
         items.reverse();
         let (rest, failure) = (RefCell::new(items), RefCell::new(failure));
         Ok(Object::Generator(Generator { rest, failure, type_name, _charge: charge }))
@@ -177,7 +179,9 @@ impl Generator {
 impl Object {
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
-            Object::Builtin("range", _) | Object::Builtin("dict", _) | Object::Builtin("namespace", _) => "type",
+            Object::Builtin("range", _)
+            | Object::Builtin("dict", _)
+            | Object::Builtin("namespace", _) => "type",
             Object::Builtin(..) => "function",
             Object::Method { .. } => "builtin_function_or_method",
             Object::Macro(_) => "Macro",
@@ -254,17 +258,27 @@ impl Object {
     /// Moves the values it holds to those that are to be dropped.
     pub(crate) fn take_values(&mut self, values: &mut Vec<Value>) {
         match self {
-            Object::Method { receiver, .. } => values.push(std::mem::replace(receiver, Value::None)),
+            Object::Method { receiver, .. } => {
+                values.push(std::mem::replace(receiver, Value::None))
+            }
             Object::Loop(of) => {
                 if let Source::Items { rest, .. } = of.source.get_mut() {
                     values.extend(rest);
                 }
                 values.extend(of.ahead.get_mut().drain(..));
-                values.extend(of.previous.take().into_iter().chain(of.current.take()).chain(of.last_changed.take()));
+                values.extend(
+                    of.previous
+                        .take()
+                        .into_iter()
+                        .chain(of.current.take())
+                        .chain(of.last_changed.take()),
+                );
             }
             Object::View { items, .. } | Object::Cycler { items, .. } => values.append(items),
             Object::Generator(generator) => values.append(&mut generator.rest.borrow_mut()),
-            Object::Joiner { separator, .. } => values.push(std::mem::replace(separator, Value::None)),
+            Object::Joiner { separator, .. } => {
+                values.push(std::mem::replace(separator, Value::None))
+            }
             Object::Builtin(..) | Object::Macro(_) | Object::Template | Object::Block(_) => {}
         }
     }

@@ -35,7 +35,12 @@ pub(crate) fn write(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value) -
 }
 
 /// Appends `repr(value)`.
-pub(crate) fn repr(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, depth: usize) -> Result<()> {
+pub(crate) fn repr(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    value: &Value,
+    depth: usize,
+) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }

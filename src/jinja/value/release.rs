@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use super::{List, Namespace, Undefined, Value};
 
-/// Drops values one after another: nesting a million deep must not use a million frames of the stack.
+/// Drops values one after another: nesting a million deep must not use a million frames of the
+/// stack.
 pub(in crate::jinja) fn release(mut values: Vec<Value>) {
     while let Some(value) = values.pop() {
         match value {
@@ -23,7 +24,11 @@ pub(in crate::jinja) fn release(mut values: Vec<Value>) {
             }
             Value::Namespace(namespace) => {
                 if let Some(namespace) = Rc::into_inner(namespace) {
-                    values.extend(std::mem::take(&mut *namespace.attributes.borrow_mut()).into_iter().map(|(_, value)| value));
+                    values.extend(
+                        std::mem::take(&mut *namespace.attributes.borrow_mut())
+                            .into_iter()
+                            .map(|(_, value)| value),
+                    );
                 }
             }
             Value::Object(object) => {
@@ -44,7 +49,11 @@ pub(in crate::jinja) fn release(mut values: Vec<Value>) {
 /// Whether dropping a value can lead to dropping others.
 pub(in crate::jinja) fn nests(value: &Value) -> bool {
     match value {
-        Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Namespace(_) | Value::Object(_) => true,
+        Value::List(_)
+        | Value::Tuple(_)
+        | Value::Dict(_)
+        | Value::Namespace(_)
+        | Value::Object(_) => true,
         Value::Undefined(why) => matches!(**why, Undefined::Element(..)),
         _ => false,
     }

@@ -1,7 +1,8 @@
 //! Strings that know where their bytes came from.
 //!
-//! A text is a view of a shared buffer, so that slices of long contents copy nothing. Bytes that came from the caller's data
-//! carry marks; bytes without a mark are the template's own. Marks survive every operation that keeps characters.
+//! A text is a view of a shared buffer, so that slices of long contents copy nothing. Bytes that
+//! came from the caller's data carry marks; bytes without a mark are the template's own. Marks
+//! survive every operation that keeps characters.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -43,7 +44,8 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it is cut.
+    /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it
+    /// is cut.
     pub(crate) fn outer(text: &str, marks: Vec<Mark>) -> Text {
         let mut end = text.len().min(u32::MAX as usize);
         while !text.is_char_boundary(end) {
@@ -54,12 +56,21 @@ impl Text {
 
     /// As [`outer`](Self::outer), of a string that is given away.
     pub(crate) fn outer_string(text: String, marks: Vec<Mark>) -> Text {
-        if text.len() > u32::MAX as usize { Text::outer(&text, marks) } else { Text::whole(text, marks, Charge::none()) }
+        if text.len() > u32::MAX as usize {
+            Text::outer(&text, marks)
+        } else {
+            Text::whole(text, marks, Charge::none())
+        }
     }
 
     fn whole(text: String, marks: Vec<Mark>, charge: Charge) -> Text {
         let (ascii, end) = (text.is_ascii(), u32::try_from(text.len()).unwrap_or(u32::MAX));
-        Text { buffer: Rc::new(Buffer { text, marks, ascii, _charge: charge }), start: 0, end, safe: false }
+        Text {
+            buffer: Rc::new(Buffer { text, marks, ascii, _charge: charge }),
+            start: 0,
+            end,
+            safe: false,
+        }
     }
 
     /// A text without marks.
@@ -81,10 +92,12 @@ impl Text {
         &self.buffer.text[self.start as usize..self.end as usize]
     }
 
-    /// Whether it has these characters; cheaper than comparing [`as_str`](Self::as_str), which looks for their boundaries.
+    /// Whether it has these characters; cheaper than comparing [`as_str`](Self::as_str), which
+    /// looks for their boundaries.
     pub(crate) fn is(&self, other: &str) -> bool {
         (self.end - self.start) as usize == other.len()
-            && self.buffer.text.as_bytes()[self.start as usize..self.end as usize] == *other.as_bytes()
+            && self.buffer.text.as_bytes()[self.start as usize..self.end as usize]
+                == *other.as_bytes()
     }
 
     pub(crate) fn is_safe(&self) -> bool {
@@ -103,7 +116,8 @@ impl Text {
 
     /// Whether both are the same characters of the same buffer.
     pub(crate) fn is_same(&self, other: &Text) -> bool {
-        Rc::ptr_eq(&self.buffer, &other.buffer) && (self.start, self.end) == (other.start, other.end)
+        Rc::ptr_eq(&self.buffer, &other.buffer)
+            && (self.start, self.end) == (other.start, other.end)
     }
 
     /// The byte where this character begins; the end if there are not so many.
@@ -121,7 +135,10 @@ impl Text {
 
     /// The bytes of a range; must lie on character boundaries.
     pub(crate) fn slice(&self, range: Range<usize>) -> Text {
-        debug_assert!(self.as_str().get(range.clone()).is_some(), "a slice is on character boundaries");
+        debug_assert!(
+            self.as_str().get(range.clone()).is_some(),
+            "a slice is on character boundaries"
+        );
         let cut = |at: usize| self.start + u32::try_from(at).unwrap_or(u32::MAX);
         Text { start: cut(range.start), end: cut(range.end), ..self.clone() }
     }
@@ -137,11 +154,13 @@ impl Text {
     pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> + '_ {
         let (start, end) = (self.start, self.end);
         let first = self.buffer.marks.partition_point(|mark| mark.end <= start);
-        self.buffer.marks[first..].iter().take_while(move |mark| mark.start < end).map(move |mark| Mark {
-            start: mark.start.max(start) - start,
-            end: mark.end.min(end) - start,
-            source: mark.source,
-        })
+        self.buffer.marks[first..].iter().take_while(move |mark| mark.start < end).map(
+            move |mark| Mark {
+                start: mark.start.max(start) - start,
+                end: mark.end.min(end) - start,
+                source: mark.source,
+            },
+        )
     }
 
     /// The source of the byte at this place.
@@ -150,7 +169,8 @@ impl Text {
             return None;
         }
         let at = self.start + u32::try_from(at).ok()?;
-        let mark = self.buffer.marks.get(self.buffer.marks.partition_point(|mark| mark.end <= at))?;
+        let mark =
+            self.buffer.marks.get(self.buffer.marks.partition_point(|mark| mark.end <= at))?;
         (mark.start <= at).then_some(mark.source)
     }
 
@@ -160,7 +180,11 @@ impl Text {
     }
 
     /// Each character replaced by a text; every replacement keeps the source of its character.
-    pub(crate) fn map_chars(&self, budget: &Rc<Budget>, mut map: impl FnMut(usize, char, &mut String)) -> Result<Text> {
+    pub(crate) fn map_chars(
+        &self,
+        budget: &Rc<Budget>,
+        mut map: impl FnMut(usize, char, &mut String),
+    ) -> Result<Text> {
         let mut out = TextBuilder::new(budget);
         let mut mapped = String::new();
         if self.is_marked() {
@@ -358,7 +382,11 @@ impl TextBuilder {
             if mark.start < at {
                 self.marks.push(Mark { end: at, ..mark });
             }
-            taken.mark((mark.start.max(at) - at) as usize, (mark.end - at) as usize, mark.source)?;
+            taken.mark(
+                (mark.start.max(at) - at) as usize,
+                (mark.end - at) as usize,
+                mark.source,
+            )?;
         }
         taken.finish()
     }
@@ -371,7 +399,9 @@ impl TextBuilder {
         if text.capacity() > 2 * text.len() + 64 {
             text.shrink_to_fit();
         }
-        let charge = self.budget.charge(text.capacity() + self.marks.len() * size_of::<Mark>() + OVERHEAD)?;
+        let charge = self
+            .budget
+            .charge(text.capacity() + self.marks.len() * size_of::<Mark>() + OVERHEAD)?;
         Ok(Text::whole(text, self.marks, charge))
     }
 

@@ -7,12 +7,17 @@ pub(crate) fn is_space(c: char) -> bool {
 
 /// Where `str.splitlines` breaks; `\r\n` is one break.
 pub(crate) fn is_line_break(c: char) -> bool {
-    matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    matches!(
+        c,
+        '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+    )
 }
 
-/// `str.isprintable` for one character: not a control, format, surrogate, private, unassigned or space character.
+/// `str.isprintable` for one character: not a control, format, surrogate, private, unassigned or
+/// space character.
 ///
-/// Rust's own escaping follows the same categories; the letter before it keeps a combining mark bare.
+/// Rust's own escaping follows the same categories; the letter before it keeps a combining mark
+/// bare.
 pub(crate) fn is_printable(c: char) -> bool {
     if matches!(c, ' '..='~') {
         return true;
@@ -77,7 +82,9 @@ pub(crate) fn to_title(c: char) -> String {
         '\u{10d0}'..='\u{10ff}' | '\u{1fbc}' | '\u{1fcc}' | '\u{1ffc}' => c.to_string(),
         '\u{149}' => c.to_uppercase().collect(),
         '\u{1f80}'..='\u{1faf}' => char::from_u32(u32::from(c) | 8).into_iter().collect(),
-        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => char::from_u32(u32::from(c) + 9).into_iter().collect(),
+        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => {
+            char::from_u32(u32::from(c) + 9).into_iter().collect()
+        }
         _ => {
             let mut upper = c.to_uppercase();
             let mut title: String = upper.next().into_iter().collect();
@@ -93,5 +100,7 @@ pub(crate) fn to_title(c: char) -> String {
 
 /// Whether a character has an upper and a lower case.
 pub(crate) fn is_cased(c: char) -> bool {
-    c.is_lowercase() || c.is_uppercase() || matches!(c, '\u{1c5}' | '\u{1c8}' | '\u{1cb}' | '\u{1f2}')
+    c.is_lowercase()
+        || c.is_uppercase()
+        || matches!(c, '\u{1c5}' | '\u{1c8}' | '\u{1cb}' | '\u{1f2}')
 }

@@ -1,7 +1,7 @@
 //! What a template reads of the caller's data, noted for probes.
 //!
-//! Containers that are watched note members, indices and iterations under paths such as `messages[1].tool_calls`. Printing
-//! notes nothing; `tojson` and `string` note everything below.
+//! Containers that are watched note members, indices and iterations under paths such as
+//! `messages[1].tool_calls`. Printing notes nothing; `tojson` and `string` note everything below.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

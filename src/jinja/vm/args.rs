@@ -12,11 +12,19 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The arguments of a function with these parameters, of which the first `required` must be given.
-    pub(crate) fn bind<const N: usize>(self, function: &str, names: [&str; N], required: usize) -> Result<[Option<Value>; N]> {
+    /// The arguments of a function with these parameters, of which the first `required` must be
+    /// given.
+    pub(crate) fn bind<const N: usize>(
+        self,
+        function: &str,
+        names: [&str; N],
+        required: usize,
+    ) -> Result<[Option<Value>; N]> {
         if self.positional.len() > N {
             let given = self.positional.len();
-            return Err(Error::value(format!("{function}() takes at most {N} arguments ({given} given)")));
+            return Err(Error::value(format!(
+                "{function}() takes at most {N} arguments ({given} given)"
+            )));
         }
         let mut bound = [const { None }; N];
         for (place, value) in bound.iter_mut().zip(self.positional) {
@@ -26,17 +34,24 @@ impl Args {
             match names.iter().position(|known| *known == name.as_str()) {
                 Some(place) if bound[place].is_none() => bound[place] = Some(value),
                 Some(_) => {
-                    return Err(Error::value(format!("{function}() got multiple values for argument '{}'", name.as_str())));
+                    return Err(Error::value(format!(
+                        "{function}() got multiple values for argument '{}'",
+                        name.as_str()
+                    )));
                 }
                 None => {
-                    return Err(Error::value(format!("{function}() got an unexpected keyword argument '{}'", name.as_str())));
+                    return Err(Error::value(format!(
+                        "{function}() got an unexpected keyword argument '{}'",
+                        name.as_str()
+                    )));
                 }
             }
         }
         match bound.iter().take(required).position(Option::is_none) {
-            Some(missing) => {
-                Err(Error::value(format!("{function}() missing 1 required positional argument: '{}'", names[missing])))
-            }
+            Some(missing) => Err(Error::value(format!(
+                "{function}() missing 1 required positional argument: '{}'",
+                names[missing]
+            ))),
             None => Ok(bound),
         }
     }
@@ -51,10 +66,12 @@ impl Args {
 pub(crate) fn integer(value: &Value) -> Result<i64> {
     match value {
         Value::Big(_) => Err(Error::value("Python int too large to convert to C ssize_t")),
-        other => other
-            .defined()?
-            .as_int()
-            .ok_or_else(|| Error::value(format!("'{}' object cannot be interpreted as an integer", other.type_name()))),
+        other => other.defined()?.as_int().ok_or_else(|| {
+            Error::value(format!(
+                "'{}' object cannot be interpreted as an integer",
+                other.type_name()
+            ))
+        }),
     }
 }
 

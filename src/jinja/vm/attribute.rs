@@ -9,8 +9,8 @@ use crate::jinja::value::object::{LoopObject, Object};
 use crate::jinja::value::text::Text;
 use crate::jinja::value::{Undefined, Value};
 
-/// `of.name`: the attribute, else the element of this name. `text` is the name once more, for whom a member of a dict, as most
-/// attributes are, is not enough.
+/// `of.name`: the attribute, else the element of this name. `text` is the name once more, for whom
+/// a member of a dict, as most attributes are, is not enough.
 pub(crate) fn attribute<'t>(
     interpreter: &mut Interpreter<'t>,
     of: &Value,
@@ -41,13 +41,20 @@ fn missing(of: &Value, name: &Text) -> Value {
 }
 
 /// The attribute itself; None if there is none.
-pub(crate) fn own(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text) -> Result<Option<Value>> {
+pub(crate) fn own(
+    interpreter: &mut Interpreter<'_>,
+    of: &Value,
+    name: &Text,
+) -> Result<Option<Value>> {
     methods::refuse_unsupported(of, name)?;
     if methods::is_unsafe(of, name) || methods::changes_list(of, name) {
         return Ok(Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))));
     }
     if methods::has(of, name) {
-        return Ok(Some(object::value(Object::Method { receiver: of.clone(), name: name.clone() })));
+        return Ok(Some(object::value(Object::Method {
+            receiver: of.clone(),
+            name: name.clone(),
+        })));
     }
     Ok(match of {
         Value::Namespace(namespace) => {
@@ -68,11 +75,18 @@ pub(crate) fn own(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text) ->
         },
         Value::Object(object) => match &**object {
             Object::Loop(of) => loop_attribute(interpreter, of, name)?,
-            Object::Template => interpreter.block(name).map(|block| object::value(Object::Block(block))),
+            Object::Template => {
+                interpreter.block(name).map(|block| object::value(Object::Block(block)))
+            }
             Object::Macro(of) => match name.as_str() {
                 "name" => Some(of.name.clone().map_or(Value::None, Value::Text)),
                 "arguments" => {
-                    let names = of.code.parameters.iter().map(|(name, _)| Value::Text(interpreter.text(*name))).collect();
+                    let names = of
+                        .code
+                        .parameters
+                        .iter()
+                        .map(|(name, _)| Value::Text(interpreter.text(*name)))
+                        .collect();
                     Some(Value::tuple(&interpreter.budget, names)?)
                 }
                 "catch_kwargs" => Some(Value::Bool(of.code.uses_kwargs)),
@@ -112,8 +126,14 @@ fn number(of: &Value, name: &Text) -> Option<Value> {
     }
 }
 
-fn loop_attribute(interpreter: &mut Interpreter<'_>, of: &LoopObject, name: &Text) -> Result<Option<Value>> {
-    let neighbour = |item: Option<Value>, what| item.unwrap_or_else(|| Value::undefined(Undefined::Other(what)));
+fn loop_attribute(
+    interpreter: &mut Interpreter<'_>,
+    of: &LoopObject,
+    name: &Text,
+) -> Result<Option<Value>> {
+    let neighbour = |item: Option<Value>, what| {
+        item.unwrap_or_else(|| Value::undefined(Undefined::Other(what)))
+    };
     Ok(Some(match name.as_str() {
         "index" => Value::count(of.count.get()),
         "index0" => Value::count(of.index()),

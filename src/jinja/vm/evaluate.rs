@@ -32,7 +32,8 @@ impl<'t> Interpreter<'t> {
             ExprKind::Name(name) => Ok(self.variable(*name)),
             ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
             _ => {
-                // What is shallow cannot use up the stack by itself, and whatever it calls looks after itself.
+                // What is shallow cannot use up the stack by itself, and whatever it calls looks
+                // after itself.
                 let value = if expr.depth < SHALLOW {
                     self.compound(expr)
                 } else {
@@ -48,7 +49,9 @@ impl<'t> Interpreter<'t> {
         match &expr.kind {
             ExprKind::Attr(of, name) => {
                 let of = self.eval(of)?;
-                attribute::attribute(self, &of, self.name(*name), |interpreter| interpreter.text(*name))
+                attribute::attribute(self, &of, self.name(*name), |interpreter| {
+                    interpreter.text(*name)
+                })
             }
             ExprKind::Item(of, index) => {
                 let of = self.eval(of)?;
@@ -92,7 +95,10 @@ impl<'t> Interpreter<'t> {
                 let args = self.arguments(arguments)?;
                 match filter {
                     Some(filter) => filter(self, operand, args),
-                    None => Err(Error::unsupported(format!("No filter named '{}' found.", self.name(*name)))),
+                    None => Err(Error::unsupported(format!(
+                        "No filter named '{}' found.",
+                        self.name(*name)
+                    ))),
                 }
             }
             ExprKind::Test(operand, name, test, arguments) => {
@@ -100,7 +106,10 @@ impl<'t> Interpreter<'t> {
                 let args = self.arguments(arguments)?;
                 match test {
                     Some(test) => Ok(Value::Bool(test(self, &operand, args)?)),
-                    None => Err(Error::unsupported(format!("No test named '{}' found.", self.name(*name)))),
+                    None => Err(Error::unsupported(format!(
+                        "No test named '{}' found.",
+                        self.name(*name)
+                    ))),
                 }
             }
             ExprKind::Sum(operands) => self.sum(operands),
@@ -163,7 +172,11 @@ impl<'t> Interpreter<'t> {
     }
 
     /// Adds the values of more operands to a first value.
-    pub(crate) fn add<'e>(&mut self, mut total: Value, mut operands: impl Iterator<Item = &'e Expr>) -> Result<Value> {
+    pub(crate) fn add<'e>(
+        &mut self,
+        mut total: Value,
+        mut operands: impl Iterator<Item = &'e Expr>,
+    ) -> Result<Value> {
         while let Some(operand) = operands.next() {
             let mut right = self.eval(operand)?;
             if let (Value::Text(left), Value::Text(first)) = (&total, &right)
@@ -208,7 +221,8 @@ impl<'t> Interpreter<'t> {
             });
         }
         // Escaped only if one of them is markup.
-        let markup = self.autoescape && values.iter().any(|value| value.as_text().is_some_and(Text::is_safe));
+        let markup = self.autoescape
+            && values.iter().any(|value| value.as_text().is_some_and(Text::is_safe));
         if self.autoescape && !markup {
             texts.clear();
             for value in &values {
@@ -270,12 +284,17 @@ impl<'t> Interpreter<'t> {
                 return Err(Error::value("argument after ** must be a mapping"));
             };
             if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
-                return Err(Error::value(format!("got multiple values for keyword argument '{}'", name.as_str())));
+                return Err(Error::value(format!(
+                    "got multiple values for keyword argument '{}'",
+                    name.as_str()
+                )));
             }
             self.budget.step(dict.len() as u64)?;
             self.budget.can_allocate(dict.len() * 2 * size_of::<(Text, Value)>())?;
             for (key, value) in dict.entries() {
-                let Value::Text(key) = key else { return Err(Error::value("keywords must be strings")) };
+                let Value::Text(key) = key else {
+                    return Err(Error::value("keywords must be strings"));
+                };
                 named.push((key.clone(), value.clone()));
             }
         }
@@ -284,7 +303,9 @@ impl<'t> Interpreter<'t> {
 
     /// A call, with one more keyword argument for call blocks.
     pub(crate) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
-        let ExprKind::Call(called, arguments) = &call.kind else { return Err(Error::value("expected a call")) };
+        let ExprKind::Call(called, arguments) = &call.kind else {
+            return Err(Error::value("expected a call"));
+        };
         // Methods are called without making an object of them first.
         if let ExprKind::Attr(of, name) = &called.kind {
             let of = self.eval(of)?;
@@ -293,7 +314,9 @@ impl<'t> Interpreter<'t> {
                 let args = self.arguments(arguments)?;
                 return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
             }
-            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| interpreter.text(*name))?;
+            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| {
+                interpreter.text(*name)
+            })?;
             let mut args = self.arguments(arguments)?;
             args.named.extend(extra);
             return self.call(&called, args).map_err(|error| error.at(call.line));
@@ -320,9 +343,16 @@ impl<'t> Interpreter<'t> {
             }
             Object::Joiner { separator, used } => {
                 args.none("joiner")?;
-                if used.replace(true) { Ok(separator.clone()) } else { Value::text(&self.budget, "") }
+                if used.replace(true) {
+                    Ok(separator.clone())
+                } else {
+                    Value::text(&self.budget, "")
+                }
             }
-            Object::View { .. } | Object::Generator(_) | Object::Cycler { .. } | Object::Template => {
+            Object::View { .. }
+            | Object::Generator(_)
+            | Object::Cycler { .. }
+            | Object::Template => {
                 Err(Error::value(format!("'{}' object is not callable", object.type_name())))
             }
         }

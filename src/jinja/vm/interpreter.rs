@@ -64,7 +64,11 @@ pub(crate) struct Interpreter<'t> {
 }
 
 impl<'t> Interpreter<'t> {
-    pub(crate) fn new(parsed: &'t Parsed, context: Context, budget: &Rc<Budget>) -> Interpreter<'t> {
+    pub(crate) fn new(
+        parsed: &'t Parsed,
+        context: Context,
+        budget: &Rc<Budget>,
+    ) -> Interpreter<'t> {
         Interpreter {
             parsed,
             texts: vec![None; parsed.names.len()],
@@ -114,7 +118,11 @@ impl<'t> Interpreter<'t> {
 
     /// The block of this name.
     pub(crate) fn block(&self, name: &str) -> Option<Arc<Block>> {
-        self.parsed.blocks.iter().find(|(known, _)| self.name(*known) == name).map(|(_, block)| Arc::clone(block))
+        self.parsed
+            .blocks
+            .iter()
+            .find(|(known, _)| self.name(*known) == name)
+            .map(|(_, block)| Arc::clone(block))
     }
 
     /// Whether a dict's attribute of this name can be nothing but a member of it.
@@ -194,15 +202,23 @@ impl<'t> Interpreter<'t> {
     }
 
     /// What statements print.
-    pub(crate) fn capture(&mut self, run: impl FnOnce(&mut Self) -> Result<Flow>) -> Result<(Text, Flow)> {
+    pub(crate) fn capture(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<Flow>,
+    ) -> Result<(Text, Flow)> {
         self.out.push(TextBuilder::new(&self.budget));
         let flow = run(self)?;
-        let text = self.out.pop().ok_or_else(|| Error::value("the captured text is missing"))?.finish()?;
+        let text =
+            self.out.pop().ok_or_else(|| Error::value("the captured text is missing"))?.finish()?;
         Ok((text.with_safe(self.autoescape), flow))
     }
 
     /// Runs something in a scope of its own.
-    pub(crate) fn scoped<T>(&mut self, around: ScopeId, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn scoped<T>(
+        &mut self,
+        around: ScopeId,
+        run: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         if self.scopes.len() > 100_000 {
             return Err(Error::limit("macros keep more than 100000 scopes"));
         }
@@ -277,7 +293,9 @@ impl<'t> Interpreter<'t> {
                 let value = self.filtered(filter, text)?;
                 if value.as_text().is_none() {
                     let found = value.type_name();
-                    return Err(Error::value(format!("sequence item 0: expected str instance, {found} found")));
+                    return Err(Error::value(format!(
+                        "sequence item 0: expected str instance, {found} found"
+                    )));
                 }
                 self.write(&value)?;
             }
@@ -336,7 +354,8 @@ impl<'t> Interpreter<'t> {
         Err(Error::unsupported("no loader for this environment specified"))
     }
 
-    /// Prints a value. A sum of strings goes into the text piece by piece, without being joined first.
+    /// Prints a value. A sum of strings goes into the text piece by piece, without being joined
+    /// first.
     fn print(&mut self, expr: &Expr) -> Result<()> {
         let operands = match &expr.kind {
             ExprKind::Sum(operands) if !self.autoescape => operands,
@@ -355,7 +374,8 @@ impl<'t> Interpreter<'t> {
             } else {
                 // What was printed so far is an operand after all.
                 let printed = self.out.last_mut().map(|out| out.split_off(start));
-                let printed = printed.ok_or_else(|| Error::value("the printed text is missing"))??;
+                let printed =
+                    printed.ok_or_else(|| Error::value("the printed text is missing"))??;
                 operators::arithmetic(self, Arithmetic::Add, &Value::Text(printed), &value)?
             };
             let total = self.add(total, rest.map(|(_, operand)| operand))?;
@@ -424,15 +444,25 @@ impl<'t> Interpreter<'t> {
                 let items = match &value {
                     Value::Undefined(_) => Vec::new(),
                     Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-                        return Err(Error::value(format!("cannot unpack non-iterable {} object", value.type_name())));
+                        return Err(Error::value(format!(
+                            "cannot unpack non-iterable {} object",
+                            value.type_name()
+                        )));
                     }
                     value => iterate::items(&self.budget, value)?,
                 };
                 if items.len() > targets.len() {
-                    return Err(Error::value(format!("too many values to unpack (expected {})", targets.len())));
+                    return Err(Error::value(format!(
+                        "too many values to unpack (expected {})",
+                        targets.len()
+                    )));
                 }
                 if items.len() < targets.len() {
-                    let message = format!("not enough values to unpack (expected {}, got {})", targets.len(), items.len());
+                    let message = format!(
+                        "not enough values to unpack (expected {}, got {})",
+                        targets.len(),
+                        items.len()
+                    );
                     return Err(Error::value(message));
                 }
                 for (target, item) in targets.iter().zip(items) {
@@ -446,8 +476,12 @@ impl<'t> Interpreter<'t> {
     fn define(&mut self, code: &Arc<Macro>) {
         let scope = self.scopes.keep();
         let name = code.name.map(|name| self.text(name));
-        let value =
-            object::value(Object::Macro(MacroObject { code: Arc::clone(code), name, scope, autoescape: self.autoescape }));
+        let value = object::value(Object::Macro(MacroObject {
+            code: Arc::clone(code),
+            name,
+            scope,
+            autoescape: self.autoescape,
+        }));
         if let Some(name) = code.name {
             self.set(name, value);
         }
@@ -456,7 +490,12 @@ impl<'t> Interpreter<'t> {
     fn call_block(&mut self, caller: &Arc<Macro>, call: &Expr) -> Result<()> {
         let scope = self.scopes.keep();
         let autoescape = self.autoescape;
-        let caller = object::value(Object::Macro(MacroObject { code: Arc::clone(caller), name: None, scope, autoescape }));
+        let caller = object::value(Object::Macro(MacroObject {
+            code: Arc::clone(caller),
+            name: None,
+            scope,
+            autoescape,
+        }));
         let caller_name = Text::outer("caller", Vec::new());
         let value = self.eval_call(call, Some((caller_name, caller)))?;
         self.write(&value)
@@ -483,8 +522,10 @@ impl<'t> Interpreter<'t> {
     /// Sets the parameters of a macro in the current scope.
     fn bind(&mut self, called: &MacroObject, args: Args) -> Result<()> {
         let code = &called.code;
-        let title =
-            called.name.as_ref().map_or_else(|| "None".to_owned(), |name| crate::jinja::value::print::quoted_string(name));
+        let title = called.name.as_ref().map_or_else(
+            || "None".to_owned(),
+            |name| crate::jinja::value::print::quoted_string(name),
+        );
         let Args { positional, mut named } = args;
         let count = code.parameters.len();
         let mut rest = positional.into_iter();
@@ -494,7 +535,10 @@ impl<'t> Interpreter<'t> {
             let given = named.iter().position(|(known, _)| known.as_str() == name.as_str());
             let value = match (rest.next(), given) {
                 (Some(_), Some(_)) => {
-                    return Err(Error::value(format!("macro {title} got multiple values for argument '{}'", name.as_str())));
+                    return Err(Error::value(format!(
+                        "macro {title} got multiple values for argument '{}'",
+                        name.as_str()
+                    )));
                 }
                 (Some(value), None) => value,
                 (None, Some(at)) => named.remove(at).1,
@@ -523,7 +567,10 @@ impl<'t> Interpreter<'t> {
                 "caller" => format!(
                     "macro {title} was invoked with two values for the special caller argument. This is most likely a bug."
                 ),
-                name => format!("macro {title} takes no keyword argument {}", crate::jinja::value::print::quoted_string(name)),
+                name => format!(
+                    "macro {title} takes no keyword argument {}",
+                    crate::jinja::value::print::quoted_string(name)
+                ),
             };
             return Err(Error::value(message));
         }
@@ -531,7 +578,9 @@ impl<'t> Interpreter<'t> {
             let varargs = Value::tuple(&self.budget, rest)?;
             self.set(VARARGS, varargs);
         } else if !rest.is_empty() {
-            return Err(Error::value(format!("macro {title} takes not more than {count} argument(s)")));
+            return Err(Error::value(format!(
+                "macro {title} takes not more than {count} argument(s)"
+            )));
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Looks at what is there: a variable or member that is only compared, tested or printed needs no value of its own.
+//! Looks at what is there: a variable or member that is only compared, tested or printed needs no
+//! value of its own.
 
 use super::evaluate::SHALLOW;
 use super::interpreter::Interpreter;
@@ -60,7 +61,9 @@ impl Interpreter<'_> {
             ExprKind::Not(operand) => return self.truth(operand).map(|is_true| !is_true),
             ExprKind::And(sides) => return Ok(self.truth(&sides.0)? && self.truth(&sides.1)?),
             ExprKind::Or(sides) => return Ok(self.truth(&sides.0)? || self.truth(&sides.1)?),
-            ExprKind::Compare(first, rest) => return self.comparison(first, rest).map_err(|error| error.at(expr.line)),
+            ExprKind::Compare(first, rest) => {
+                return self.comparison(first, rest).map_err(|error| error.at(expr.line));
+            }
             _ => {
                 if let Some(looked) = self.look(expr)? {
                     return Ok(looked.is_true());
@@ -71,8 +74,14 @@ impl Interpreter<'_> {
     }
 
     /// `first == "x"` and `!=`, where `first` names a string.
-    pub(crate) fn compare_text(&self, first: &Expr, rest: &[(Comparison, Expr)]) -> Result<Option<bool>> {
-        let [(op @ (Comparison::Equal | Comparison::NotEqual), right)] = rest else { return Ok(None) };
+    pub(crate) fn compare_text(
+        &self,
+        first: &Expr,
+        rest: &[(Comparison, Expr)],
+    ) -> Result<Option<bool>> {
+        let [(op @ (Comparison::Equal | Comparison::NotEqual), right)] = rest else {
+            return Ok(None);
+        };
         let Some(right) = self.constant(right)? else { return Ok(None) };
         let Some(Looked::Value(Value::Text(left))) = self.look(first)? else { return Ok(None) };
         Ok(Some(left.is(right) == (*op == Comparison::Equal)))
@@ -95,7 +104,8 @@ mod tests {
         };
         let variables = vec![("given".into(), crate::jinja::Value::Bool(true))];
         let context = Context { variables, strftime_now: None, log: None };
-        let rendered = Template::compile(source).and_then(|template| template.render(context, bounds));
+        let rendered =
+            Template::compile(source).and_then(|template| template.render(context, bounds));
         rendered.map(|rendered| rendered.text).map_err(|error| error.message().to_owned())
     }
 
@@ -104,23 +114,43 @@ mod tests {
     fn members_are_what_they_are_as_values() {
         let member = "{% set m = {'role': 'user', 'content': '', 'items': 1, 'keys': 0, '_x': 2, 'n': 0, 't': 'user'} %}";
         for (source, expected) in [
-            ("{{ m.role == 'user' }} {{ m.role != 'user' }} {{ m['role'] == 'user' }}", "True False True"),
-            ("{{ m.none == 'user' }} {{ m.none != 'user' }} {{ m.none == m.other }}", "False True True"),
+            (
+                "{{ m.role == 'user' }} {{ m.role != 'user' }} {{ m['role'] == 'user' }}",
+                "True False True",
+            ),
+            (
+                "{{ m.none == 'user' }} {{ m.none != 'user' }} {{ m.none == m.other }}",
+                "False True True",
+            ),
             ("{{ m['items'] == '1' }} {{ m.n == 0 }} {{ m.n == '0' }}", "False True False"),
             ("{{ 1 if m.role == 'user' == m.t else 2 }}", "1"),
             ("{% if m.items %}y{% else %}n{% endif %}", "y"),
-            ("{% if m.keys %}y{% else %}n{% endif %}{% if m['keys'] %}y{% else %}n{% endif %}", "yn"),
-            ("{% if m._x %}y{% else %}n{% endif %}{% if m.__class__ %}y{% else %}n{% endif %}", "yn"),
+            (
+                "{% if m.keys %}y{% else %}n{% endif %}{% if m['keys'] %}y{% else %}n{% endif %}",
+                "yn",
+            ),
+            (
+                "{% if m._x %}y{% else %}n{% endif %}{% if m.__class__ %}y{% else %}n{% endif %}",
+                "yn",
+            ),
             ("{% if m.none %}y{% else %}n{% endif %}{% if nothing %}y{% else %}n{% endif %}", "nn"),
-            ("{% if given and not m.content and (m.n or m.role == 'user') %}y{% else %}n{% endif %}", "y"),
-            ("{{ m.none or 'x' }}{{ m.content or 'y' }}{{ m.n or m.none }}{{ m.clear or 'z' }}", "xyz"),
+            (
+                "{% if given and not m.content and (m.n or m.role == 'user') %}y{% else %}n{% endif %}",
+                "y",
+            ),
+            (
+                "{{ m.none or 'x' }}{{ m.content or 'y' }}{{ m.n or m.none }}{{ m.clear or 'z' }}",
+                "xyz",
+            ),
             ("{{ 'a' + m.role + m.content + 'b' }}", "auserb"),
             ("{% for x in m.none or [] %}{{ x }}{% else %}none{% endfor %}", "none"),
             ("{% for x in [] recursive %}x{% else %}{{ loop is defined }}{% endfor %}", "False"),
         ] {
             assert_eq!(render(&format!("{member}{source}")).as_deref(), Ok(expected), "{source}");
         }
-        for source in ["{% if m.none.x %}y{% endif %}", "{{ m.none.x == 'y' }}", "{{ m.none['x'] or 'y' }}"] {
+        for source in
+            ["{% if m.none.x %}y{% endif %}", "{{ m.none.x == 'y' }}", "{{ m.none['x'] or 'y' }}"]
+        {
             let error = render(&format!("{member}{source}")).expect_err(source);
             assert_eq!(error, "'dict object' has no attribute 'none'", "{source}");
         }

@@ -17,7 +17,13 @@ use crate::jinja::value::object::{LoopObject, Object, Source};
 
 impl Interpreter<'_> {
     /// Runs a loop over a value within a scope; `depth` counts the calls of a recursive loop.
-    pub(crate) fn run_loop(&mut self, code: &Arc<For>, iterable: &Value, around: ScopeId, depth: usize) -> Result<Flow> {
+    pub(crate) fn run_loop(
+        &mut self,
+        code: &Arc<For>,
+        iterable: &Value,
+        around: ScopeId,
+        depth: usize,
+    ) -> Result<Flow> {
         // Most messages have no calls to go over.
         if matches!(iterable, Value::List(list) if list.items().is_empty()) {
             return self.scoped(around, |inner| inner.statements(&code.otherwise));
@@ -37,10 +43,15 @@ impl Interpreter<'_> {
         let turns = self.turns(code, &state, of);
         // Its scope is gone soon, and what it has not handed out stays with the generator.
         of.source.replace(Source::Ended);
-        if turns? { Ok(Flow::Next) } else { self.scoped(around, |inner| inner.statements(&code.otherwise)) }
+        if turns? {
+            Ok(Flow::Next)
+        } else {
+            self.scoped(around, |inner| inner.statements(&code.otherwise))
+        }
     }
 
-    /// Runs the body for each item. Whether it came to its end at least once: what breaks and continues does not count.
+    /// Runs the body for each item. Whether it came to its end at least once: what breaks and
+    /// continues does not count.
     fn turns(&mut self, code: &Arc<For>, state: &Rc<Object>, of: &LoopObject) -> Result<bool> {
         let mut completed = false;
         while let Some(item) = self.advance(of)? {
@@ -64,15 +75,20 @@ impl Interpreter<'_> {
     pub(crate) fn call_loop(&mut self, of: &LoopObject, args: Args) -> Result<Value> {
         let [iterable] = args.bind("loop", ["iterable"], 1)?;
         if !of.code.recursive {
-            return Err(Error::value("The loop must have the 'recursive' marker to be called recursively."));
+            return Err(Error::value(
+                "The loop must have the 'recursive' marker to be called recursively.",
+            ));
         }
         if matches!(*of.source.borrow(), Source::Ended) {
             return Err(Error::unsupported("a loop is called after its end"));
         }
         let iterable = iterable.unwrap_or(Value::None);
         let budget = Rc::clone(&self.budget);
-        let (text, _) =
-            budget.call(|| self.capture(|interpreter| interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1)))?;
+        let (text, _) = budget.call(|| {
+            self.capture(|interpreter| {
+                interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1)
+            })
+        })?;
         Ok(Value::Text(text))
     }
 
@@ -116,7 +132,10 @@ impl Interpreter<'_> {
             Object::Generator(generator) => generator.next(),
             // A loop over a loop takes its items, and gives them with the loop.
             Object::Loop(outer) => match self.advance(outer)? {
-                Some(item) => Value::tuple(&self.budget, vec![item, Value::Object(Rc::clone(&shared))]).map(Some),
+                Some(item) => {
+                    Value::tuple(&self.budget, vec![item, Value::Object(Rc::clone(&shared))])
+                        .map(Some)
+                }
                 None => Ok(None),
             },
             _ => Ok(None),

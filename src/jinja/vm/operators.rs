@@ -14,7 +14,12 @@ use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Range, Value};
 
 /// `left op right`.
-pub(crate) fn arithmetic(interpreter: &mut Interpreter<'_>, op: Arithmetic, left: &Value, right: &Value) -> Result<Value> {
+pub(crate) fn arithmetic(
+    interpreter: &mut Interpreter<'_>,
+    op: Arithmetic,
+    left: &Value,
+    right: &Value,
+) -> Result<Value> {
     if let Some(result) = number::arithmetic(&interpreter.budget, op, left, right) {
         return result;
     }
@@ -49,30 +54,49 @@ pub(crate) fn arithmetic(interpreter: &mut Interpreter<'_>, op: Arithmetic, left
             budget.step(items.len() as u64)?;
             Value::tuple(budget, items)
         }
-        (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), times) if times.as_int().is_some() => {
+        (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), times)
+            if times.as_int().is_some() =>
+        {
             repeat(budget, left, times.as_int().unwrap_or(0))
         }
-        (Arithmetic::Mul, times, Value::Text(_) | Value::List(_) | Value::Tuple(_)) if times.as_int().is_some() => {
+        (Arithmetic::Mul, times, Value::Text(_) | Value::List(_) | Value::Tuple(_))
+            if times.as_int().is_some() =>
+        {
             repeat(budget, right, times.as_int().unwrap_or(0))
         }
         (Arithmetic::Add, Value::Text(_), other) => {
             other.defined()?;
-            Err(Error::value(format!("can only concatenate str (not \"{}\") to str", other.type_name())))
+            Err(Error::value(format!(
+                "can only concatenate str (not \"{}\") to str",
+                other.type_name()
+            )))
         }
         (Arithmetic::Add, Value::List(_), other) => {
             other.defined()?;
-            Err(Error::value(format!("can only concatenate list (not \"{}\") to list", other.type_name())))
+            Err(Error::value(format!(
+                "can only concatenate list (not \"{}\") to list",
+                other.type_name()
+            )))
         }
         (Arithmetic::Add, Value::Tuple(_), other) => {
             other.defined()?;
-            Err(Error::value(format!("can only concatenate tuple (not \"{}\") to tuple", other.type_name())))
+            Err(Error::value(format!(
+                "can only concatenate tuple (not \"{}\") to tuple",
+                other.type_name()
+            )))
         }
         (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), other) => {
             other.defined()?;
-            Err(Error::value(format!("can't multiply sequence by non-int of type '{}'", other.type_name())))
+            Err(Error::value(format!(
+                "can't multiply sequence by non-int of type '{}'",
+                other.type_name()
+            )))
         }
         (Arithmetic::Mul, other, Value::Text(_) | Value::List(_) | Value::Tuple(_)) => {
-            Err(Error::value(format!("can't multiply sequence by non-int of type '{}'", other.type_name())))
+            Err(Error::value(format!(
+                "can't multiply sequence by non-int of type '{}'",
+                other.type_name()
+            )))
         }
         (Arithmetic::Add, Value::Dict(_), _) | (_, _, _) => {
             right.defined()?;
@@ -120,7 +144,11 @@ fn repeat(budget: &Rc<Budget>, value: &Value, times: i64) -> Result<Value> {
             for _ in 0..times {
                 items.extend(list.items().iter().cloned());
             }
-            if matches!(value, Value::List(_)) { Value::list(budget, items) } else { Value::tuple(budget, items) }
+            if matches!(value, Value::List(_)) {
+                Value::list(budget, items)
+            } else {
+                Value::tuple(budget, items)
+            }
         }
         _ => Ok(Value::None),
     }
@@ -132,7 +160,9 @@ pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
         Value::Float(number) => Ok(Value::Float(-number)),
         other => match number::big(other) {
             Some(number) => Ok(Value::own_integer(budget, -number)),
-            None => Err(Error::value(format!("bad operand type for unary -: '{}'", other.type_name()))),
+            None => {
+                Err(Error::value(format!("bad operand type for unary -: '{}'", other.type_name())))
+            }
         },
     }
 }
@@ -143,7 +173,9 @@ pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
         Value::Float(number) => Ok(Value::Float(*number)),
         other => match number::big(other) {
             Some(number) => Ok(Value::own_integer(budget, number)),
-            None => Err(Error::value(format!("bad operand type for unary +: '{}'", other.type_name()))),
+            None => {
+                Err(Error::value(format!("bad operand type for unary +: '{}'", other.type_name())))
+            }
         },
     }
 }
@@ -187,7 +219,10 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
         Value::List(list) | Value::Tuple(list) => list.len(),
         Value::Range(range) => range.len(),
         Value::Object(object) if matches!(**object, Object::Generator(_)) => {
-            return Err(Error::value(format!("'{}' object is not subscriptable", object.type_name())));
+            return Err(Error::value(format!(
+                "'{}' object is not subscriptable",
+                object.type_name()
+            )));
         }
         Value::Dict(_) => return Err(Error::value("unhashable type: 'slice'")),
         other => {
@@ -195,9 +230,15 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
             let slice = Value::text(budget, "slice")?;
             return match other {
                 Value::None | Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) => {
-                    Err(Error::value(format!("'{}' object is not subscriptable", other.type_name())))
+                    Err(Error::value(format!(
+                        "'{}' object is not subscriptable",
+                        other.type_name()
+                    )))
                 }
-                _ => Ok(Value::undefined(crate::jinja::value::Undefined::Element(other.owner_name(), slice))),
+                _ => Ok(Value::undefined(crate::jinja::value::Undefined::Element(
+                    other.owner_name(),
+                    slice,
+                ))),
             };
         }
     };
@@ -208,7 +249,11 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
         Value::List(list) | Value::Tuple(list) => {
             budget.can_allocate(places.count * size_of::<Value>())?;
             let items = places.iter().filter_map(|at| list.get(at)).collect();
-            if matches!(of, Value::List(_)) { Value::list(budget, items) } else { Value::tuple(budget, items) }
+            if matches!(of, Value::List(_)) {
+                Value::list(budget, items)
+            } else {
+                Value::tuple(budget, items)
+            }
         }
         Value::Range(range) => slice_range(range, &places),
         _ => Ok(Value::None),
@@ -233,10 +278,14 @@ fn slice_text(budget: &Rc<Budget>, text: &Text, places: &Places) -> Result<Value
 }
 
 fn slice_range(range: &Range, places: &Places) -> Result<Value> {
-    let at = |place: i64| range.step.checked_mul(place).and_then(|offset| range.start.checked_add(offset));
+    let at = |place: i64| {
+        range.step.checked_mul(place).and_then(|offset| range.start.checked_add(offset))
+    };
     let step = if places.exact_step { range.step.checked_mul(places.step) } else { None };
     match (at(places.start), at(places.stop), step) {
-        (Some(start), Some(stop), Some(step)) => Ok(Value::Range(Rc::new(Range { start, stop, step }))),
+        (Some(start), Some(stop), Some(step)) => {
+            Ok(Value::Range(Rc::new(Range { start, stop, step })))
+        }
         _ => Err(Error::unsupported("a range of numbers that do not fit 64 bits")),
     }
 }
@@ -268,7 +317,8 @@ impl Places {
         let stop = clamp(bound(&bounds[1])?, if step > 0 { highest } else { lowest });
         let span = if step > 0 { stop - start } else { start - stop };
         let stride = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
-        let count = if span <= 0 { 0 } else { usize::try_from((span - 1) / stride + 1).unwrap_or(0) };
+        let count =
+            if span <= 0 { 0 } else { usize::try_from((span - 1) / stride + 1).unwrap_or(0) };
         Ok(Places { start, stop, step, exact_step: !matches!(bounds[2], Value::Big(_)), count })
     }
 
@@ -285,10 +335,14 @@ impl Places {
 fn bound(value: &Value) -> Result<Option<i64>> {
     match value {
         Value::None => Ok(None),
-        Value::Big(number) => Ok(Some(if number.sign() == num_bigint::Sign::Minus { i64::MIN } else { i64::MAX })),
+        Value::Big(number) => {
+            Ok(Some(if number.sign() == num_bigint::Sign::Minus { i64::MIN } else { i64::MAX }))
+        }
         other => match other.defined()?.as_int() {
             Some(number) => Ok(Some(number)),
-            None => Err(Error::value("slice indices must be integers or None or have an __index__ method")),
+            None => Err(Error::value(
+                "slice indices must be integers or None or have an __index__ method",
+            )),
         },
     }
 }

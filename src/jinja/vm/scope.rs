@@ -1,6 +1,7 @@
 //! Variables and where they are visible.
 //!
-//! Scopes are a stack, except that a macro keeps the scopes around its definition: those stay until the render ends.
+//! Scopes are a stack, except that a macro keeps the scopes around its definition: those stay until
+//! the render ends.
 
 use crate::jinja::syntax::ast::Name;
 use crate::jinja::value::Value;
@@ -27,7 +28,11 @@ pub(crate) struct Scopes {
 impl Scopes {
     /// The outermost scope alone.
     pub(crate) fn new() -> Scopes {
-        Scopes { all: vec![Scope { kept: true, ..Scope::default() }], current: ScopeId(0), spare: Vec::new() }
+        Scopes {
+            all: vec![Scope { kept: true, ..Scope::default() }],
+            current: ScopeId(0),
+            spare: Vec::new(),
+        }
     }
 
     pub(crate) fn current(&self) -> ScopeId {

@@ -11,7 +11,8 @@ use verify::{Render, Renders};
 
 /// What was found out about a template's replies.
 pub struct Detected {
-    /// How calls, reasoning and text are written; None where the template writes calls that nobody understands.
+    /// How calls, reasoning and text are written; None where the template writes calls that nobody
+    /// understands.
     pub format: Option<Format>,
     /// What opens an assistant's turn.
     pub opener: Opener,
@@ -20,9 +21,10 @@ pub struct Detected {
 }
 
 impl Detected {
-    /// Finds the format a template writes by rendering: a family that writes the template's bytes, or what the renders
-    /// themselves show, or a family that reads them. All of them only when every required row of the round trip comes back
-    /// exactly; otherwise the model may still answer as our polyfill would have taught it.
+    /// Finds the format a template writes by rendering: a family that writes the template's bytes,
+    /// or what the renders themselves show, or a family that reads them. All of them only when
+    /// every required row of the round trip comes back exactly; otherwise the model may still
+    /// answer as our polyfill would have taught it.
     pub fn native(render: Render<'_>) -> Detected {
         let renders = Renders::new(render);
         let evident = |format: Format| Format { reasoning: evident(&format, &renders), ..format };
@@ -35,7 +37,8 @@ impl Detected {
         Detected::new(Some(found.unwrap_or_else(families::polyfilled)), &renders)
     }
 
-    /// The format that our polyfill teaches a model whose template writes no calls. `render` polyfills.
+    /// The format that our polyfill teaches a model whose template writes no calls. `render`
+    /// polyfills.
     pub fn polyfilled(render: Render<'_>) -> Detected {
         let renders = Renders::new(render);
         let format = families::polyfilled();
@@ -58,9 +61,13 @@ impl Detected {
     }
 }
 
-/// Reasoning that only an end tag tells from text counts only where the template is seen to ask for it.
+/// Reasoning that only an end tag tells from text counts only where the template is seen to ask for
+/// it.
 fn evident(format: &Format, renders: &Renders) -> Option<super::format::Reasoning> {
-    format.reasoning.clone().filter(|tags| !tags.open.is_empty() || renders.closes_reasoning(&tags.close))
+    format
+        .reasoning
+        .clone()
+        .filter(|tags| !tags.open.is_empty() || renders.closes_reasoning(&tags.close))
 }
 
 /// The family that reads most of what the template writes, though it would write it in another way.

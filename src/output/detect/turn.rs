@@ -7,13 +7,16 @@ use crate::output::format::{Format, Reasoning, Text};
 pub struct Opener(String);
 
 impl Opener {
-    /// Reads it off three renders of one template: a user's turn, the same with a generation prompt, and the same with an
-    /// assistant's turn. Only what the last two share opens every turn: a reasoning block does not.
+    /// Reads it off three renders of one template: a user's turn, the same with a generation
+    /// prompt, and the same with an assistant's turn. Only what the last two share opens every
+    /// turn: a reasoning block does not.
     pub fn find(user: &str, with_prompt: &str, history: &str, format: Option<&Format>) -> Opener {
         let start = common(user, with_prompt);
         let prompt = &with_prompt[start..];
         let shared = match common(with_prompt, history) {
-            end if end > start && !with_prompt[start..end].trim().is_empty() => &with_prompt[start..end],
+            end if end > start && !with_prompt[start..end].trim().is_empty() => {
+                &with_prompt[start..end]
+            }
             // The history is written in another way: then it is what the prompt adds.
             _ => prompt,
         };
@@ -28,8 +31,8 @@ impl Opener {
         &self.0
     }
 
-    /// What a prompt holds of the turn it ends with: an opened reasoning block, a header, the text of a reply that is to be
-    /// continued. `prompt` may be the end of one.
+    /// What a prompt holds of the turn it ends with: an opened reasoning block, a header, the text
+    /// of a reply that is to be continued. `prompt` may be the end of one.
     pub fn turn<'a>(&self, prompt: &'a str, format: Option<&Format>) -> &'a str {
         let own = self.0.trim();
         if !own.is_empty()

@@ -1,4 +1,5 @@
-//! The round trip: a format is believed only if what the model's own template writes comes back as what went in.
+//! The round trip: a format is believed only if what the model's own template writes comes back as
+//! what went in.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,8 @@ use crate::error::Result;
 use crate::output::format::Format;
 use crate::output::{Diagnostic, Recogniser, RecogniserInput};
 
-/// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own template.
+/// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own
+/// template.
 pub type Render<'a> = &'a dyn Fn(&[Value], &[Value], bool) -> Result<String>;
 
 const CONTENT: &str = "Zarvox quillem.";
@@ -51,7 +53,8 @@ pub struct Report {
 impl Report {
     /// Whether every required row came back exactly.
     pub fn accepted(&self) -> bool {
-        !self.rows.is_empty() && self.rows.iter().all(|row| !row.required || row.verdict == Verdict::Exact)
+        !self.rows.is_empty()
+            && self.rows.iter().all(|row| !row.required || row.verdict == Verdict::Exact)
     }
 
     /// Whether two calls of one turn came back.
@@ -108,7 +111,9 @@ const USER: &str = "Gimble the wabe.";
 impl Frame {
     pub(crate) fn new(render: Render<'_>, tools: &[Value]) -> Frame {
         let answer = json!({ "role": "assistant", "content": CONTENT });
-        let render = |messages: &[Value], prompt| render(messages, tools, prompt).map_err(|error| error.to_string());
+        let render = |messages: &[Value], prompt| {
+            render(messages, tools, prompt).map_err(|error| error.to_string())
+        };
         Frame {
             user: render(&[user()], false).unwrap_or_default(),
             with_prompt: render(&[user()], true),
@@ -124,7 +129,8 @@ impl Frame {
         }
     }
 
-    /// What opens an assistant's turn though no prompt was asked for: it stands behind the user's words in any case.
+    /// What opens an assistant's turn though no prompt was asked for: it stands behind the user's
+    /// words in any case.
     fn always(&self) -> &str {
         if self.with_prompt.as_ref() != Ok(&self.user) {
             return "";
@@ -133,15 +139,21 @@ impl Frame {
         prompt[..common(prompt, behind(&self.plain, USER).trim_start())].trim()
     }
 
-    /// The assistant's part of a history that ends with it. A message that the template writes as several turns is one.
+    /// The assistant's part of a history that ends with it. A message that the template writes as
+    /// several turns is one.
     pub(crate) fn reply<'a>(&self, format: &Format, whole: &'a str) -> Cow<'a, str> {
         let opener = self.opener(Some(format));
         let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
         let reply = &whole[opener.start(&self.user, whole, USER)..];
-        let reply = reply.trim_start().strip_prefix(self.always()).filter(|_| !self.always().is_empty()).unwrap_or(reply);
+        let reply = reply
+            .trim_start()
+            .strip_prefix(self.always())
+            .filter(|_| !self.always().is_empty())
+            .unwrap_or(reply);
         let reply = without_turns(reply, end_of_turn, opener.text());
         let own = opener.text().trim();
-        let written = || format.channels.is_some() || format.texts().iter().any(|text| text.contains(own));
+        let written =
+            || format.channels.is_some() || format.texts().iter().any(|text| text.contains(own));
         if own.len() < 2 || !reply.contains(own) || written() {
             return reply.into();
         }
@@ -167,7 +179,11 @@ pub(crate) fn reader(format: &Format, tools: &[Value], reply: &str) -> Recognise
         new_id: Box::new(String::new),
     });
     // Where only the end is written, a history without it holds no reasoning.
-    if format.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty() && reply.contains(&*tags.close)) {
+    if format
+        .reasoning
+        .as_ref()
+        .is_some_and(|tags| tags.open.is_empty() && reply.contains(&*tags.close))
+    {
         recogniser.prime("", false);
     }
     recogniser
@@ -191,7 +207,8 @@ impl Given {
     }
 }
 
-/// What a template writes for the histories of the round trip: the same for every format that is tried on it.
+/// What a template writes for the histories of the round trip: the same for every format that is
+/// tried on it.
 pub(crate) struct Renders {
     pub(crate) frame: Frame,
     #[cfg(test)]
@@ -205,17 +222,28 @@ impl Renders {
     pub(crate) fn new(render: Render<'_>) -> Renders {
         let tools = tools();
         let row = |given: Given, history: History| {
-            let calls = history.calls.iter().enumerate().map(|(i, arguments)| given.call(i, IDS[i], NAMES[i], arguments));
+            let calls = history
+                .calls
+                .iter()
+                .enumerate()
+                .map(|(i, arguments)| given.call(i, IDS[i], NAMES[i], arguments));
             let mut reply = json!({ "role": "assistant", "content": history.content, "tool_calls": calls.collect::<Vec<_>>() });
             if !history.reasoning.is_empty() {
                 reply["reasoning_content"] = history.reasoning.into();
             }
-            let rendered = render(&[user(), reply], &tools, false).map_err(|error| error.to_string());
+            let rendered =
+                render(&[user(), reply], &tools, false).map_err(|error| error.to_string());
             (history, rendered)
         };
-        let one =
-            |given: Given| histories().into_iter().next().and_then(|history| row(given, history).1.ok()).unwrap_or_default();
-        // Some templates escape what is already text, and some refuse objects: the objects are tried first.
+        let one = |given: Given| {
+            histories()
+                .into_iter()
+                .next()
+                .and_then(|history| row(given, history).1.ok())
+                .unwrap_or_default()
+        };
+        // Some templates escape what is already text, and some refuse objects: the objects are
+        // tried first.
         let mut given = Given::default();
         let mut shown = one(given);
         if !shown.contains("41237") {
@@ -224,7 +252,8 @@ impl Renders {
                 (given.text, shown) = (true, text);
             }
         }
-        given.named_ids = shown.contains(IDS[0]) && !shown.rsplit_once(USER).is_some_and(|(_, reply)| reply.contains(NAMES[0]));
+        given.named_ids = shown.contains(IDS[0])
+            && !shown.rsplit_once(USER).is_some_and(|(_, reply)| reply.contains(NAMES[0]));
         Renders {
             frame: Frame::new(render, &tools),
             #[cfg(test)]
@@ -239,12 +268,14 @@ impl Renders {
         self.frame.opener(format)
     }
 
-    /// Whether the history of one call holds what begins a call of this format: if not, no reading is worth while.
+    /// Whether the history of one call holds what begins a call of this format: if not, no reading
+    /// is worth while.
     pub(crate) fn may_be(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
-            Some(crate::output::format::Part::Text(text)) => {
-                text.split_whitespace().next().map(|word| &word[..word.find('{').unwrap_or(word.len())])
-            }
+            Some(crate::output::format::Part::Text(text)) => text
+                .split_whitespace()
+                .next()
+                .map(|word| &word[..word.find('{').unwrap_or(word.len())]),
             _ => None,
         });
         first.is_none_or(|first| self.shows(first))
@@ -273,10 +304,14 @@ impl Renders {
 
     /// Reads the assistant's part of every history back, and says row by row whether it came back.
     ///
-    /// Names, ids and values are rare strings of our own, so that nothing a template prints by itself can pass for them.
+    /// Names, ids and values are rare strings of our own, so that nothing a template prints by
+    /// itself can pass for them.
     pub(crate) fn round_trip(&self, format: &Format) -> Report {
         let rows = self.rows.iter().map(|(history, rendered)| {
-            let checked = rendered.as_ref().map_err(String::clone).and_then(|whole| self.check(format, history, whole));
+            let checked = rendered
+                .as_ref()
+                .map_err(String::clone)
+                .and_then(|whole| self.check(format, history, whole));
             let (verdict, because) = match checked {
                 Ok(verdict) => (verdict, String::new()),
                 Err(because) => (Verdict::Failed, because),
@@ -286,7 +321,8 @@ impl Renders {
         Report { rows: rows.collect() }
     }
 
-    /// The format with what the round trip says about it; the format as it was if its reading is not the template's writing.
+    /// The format with what the round trip says about it; the format as it was if its reading is
+    /// not the template's writing.
     pub(crate) fn proven(&self, mut format: Format) -> Result<Format, Box<Format>> {
         let report = self.round_trip(&format);
         if !report.accepted() {
@@ -305,14 +341,20 @@ impl Renders {
         recogniser.push(&reply);
         let (_, parsed) = recogniser.finish();
 
-        // What ends a turn is not the model's affair, and how a template spells values is not either.
-        let matters =
-            |diagnostic: &&Diagnostic| !matches!(diagnostic.code, "eog_text_removed" | "id_generated" | "python_literals");
+        // What ends a turn is not the model's affair, and how a template spells values is not
+        // either.
+        let matters = |diagnostic: &&Diagnostic| {
+            !matches!(diagnostic.code, "eog_text_removed" | "id_generated" | "python_literals")
+        };
         if let Some(diagnostic) = parsed.diagnostics.iter().find(matters) {
             return Err(format!("{}: {}", diagnostic.code, diagnostic.message));
         }
         if parsed.tool_calls.len() != history.calls.len() {
-            return Err(format!("{} of {} calls came back", parsed.tool_calls.len(), history.calls.len()));
+            return Err(format!(
+                "{} of {} calls came back",
+                parsed.tool_calls.len(),
+                history.calls.len()
+            ));
         }
         for (i, (call, arguments)) in parsed.tool_calls.iter().zip(&history.calls).enumerate() {
             if call.name != NAMES[i] {
@@ -338,7 +380,11 @@ fn without_turns<'a>(reply: &'a str, end_of_turn: &str, opener: &str) -> &'a str
     let mut reply = reply;
     loop {
         let shorter = reply.strip_suffix(end_of_turn).unwrap_or(reply);
-        let shorter = if opener.is_empty() { shorter } else { shorter.strip_suffix(opener).unwrap_or(shorter) };
+        let shorter = if opener.is_empty() {
+            shorter
+        } else {
+            shorter.strip_suffix(opener).unwrap_or(shorter)
+        };
         if shorter.len() == reply.len() {
             return reply;
         }

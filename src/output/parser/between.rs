@@ -61,7 +61,11 @@ impl Recogniser {
             self.state = State::Between(gap);
             return;
         }
-        let readers = if gap.over || (gap.closed && gap.closes) { Vec::new() } else { self.readers_of_next_call(c, gap.shape) };
+        let readers = if gap.over || (gap.closed && gap.closes) {
+            Vec::new()
+        } else {
+            self.readers_of_next_call(c, gap.shape)
+        };
         if readers.is_empty() {
             self.leave_gap(&gap);
             return self.again(c.encode_utf8(&mut [0; 4]));
@@ -113,7 +117,10 @@ impl Recogniser {
     fn report_gap(&mut self, gap: &Gap) {
         let between = gap.held.trim();
         if !matches!(between, "" | "]" | ")" | ")]") {
-            self.note("unbalanced_wrapper", &format!("`{between}` between the call and its closing tag was left out"));
+            self.note(
+                "unbalanced_wrapper",
+                &format!("`{between}` between the call and its closing tag was left out"),
+            );
         }
     }
 }

@@ -1,7 +1,9 @@
-//! One call as a JSON object, read character by character: which function, and where its arguments are.
+//! One call as a JSON object, read character by character: which function, and where its arguments
+//! are.
 //!
-//! In: the characters from the opening brace on. Out: the name, and the arguments' text as soon as it may be shown. Never
-//! gives out anything before name and arguments are both known to be there; never judges whether the tool exists.
+//! In: the characters from the opening brace on. Out: the name, and the arguments' text as soon as
+//! it may be shown. Never gives out anything before name and arguments are both known to be there;
+//! never judges whether the tool exists.
 
 use crate::output::format::Part;
 use crate::output::read::partial_json::{Container, Event, Scanner};
@@ -48,7 +50,8 @@ impl Keys {
                 Part::Id(_) => id = last_key(before),
             }
         }
-        let in_object = call.iter().any(|part| matches!(part, Part::Text(text) if object_at(text).is_some()));
+        let in_object =
+            call.iter().any(|part| matches!(part, Part::Text(text) if object_at(text).is_some()));
         if !in_object {
             return None;
         }
@@ -81,7 +84,13 @@ pub(crate) fn object_at(text: &str) -> Option<usize> {
 
 /// The key that stands at the end of this text, before a value or the quote of one.
 fn last_key(text: &str) -> Option<String> {
-    let text = text.trim_end().trim_end_matches('"').trim_end().strip_suffix(':')?.trim_end().strip_suffix('"')?;
+    let text = text
+        .trim_end()
+        .trim_end_matches('"')
+        .trim_end()
+        .strip_suffix(':')?
+        .trim_end()
+        .strip_suffix('"')?;
     let (_, key) = text.rsplit_once('"')?;
     (!key.is_empty()).then(|| key.to_owned())
 }
@@ -154,9 +163,11 @@ impl CallObject {
         self.kind
     }
 
-    /// The commit point: the name is known, and arguments that can be shown as they come have begun.
+    /// The commit point: the name is known, and arguments that can be shown as they come have
+    /// begun.
     pub(crate) fn is_ready(&self) -> bool {
-        self.name.is_some() && (self.arguments_complete() || (self.open && self.kind == Some(Kind::Object)))
+        self.name.is_some()
+            && (self.arguments_complete() || (self.open && self.kind == Some(Kind::Object)))
     }
 
     pub(crate) fn arguments_complete(&self) -> bool {
@@ -190,7 +201,11 @@ impl CallObject {
             "arguments_string_unwrapped" => "the arguments were a string that holds an object",
             _ => "the call was spelled as Python and was rewritten as JSON",
         };
-        std::mem::take(&mut self.notes).into_iter().chain(python).map(|code| (code, words(code).to_owned())).collect()
+        std::mem::take(&mut self.notes)
+            .into_iter()
+            .chain(python)
+            .map(|code| (code, words(code).to_owned()))
+            .collect()
     }
 
     pub(crate) fn step(&mut self, c: char, keys: &Keys) -> Progress {
@@ -218,12 +233,17 @@ impl CallObject {
         if !self.act(event, &out, keys) {
             return Progress::Broken;
         }
-        // Inside arguments that are already being shown there is no way back: the text is kept and reported.
+        // Inside arguments that are already being shown there is no way back: the text is kept and
+        // reported.
         let shown = (capturing || self.open) && self.is_ready();
         if self.scanner.faults().syntax && !shown {
             return Progress::Broken;
         }
-        if event == Event::Close && self.scanner.depth() == 0 { Progress::Closed } else { Progress::More }
+        if event == Event::Close && self.scanner.depth() == 0 {
+            Progress::Closed
+        } else {
+            Progress::More
+        }
     }
 
     /// Ends arguments that the text broke off. What is there is all there is.
@@ -261,8 +281,12 @@ impl CallObject {
                 _ => {}
             },
             Event::Open(_) => {}
-            Event::StringStart if depth == self.level && self.field == Field::Arguments => self.begin(Kind::Text, out),
-            Event::WordStart if depth == self.level && self.field == Field::Arguments => self.begin(Kind::Word, out),
+            Event::StringStart if depth == self.level && self.field == Field::Arguments => {
+                self.begin(Kind::Text, out)
+            }
+            Event::WordStart if depth == self.level && self.field == Field::Arguments => {
+                self.begin(Kind::Word, out)
+            }
             Event::StringStart | Event::WordStart => {}
             Event::StringEnd if depth == self.level => {
                 if self.field == Field::Name {
@@ -319,7 +343,8 @@ impl CallObject {
         match self.kind {
             Some(Kind::Text) => {
                 let text = self.scanner.text();
-                self.arguments = if text.trim().is_empty() { "{}".to_owned() } else { text.to_owned() };
+                self.arguments =
+                    if text.trim().is_empty() { "{}".to_owned() } else { text.to_owned() };
                 self.notes.push("arguments_string_unwrapped");
             }
             Some(Kind::Word) if self.arguments.trim() == "null" => {

@@ -25,19 +25,22 @@ pub(super) enum Status {
     Closed,
     /// The arguments ended before this text.
     Ended(String),
-    /// This is no call of this shape. So much of what was read, from its end, may begin something else.
+    /// This is no call of this shape. So much of what was read, from its end, may begin something
+    /// else.
     Broken(usize),
 }
 
 #[derive(Debug)]
 enum Inside {
-    /// Between two pieces, or in one that is matched character by character: bytes of the tag seen so far.
+    /// Between two pieces, or in one that is matched character by character: bytes of the tag seen
+    /// so far.
     Tag(usize),
     /// In a name or an id.
     Word(String),
     Object(Box<CallObject>),
     Arguments(Box<dyn Reader>),
-    /// Arguments ended without one parameter: a tag that closes the call must follow. What is held of it.
+    /// Arguments ended without one parameter: a tag that closes the call must follow. What is held
+    /// of it.
     Empty(String),
 }
 
@@ -60,7 +63,12 @@ pub(super) struct CallReader {
 }
 
 impl CallReader {
-    pub(super) fn new(items: &Arc<[Item]>, at: usize, foreign: bool, followers: &Arc<[Text]>) -> CallReader {
+    pub(super) fn new(
+        items: &Arc<[Item]>,
+        at: usize,
+        foreign: bool,
+        followers: &Arc<[Text]>,
+    ) -> CallReader {
         CallReader {
             items: Arc::clone(items),
             at,
@@ -97,7 +105,8 @@ impl CallReader {
         }
     }
 
-    /// The commit point: the name is known, and arguments have begun that can be shown as they come.
+    /// The commit point: the name is known, and arguments have begun that can be shown as they
+    /// come.
     pub(super) fn is_ready(&self) -> bool {
         match &self.inside {
             Inside::Object(object) => object.is_ready(),
@@ -109,7 +118,9 @@ impl CallReader {
     /// Whether the arguments have begun, though they may be shown only as a whole.
     pub(super) fn has_begun(&self) -> bool {
         match &self.inside {
-            Inside::Object(object) => object.name().is_some() && object.kind().is_some() && !object.arguments_complete(),
+            Inside::Object(object) => {
+                object.name().is_some() && object.kind().is_some() && !object.arguments_complete()
+            }
             Inside::Arguments(_) | Inside::Empty(_) => self.name.is_some(),
             _ => false,
         }
@@ -206,7 +217,9 @@ impl CallReader {
             match &mut self.inside {
                 Inside::Tag(seen) => {
                     let seen = *seen;
-                    let Some(item) = self.items.get(self.at) else { return Status::Broken(c.len_utf8()) };
+                    let Some(item) = self.items.get(self.at) else {
+                        return Status::Broken(c.len_utf8());
+                    };
                     match item {
                         Item::Tag(tag) => {
                             let complete = seen + c.len_utf8() == tag.len();
@@ -240,7 +253,8 @@ impl CallReader {
                         Item::Object(_) => return Status::Broken(c.len_utf8()),
                         Item::Arguments(encoding) => {
                             let schema = self.name.as_deref().and_then(|name| tools.schema(name));
-                            self.inside = Inside::Arguments(read::reader(encoding, &self.followers, schema));
+                            self.inside =
+                                Inside::Arguments(read::reader(encoding, &self.followers, schema));
                             again = Some(c);
                         }
                     }
@@ -259,30 +273,34 @@ impl CallReader {
                     again = Some(c);
                 }
                 Inside::Object(object) => {
-                    let Some(Item::Object(keys)) = self.items.get(self.at) else { return Status::Broken(c.len_utf8()) };
+                    let Some(Item::Object(keys)) = self.items.get(self.at) else {
+                        return Status::Broken(c.len_utf8());
+                    };
                     return match object.step(c, keys) {
                         Progress::More => Status::More,
                         Progress::Closed => Status::Closed,
                         Progress::Broken => Status::Broken(c.len_utf8()),
                     };
                 }
-                Inside::Arguments(arguments) => match (arguments.is_certain(), arguments.step(c, &mut self.out)) {
-                    (_, Step::More) => {}
-                    (_, Step::Done) => {
-                        self.certain = true;
-                        return Status::Closed;
+                Inside::Arguments(arguments) => {
+                    match (arguments.is_certain(), arguments.step(c, &mut self.out)) {
+                        (_, Step::More) => {}
+                        (_, Step::Done) => {
+                            self.certain = true;
+                            return Status::Closed;
+                        }
+                        (_, Step::Broken) => return Status::Broken(c.len_utf8()),
+                        (certain, Step::Ended(rest)) if certain || self.out != "{}" => {
+                            self.certain = true;
+                            return Status::Ended(rest);
+                        }
+                        (_, Step::Ended(rest)) => {
+                            self.out.clear();
+                            self.inside = Inside::Empty(String::new());
+                            return self.close_empty(&rest);
+                        }
                     }
-                    (_, Step::Broken) => return Status::Broken(c.len_utf8()),
-                    (certain, Step::Ended(rest)) if certain || self.out != "{}" => {
-                        self.certain = true;
-                        return Status::Ended(rest);
-                    }
-                    (_, Step::Ended(rest)) => {
-                        self.out.clear();
-                        self.inside = Inside::Empty(String::new());
-                        return self.close_empty(&rest);
-                    }
-                },
+                }
                 Inside::Empty(_) => return self.close_empty(c.encode_utf8(&mut [0; 4])),
             }
         }
@@ -326,7 +344,8 @@ impl CallReader {
     /// Some models leave out the tag between name and arguments.
     fn skips_to_arguments(&mut self, c: char) -> bool {
         let next = self.items[self.at..].iter().position(|item| !matches!(item, Item::Tag(_)));
-        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) = next.and_then(|n| self.items.get(self.at + n))
+        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) =
+            next.and_then(|n| self.items.get(self.at + n))
         else {
             return false;
         };
@@ -344,7 +363,9 @@ impl CallReader {
 
     fn take_word(&mut self, word: String) -> bool {
         match self.items.get(self.at) {
-            Some(Item::Name) if self.name.as_ref().is_none_or(|name| *name == word) => self.name = Some(word),
+            Some(Item::Name) if self.name.as_ref().is_none_or(|name| *name == word) => {
+                self.name = Some(word)
+            }
             Some(Item::Id(IdForm::Named { prefix, infix })) => {
                 let name = word.strip_prefix(&**prefix).unwrap_or(&word);
                 let name = match name.rsplit_once(&**infix) {
@@ -364,7 +385,8 @@ impl CallReader {
     }
 }
 
-/// Characters of names and ids. OpenAI's own rule is narrower; servers of tools use dots, slashes and colons too.
+/// Characters of names and ids. OpenAI's own rule is narrower; servers of tools use dots, slashes
+/// and colons too.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/' | '$' | '@' | '#' | '+' | '~')
 }

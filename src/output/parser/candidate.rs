@@ -1,7 +1,9 @@
-//! From a tag that may begin a call to the call's commit point, or to where the text shows that there is none.
+//! From a tag that may begin a call to the call's commit point, or to where the text shows that
+//! there is none.
 //!
-//! All shapes that a call may have behind this tag are read side by side. The first one that knows its function and sees
-//! the arguments begin is the call; when none is left, what was read is text again.
+//! All shapes that a call may have behind this tag are read side by side. The first one that knows
+//! its function and sees the arguments begin is the call; when none is left, what was read is text
+//! again.
 
 use super::call_reader::{CallReader, Status};
 use super::plan::{Item, Shape};
@@ -84,7 +86,8 @@ impl Candidate {
 impl Recogniser {
     /// Whether a call without a tag may begin here.
     pub(super) fn may_open_bare(&self, c: char) -> bool {
-        let first = self.untagged && self.parsed.content.is_empty() && self.parsed.tool_calls.is_empty();
+        let first =
+            self.untagged && self.parsed.content.is_empty() && self.parsed.tool_calls.is_empty();
         matches!(c, '{' | '[')
             && self.calls_allowed
             && self.place == Place::Content
@@ -96,7 +99,8 @@ impl Recogniser {
         let held = std::mem::take(&mut self.blanks);
         let mut readers = self.readers_of_next_call(c, None);
         if readers.is_empty() {
-            // The format has no object of its own: one that another writes behind the same tag will do.
+            // The format has no object of its own: one that another writes behind the same tag will
+            // do.
             readers.extend(self.object_reader());
         }
         self.candidate_step(Box::new(Candidate { bare: true, ..Candidate::new(held, readers) }), c);
@@ -115,20 +119,31 @@ impl Recogniser {
         starts.map(|(shape, at)| self.reader(*shape, *at)).collect()
     }
 
-    /// Readers of a call behind another one, or of one that no tag stands before, that begins with this character.
+    /// Readers of a call behind another one, or of one that no tag stands before, that begins with
+    /// this character.
     pub(super) fn readers_of_next_call(&self, c: char, last: Option<usize>) -> Vec<CallReader> {
-        let objects = |shape: &Shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)));
+        let objects =
+            |shape: &Shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)));
         let own = self.plan.shapes.iter().any(|shape| !shape.foreign && objects(shape));
         let mut readers = Vec::new();
         for (index, shape) in self.plan.shapes.iter().enumerate() {
-            // Behind a call another of its kind may follow; behind any an object, if need be one that is nothing but a call.
+            // Behind a call another of its kind may follow; behind any an object, if need be one
+            // that is nothing but a call.
             if shape.foreign && last != Some(index) && (own || shape.items.len() > 1) {
                 continue;
             }
-            let value = shape.items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or_default();
+            let value = shape
+                .items
+                .iter()
+                .position(|item| !matches!(item, Item::Tag(_)))
+                .unwrap_or_default();
             match (&shape.items[value], &shape.items[shape.call]) {
-                (Item::Object(_), _) if matches!(c, '{' | '[') => readers.push(self.reader(index, value)),
-                (_, Item::Name) if c.is_alphabetic() || matches!(c, '_' | '[') => readers.push(self.reader(index, shape.call)),
+                (Item::Object(_), _) if matches!(c, '{' | '[') => {
+                    readers.push(self.reader(index, value))
+                }
+                (_, Item::Name) if c.is_alphabetic() || matches!(c, '_' | '[') => {
+                    readers.push(self.reader(index, shape.call))
+                }
                 _ => {}
             }
         }
@@ -136,8 +151,14 @@ impl Recogniser {
     }
 
     fn object_reader(&self) -> Option<CallReader> {
-        let object = |shape: &Shape| shape.items.iter().position(|item| matches!(item, Item::Object(_)));
-        let (shape, at) = self.plan.shapes.iter().enumerate().find_map(|(index, shape)| Some((index, object(shape)?)))?;
+        let object =
+            |shape: &Shape| shape.items.iter().position(|item| matches!(item, Item::Object(_)));
+        let (shape, at) = self
+            .plan
+            .shapes
+            .iter()
+            .enumerate()
+            .find_map(|(index, shape)| Some((index, object(shape)?)))?;
         Some(self.reader(shape, at))
     }
 
@@ -193,7 +214,11 @@ impl Recogniser {
             }
             at += 1;
         }
-        if candidate.readers.is_empty() { self.no_reader_left(candidate, back) } else { self.state = State::Call(candidate) }
+        if candidate.readers.is_empty() {
+            self.no_reader_left(candidate, back)
+        } else {
+            self.state = State::Call(candidate)
+        }
     }
 
     /// One reader knows that this is a call.
@@ -201,17 +226,24 @@ impl Recogniser {
         let reader = candidate.readers.swap_remove(winner);
         let name = reader.name().unwrap_or_default().to_owned();
         if self.place == Place::Reasoning && !self.replaying {
-            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.ends_at_call) && self.tools.has(&name);
+            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.ends_at_call)
+                && self.tools.has(&name);
             if !ends {
                 self.state = State::Suspended { held: candidate.held, tail: String::new() };
                 return;
             }
         }
         if candidate.tags > 1 {
-            self.note("dangling_marker", "an opening tag stands before another one and was left out");
+            self.note(
+                "dangling_marker",
+                "an opening tag stands before another one and was left out",
+            );
         }
         if reader.foreign {
-            self.note("foreign_family", "the call is written as another family of models writes it");
+            self.note(
+                "foreign_family",
+                "the call is written as another family of models writes it",
+            );
         }
         let id = reader.id().map(str::to_owned);
         candidate.index = Some(self.commit(name, id));
@@ -234,7 +266,8 @@ impl Recogniser {
             self.state = State::Call(candidate);
             return;
         }
-        let mut tags = self.plan.closers.iter().chain(self.plan.openers.iter().map(|opener| &opener.tag));
+        let mut tags =
+            self.plan.closers.iter().chain(self.plan.openers.iter().map(|opener| &opener.tag));
         if tags.any(|tag| tag.starts_with(after.as_str())) {
             self.state = State::Call(candidate);
             return;
@@ -251,8 +284,9 @@ impl Recogniser {
         let held = candidate.text();
         if candidate.bare {
             // Its first character is text now, or it would open the same again.
-            let first =
-                held.find(|c: char| !is_blank(c)).map_or(0, |at| at + held[at..].chars().next().map_or(0, char::len_utf8));
+            let first = held
+                .find(|c: char| !is_blank(c))
+                .map_or(0, |at| at + held[at..].chars().next().map_or(0, char::len_utf8));
             let (head, rest) = held.split_at(first);
             self.text_all(head);
             return self.give_back(rest, back.min(rest.len()));

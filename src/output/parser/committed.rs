@@ -16,11 +16,17 @@ impl Recogniser {
             self.note("unknown_tool", &format!("`{name}` is not one of the given tools"));
         }
         if index == 1 && !self.parallel {
-            self.note("parallel_not_requested", "more than one call, though parallel calls were not asked for");
+            self.note(
+                "parallel_not_requested",
+                "more than one call, though parallel calls were not asked for",
+            );
         }
         if self.place == Place::Reasoning {
             if self.reasoning.as_ref().is_none_or(|tags| !tags.ends_at_call) {
-                self.note("call_in_reasoning", "the call stands inside reasoning that was not closed");
+                self.note(
+                    "call_in_reasoning",
+                    "the call stands inside reasoning that was not closed",
+                );
             }
             self.place = Place::Content;
         }
@@ -28,7 +34,10 @@ impl Recogniser {
         let id = match id.filter(|id| !id.is_empty()) {
             Some(id) if !self.ids.contains(&id) => id,
             Some(id) => {
-                self.note("id_generated", &format!("the id `{id}` is another call's; this one has a new one"));
+                self.note(
+                    "id_generated",
+                    &format!("the id `{id}` is another call's; this one has a new one"),
+                );
                 (self.new_id)()
             }
             None => {
@@ -54,14 +63,17 @@ impl Recogniser {
             Found::Beginning => self.state = State::Call(candidate),
             Found::Whole(..) => {
                 let tail = std::mem::take(&mut candidate.tail);
-                let (closes, shape) = (candidate.closes(), candidate.readers.first().and_then(|reader| reader.shape));
-                if let (Some(mut reader), Some(index)) = (candidate.readers.pop(), candidate.index) {
+                let (closes, shape) =
+                    (candidate.closes(), candidate.readers.first().and_then(|reader| reader.shape));
+                if let (Some(mut reader), Some(index)) = (candidate.readers.pop(), candidate.index)
+                {
                     reader.finish();
                     self.end_arguments(&mut reader, index);
                 }
                 self.note("unbalanced_wrapper", "the call's object is not closed");
                 self.call_closed();
-                self.state = State::Between(Gap { bare: candidate.bare, closes, shape, ..Gap::default() });
+                self.state =
+                    State::Between(Gap { bare: candidate.bare, closes, shape, ..Gap::default() });
                 self.again(&tail);
             }
             Found::No => {
@@ -92,7 +104,9 @@ impl Recogniser {
 
     /// What a character brought to a call that is committed.
     pub(super) fn after_step(&mut self, mut candidate: Box<Candidate>, status: Status) {
-        let (Some(reader), Some(index)) = (candidate.readers.first_mut(), candidate.index) else { return };
+        let (Some(reader), Some(index)) = (candidate.readers.first_mut(), candidate.index) else {
+            return;
+        };
         let fragment = reader.take_arguments();
         self.arguments(index, &fragment);
         let broken = matches!(status, Status::Broken(_));
@@ -128,7 +142,9 @@ impl Recogniser {
         }
         self.parsed.tool_calls[index].arguments.push_str(fragment);
         match self.deltas.last_mut() {
-            Some(Delta::Arguments { index: last, fragment: text }) if *last == index => text.push_str(fragment),
+            Some(Delta::Arguments { index: last, fragment: text }) if *last == index => {
+                text.push_str(fragment)
+            }
             _ => self.deltas.push(Delta::Arguments { index, fragment: fragment.to_owned() }),
         }
     }
@@ -143,15 +159,25 @@ impl Recogniser {
         }
         self.note_relaxed(reader);
         if let Some(late) = reader.id().filter(|id| !self.ids.contains(*id)).map(str::to_owned) {
-            self.note("id_generated", &format!("the id `{late}` stands behind the arguments; the call had been given one"));
+            self.note(
+                "id_generated",
+                &format!(
+                    "the id `{late}` stands behind the arguments; the call had been given one"
+                ),
+            );
         }
         let text = &self.parsed.tool_calls[index].arguments;
         let faults = partial_json::check_object(text);
         if faults.too_deep {
-            self.note("arguments_too_deep", &format!("more than {} levels", partial_json::NESTING_CAP));
+            self.note(
+                "arguments_too_deep",
+                &format!("more than {} levels", partial_json::NESTING_CAP),
+            );
         } else if faults.any() {
             let message = match partial_json::repair(text) {
-                Some(repaired) => format!("the arguments are not a JSON object; repaired: {repaired}"),
+                Some(repaired) => {
+                    format!("the arguments are not a JSON object; repaired: {repaired}")
+                }
                 None => "the arguments are not a JSON object".to_owned(),
             };
             self.note("arguments_invalid_json", &message);
@@ -178,7 +204,9 @@ impl Recogniser {
 
     /// The tags of calls alone.
     pub(super) fn find_tag(&self, held: &str) -> Found {
-        self.markers.find(held, |marker| matches!(marker, Marker::CallOpen(_) | Marker::CallClose | Marker::End))
+        self.markers.find(held, |marker| {
+            matches!(marker, Marker::CallOpen(_) | Marker::CallClose | Marker::End)
+        })
     }
 }
 

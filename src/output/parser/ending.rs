@@ -13,7 +13,9 @@ impl Recogniser {
     pub(super) fn end(&mut self) {
         match std::mem::replace(&mut self.state, State::Text) {
             State::Text => {}
-            State::Header(header) if self.parsed.content.is_empty() && !header.is_marked() => self.not_a_header(&header),
+            State::Header(header) if self.parsed.content.is_empty() && !header.is_marked() => {
+                self.not_a_header(&header)
+            }
             State::Header(header) => self.parsed.leftover.extend(header.into_text()),
             State::Call(candidate) => self.end_call(candidate),
             State::Between(mut gap) => {
@@ -52,7 +54,9 @@ impl Recogniser {
         let tail = std::mem::take(&mut self.tail);
         // It waited for the rest of a longer marker.
         match self.markers.exact(&tail) {
-            Some(marker @ (Marker::End | Marker::Wrapper | Marker::ReasoningClose)) => self.on_marker(marker, &tail),
+            Some(marker @ (Marker::End | Marker::Wrapper | Marker::ReasoningClose)) => {
+                self.on_marker(marker, &tail)
+            }
             Some(Marker::Fence) if self.in_fence => self.on_marker(Marker::Fence, &tail),
             _ => self.text_all(&tail),
         }
@@ -79,11 +83,16 @@ impl Recogniser {
         let tail = std::mem::take(&mut candidate.tail);
         if candidate.index.is_none() && self.place == Place::Content {
             // Arguments that are shown only as a whole: here this is the whole.
-            let begins = |reader: &CallReader| reader.has_begun() && !candidate.is_bare() && !self.doubts(false, reader);
+            let begins = |reader: &CallReader| {
+                reader.has_begun() && !candidate.is_bare() && !self.doubts(false, reader)
+            };
             let begun = candidate.readers.iter().position(begins);
             if let Some(at) = begun {
                 candidate.readers.swap(0, at);
-                let (name, id) = (candidate.readers[0].name().map(str::to_owned), candidate.readers[0].id().map(str::to_owned));
+                let (name, id) = (
+                    candidate.readers[0].name().map(str::to_owned),
+                    candidate.readers[0].id().map(str::to_owned),
+                );
                 candidate.index = name.map(|name| self.commit(name, id));
             }
         }
@@ -114,7 +123,9 @@ impl Recogniser {
 
     fn end_undecided(&mut self, candidate: &Candidate) {
         let own = candidate.readers.iter().any(|reader| !reader.foreign);
-        if candidate.is_bare() || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty()) {
+        if candidate.is_bare()
+            || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty())
+        {
             return self.text_all(&candidate.text());
         }
         if candidate.is_opening_tag() && !candidate.is_whole_tag() {
@@ -143,10 +154,13 @@ impl Recogniser {
         if !self.calls_allowed || !content.starts_with('{') {
             return;
         }
-        let own = self.plan.shapes.iter().flat_map(|shape| shape.items.iter()).find_map(|item| match item {
-            Item::Object(keys) => Some(Arc::clone(keys)),
-            _ => None,
-        });
+        let own =
+            self.plan.shapes.iter().flat_map(|shape| shape.items.iter()).find_map(
+                |item| match item {
+                    Item::Object(keys) => Some(Arc::clone(keys)),
+                    _ => None,
+                },
+            );
         let keys = own.unwrap_or_else(|| Arc::new(Keys::default()));
         let mut call = CallObject::default();
         let mut progress = Progress::More;
@@ -157,8 +171,14 @@ impl Recogniser {
             progress = call.step(c, &keys);
             call.take_arguments();
         }
-        if progress == Progress::Closed && call.name().is_some() && call.kind() == Some(Kind::Object) {
-            self.note("call_like_content", "the reply is a call without its tags; it was kept as text");
+        if progress == Progress::Closed
+            && call.name().is_some()
+            && call.kind() == Some(Kind::Object)
+        {
+            self.note(
+                "call_like_content",
+                "the reply is a call without its tags; it was kept as text",
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
-//! A reply that is one JSON object with its calls in it: `{"tool_calls": [{"name", "arguments", "id"}], "content"}`, as
-//! `polyfill_tool_calls` writes earlier turns.
+//! A reply that is one JSON object with its calls in it: `{"tool_calls": [{"name", "arguments",
+//! "id"}], "content"}`, as `polyfill_tool_calls` writes earlier turns.
 //!
-//! The object is held until it ends, or until a key shows that it is another one; then it is the text it always was.
+//! The object is held until it ends, or until a key shows that it is another one; then it is the
+//! text it always was.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +59,9 @@ impl Envelope {
             (Event::Open(_), 2, _) => return Progress::Broken,
             (Event::Open(Container::Object), 3, _) => self.call = start,
             (Event::Open(_), 3, _) => return Progress::Broken,
-            (Event::StringEnd, 1, Some(CONTENT)) => self.scanner.text().clone_into(&mut self.content),
+            (Event::StringEnd, 1, Some(CONTENT)) => {
+                self.scanner.text().clone_into(&mut self.content)
+            }
             (Event::StringStart | Event::WordStart, 1, Some(CALLS)) => return Progress::Broken,
             (Event::StringStart | Event::WordStart, 2, _) => return Progress::Broken,
             (Event::Close, 2, _) => self.calls.push(self.call..self.held.len()),
@@ -89,22 +92,24 @@ impl Recogniser {
         match envelope.step(c) {
             Progress::More => self.state = State::Envelope(envelope),
             Progress::Broken => self.leave_envelope(&envelope.held),
-            Progress::Closed => match self.calls_of(&envelope) {
-                Some(calls) => {
-                    self.blanks.clear();
-                    self.emit(&envelope.content);
-                    for mut reader in calls {
-                        let name = reader.name().unwrap_or_default().to_owned();
-                        let index = self.commit(name, reader.id().map(str::to_owned));
-                        self.end_arguments(&mut reader, index);
-                        self.call_closed();
+            Progress::Closed => {
+                match self.calls_of(&envelope) {
+                    Some(calls) => {
+                        self.blanks.clear();
+                        self.emit(&envelope.content);
+                        for mut reader in calls {
+                            let name = reader.name().unwrap_or_default().to_owned();
+                            let index = self.commit(name, reader.id().map(str::to_owned));
+                            self.end_arguments(&mut reader, index);
+                            self.call_closed();
+                        }
+                    }
+                    None => {
+                        self.note("malformed_call", "an object among the calls is no call of a function as its schema has it");
+                        self.leave_envelope(&envelope.held);
                     }
                 }
-                None => {
-                    self.note("malformed_call", "an object among the calls is no call of a function as its schema has it");
-                    self.leave_envelope(&envelope.held);
-                }
-            },
+            }
         }
     }
 
@@ -126,7 +131,8 @@ impl Recogniser {
         Some(calls)
     }
 
-    /// It was no such object: a call without its tags, or text. Once its brace is out, no second object can open.
+    /// It was no such object: a call without its tags, or text. Once its brace is out, no second
+    /// object can open.
     fn leave_envelope(&mut self, held: &str) {
         if self.may_open_bare('{') {
             self.open_bare('{');

@@ -1,5 +1,5 @@
-//! Calls in a fenced block: only a block that holds one call of a given tool and nothing else. It is decided as a whole, but
-//! goes back to text as soon as it cannot be that.
+//! Calls in a fenced block: only a block that holds one call of a given tool and nothing else. It
+//! is decided as a whole, but goes back to text as soon as it cannot be that.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ impl Recogniser {
             fence.reader = Some(CallReader::new(&items, 0, false, &self.followers));
             return self.fence_object_step(fence, c);
         }
-        let around = self.json && self.parsed.content.is_empty() && matches!(&*fence.language, "" | "json");
+        let around =
+            self.json && self.parsed.content.is_empty() && matches!(&*fence.language, "" | "json");
         if c == '\n' && around {
             // The fence around a JSON reply.
             self.in_fence = true;
@@ -65,7 +66,11 @@ impl Recogniser {
         let Some(reader) = &mut fence.reader else { return };
         let status = reader.step(c, &self.tools);
         let known = reader.name().is_none_or(|name| self.tools.has(name));
-        if !known || !reader.is_object() || reader.has_foreign_key() || matches!(status, Status::Broken(_)) {
+        if !known
+            || !reader.is_object()
+            || reader.has_foreign_key()
+            || matches!(status, Status::Broken(_))
+        {
             return self.give_back(&fence.held, c.len_utf8());
         }
         if status == Status::More {
@@ -88,7 +93,10 @@ impl Recogniser {
             }
             return;
         }
-        self.note("call_like_content", "a fenced block begins with a call, but holds more; it was kept as text");
+        self.note(
+            "call_like_content",
+            "a fenced block begins with a call, but holds more; it was kept as text",
+        );
         self.text_all(&fence.held);
         self.again(&fence.tail);
         self.again(c.encode_utf8(&mut [0; 4]));
@@ -98,10 +106,16 @@ impl Recogniser {
         let Some(mut reader) = fence.reader else { return };
         let Some(name) = reader.name().map(str::to_owned) else { return };
         if !self.accepted(&mut reader) {
-            self.note("call_like_content", "a fenced block holds a call whose arguments break its schema; it was kept as text");
+            self.note(
+                "call_like_content",
+                "a fenced block holds a call whose arguments break its schema; it was kept as text",
+            );
             return self.text_all(&(fence.held + &fence.tail));
         }
-        self.note("fenced_call", &format!("a fenced block that holds a call of `{name}` was taken as that call"));
+        self.note(
+            "fenced_call",
+            &format!("a fenced block that holds a call of `{name}` was taken as that call"),
+        );
         let index = self.commit(name, reader.id().map(str::to_owned));
         self.end_arguments(&mut reader, index);
         self.call_closed();

@@ -53,7 +53,8 @@ impl Recogniser {
             return self.on_marker(Marker::End, end);
         }
         let begun = header.text.trim_start();
-        let starts = |mark: &str| !mark.is_empty() && (mark.starts_with(begun) || begun.starts_with(mark));
+        let starts =
+            |mark: &str| !mark.is_empty() && (mark.starts_with(begun) || begun.starts_with(mark));
         let unmarked = channels.header.is_empty() && channels.recipient.is_empty();
         let may_be = starts(&channels.header)
             || starts(&channels.recipient)
@@ -66,13 +67,14 @@ impl Recogniser {
         }
     }
 
-    /// Whether a header without marks, so far, is or begins the name of a channel or of a given tool: any other one would be
-    /// held for nothing, and read again from its second character on.
+    /// Whether a header without marks, so far, is or begins the name of a channel or of a given
+    /// tool: any other one would be held for nothing, and read again from its second character on.
     fn may_name(&self, channels: &Channels, begun: &str) -> bool {
         let end = begun.find(char::is_whitespace).unwrap_or(begun.len());
         let (word, blanks) = begun.split_at(end);
         let whole = !blanks.is_empty();
-        let fits = |name: &str, word: &str| if whole { name == word } else { name.starts_with(word) };
+        let fits =
+            |name: &str, word: &str| if whole { name == word } else { name.starts_with(word) };
         let own = word.strip_prefix(&*channels.function).unwrap_or(word);
         channels.body.starts_with(blanks)
             && (channels.reasoning.iter().chain(&channels.content).any(|name| fits(name, word))
@@ -88,7 +90,9 @@ impl Recogniser {
             self.text_all(&header.before);
         }
         let channels = self.channels.as_ref();
-        let mark = channels.map(|channels| channels.header.clone()).filter(|mark| header.text.starts_with(&**mark));
+        let mark = channels
+            .map(|channels| channels.header.clone())
+            .filter(|mark| header.text.starts_with(&**mark));
         let mark = mark.unwrap_or_default();
         self.text_all(&mark);
         self.again(&header.text[mark.len()..]);
@@ -100,24 +104,38 @@ impl Recogniser {
         let recipient = match &*channels.recipient {
             "" if words.len() == 1 => words.first().copied(),
             "" => None,
-            mark => words.iter().find_map(|word| word.strip_prefix(mark)).filter(|recipient| !recipient.is_empty()),
+            mark => words
+                .iter()
+                .find_map(|word| word.strip_prefix(mark))
+                .filter(|recipient| !recipient.is_empty()),
         };
         let mut place = None;
-        for word in words.iter().copied().map(|word| word.strip_prefix(&*channels.recipient).unwrap_or(word)) {
+        for word in words
+            .iter()
+            .copied()
+            .map(|word| word.strip_prefix(&*channels.recipient).unwrap_or(word))
+        {
             if channels.reasoning.iter().any(|known| known == word) {
                 place = Some(Place::Reasoning);
             } else if channels.content.iter().any(|known| known == word) {
                 place = Some(Place::Content);
             }
         }
-        let known = |word: &str| channels.reasoning.iter().chain(&channels.content).any(|known| known == word);
-        let function = recipient.filter(|word| !known(word) && !matches!(*word, "assistant" | "user" | "system" | "developer"));
+        let known = |word: &str| {
+            channels.reasoning.iter().chain(&channels.content).any(|known| known == word)
+        };
+        let function = recipient.filter(|word| {
+            !known(word) && !matches!(*word, "assistant" | "user" | "system" | "developer")
+        });
         self.state = State::Text;
         match function {
             Some(name) => {
                 let own = name.strip_prefix(&*channels.function).filter(|own| !own.is_empty());
                 let name = own.unwrap_or(name).to_owned();
-                if channels.recipient.is_empty() && channels.header.is_empty() && !self.tools.has(&name) {
+                if channels.recipient.is_empty()
+                    && channels.header.is_empty()
+                    && !self.tools.has(&name)
+                {
                     return self.not_a_header(header);
                 }
                 self.message_to(&name);
@@ -144,7 +162,10 @@ impl Recogniser {
         self.marker_passed();
         if !self.calls_allowed {
             if !self.priming {
-                self.note("call_without_tools", "the reply holds a message to a function, but no call was asked for");
+                self.note(
+                    "call_without_tools",
+                    "the reply holds a message to a function, but no call was asked for",
+                );
             }
             self.place = Place::Elsewhere;
             self.parsed.leftover.push(String::new());

@@ -51,7 +51,9 @@ impl Markers {
                 markers.add(Marker::End, end);
             }
         }
-        let tagged = |end: &str| untold.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end));
+        let tagged = |end: &str| {
+            untold.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
+        };
         for end in format.ends.iter().filter(|end| !tagged(end)) {
             markers.add(Marker::End, end);
         }
@@ -90,7 +92,9 @@ impl Markers {
             if text.len() > held.len() && text.starts_with(held) {
                 return Found::Beginning;
             }
-            if held.starts_with(text.as_str()) && longest.is_none_or(|(_, length)| text.len() > length) {
+            if held.starts_with(text.as_str())
+                && longest.is_none_or(|(_, length)| text.len() > length)
+            {
                 longest = Some((*marker, text.len()));
             }
         }

@@ -1,8 +1,9 @@
 //! Text as it is generated -> deltas, and at the end the message they add up to.
 //!
-//! One character is one step, so how the text was cut into pieces cannot matter. What may still become a marker, blanks
-//! next to one, and a call up to its commit point are held back; everything else goes out at once and is never taken back.
-//! Held text is decided once, as a whole: the work is linear in the text.
+//! One character is one step, so how the text was cut into pieces cannot matter. What may still
+//! become a marker, blanks next to one, and a call up to its commit point are held back; everything
+//! else goes out at once and is never taken back. Held text is decided once, as a whole: the work
+//! is linear in the text.
 
 mod between;
 mod call;
@@ -67,7 +68,8 @@ enum Place {
     Reasoning,
     /// In a message to somebody else: not part of the reply.
     Elsewhere,
-    /// In a message to a function that is not arguments as this model writes them: all of it is the call's arguments.
+    /// In a message to a function that is not arguments as this model writes them: all of it is the
+    /// call's arguments.
     Arguments(usize),
 }
 
@@ -151,7 +153,8 @@ pub struct Recogniser {
     /// Only blanks since the last marker.
     after_marker: bool,
     line_start: bool,
-    /// The reasoning block under way: was it opened by the model, is it still empty, was it opened twice.
+    /// The reasoning block under way: was it opened by the model, is it still empty, was it opened
+    /// twice.
     opened_by_tag: bool,
     block_empty: bool,
     opened_twice: bool,
@@ -209,11 +212,19 @@ impl Recogniser {
         let format = input.format;
         let Prepared { plan, followers, channels, mut markers } = prepared.clone();
         let told = format.and_then(|format| format.reasoning.clone());
-        let close_is_end = told.as_ref().is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
+        let close_is_end = told
+            .as_ref()
+            .is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
         let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
         match format {
             Some(format) if input.json || !input.reasoning => {
-                markers = Arc::new(Markers::of(format, &plan, reasoning.as_ref(), untold.as_ref(), input.json));
+                markers = Arc::new(Markers::of(
+                    format,
+                    &plan,
+                    reasoning.as_ref(),
+                    untold.as_ref(),
+                    input.json,
+                ));
             }
             None if input.json => Arc::make_mut(&mut markers).add(Marker::Fence, FENCE),
             _ => {}
@@ -233,7 +244,8 @@ impl Recogniser {
             envelope: format.is_some_and(|format| format.envelope),
             untagged: !input.json && format.is_some_and(|format| format.untagged),
             tools: Given::new(input.tools),
-            calls_allowed: input.calls_allowed && format.is_some_and(|format| format.calls.is_some()),
+            calls_allowed: input.calls_allowed
+                && format.is_some_and(|format| format.calls.is_some()),
             parallel: input.parallel,
             new_id: input.new_id,
             accepts: None,
@@ -259,18 +271,21 @@ impl Recogniser {
         }
     }
 
-    /// Ids that earlier calls of the conversation have: a call that the model gives one of them gets a new one.
+    /// Ids that earlier calls of the conversation have: a call that the model gives one of them
+    /// gets a new one.
     pub fn taken_ids(&mut self, ids: impl Iterator<Item = String>) {
         self.ids.extend(ids);
     }
 
-    /// The sampler holds calls to their schemas once the model's own tag has begun one. A call that begins in another way
-    /// (in a fence, without a tag, as another family's, in reasoning) is then one only if this accepts it.
+    /// The sampler holds calls to their schemas once the model's own tag has begun one. A call that
+    /// begins in another way (in a fence, without a tag, as another family's, in reasoning) is then
+    /// one only if this accepts it.
     pub fn judge_others(&mut self, accepts: Accepts) {
         self.accepts = Some(accepts);
     }
 
-    /// Whether no grammar has held this call: it stands in reasoning, has no tag, or is another family's.
+    /// Whether no grammar has held this call: it stands in reasoning, has no tag, or is another
+    /// family's.
     fn doubts(&self, bare: bool, reader: &CallReader) -> bool {
         self.accepts.is_some() && (bare || reader.foreign || self.replaying)
     }
@@ -278,7 +293,8 @@ impl Recogniser {
     /// Whether a call of another way is to be taken.
     fn accepted(&self, reader: &mut CallReader) -> bool {
         let Some(accepts) = &self.accepts else { return true };
-        let arguments = if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
+        let arguments =
+            if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
         reader.name().is_some_and(|name| accepts(name, &arguments))
     }
 
@@ -303,8 +319,8 @@ impl Recogniser {
         (self.deltas, self.parsed)
     }
 
-    /// As [`finish`](Self::finish), of a text that the model did not end itself: a call that only the end would make one,
-    /// since it stands in reasoning that was not closed, is none.
+    /// As [`finish`](Self::finish), of a text that the model did not end itself: a call that only
+    /// the end would make one, since it stands in reasoning that was not closed, is none.
     pub fn finish_early(mut self) -> (Vec<Delta>, Parsed) {
         self.early = true;
         self.finish()
@@ -334,7 +350,8 @@ impl Recogniser {
         self.tail.push(c);
         let (content, line_start) = (self.place == Place::Content, self.line_start);
         let calls = self.fenced_calls && self.calls_allowed;
-        let around = self.json && (self.in_fence || (self.parsed.content.is_empty() && self.blanks.is_empty()));
+        let around = self.json
+            && (self.in_fence || (self.parsed.content.is_empty() && self.blanks.is_empty()));
         let fence = content && line_start && (calls || around);
         let found = self.markers.find(&self.tail, |marker| match marker {
             Marker::CallClose | Marker::Wrapper => content,
@@ -364,7 +381,10 @@ impl Recogniser {
 
     fn on_marker(&mut self, marker: Marker, text: &str) {
         match (self.place, marker) {
-            (Place::Elsewhere | Place::Arguments(_), Marker::End | Marker::Turn | Marker::Header) => {
+            (
+                Place::Elsewhere | Place::Arguments(_),
+                Marker::End | Marker::Turn | Marker::Header,
+            ) => {
                 self.leave_message();
                 self.on_marker(marker, text);
             }
@@ -386,10 +406,14 @@ impl Recogniser {
             (_, Marker::Turn) => self.open_header(String::new(), text),
             (_, Marker::Header) => self.open_header(text.to_owned(), ""),
             (Place::Content, Marker::ReasoningOpen) => {
-                let first =
-                    self.parsed.content.is_empty() && self.parsed.reasoning.is_none() && self.parsed.tool_calls.is_empty();
+                let first = self.parsed.content.is_empty()
+                    && self.parsed.reasoning.is_none()
+                    && self.parsed.tool_calls.is_empty();
                 if !first {
-                    self.note("reasoning_reopened", "reasoning was opened after the answer had begun");
+                    self.note(
+                        "reasoning_reopened",
+                        "reasoning was opened after the answer had begun",
+                    );
                 }
                 self.opened_by_tag = true;
                 self.begin_reasoning();
@@ -401,7 +425,8 @@ impl Recogniser {
             (Place::Reasoning, Marker::ReasoningClose) => {
                 if self.block_empty && std::mem::take(&mut self.opened_twice) {
                     // A block that holds nothing but its own tag: all that the model said.
-                    let open = self.reasoning.as_ref().map(|tags| tags.open.clone()).unwrap_or_default();
+                    let open =
+                        self.reasoning.as_ref().map(|tags| tags.open.clone()).unwrap_or_default();
                     self.emit(&open);
                 }
                 self.place = Place::Content;
@@ -415,10 +440,16 @@ impl Recogniser {
                 }
                 if alone {
                     self.marker_passed();
-                    return self.note("stray_end_marker", &format!("`{text}` closes nothing and was left out"));
+                    return self.note(
+                        "stray_end_marker",
+                        &format!("`{text}` closes nothing and was left out"),
+                    );
                 }
                 self.text_all(text);
-                self.note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text"));
+                self.note(
+                    "stray_end_marker",
+                    &format!("`{text}` closes nothing and was kept as text"),
+                );
             }
             (Place::Reasoning, _) => self.text_all(text),
         }
@@ -448,7 +479,11 @@ impl Recogniser {
         }
         if self.channels.is_some() {
             self.place = Place::Content;
-        } else if self.reasoning.as_ref().is_none_or(|tags| !tags.open.contains(text) && !tags.close.contains(text)) {
+        } else if self
+            .reasoning
+            .as_ref()
+            .is_none_or(|tags| !tags.open.contains(text) && !tags.close.contains(text))
+        {
             self.note("eog_text_removed", &format!("`{text}` ends a turn and was left out"));
         }
         self.marker_passed();
@@ -467,8 +502,11 @@ impl Recogniser {
         match self.failed {
             // A fence is nothing special in text.
             Failed::No if text == FENCE => {}
-            Failed::No => self.note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text")),
-            Failed::Silent => self.note("malformed_call", "the text between the call's tags is not a call"),
+            Failed::No => self
+                .note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text")),
+            Failed::Silent => {
+                self.note("malformed_call", "the text between the call's tags is not a call")
+            }
             Failed::Reported => {}
         }
         self.failed = Failed::No;
@@ -480,7 +518,8 @@ impl Recogniser {
         tail.push(c);
         let close = self.reasoning.as_ref().map_or("", |tags| &*tags.close);
         let ends = self.channels.as_ref().map_or(&[][..], |channels| &*channels.ends);
-        let begins = |tail: &str| close.starts_with(tail) || ends.iter().any(|end| end.starts_with(tail));
+        let begins =
+            |tail: &str| close.starts_with(tail) || ends.iter().any(|end| end.starts_with(tail));
         while !tail.is_empty() && !begins(&tail) {
             held.push(tail.remove(0));
         }

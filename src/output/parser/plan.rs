@@ -1,4 +1,5 @@
-//! A format, taken apart for reading: the tags to look out for, and what a call is made of behind each of them.
+//! A format, taken apart for reading: the tags to look out for, and what a call is made of behind
+//! each of them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -77,7 +78,11 @@ impl Plan {
             let besides = format.also.contains(family) || (plan.bare && !other.openers.is_empty());
             plan.add_kin(other, &own, besides);
         }
-        if !plan.shapes.iter().any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)))) {
+        if !plan
+            .shapes
+            .iter()
+            .any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_))))
+        {
             plan.add_object();
         }
         plan.closers.sort_by_key(|closer| std::cmp::Reverse(closer.len()));
@@ -92,7 +97,8 @@ impl Plan {
         let call = items.len();
         items.extend(items_of(calls));
         let shape = self.shapes.len();
-        let value = items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
+        let value =
+            items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
         let closing = pieces(&calls.close);
         for (at, item) in items[..value].iter().enumerate() {
             // A word that closes the section as well opens nothing by itself: `tools<|sep|>`.
@@ -102,21 +108,29 @@ impl Plan {
                 self.open(tag, shape, at + 1);
             }
         }
-        let behind = items.iter().rposition(|item| !matches!(item, Item::Tag(_))).map_or(items.len(), |at| at + 1);
-        let closes = items[behind..].iter().any(|item| matches!(item, Item::Tag(tag) if is_marker(tag)));
+        let behind = items
+            .iter()
+            .rposition(|item| !matches!(item, Item::Tag(_)))
+            .map_or(items.len(), |at| at + 1);
+        let closes =
+            items[behind..].iter().any(|item| matches!(item, Item::Tag(tag) if is_marker(tag)));
         self.closes |= closes && !foreign;
         let after = items[behind..].iter().filter_map(|item| match item {
             Item::Tag(tag) => Some(tag.clone()),
             _ => None,
         });
-        self.closers.extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
+        self.closers
+            .extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
         let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
-        self.closers.extend(
-            section.filter(|piece| (is_marker(piece) || is_fence(piece)) && !self.openers.iter().any(|o| o.tag == *piece)),
-        );
+        self.closers.extend(section.filter(|piece| {
+            (is_marker(piece) || is_fence(piece)) && !self.openers.iter().any(|o| o.tag == *piece)
+        }));
         if let Some(header_end) = header_end {
             let body = |item: &Item| matches!(item, Item::Tag(tag) if tag.ends_with(header_end));
-            let end = items.iter().position(body).or_else(|| items.iter().position(|item| *item == Item::Name));
+            let end = items
+                .iter()
+                .position(body)
+                .or_else(|| items.iter().position(|item| *item == Item::Name));
             self.body = end.map_or(value, |at| at + 1);
             // The header tells calls from text.
             self.openers.clear();
@@ -167,7 +181,13 @@ impl Plan {
     /// Tags that may follow the last parameter of a call.
     pub(super) fn followers(&self) -> Vec<Text> {
         let openers = self.openers.iter().map(|opener| &opener.tag);
-        self.closers.iter().chain(openers).filter(|tag| is_marker(tag)).cloned().map(Text::from).collect()
+        self.closers
+            .iter()
+            .chain(openers)
+            .filter(|tag| is_marker(tag))
+            .cloned()
+            .map(Text::from)
+            .collect()
     }
 }
 
@@ -201,12 +221,16 @@ fn items_of(calls: &Calls) -> Vec<Item> {
                     (None, _) => (&**text, ""),
                 };
                 let opens = keys.is_some() && !in_object && before.len() < text.len();
-                items.extend(pieces(before).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag));
+                items.extend(
+                    pieces(before).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag),
+                );
                 if opens {
                     in_object = true;
                     items.extend(keys.clone().map(Item::Object));
                 }
-                items.extend(pieces(rest).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag));
+                items.extend(
+                    pieces(rest).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag),
+                );
             }
             _ if in_object => {}
             Part::Name => items.push(Item::Name),
@@ -226,7 +250,9 @@ fn tags_of(word: &str) -> Vec<&str> {
     let mut tags = Vec::new();
     let mut rest = word;
     // The bracket that closes a list before a tag. Some tags have brackets of their own.
-    if (word.starts_with("]<") && !word.contains('[')) || word.strip_prefix(']').is_some_and(is_fence) {
+    if (word.starts_with("]<") && !word.contains('['))
+        || word.strip_prefix(']').is_some_and(is_fence)
+    {
         (tags, rest) = (vec!["]"], &word[1..]);
     }
     while let Some(end) = end_of_tag(rest) {
@@ -242,7 +268,9 @@ fn tags_of(word: &str) -> Vec<&str> {
 /// Behind the last of `>`, or of the brackets that close `[TAG]`.
 fn end_of_tag(text: &str) -> Option<usize> {
     let last = |c: char, least: usize| {
-        let is_last = |at: &usize| *at >= least && !text[at + 1..].starts_with(c) && !names_what_follows(&text[at + 1..]);
+        let is_last = |at: &usize| {
+            *at >= least && !text[at + 1..].starts_with(c) && !names_what_follows(&text[at + 1..])
+        };
         text.match_indices(c).map(|(at, _)| at).find(is_last)
     };
     let square = if text.starts_with('[') { last(']', 2) } else { None };
@@ -257,7 +285,9 @@ fn names_what_follows(rest: &str) -> bool {
 
 /// Whether a piece is something a model would not write as prose.
 fn is_marker(piece: &str) -> bool {
-    piece.len() > 2 && piece.contains(['<', '>', '[', ']']) && piece.contains(|c: char| c.is_alphanumeric())
+    piece.len() > 2
+        && piece.contains(['<', '>', '[', ']'])
+        && piece.contains(|c: char| c.is_alphanumeric())
 }
 
 fn is_fence(piece: &str) -> bool {

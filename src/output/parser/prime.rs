@@ -4,8 +4,9 @@ use super::{Failed, Recogniser, State};
 use crate::output::format::Reasoning;
 
 impl Recogniser {
-    /// Reads what the prompt already holds of the reply: a reasoning block or a header that its generation prompt opens,
-    /// and text that the reply continues. `shown` says whether that text belongs to the message.
+    /// Reads what the prompt already holds of the reply: a reasoning block or a header that its
+    /// generation prompt opens, and text that the reply continues. `shown` says whether that text
+    /// belongs to the message.
     pub fn prime(&mut self, turn: &str, shown: bool) {
         if let Some(tags) = self.untold.clone() {
             return self.prime_untold(turn, &tags, shown);

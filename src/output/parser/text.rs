@@ -27,7 +27,10 @@ impl Recogniser {
             return;
         }
         if std::mem::take(&mut self.opened_as_text) && matches!(c, '{' | '[') {
-            self.note("call_without_tools", "the reply holds a call, but no call was asked for; it was kept as text");
+            self.note(
+                "call_without_tools",
+                "the reply holds a call, but no call was asked for; it was kept as text",
+            );
         }
         self.line_start = false;
         self.after_marker = false;
@@ -72,7 +75,8 @@ impl Recogniser {
         }
     }
 
-    /// Returns held text to the text around it. It is not read again, but for its end, which may begin something new.
+    /// Returns held text to the text around it. It is not read again, but for its end, which may
+    /// begin something new.
     pub(super) fn give_back(&mut self, held: &str, again: usize) {
         let mut at = held.len().saturating_sub(again);
         while !held.is_char_boundary(at) {
@@ -82,7 +86,8 @@ impl Recogniser {
         self.again(&held[at..]);
     }
 
-    /// Reads text again that no state wants: never more than a marker's beginning or the few characters of a gap.
+    /// Reads text again that no state wants: never more than a marker's beginning or the few
+    /// characters of a gap.
     pub(super) fn again(&mut self, text: &str) {
         for c in text.chars() {
             self.step(c);

@@ -1,9 +1,11 @@
-//! Arguments as nested elements -> JSON: with the prefix `P`, `P<a>1P</a>P<b>P<item>xP</item>P</b>` is `{"a": 1, "b": ["x"]}`.
+//! Arguments as nested elements -> JSON: with the prefix `P`, `P<a>1P</a>P<b>P<item>xP</item>P</b>`
+//! is `{"a": 1, "b": ["x"]}`.
 //!
-//! What an element holds is known by its first tag or text and by the schema of its place: a tag makes it an object, the
-//! tag of an item (or a schema that wants one) an array, text a value of the type the schema names. A string may hold tags:
-//! only an end tag with the element's own name closes it, and only where another tag follows. An element without end tag
-//! ends where one around it does, and where text runs into an element that is known to stand next to it.
+//! What an element holds is known by its first tag or text and by the schema of its place: a tag
+//! makes it an object, the tag of an item (or a schema that wants one) an array, text a value of
+//! the type the schema names. A string may hold tags: only an end tag with the element's own name
+//! closes it, and only where another tag follows. An element without end tag ends where one around
+//! it does, and where text runs into an element that is known to stand next to it.
 
 use serde_json::Value;
 
@@ -138,7 +140,11 @@ impl ElementsReader {
             None => (rest, false),
         };
         let Some(name) = name.strip_suffix('>') else {
-            return if name.len() > NAME || name.contains(['<', '\n', '>']) { Tag::No } else { Tag::Part };
+            return if name.len() > NAME || name.contains(['<', '\n', '>']) {
+                Tag::No
+            } else {
+                Tag::Part
+            };
         };
         match (name.trim(), closes) {
             ("", _) => Tag::No,
@@ -160,7 +166,10 @@ impl ElementsReader {
                 _ if self.inner.is_empty() && self.is_sibling(&name) => self.close_element(out),
                 _ => {
                     if self.writer.is_full() && element.content == Content::Unknown {
-                        self.writer.note("arguments_too_deep", "the innermost elements are kept as text".to_owned());
+                        self.writer.note(
+                            "arguments_too_deep",
+                            "the innermost elements are kept as text".to_owned(),
+                        );
                     }
                     self.inner.push(name);
                     self.put_held(out);
@@ -207,7 +216,8 @@ impl ElementsReader {
         true
     }
 
-    /// Whether tags in this element are its children. Where it may be a string, they are text, as they are for llama.cpp.
+    /// Whether tags in this element are its children. Where it may be a string, they are text, as
+    /// they are for llama.cpp.
     fn is_container(&self, element: &Element) -> bool {
         element.types.is_none_or(|types| types.has(Types::ARRAY) || !types.has(Types::STRING))
     }
@@ -259,7 +269,9 @@ impl ElementsReader {
             }
             return true;
         }
-        let Some(depth) = self.elements.iter().rposition(|element| element.name == name) else { return false };
+        let Some(depth) = self.elements.iter().rposition(|element| element.name == name) else {
+            return false;
+        };
         self.held.clear();
         while self.elements.len() > depth {
             self.close_element(out);
@@ -267,7 +279,8 @@ impl ElementsReader {
         true
     }
 
-    /// An end tag is held, and what follows it: it counts if that is a tag. False while that is open.
+    /// An end tag is held, and what follows it: it counts if that is a tag. False while that is
+    /// open.
     fn confirm(&mut self, out: &mut String) -> bool {
         let name = self.prefix.len();
         let end = self.held[name..].find('>').map_or(self.held.len(), |at| name + at + 1);
@@ -301,7 +314,10 @@ impl ElementsReader {
             }
             Content::Object | Content::Array if c.is_whitespace() => {}
             Content::Object | Content::Array => {
-                self.writer.note("arg_type_mismatch", format!("text between the elements of {} is left out", element.name));
+                self.writer.note(
+                    "arg_type_mismatch",
+                    format!("text between the elements of {} is left out", element.name),
+                );
             }
         }
     }
@@ -319,11 +335,20 @@ impl ElementsReader {
         match element.content {
             Content::Text => self.writer.end_string(out),
             Content::Object | Content::Array => self.writer.close(out),
-            // Nothing is how the template writes an empty string, an empty array and an empty object.
-            Content::Unknown if element.types.is_some_and(|types| !types.has(Types::STRING) && types.has(Types::ARRAY)) => {
+            // Nothing is how the template writes an empty string, an empty array and an empty
+            // object.
+            Content::Unknown
+                if element
+                    .types
+                    .is_some_and(|types| !types.has(Types::STRING) && types.has(Types::ARRAY)) =>
+            {
                 self.writer.value("[]", out);
             }
-            Content::Unknown if element.types.is_some_and(|types| !types.has(Types::STRING) && types.has(Types::OBJECT)) => {
+            Content::Unknown
+                if element
+                    .types
+                    .is_some_and(|types| !types.has(Types::STRING) && types.has(Types::OBJECT)) =>
+            {
                 self.writer.value("{}", out);
             }
             Content::Unknown | Content::Raw => {

@@ -53,7 +53,8 @@ impl Reader for JsonReader {
             },
             Some(Kind::Word) if c.is_ascii_alphabetic() => {
                 self.word.push(c);
-                return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None") {
+                return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None")
+                {
                     Step::More
                 } else {
                     Step::Broken
@@ -94,7 +95,8 @@ impl Reader for JsonReader {
     }
 
     fn is_certain(&self) -> bool {
-        self.kind == Some(Kind::Object) || (self.kind == Some(Kind::Text) && !self.scanner.in_string())
+        self.kind == Some(Kind::Object)
+            || (self.kind == Some(Kind::Text) && !self.scanner.in_string())
     }
 
     fn is_between_values(&self) -> bool {
@@ -103,7 +105,10 @@ impl Reader for JsonReader {
 
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         if self.scanner.take_python() {
-            self.note("python_literals", "the call was spelled as Python and was rewritten as JSON");
+            self.note(
+                "python_literals",
+                "the call was spelled as Python and was rewritten as JSON",
+            );
         }
         std::mem::take(&mut self.notes)
     }

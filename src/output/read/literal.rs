@@ -64,7 +64,8 @@ pub(super) fn json(text: &str, room: usize) -> Json {
     Json::Value { text: written, json_type, python: scanner.faults().python }
 }
 
-/// JSON's spelling of a bare word, if it is a number or a literal of JSON or Python: `1_000` is `1000`, `.5` is `0.5`.
+/// JSON's spelling of a bare word, if it is a number or a literal of JSON or Python: `1_000` is
+/// `1000`, `.5` is `0.5`.
 pub(super) fn word(word: &str) -> Option<String> {
     match word {
         "true" | "True" => return Some("true".to_owned()),
@@ -89,7 +90,8 @@ pub(super) fn word(word: &str) -> Option<String> {
         Some((whole, fraction)) => (whole, Some(fraction)),
         None => (mantissa, None),
     };
-    let exponent_digits = exponent.get(1..).map(|rest| rest.strip_prefix(['+', '-']).unwrap_or(rest));
+    let exponent_digits =
+        exponent.get(1..).map(|rest| rest.strip_prefix(['+', '-']).unwrap_or(rest));
     let is_number = all_digits(whole)
         && (whole.len() < 2 || !whole.starts_with('0'))
         && fraction.is_none_or(all_digits)
@@ -120,7 +122,10 @@ fn other_base(digits: &str) -> Option<u128> {
         "0b" | "0B" => (2, &digits[2..]),
         _ => return None,
     };
-    digits.bytes().all(|b| b.is_ascii_alphanumeric()).then(|| u128::from_str_radix(digits, base).ok())?
+    digits
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric())
+        .then(|| u128::from_str_radix(digits, base).ok())?
 }
 
 /// Whether a JSON number has no fraction.

@@ -1,6 +1,7 @@
 //! Arguments in every encoding -> the text of one JSON object, character by character.
 //!
-//! A reader is started where the arguments begin and says itself where they end. What it has given out is never taken back.
+//! A reader is started where the arguments begin and says itself where they end. What it has given
+//! out is never taken back.
 
 mod elements;
 mod json;
@@ -21,13 +22,21 @@ use serde_json::Value;
 
 use super::format::{Encoding, Text};
 
-/// A reader of this encoding. `followers` are the tags that may stand behind the last parameter, `schema` is that of the
-/// arguments.
-pub(super) fn reader(encoding: &Encoding, followers: &[Text], schema: Option<&Value>) -> Box<dyn Reader> {
+/// A reader of this encoding. `followers` are the tags that may stand behind the last parameter,
+/// `schema` is that of the arguments.
+pub(super) fn reader(
+    encoding: &Encoding,
+    followers: &[Text],
+    schema: Option<&Value>,
+) -> Box<dyn Reader> {
     match encoding {
         Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new()),
-        Encoding::Tagged(tagged) => Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema)),
-        Encoding::Elements { prefix, item } => Box::new(elements::ElementsReader::new(prefix, item, schema)),
+        Encoding::Tagged(tagged) => {
+            Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema))
+        }
+        Encoding::Elements { prefix, item } => {
+            Box::new(elements::ElementsReader::new(prefix, item, schema))
+        }
         Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote)),
         Encoding::Python => Box::new(python::PythonReader::new(schema)),
     }
@@ -40,33 +49,40 @@ pub(super) enum Step {
     More,
     /// It closed the arguments: the bracket that opened them is balanced.
     Done,
-    /// The arguments ended before this text (the characters held, this one included), which is not theirs.
+    /// The arguments ended before this text (the characters held, this one included), which is not
+    /// theirs.
     Ended(String),
-    /// These are no arguments. Only before anything was given out; what the reader was fed goes back to the text.
+    /// These are no arguments. Only before anything was given out; what the reader was fed goes
+    /// back to the text.
     Broken,
 }
 
 /// Reads arguments in one encoding.
 pub(super) trait Reader: std::fmt::Debug + Send {
-    /// Takes the next character. What became certain of the JSON text is appended to `out`, never cut inside an escape.
+    /// Takes the next character. What became certain of the JSON text is appended to `out`, never
+    /// cut inside an escape.
     fn step(&mut self, c: char, out: &mut String) -> Step;
 
-    /// The output ends here. Closes what is open as well as it can, so that `out` completes the JSON object where the
-    /// text allows it; false when the arguments were cut off.
+    /// The output ends here. Closes what is open as well as it can, so that `out` completes the
+    /// JSON object where the text allows it; false when the arguments were cut off.
     fn finish(&mut self, out: &mut String) -> bool;
 
-    /// Whether it is certain that these are arguments: their first bracket, or the first key with what follows it.
+    /// Whether it is certain that these are arguments: their first bracket, or the first key with
+    /// what follows it.
     fn is_certain(&self) -> bool;
 
-    /// Whether a tag standing here would be none of the arguments' own text: they have no place for it outside of strings.
+    /// Whether a tag standing here would be none of the arguments' own text: they have no place for
+    /// it outside of strings.
     fn is_between_values(&self) -> bool {
         false
     }
 
-    /// Diagnostic codes of what was relaxed so far, each with a few words for people. Taken, not repeated.
+    /// Diagnostic codes of what was relaxed so far, each with a few words for people. Taken, not
+    /// repeated.
     fn take_notes(&mut self) -> Vec<(&'static str, String)>;
 
-    /// Values that are no part of the arguments, because their parameter already has one. Taken, not repeated.
+    /// Values that are no part of the arguments, because their parameter already has one. Taken,
+    /// not repeated.
     fn take_leftover(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -1,6 +1,8 @@
-//! Arguments with bare keys and quotes of their own, braces included -> JSON: `{a:1,b:<|"|>x<|"|>}` is `{"a": 1, "b": "x"}`.
+//! Arguments with bare keys and quotes of their own, braces included -> JSON: `{a:1,b:<|"|>x<|"|>}`
+//! is `{"a": 1, "b": "x"}`.
 //!
-//! Nothing is escaped between the markers, so the first marker ends a string. JSON and Python are taken as well.
+//! Nothing is escaped between the markers, so the first marker ends a string. JSON and Python are
+//! taken as well.
 
 use super::values::{Taken, Values};
 use super::writer::Writer;
@@ -18,7 +20,12 @@ pub(super) struct PairsReader {
 impl PairsReader {
     /// `quote` stands on both sides of a string.
     pub(super) fn new(quote: &str) -> PairsReader {
-        PairsReader { values: Values::new(quote, false), writer: Writer::default(), begun: false, finished: false }
+        PairsReader {
+            values: Values::new(quote, false),
+            writer: Writer::default(),
+            begun: false,
+            finished: false,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! A JSON scanner that is fed one character at a time and always knows where it stands.
 //!
-//! Out: one event per character at most, and the text again. The text is the model's own, except that Python's spelling is
-//! rewritten token by token (`'a'` -> `"a"`, `True` -> `true`). Faults are noted, never fatal: brackets and strings are
-//! balanced all the same, so the end of a value is found even when its inside is broken. No recursion; at most
-//! [`NESTING_CAP`] levels are remembered, deeper ones are only counted.
+//! Out: one event per character at most, and the text again. The text is the model's own, except
+//! that Python's spelling is rewritten token by token (`'a'` -> `"a"`, `True` -> `true`). Faults
+//! are noted, never fatal: brackets and strings are balanced all the same, so the end of a value is
+//! found even when its inside is broken. No recursion; at most [`NESTING_CAP`] levels are
+//! remembered, deeper ones are only counted.
 
 /// Levels of nesting that are checked.
 pub(crate) const NESTING_CAP: usize = 128;
@@ -115,7 +116,8 @@ impl Scanner {
         self.quoted.is_some()
     }
 
-    /// Whether a number or literal is open that `next` would end. Then [`Scanner::close_word`] is due before `step`.
+    /// Whether a number or literal is open that `next` would end. Then [`Scanner::close_word`] is
+    /// due before `step`.
     pub(crate) fn ends_word(&self, next: char) -> bool {
         self.word.is_some() && !is_word(next)
     }
@@ -198,7 +200,11 @@ impl Scanner {
             }
             ',' => {
                 self.demand(self.expect == Expect::CommaOrEnd);
-                self.expect = if self.stack.last() == Some(&Container::Object) { Expect::Key } else { Expect::Value };
+                self.expect = if self.stack.last() == Some(&Container::Object) {
+                    Expect::Key
+                } else {
+                    Expect::Value
+                };
                 out.push(c);
                 Event::None
             }
@@ -263,7 +269,8 @@ impl Scanner {
         if after_comma && top == Some(container) {
             self.faults.trailing_comma = true;
         } else {
-            let may_end = matches!(self.expect, Expect::CommaOrEnd | Expect::KeyOrEnd | Expect::ValueOrEnd);
+            let may_end =
+                matches!(self.expect, Expect::CommaOrEnd | Expect::KeyOrEnd | Expect::ValueOrEnd);
             self.demand(may_end && top == Some(container));
         }
         self.expect = if self.stack.is_empty() { Expect::Done } else { Expect::CommaOrEnd };
@@ -415,7 +422,8 @@ pub(crate) fn check_object(text: &str) -> Faults {
     scanner.faults
 }
 
-/// What a broken object may have meant: trailing commas left out, control characters escaped. None when that is not enough.
+/// What a broken object may have meant: trailing commas left out, control characters escaped. None
+/// when that is not enough.
 pub(crate) fn repair(text: &str) -> Option<String> {
     let mut repaired = String::with_capacity(text.len());
     let mut scanner = Scanner::new();
@@ -459,7 +467,9 @@ fn is_literal(word: &str) -> bool {
 fn is_number(word: &str) -> bool {
     let word = word.strip_prefix('-').unwrap_or(word);
     let (mantissa, exponent) = match word.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
+        Some((mantissa, exponent)) => {
+            (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)))
+        }
         None => (word, None),
     };
     let (whole, fraction) = match mantissa.split_once('.') {
@@ -467,5 +477,8 @@ fn is_number(word: &str) -> bool {
         None => (mantissa, None),
     };
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    digits(whole) && (whole == "0" || !whole.starts_with('0')) && fraction.is_none_or(digits) && exponent.is_none_or(digits)
+    digits(whole)
+        && (whole == "0" || !whole.starts_with('0'))
+        && fraction.is_none_or(digits)
+        && exponent.is_none_or(digits)
 }

@@ -1,8 +1,9 @@
-//! Python's keyword arguments without the parentheses -> JSON: `a=1, b='x'` is `{"a": 1, "b": "x"}`.
+//! Python's keyword arguments without the parentheses -> JSON: `a=1, b='x'` is `{"a": 1, "b":
+//! "x"}`.
 //!
-//! Starts behind `(` and ends at the `)` that closes it, which is given back. A value without a name takes the name of the
-//! only required parameter, or of the only one; without such a parameter it is `arg0`, `arg1`… by its position, but a call
-//! cannot begin with it.
+//! Starts behind `(` and ends at the `)` that closes it, which is given back. A value without a
+//! name takes the name of the only required parameter, or of the only one; without such a parameter
+//! it is `arg0`, `arg1`… by its position, but a call cannot begin with it.
 
 use serde_json::Value;
 

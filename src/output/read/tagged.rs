@@ -1,13 +1,18 @@
-//! Arguments with one element a parameter -> JSON: `<parameter=a>\n1\n</parameter>\n` is `{"a": 1}`.
+//! Arguments with one element a parameter -> JSON: `<parameter=a>\n1\n</parameter>\n` is `{"a":
+//! 1}`.
 //!
 //! Blanks are free around and between the parts of a marker. A value ends
 //!
-//! - at its end tag, if a parameter, a follower or the end of the output comes next: `print("</parameter>")` is text;
-//! - without its end tag, where a follower or a parameter begins a line, if the format writes lines at all;
-//! - without its end tag inside a line, at a parameter whose key is complete, or at a follower that is itself followed by
-//!   a follower or the end of the output: one tag alone may be what the value talks about.
+//! - at its end tag, if a parameter, a follower or the end of the output comes next:
+//!   `print("</parameter>")` is text;
+//! - without its end tag, where a follower or a parameter begins a line, if the format writes lines
+//!   at all;
+//! - without its end tag inside a line, at a parameter whose key is complete, or at a follower that
+//!   is itself followed by a follower or the end of the output: one tag alone may be what the value
+//!   talks about.
 //!
-//! What may still be such an end is held, nothing else. Inside `<![CDATA[` only `]]>` and the end tag end a value.
+//! What may still be such an end is held, nothing else. Inside `<![CDATA[` only `]]>` and the end
+//! tag end a value.
 
 use std::collections::VecDeque;
 
@@ -96,11 +101,18 @@ impl Marks {
             after_key: pieces(&tagged.after_key),
             kind,
             before_value: before[before.trim_end().len()..].to_owned(),
-            after_value: tagged.close[..tagged.close.len() - tagged.close.trim_start().len()].to_owned(),
+            after_value: tagged.close[..tagged.close.len() - tagged.close.trim_start().len()]
+                .to_owned(),
             close: pieces(&tagged.close),
             separator: pieces(&tagged.separator),
-            followers: followers.iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect(),
-            lines: [before, &tagged.close, &tagged.separator, &tagged.open].iter().any(|text| text.contains('\n')),
+            followers: followers
+                .iter()
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty())
+                .collect(),
+            lines: [before, &tagged.close, &tagged.separator, &tagged.open]
+                .iter()
+                .any(|text| text.contains('\n')),
         }
     }
 
@@ -114,7 +126,8 @@ impl Marks {
 
     /// What may stand behind a parameter.
     fn next(&self, text: &str) -> Match {
-        let separator = if self.separator.is_empty() { Match::No } else { pieces_at(text, &self.separator) };
+        let separator =
+            if self.separator.is_empty() { Match::No } else { pieces_at(text, &self.separator) };
         self.parameter(text).or(self.follower(text)).or(separator)
     }
 
@@ -130,10 +143,17 @@ impl Marks {
         };
         let rest = &text[start..];
         let Some(length) = rest.find(before.as_str()) else {
-            let foreign = rest.find('<').is_some_and(|at| mark_at(&rest[at..], before) == Match::No);
-            return if rest.len() > KEY || foreign || rest.trim().contains('\n') { Head::No } else { Head::Part };
+            let foreign =
+                rest.find('<').is_some_and(|at| mark_at(&rest[at..], before) == Match::No);
+            return if rest.len() > KEY || foreign || rest.trim().contains('\n') {
+                Head::No
+            } else {
+                Head::Part
+            };
         };
-        let Some(key) = clean_key(&rest[..length], before.starts_with('"')) else { return Head::No };
+        let Some(key) = clean_key(&rest[..length], before.starts_with('"')) else {
+            return Head::No;
+        };
         let at = start + length + before.len();
         let Some(kind) = &self.kind else {
             return match pieces_after(text, at, rest_of) {
@@ -159,11 +179,14 @@ impl Marks {
         match pieces_after(text, at + length + before.len(), rest_of) {
             Match::No => Head::No,
             Match::Part => Head::Part,
-            Match::Full(used) => Head::Full { key, said_string: kind.says(text[at..at + length].trim()), used },
+            Match::Full(used) => {
+                Head::Full { key, said_string: kind.says(text[at..at + length].trim()), used }
+            }
         }
     }
 
-    /// The end tag at the beginning of `text`, with the blanks that belong to it and with what must follow it.
+    /// The end tag at the beginning of `text`, with the blanks that belong to it and with what must
+    /// follow it.
     fn end_tag(&self, text: &str, cdata: bool) -> Match {
         if self.close.is_empty() || text.len() > SPREAD {
             return Match::No;
@@ -212,7 +235,10 @@ impl Marks {
             },
             other => other,
         };
-        if self.lines && at_start && matches!(self.parameter(text).or(self.follower(text)), Match::Full(_)) {
+        if self.lines
+            && at_start
+            && matches!(self.parameter(text).or(self.follower(text)), Match::Full(_))
+        {
             return Match::Full(0);
         }
         match self.follower(text) {
@@ -244,7 +270,10 @@ impl KindMarks {
         match (self.form, word) {
             (KindForm::IsString, "true") | (KindForm::TypeName, "string") => Some(true),
             (KindForm::IsString, "false") => Some(false),
-            (KindForm::TypeName, "number" | "integer" | "boolean" | "object" | "array" | "null") => Some(false),
+            (
+                KindForm::TypeName,
+                "number" | "integer" | "boolean" | "object" | "array" | "null",
+            ) => Some(false),
             _ => None,
         }
     }
@@ -294,7 +323,11 @@ pub(super) struct TaggedReader {
 
 impl TaggedReader {
     /// `followers` are the tags that may stand behind the last parameter.
-    pub(super) fn new(tagged: &Tagged, followers: Vec<Text>, schema: Option<&Value>) -> TaggedReader {
+    pub(super) fn new(
+        tagged: &Tagged,
+        followers: Vec<Text>,
+        schema: Option<&Value>,
+    ) -> TaggedReader {
         let schema = Schema::new(schema);
         TaggedReader {
             marks: Marks::new(tagged, followers),
@@ -363,7 +396,15 @@ impl TaggedReader {
             self.writer.key(&key, out);
             self.writer.begin_string(out);
         }
-        self.open = Some(Open { key, types, said_string, text, raw: String::new(), at_start: true, cdata: false });
+        self.open = Some(Open {
+            key,
+            types,
+            said_string,
+            text,
+            raw: String::new(),
+            at_start: true,
+            cdata: false,
+        });
         self.state = State::Start { blanks: true };
     }
 
@@ -401,7 +442,8 @@ impl TaggedReader {
             && !self.held.is_empty()
         {
             let end = self.marks.end_tag(&self.held, open.cdata);
-            let end = if open.cdata { end } else { end.or(self.marks.cut(&self.held, open.at_start)) };
+            let end =
+                if open.cdata { end } else { end.or(self.marks.cut(&self.held, open.at_start)) };
             match end {
                 Match::Part => return,
                 Match::Full(used) => {
@@ -440,7 +482,8 @@ impl TaggedReader {
         text.chars().rev().for_each(|c| self.waiting.push_front(c));
     }
 
-    /// Whether what is held ends a value at the end of the output: None where it does not even begin to.
+    /// Whether what is held ends a value at the end of the output: None where it does not even
+    /// begin to.
     fn is_end(&self, open: &Open) -> Option<bool> {
         let held = self.held.as_str();
         let marks = &self.marks;
@@ -450,7 +493,9 @@ impl TaggedReader {
                 Match::Full(at) => pieces_after(held, at, &marks.close),
                 other => other,
             },
-            (false, Match::Full(at)) => pieces_at(&held[at..], &marks.close).moved(at).or(pieces_at(held, &marks.close)),
+            (false, Match::Full(at)) => {
+                pieces_at(&held[at..], &marks.close).moved(at).or(pieces_at(held, &marks.close))
+            }
             (false, _) => pieces_at(held, &marks.close),
         };
         let has_end = !marks.close.is_empty() && matches!(tag, Match::Full(_));
@@ -593,14 +638,18 @@ fn newline_at(text: &str) -> Match {
     mark_at(text, "\n").or(mark_at(text, "\r\n"))
 }
 
-/// A key without what stands around it: blanks, quotes, and in a quoted attribute the attributes after it.
+/// A key without what stands around it: blanks, quotes, and in a quoted attribute the attributes
+/// after it.
 fn clean_key(text: &str, is_quoted: bool) -> Option<String> {
     let text = text.trim();
     let text = match text.split_once('"') {
         Some((key, _)) if is_quoted => key,
         _ => text,
     };
-    let bare = ['"', '\''].iter().find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(text);
+    let bare = ['"', '\'']
+        .iter()
+        .find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote))
+        .unwrap_or(text);
     let is_key = !bare.is_empty() && bare.len() <= KEY && !bare.contains(['\n', '<']);
     is_key.then(|| bare.to_owned())
 }

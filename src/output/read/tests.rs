@@ -66,8 +66,8 @@ fn read(new: &dyn Fn() -> Box<dyn Reader>, input: &str) -> Read {
         reader.finish(&mut begun.text);
         assert_eq!(once, begun.text, "finished twice");
         if !once.is_empty() {
-            let value: Value =
-                serde_json::from_str(&once).unwrap_or_else(|error| panic!("{error}: {once} of {:?}", &input[..at]));
+            let value: Value = serde_json::from_str(&once)
+                .unwrap_or_else(|error| panic!("{error}: {once} of {:?}", &input[..at]));
             assert!(value.is_object());
         }
     }
@@ -77,7 +77,8 @@ fn read(new: &dyn Fn() -> Box<dyn Reader>, input: &str) -> Read {
 #[track_caller]
 fn check(new: &dyn Fn() -> Box<dyn Reader>, input: &str, want: Value, end: &str, notes: &[&str]) {
     let got = read(new, input);
-    let value: Value = serde_json::from_str(&got.text).unwrap_or_else(|error| panic!("{error}: {}", got.text));
+    let value: Value =
+        serde_json::from_str(&got.text).unwrap_or_else(|error| panic!("{error}: {}", got.text));
     assert_eq!((value, got.end.as_str(), got.notes.as_slice()), (want, end, notes), "{input}");
 }
 
@@ -98,7 +99,12 @@ fn schema() -> Value {
         "u": {"type": ["string", "null"]}, "o": {"type": "object"}}, "required": ["n"]})
 }
 
-fn tagged(open: &'static str, after_key: &'static str, close: &'static str, kind: Option<(KindForm, &'static str)>) -> Tagged {
+fn tagged(
+    open: &'static str,
+    after_key: &'static str,
+    close: &'static str,
+    kind: Option<(KindForm, &'static str)>,
+) -> Tagged {
     Tagged {
         open: open.into(),
         after_key: after_key.into(),
@@ -108,7 +114,11 @@ fn tagged(open: &'static str, after_key: &'static str, close: &'static str, kind
     }
 }
 
-fn tagged_reader(format: Tagged, followers: &'static [&'static str], schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+fn tagged_reader(
+    format: Tagged,
+    followers: &'static [&'static str],
+    schema: Option<Value>,
+) -> impl Fn() -> Box<dyn Reader> {
     move || {
         let followers = followers.iter().map(|&text| Text::from(text)).collect();
         Box::new(TaggedReader::new(&format, followers, schema.as_ref()))
@@ -130,7 +140,8 @@ fn glm(lines: bool, schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
 
 fn dsml(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
     let kind = Some((KindForm::IsString, "\">"));
-    let format = tagged("<｜DSML｜parameter name=\"", "\" string=\"", "</｜DSML｜parameter>\n", kind);
+    let format =
+        tagged("<｜DSML｜parameter name=\"", "\" string=\"", "</｜DSML｜parameter>\n", kind);
     tagged_reader(format, &["</｜DSML｜invoke>", "</｜DSML｜function_calls>"], schema)
 }
 
@@ -138,7 +149,13 @@ fn dsml(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
 fn tagged_as_the_templates_write_it() {
     let qwen = qwen(Some(schema()));
     let end = "ended \n</function>\n</tool_call>";
-    check(&qwen, "<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>", json!({"n": 1}), end, &[]);
+    check(
+        &qwen,
+        "<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
+        json!({"n": 1}),
+        end,
+        &[],
+    );
     check(
         &qwen,
         "<parameter=s>\ndef f():\n    print(\"</parameter>\")\n\n</parameter>\n<parameter=l>\n[1, \"x\"]\n</parameter>\n</function>",
@@ -148,20 +165,29 @@ fn tagged_as_the_templates_write_it() {
     );
     check(&qwen, "</function>", json!({}), "ended </function>", &[]);
     check(&qwen, "\n prose", json!({}), "ended \n prose", &[]);
-    check(&qwen, "<parameter=u>\nnull\n</parameter>\n</tool_call>", json!({"u": null}), "ended \n</tool_call>", &[]);
+    check(
+        &qwen,
+        "<parameter=u>\nnull\n</parameter>\n</tool_call>",
+        json!({"u": null}),
+        "ended \n</tool_call>",
+        &[],
+    );
     let end = "ended \n</tool_call>";
     for lines in [true, false] {
         let glm = glm(lines, Some(schema()));
-        let text =
-            "\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a\nb</arg_value>\n</tool_call>";
+        let text = "\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n<arg_key>s</arg_key>\n<arg_value>a\nb</arg_value>\n</tool_call>";
         check(&glm, text, json!({"n": 1, "s": "a\nb"}), end, &[]);
         let text = "<arg_key>n</arg_key><arg_value>1</arg_value><arg_key>s</arg_key><arg_value>a\nb</arg_value></tool_call>";
         check(&glm, text, json!({"n": 1, "s": "a\nb"}), "ended </tool_call>", &[]);
     }
     let text = "<｜DSML｜parameter name=\"s\" string=\"true\">1</｜DSML｜parameter>\n<｜DSML｜parameter name=\"l\" string=\"false\">[1]</｜DSML｜parameter>\n</｜DSML｜invoke>";
     check(&dsml(None), text, json!({"s": "1", "l": [1]}), "ended \n</｜DSML｜invoke>", &[]);
-    let kimi =
-        tagged("<|open|>argument key=\"", "\" type=\"", "<|close|>argument<|sep|>", Some((KindForm::TypeName, "\"<|sep|>")));
+    let kimi = tagged(
+        "<|open|>argument key=\"",
+        "\" type=\"",
+        "<|close|>argument<|sep|>",
+        Some((KindForm::TypeName, "\"<|sep|>")),
+    );
     let kimi = tagged_reader(kimi, &["<|close|>call<|sep|>"], None);
     let text = "<|open|>argument key=\"a\" type=\"string\"<|sep|>1<|close|>argument<|sep|><|open|>argument key=\"b\" type=\"number\"<|sep|>1.50<|close|>argument<|sep|><|close|>call<|sep|>";
     assert_eq!(read(&kimi, text).text, "{\"a\": \"1\", \"b\": 1.50}");
@@ -171,7 +197,13 @@ fn tagged_as_the_templates_write_it() {
 fn tagged_as_models_write_it() {
     let q = qwen(Some(schema()));
     let end = "ended </function>";
-    check(&q, "<parameter=n>1</parameter><parameter=s>x</parameter></function>", json!({"n": 1, "s": "x"}), end, &[]);
+    check(
+        &q,
+        "<parameter=n>1</parameter><parameter=s>x</parameter></function>",
+        json!({"n": 1, "s": "x"}),
+        end,
+        &[],
+    );
     check(&q, "<parameter=\"n\"> 1 </parameter></function>", json!({"n": 1}), end, &[]);
     check(
         &q,
@@ -180,28 +212,59 @@ fn tagged_as_models_write_it() {
         end,
         &[],
     );
-    check(&q, "<parameter=n>\nabc\n</parameter></function>", json!({"n": "abc"}), end, &["arg_type_mismatch"]);
+    check(
+        &q,
+        "<parameter=n>\nabc\n</parameter></function>",
+        json!({"n": "abc"}),
+        end,
+        &["arg_type_mismatch"],
+    );
     check(&q, "<parameter=x>\n1\n</parameter></function>", json!({"x": 1}), end, &["arg_unknown"]);
-    let text =
-        "<parameter=n>1</parameter><parameter=n>2</parameter><parameter=s>a</parameter><parameter=s>b</parameter></function>";
+    let text = "<parameter=n>1</parameter><parameter=n>2</parameter><parameter=s>a</parameter><parameter=s>b</parameter></function>";
     check(&q, text, json!({"n": 1, "s": "a"}), end, &["arg_duplicate", "arg_duplicate"]);
     // End tags that are missing.
     check(&q, "<parameter=n>\n1\n</function>", json!({"n": 1}), "ended </function>", &[]);
-    check(&q, "<parameter=s>\nx\n<parameter=n>\n1\n</function>", json!({"n": 1, "s": "x"}), "ended </function>", &[]);
+    check(
+        &q,
+        "<parameter=s>\nx\n<parameter=n>\n1\n</function>",
+        json!({"n": 1, "s": "x"}),
+        "ended </function>",
+        &[],
+    );
     check(&q, "<parameter=s>\n</function>", json!({"s": ""}), "ended </function>", &[]);
-    check(&q, "<parameter=s>x</function></tool_call>", json!({"s": "x"}), "ended </function></tool_call>", &[]);
-    check(&q, "<parameter=s>x<parameter=n>1</parameter></function>", json!({"n": 1, "s": "x"}), end, &[]);
-    check(&q, "<parameter=s>a </function> b</parameter></function>", json!({"s": "a </function> b"}), end, &[]);
+    check(
+        &q,
+        "<parameter=s>x</function></tool_call>",
+        json!({"s": "x"}),
+        "ended </function></tool_call>",
+        &[],
+    );
+    check(
+        &q,
+        "<parameter=s>x<parameter=n>1</parameter></function>",
+        json!({"n": 1, "s": "x"}),
+        end,
+        &[],
+    );
+    check(
+        &q,
+        "<parameter=s>a </function> b</parameter></function>",
+        json!({"s": "a </function> b"}),
+        end,
+        &[],
+    );
     let g = glm(false, Some(schema()));
     let text = "<arg_key>s</arg_key><arg_value>print('</tool_call>')</arg_value></tool_call>";
     check(&g, text, json!({"s": "print('</tool_call>')"}), "ended </tool_call>", &[]);
-    let text = "<arg_key>s</arg_key><arg_value>x<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>";
+    let text =
+        "<arg_key>s</arg_key><arg_value>x<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>";
     check(&g, text, json!({"s": "x", "n": 1}), "ended </tool_call>", &[]);
     check_cut(&g, "<arg_key>s</arg_key><arg_value>x</tool_call>", "{\"s\": \"x\"}", true);
     // Attributes.
     let d = dsml(Some(schema()));
     let end = "ended </｜DSML｜invoke>";
-    let text = "<｜DSML｜parameter name=\"n\" string=\"true\">1</｜DSML｜parameter></｜DSML｜invoke>";
+    let text =
+        "<｜DSML｜parameter name=\"n\" string=\"true\">1</｜DSML｜parameter></｜DSML｜invoke>";
     check(&d, text, json!({"n": 1}), end, &["arg_coerced"]);
     let text = "<｜DSML｜parameter name=\"n\">1</｜DSML｜parameter></｜DSML｜invoke>";
     check(&d, text, json!({"n": 1}), end, &[]);
@@ -210,11 +273,22 @@ fn tagged_as_models_write_it() {
     let want = json!({"s": "</parameter>\n</function>"});
     check(&q, &format!("<parameter=s>{cdata}"), want.clone(), "ended </function>", &[]);
     check(&q, &format!("<parameter=s>\n{cdata}"), want, "ended </function>", &[]);
-    check(&q, "<parameter=n><![CDATA[1]]></parameter></function>", json!({"n": 1}), "ended </function>", &[]);
-    let m = tagged_reader(tagged("<parameter name=\"", "\">", "</parameter>\n", None), &["</invoke>"], Some(schema()));
+    check(
+        &q,
+        "<parameter=n><![CDATA[1]]></parameter></function>",
+        json!({"n": 1}),
+        "ended </function>",
+        &[],
+    );
+    let m = tagged_reader(
+        tagged("<parameter name=\"", "\">", "</parameter>\n", None),
+        &["</invoke>"],
+        Some(schema()),
+    );
     let text = "<parameter name=\"s\" type=\"string\">x\n</parameter>\n</invoke>";
     check(&m, text, json!({"s": "x\n"}), "ended \n</invoke>", &[]);
-    let deep = format!("<parameter=l>{}</parameter></function>", "[".repeat(200) + &"]".repeat(200));
+    let deep =
+        format!("<parameter=l>{}</parameter></function>", "[".repeat(200) + &"]".repeat(200));
     assert_eq!(read(&q, &deep).notes, ["arguments_too_deep"]);
 }
 
@@ -264,8 +338,14 @@ fn pairs_as_the_template_and_models_write_them() {
             "{todos:[<|\"|>buy milk<|\"|>,<|\"|>a, \"b\" \\ {c}\n<|\"|>],x:[]}",
             r#"{"todos": ["buy milk", "a, \"b\" \\ {c}\n"], "x": []}"#,
         ),
-        ("{config:{<|\"|>theme<|\"|>:<|\"|>dark<|\"|>,count:3},e:{}}", r#"{"config": {"theme": "dark", "count": 3}, "e": {}}"#),
-        ("{\"a\": \"x\\n\\u00e9\\ud83d\\ude00\", 'b': [1, {\"c\": null}]}", "{\"a\": \"x\\né😀\", \"b\": [1, {\"c\": null}]}"),
+        (
+            "{config:{<|\"|>theme<|\"|>:<|\"|>dark<|\"|>,count:3},e:{}}",
+            r#"{"config": {"theme": "dark", "count": 3}, "e": {}}"#,
+        ),
+        (
+            "{\"a\": \"x\\n\\u00e9\\ud83d\\ude00\", 'b': [1, {\"c\": null}]}",
+            "{\"a\": \"x\\né😀\", \"b\": [1, {\"c\": null}]}",
+        ),
         ("{city: New York, zip: 010}", r#"{"city": "New York", "zip": "010"}"#),
         ("{a:[1,2,],b:{c:1,},}", r#"{"a": [1, 2], "b": {"c": 1}}"#),
         ("{a:[1,2}", r#"{"a": [1, 2]}"#),
@@ -286,14 +366,21 @@ fn pairs_as_the_template_and_models_write_them() {
 
 #[test]
 fn python_as_models_write_it() {
-    let one = || Some(json!({"type": "object", "properties": {"city": {"type": "string"}, "n": {}}, "required": ["city"]}));
+    let one = || {
+        Some(
+            json!({"type": "object", "properties": {"city": {"type": "string"}, "n": {}}, "required": ["city"]}),
+        )
+    };
     for (text, want) in [
         (")", "{}"),
         ("a=1, b='x')", r#"{"a": 1, "b": "x"}"#),
         ("a = 1 , b = True,c=None, d=false,)", r#"{"a": 1, "b": true, "c": null, "d": false}"#),
         ("s=\"it's\", t='say \"hi\"')", r#"{"s": "it's", "t": "say \"hi\""}"#),
         ("s='It's fine', n=1)", r#"{"s": "It's fine", "n": 1}"#),
-        ("s='it\\'s', t='''a\n'b' \"c\"''', u=\"\")", r#"{"s": "it's", "t": "a\n'b' \"c\"", "u": ""}"#),
+        (
+            "s='it\\'s', t='''a\n'b' \"c\"''', u=\"\")",
+            r#"{"s": "it's", "t": "a\n'b' \"c\"", "u": ""}"#,
+        ),
         ("s='\\x41\\u00e9\\U0001F600\\101\\q\\n')", "{\"s\": \"Aé😀A\\\\q\\n\"}"),
         ("s=r'\\d+\\'', t='a' 'b'\n \"c\")", r#"{"s": "\\d+\\'", "t": "abc"}"#),
         ("s='\\ud83d\\ude00\\ud83dx')", "{\"s\": \"😀\u{fffd}x\"}"),
@@ -301,8 +388,14 @@ fn python_as_models_write_it() {
             "l=[1, 'x', (2, 3), [], {}], d={'a': {'b': None}, 1: 2.50})",
             r#"{"l": [1, "x", [2, 3], [], {}], "d": {"a": {"b": null}, "1": 2.50}}"#,
         ),
-        ("a=1_000, b=+1, c=.5, d=1., e=-0x10)", r#"{"a": 1000, "b": 1, "c": 0.5, "d": 1.0, "e": -16}"#),
-        ("a=New York, b=date(2020, 1, 2), c=x)", r#"{"a": "New York", "b": "date(2020, 1, 2)", "c": "x"}"#),
+        (
+            "a=1_000, b=+1, c=.5, d=1., e=-0x10)",
+            r#"{"a": 1000, "b": 1, "c": 0.5, "d": 1.0, "e": -16}"#,
+        ),
+        (
+            "a=New York, b=date(2020, 1, 2), c=x)",
+            r#"{"a": "New York", "b": "date(2020, 1, 2)", "c": "x"}"#,
+        ),
         ("a=1, a=2, b=3)", r#"{"a": 1, "b": 3}"#),
         ("a='x)y', b=[')'])", r#"{"a": "x)y", "b": [")"]}"#),
         ("a=[1 2] b=3)", r#"{"a": ["1 2"], "b": 3}"#),
@@ -320,7 +413,13 @@ fn python_as_models_write_it() {
         "ended )",
         &["arg_positional", "arg_positional", "arg_unknown"],
     );
-    check(&python(one()), "city='x', z=1)", json!({"city": "x", "z": 1}), "ended )", &["arg_unknown"]);
+    check(
+        &python(one()),
+        "city='x', z=1)",
+        json!({"city": "x", "z": 1}),
+        "ended )",
+        &["arg_unknown"],
+    );
     assert_eq!(read(&python(None), "'Paris')").end, "brokenParis')");
     check_cut(&python(None), "a=1, b='x", r#"{"a": 1, "b": "x"}"#, false);
     check_cut(&python(None), "a=[1, {'k': ", r#"{"a": [1, {"k": null}]}"#, false);
@@ -352,25 +451,51 @@ fn elements_as_the_template_and_models_write_them() {
         ("P<n>1P</n>\nP<s> 1\nP</s>", json!({"n": 1, "s": " 1\n"}), &[]),
         ("P<l>P<item>aP</item>P<item>1P</item>P</l>", json!({"l": ["a", "1"]}), &[]),
         ("P<l>P</l>P<o>P</o>P<s>P</s>", json!({"l": [], "o": {}, "s": ""}), &[]),
-        ("P<o>\n  P<x>1.5P</x>\n  P<y>-2.5P</y>\nP</o>", json!({"o": {"x": 1.5, "y": "-2.5"}}), &[]),
-        ("P<e>P<item>P<id>1P</id>P<label>oneP</label>P</item>P</e>", json!({"e": [{"id": 1, "label": "one"}]}), &[]),
+        (
+            "P<o>\n  P<x>1.5P</x>\n  P<y>-2.5P</y>\nP</o>",
+            json!({"o": {"x": 1.5, "y": "-2.5"}}),
+            &[],
+        ),
+        (
+            "P<e>P<item>P<id>1P</id>P<label>oneP</label>P</item>P</e>",
+            json!({"e": [{"id": 1, "label": "one"}]}),
+            &[],
+        ),
         ("P<label>hiP</label>", json!({"label": "hi"}), &[]),
-        ("P<label>P<text>hiP</text>P</label>", json!({"label": "]<]minimax[>[<text>hi]<]minimax[>[</text>"}), &[]),
+        (
+            "P<label>P<text>hiP</text>P</label>",
+            json!({"label": "]<]minimax[>[<text>hi]<]minimax[>[</text>"}),
+            &[],
+        ),
         ("P<any>P<item>1P</item>P<item>aP</item>P</any>", json!({"any": [1, "a"]}), &[]),
         ("P<any>P<k>1P</k>P</any>", json!({"any": {"k": 1}}), &[]),
         ("P<any>[1, {}]P</any>", json!({"any": [1, {}]}), &[]),
         ("P<l>[\"a\"]P</l>", json!({"l": ["a"]}), &[]),
-        ("P<n>oneP</n>P<zz>1P</zz>", json!({"n": "one", "zz": 1}), &["arg_type_mismatch", "arg_unknown"]),
+        (
+            "P<n>oneP</n>P<zz>1P</zz>",
+            json!({"n": "one", "zz": 1}),
+            &["arg_type_mismatch", "arg_unknown"],
+        ),
         ("P<n>1P</n>P<n>2P</n>", json!({"n": 1}), &["arg_duplicate"]),
         ("P<s>a P<b>x P</b> P</s> bP</s>", json!({"s": minimax("a P<b>x P</b> P</s> b")}), &[]),
         // End tags that are missing.
         ("P<s>xP<n>1P</n>", json!({"s": "x", "n": 1}), &[]),
         ("P<l>P<item>aP<item>bP</item>P</l>", json!({"l": ["a", "b"]}), &[]),
         ("P<o>P<y>aP</o>P<n>1P</n>", json!({"o": {"y": "a"}, "n": 1}), &[]),
-        ("P<l>xP<item>aP</item>P</l>", json!({"l": minimax("xP<item>aP</item>")}), &["arg_type_mismatch"]),
+        (
+            "P<l>xP<item>aP</item>P</l>",
+            json!({"l": minimax("xP<item>aP</item>")}),
+            &["arg_type_mismatch"],
+        ),
     ] {
         for end in ["P</invoke>", "\nP</invoke>\n", "P<invoke name=\"g\">"] {
-            check(&e, &minimax(&format!("{text}{end}")), want.clone(), &minimax(&format!("ended {end}")), notes);
+            check(
+                &e,
+                &minimax(&format!("{text}{end}")),
+                want.clone(),
+                &minimax(&format!("ended {end}")),
+                notes,
+            );
         }
     }
     check(&e, "prose", json!({}), "ended prose", &[]);
@@ -471,7 +596,8 @@ fn raw(value: &Value) -> String {
 #[track_caller]
 fn check_round(new: &dyn Fn() -> Box<dyn Reader>, text: &str, want: &Value) {
     let got = read(new, text);
-    let value: Value = serde_json::from_str(&got.text).unwrap_or_else(|error| panic!("{error}: {} of {text}", got.text));
+    let value: Value = serde_json::from_str(&got.text)
+        .unwrap_or_else(|error| panic!("{error}: {} of {text}", got.text));
     assert_eq!(&value, want, "{text}");
     assert!(!got.end.starts_with("open") && !got.end.starts_with("broken"), "{text}: {}", got.end);
 }
@@ -484,14 +610,24 @@ fn random_objects_come_back_from_tags() {
         let want = random.object(2);
         let members = want.as_object().unwrap();
         // What the layout itself cannot tell from an end is left out.
-        let carries =
-            |marks: &[&str]| members.values().all(|value| !marks.iter().any(|mark| format!("\n{}", raw(value)).contains(mark)));
+        let carries = |marks: &[&str]| {
+            members
+                .values()
+                .all(|value| !marks.iter().any(|mark| format!("\n{}", raw(value)).contains(mark)))
+        };
         let ends = |mark: &str| members.values().any(|value| raw(value).ends_with(mark));
-        let cdata = |(key, value): (&String, &Value)| format!("<parameter={key}>\n<![CDATA[{}]]>\n</parameter>\n", raw(value));
+        let cdata = |(key, value): (&String, &Value)| {
+            format!("<parameter={key}>\n<![CDATA[{}]]>\n</parameter>\n", raw(value))
+        };
         let text: String = members.iter().map(cdata).collect();
         check_round(&qwen(Some(schema_of(&want))), &format!("{text}</function>"), &want);
-        if carries(&["<parameter=b>", "\n</tool_call>", "</tool_call></tool_call>"]) && !ends("</tool_call>") && !ends("\r") {
-            let member = |(key, value): (&String, &Value)| format!("<parameter={key}>\n{}\n</parameter>\n", raw(value));
+        if carries(&["<parameter=b>", "\n</tool_call>", "</tool_call></tool_call>"])
+            && !ends("</tool_call>")
+            && !ends("\r")
+        {
+            let member = |(key, value): (&String, &Value)| {
+                format!("<parameter={key}>\n{}\n</parameter>\n", raw(value))
+            };
             if carries(&[
                 "</parameter></tool_call>",
                 "</parameter>\n</tool_call>",
@@ -504,8 +640,9 @@ fn random_objects_come_back_from_tags() {
             }
         }
         if carries(&["</arg_value>", "</tool_call></tool_call>"]) && !ends("</tool_call>") {
-            let member =
-                |(key, value): (&String, &Value)| format!("<arg_key>{key}</arg_key><arg_value>{}</arg_value>", raw(value));
+            let member = |(key, value): (&String, &Value)| {
+                format!("<arg_key>{key}</arg_key><arg_value>{}</arg_value>", raw(value))
+            };
             let text: String = members.iter().map(member).collect();
             check_round(&glm(false, Some(schema_of(&want))), &format!("{text}</tool_call>"), &want);
         }
@@ -517,7 +654,10 @@ fn random_objects_come_back_from_tags() {
 fn write_pairs(value: &Value, top: bool) -> String {
     match value {
         Value::String(text) => format!("<|\"|>{text}<|\"|>"),
-        Value::Array(list) => format!("[{}]", list.iter().map(|value| write_pairs(value, false)).collect::<Vec<_>>().join(",")),
+        Value::Array(list) => format!(
+            "[{}]",
+            list.iter().map(|value| write_pairs(value, false)).collect::<Vec<_>>().join(",")
+        ),
         Value::Object(map) => {
             let member = |(key, value): (&String, &Value)| match top {
                 true => format!("{key}:{}", write_pairs(value, false)),
@@ -547,9 +687,13 @@ fn write_python(value: &Value) -> String {
             }
             written + "'"
         }
-        Value::Array(list) => format!("[{}]", list.iter().map(write_python).collect::<Vec<_>>().join(", ")),
+        Value::Array(list) => {
+            format!("[{}]", list.iter().map(write_python).collect::<Vec<_>>().join(", "))
+        }
         Value::Object(map) => {
-            let members = map.iter().map(|(key, value)| format!("{}: {}", write_python(&json!(key)), write_python(value)));
+            let members = map.iter().map(|(key, value)| {
+                format!("{}: {}", write_python(&json!(key)), write_python(value))
+            });
             format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
         }
     }
@@ -560,11 +704,15 @@ fn write_elements(value: &Value) -> String {
     match value {
         Value::Object(map) => map
             .iter()
-            .map(|(key, value)| minimax(&format!("P<{key}>{}", write_elements(value))) + &minimax(&format!("P</{key}>")))
+            .map(|(key, value)| {
+                minimax(&format!("P<{key}>{}", write_elements(value)))
+                    + &minimax(&format!("P</{key}>"))
+            })
             .collect(),
-        Value::Array(list) => {
-            list.iter().map(|value| minimax("P<item>") + &write_elements(value) + &minimax("P</item>")).collect()
-        }
+        Value::Array(list) => list
+            .iter()
+            .map(|value| minimax("P<item>") + &write_elements(value) + &minimax("P</item>"))
+            .collect(),
         other => raw(other),
     }
 }
@@ -572,7 +720,9 @@ fn write_elements(value: &Value) -> String {
 /// Whether arrays hold values of one schema each: one schema cannot say more about them.
 fn is_even(value: &Value) -> bool {
     match value {
-        Value::Array(list) => list.iter().all(|value| is_even(value) && schema_of(value) == schema_of(&list[0])),
+        Value::Array(list) => {
+            list.iter().all(|value| is_even(value) && schema_of(value) == schema_of(&list[0]))
+        }
         Value::Object(map) => map.values().all(is_even),
         _ => true,
     }
@@ -585,11 +735,19 @@ fn random_objects_come_back_from_pairs_python_and_elements() {
     for _ in 0..400 {
         let want = random.object(3);
         check_round(&pairs, &write_pairs(&want, true), &want);
-        let members = want.as_object().unwrap().iter().map(|(key, value)| format!("{key}={}", write_python(value)));
+        let members = want
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| format!("{key}={}", write_python(value)));
         check_round(&python(None), &(members.collect::<Vec<_>>().join(", ") + ")"), &want);
         if is_even(&want) {
             rounds += 1;
-            check_round(&elements(Some(schema_of(&want))), &(write_elements(&want) + &minimax("P</invoke>")), &want);
+            check_round(
+                &elements(Some(schema_of(&want))),
+                &(write_elements(&want) + &minimax("P</invoke>")),
+                &want,
+            );
         }
     }
     assert!(rounds > 30, "{rounds}");
@@ -634,12 +792,21 @@ fn noise_never_panics_and_stays_json() {
         "'''",
         "x",
     ];
-    let starts = ["<parameter=s>\n", "<arg_key>s</arg_key><arg_value>", "", "]<]minimax[>[<s>", "{", "s="];
-    let readers: [&dyn Fn() -> Box<dyn Reader>; 6] =
-        [&qwen(Some(schema())), &glm(true, None), &dsml(None), &elements(Some(schema())), &pairs, &python(Some(schema()))];
+    let starts =
+        ["<parameter=s>\n", "<arg_key>s</arg_key><arg_value>", "", "]<]minimax[>[<s>", "{", "s="];
+    let readers: [&dyn Fn() -> Box<dyn Reader>; 6] = [
+        &qwen(Some(schema())),
+        &glm(true, None),
+        &dsml(None),
+        &elements(Some(schema())),
+        &pairs,
+        &python(Some(schema())),
+    ];
     let mut random = Random(3);
     for turn in 0..6000 {
-        let text: String = (0..random.below(30)).map(|_| marks[random.below(marks.len() as u64) as usize]).collect();
+        let text: String = (0..random.below(30))
+            .map(|_| marks[random.below(marks.len() as u64) as usize])
+            .collect();
         read(readers[turn % 6], &(starts[turn % 6].to_owned() + &text));
     }
 }
@@ -648,13 +815,22 @@ fn noise_never_panics_and_stays_json() {
 fn hostile_texts_take_linear_time() {
     let long = 1 << 20;
     let key = format!("<parameter={} ", "a".repeat(50));
-    let qwen_text = ["</parameter>", "</parameter>\n", "<", "\n", "\n</func", "<parameter=", &key, "\r"];
+    let qwen_text =
+        ["</parameter>", "</parameter>\n", "<", "\n", "\n</func", "<parameter=", &key, "\r"];
     type New<'a> = &'a dyn Fn() -> Box<dyn Reader>;
     let cases: [(New, &str, &[&str]); 6] = [
         (&qwen(Some(schema())), "<parameter=s>\n", &qwen_text),
         (&qwen(None), "<parameter=l>\n", &["[", "{\"a\":", "1,"]),
-        (&elements(Some(schema())), "]<]minimax[>[<s>", &["]<]minimax[>[<s>", "]<]minimax[>[</s> ", "]", "]<]minimax[>[</"]),
-        (&elements(None), "]<]minimax[>[<a>", &["]<]minimax[>[<a>", "]<]minimax[>[</b", "]<]minimax[>[<a>x"]),
+        (
+            &elements(Some(schema())),
+            "]<]minimax[>[<s>",
+            &["]<]minimax[>[<s>", "]<]minimax[>[</s> ", "]", "]<]minimax[>[</"],
+        ),
+        (
+            &elements(None),
+            "]<]minimax[>[<a>",
+            &["]<]minimax[>[<a>", "]<]minimax[>[</b", "]<]minimax[>[<a>x"],
+        ),
         (&pairs, "{a:", &["[", "{a:", "<|\"", "<|\"|>", "a'", "[{", "'", "a:1,"]),
         (&python(None), "a=", &["(", "[", "'", "'' ", "{", "a=", "\\", "'\\u", "1", "x ", "' "]),
     ];
@@ -675,7 +851,8 @@ fn hostile_texts_take_linear_time() {
             assert!(took.as_secs() < 10, "{start} {part}: {took:?}");
         }
     }
-    for new in [&qwen(None) as &dyn Fn() -> Box<dyn Reader>, &elements(None), &pairs, &python(None)] {
+    for new in [&qwen(None) as &dyn Fn() -> Box<dyn Reader>, &elements(None), &pairs, &python(None)]
+    {
         let mut reader = new();
         let mut out = String::new();
         " ".repeat(long).chars().for_each(|c| assert_eq!(reader.step(c, &mut out), Step::More));

@@ -1,7 +1,7 @@
 //! A tool's JSON schema -> what it says about the type of a key, and with it raw text -> JSON text.
 //!
-//! Types only: whether a value keeps the rest of its schema is the verdict's business. Nothing here fails: what a schema
-//! does not say, or says in a way not understood, is unknown.
+//! Types only: whether a value keeps the rest of its schema is the verdict's business. Nothing here
+//! fails: what a schema does not say, or says in a way not understood, is unknown.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -74,7 +74,8 @@ impl Types {
     }
 }
 
-/// The schemas in force at one place of the arguments, as JSON pointers; none where nothing is known.
+/// The schemas in force at one place of the arguments, as JSON pointers; none where nothing is
+/// known.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Place(Vec<String>);
 
@@ -131,8 +132,10 @@ impl Schema {
 
     /// The place of an array's elements.
     pub(super) fn items(&self, place: &Place) -> Place {
-        let with_items =
-            self.branches(place).into_iter().filter(|(_, schema)| schema.get("items").is_some_and(Value::is_object));
+        let with_items = self
+            .branches(place)
+            .into_iter()
+            .filter(|(_, schema)| schema.get("items").is_some_and(Value::is_object));
         Place(with_items.map(|(pointer, _)| format!("{pointer}/items")).collect())
     }
 
@@ -153,7 +156,13 @@ impl Schema {
         for (_, schema) in self.branches(&self.root()) {
             let names = schema.get("required").and_then(Value::as_array).into_iter().flatten();
             required.extend(names.filter_map(Value::as_str));
-            properties.extend(schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|map| map.keys()));
+            properties.extend(
+                schema
+                    .get("properties")
+                    .and_then(Value::as_object)
+                    .into_iter()
+                    .flat_map(|map| map.keys()),
+            );
         }
         match (required.as_slice(), properties.as_slice()) {
             ([name], _) => Some((*name).to_owned()),
@@ -177,7 +186,10 @@ impl Schema {
             }
             let Some(schema) = self.at(&pointer) else { continue };
             for word in ["allOf", "oneOf", "anyOf"] {
-                let count = schema.get(word).and_then(Value::as_array).map_or(0, |list| list.len().min(BRANCHES));
+                let count = schema
+                    .get(word)
+                    .and_then(Value::as_array)
+                    .map_or(0, |list| list.len().min(BRANCHES));
                 waiting.extend((0..count).rev().map(|index| format!("{pointer}/{word}/{index}")));
             }
             waiting.extend(referred(schema).map(str::to_owned));
@@ -211,7 +223,10 @@ impl Schema {
         }
         for word in ["anyOf", "oneOf"] {
             if let Some(list) = schema.get(word).and_then(Value::as_array) {
-                types = meet(types, union(list.iter().map(|branch| self.types_at(branch, depth + 1, budget))));
+                types = meet(
+                    types,
+                    union(list.iter().map(|branch| self.types_at(branch, depth + 1, budget))),
+                );
             }
         }
         for branch in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
@@ -239,8 +254,8 @@ fn meet(types: Option<Types>, other: Option<Types>) -> Option<Types> {
     Some(Types(if types & other == 0 { types } else { types & other }))
 }
 
-/// Whether a raw value is a string whatever its text, so that it can be given out before its end. `said_string` is what the
-/// value's own markup says.
+/// Whether a raw value is a string whatever its text, so that it can be given out before its end.
+/// `said_string` is what the value's own markup says.
 pub(super) fn is_text(types: Option<Types>, said_string: Option<bool>) -> bool {
     match said_string {
         Some(true) => types.is_none_or(|types| types.has(Types::STRING)),
@@ -249,8 +264,14 @@ pub(super) fn is_text(types: Option<Types>, said_string: Option<bool>) -> bool {
     }
 }
 
-/// A raw value as JSON text, and the code of what was wrong with it. There is room for so many levels of nesting.
-pub(super) fn typed(raw: &str, types: Option<Types>, said_string: Option<bool>, room: usize) -> (String, Option<&'static str>) {
+/// A raw value as JSON text, and the code of what was wrong with it. There is room for so many
+/// levels of nesting.
+pub(super) fn typed(
+    raw: &str,
+    types: Option<Types>,
+    said_string: Option<bool>,
+    room: usize,
+) -> (String, Option<&'static str>) {
     let as_text = |note| {
         let mut text = String::with_capacity(raw.len() + 2);
         quote(raw, &mut text);
@@ -263,14 +284,18 @@ pub(super) fn typed(raw: &str, types: Option<Types>, said_string: Option<bool>, 
     let (text, json_type, python) = match json(raw, room) {
         Json::Value { text, json_type, python } => (text, json_type, python),
         Json::TooDeep => return as_text(Some("arguments_too_deep")),
-        Json::No if takes_strings || types.is_none() && said_string.is_none() => return as_text(None),
+        Json::No if takes_strings || types.is_none() && said_string.is_none() => {
+            return as_text(None);
+        }
         Json::No => return as_text(Some("arg_type_mismatch")),
     };
     let fits = types.is_none_or(|types| types.accepts(json_type));
     match (said_string, types) {
         (Some(true), _) => (text, Some("arg_coerced")),
         (None, None) if python => as_text(None),
-        (None, Some(_)) if takes_strings && (python || !fits || json_type == JsonType::String) => as_text(None),
+        (None, Some(_)) if takes_strings && (python || !fits || json_type == JsonType::String) => {
+            as_text(None)
+        }
         _ if fits => (text, None),
         _ => (text, Some("arg_type_mismatch")),
     }
@@ -304,8 +329,20 @@ mod tests {
         check(json!({"type": ["string", "null"]}), None, "null", "null", None);
         check(json!({"type": ["string", "null"]}), None, "1", "\"1\"", None);
         check(json!({"type": "string", "nullable": true}), None, "null", "null", None);
-        check(json!({"anyOf": [{"type": "string"}, {"type": "object"}]}), None, "{\"a\": 1}", "{\"a\": 1}", None);
-        check(json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}), None, "123 Main St", "\"123 Main St\"", None);
+        check(
+            json!({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+            None,
+            "{\"a\": 1}",
+            "{\"a\": 1}",
+            None,
+        );
+        check(
+            json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+            None,
+            "123 Main St",
+            "\"123 Main St\"",
+            None,
+        );
         check(json!({"anyOf": [{"type": "string"}, {}]}), None, "1", "1", None);
         check(json!({}), None, "1.50", "1.50", None);
         check(json!({}), None, "None", "\"None\"", None);
@@ -313,7 +350,13 @@ mod tests {
         check(json!({"const": 1}), None, "1", "1", None);
         check(json!({"$ref": "#/$defs/s"}), None, "1", "\"1\"", None);
         check(json!({"$ref": "#/$defs/loop"}), None, "1", "1", None);
-        check(json!({"allOf": [{"type": ["string", "integer"]}, {"type": "string"}]}), None, "1", "\"1\"", None);
+        check(
+            json!({"allOf": [{"type": ["string", "integer"]}, {"type": "string"}]}),
+            None,
+            "1",
+            "\"1\"",
+            None,
+        );
         check(json!({"type": "STRING"}), None, "1", "\"1\"", None);
     }
 
@@ -336,7 +379,9 @@ mod tests {
         };
         assert!(unknown(json!({"properties": {"a": {}}})));
         assert!(unknown(json!({"properties": {"a": {}}, "additionalProperties": true})));
-        assert!(!unknown(json!({"properties": {"a": {}}, "additionalProperties": {"type": "string"}})));
+        assert!(!unknown(
+            json!({"properties": {"a": {}}, "additionalProperties": {"type": "string"}})
+        ));
         assert!(!unknown(json!({"properties": {"a": {}}, "allOf": [{"properties": {"b": {}}}]})));
         assert!(!unknown(json!({"type": "object"})));
         assert!(!unknown(json!(true)));

@@ -1,8 +1,10 @@
-//! Values as Python and Gemma write them -> JSON: strings of several kinds, bare words, lists, tuples and objects.
+//! Values as Python and Gemma write them -> JSON: strings of several kinds, bare words, lists,
+//! tuples and objects.
 //!
-//! Reads one value at a time and says when a character is no part of it. Nothing is an error: what is missing is filled
-//! in, what is too much is left out, text without quotes is a string. A quote ends a string only where a value may end,
-//! so `'It's'` is one string; strings next to each other are one, as in Python.
+//! Reads one value at a time and says when a character is no part of it. Nothing is an error: what
+//! is missing is filled in, what is too much is left out, text without quotes is a string. A quote
+//! ends a string only where a value may end, so `'It's'` is one string; strings next to each other
+//! are one, as in Python.
 
 use super::literal::word;
 use super::writer::{Writer, quote};
@@ -65,7 +67,8 @@ pub(super) struct Values {
     /// Whether the containers open are objects, from the outermost.
     open: Vec<bool>,
     state: State,
-    /// Text not decided upon: the beginning of a marker, an escape, or what follows a closing quote.
+    /// Text not decided upon: the beginning of a marker, an escape, or what follows a closing
+    /// quote.
     held: String,
     word: String,
     /// The string under way is a key.
@@ -113,7 +116,9 @@ impl Values {
                 State::AfterValue => return self.after_value(c, writer, out),
                 State::Word { brackets } => self.word_step(c, brackets, writer, out),
                 State::Opening { quote, count } => self.opening(c, quote, count),
-                State::Quoted { quote, triple, count } => self.quoted(c, quote, triple, count, writer, out),
+                State::Quoted { quote, triple, count } => {
+                    self.quoted(c, quote, triple, count, writer, out)
+                }
                 State::Escape { quote, triple } => self.escape(c, quote, triple, writer, out),
                 State::Closing { quote } => self.closing(c, quote, writer, out),
                 State::Marked => {
@@ -219,7 +224,11 @@ impl Values {
     /// A closing bracket: closes what stands inside the container it belongs to, too.
     fn close(&mut self, c: char, writer: &mut Writer, out: &mut String) -> Taken {
         if !self.open.contains(&(c == '}')) {
-            return if self.open.is_empty() || self.tuples && c == ')' { Taken::No } else { Taken::Yes };
+            return if self.open.is_empty() || self.tuples && c == ')' {
+                Taken::No
+            } else {
+                Taken::Yes
+            };
         }
         while let Some(object) = self.open.pop() {
             writer.close(out);
@@ -310,7 +319,13 @@ impl Values {
         false
     }
 
-    fn word_step(&mut self, c: char, brackets: usize, writer: &mut Writer, out: &mut String) -> bool {
+    fn word_step(
+        &mut self,
+        c: char,
+        brackets: usize,
+        writer: &mut Writer,
+        out: &mut String,
+    ) -> bool {
         let is_key = self.key.is_some();
         let ends = match c {
             ',' | '}' | ']' => brackets == 0,
@@ -376,7 +391,15 @@ impl Values {
         false
     }
 
-    fn quoted(&mut self, c: char, quote: char, triple: bool, count: usize, writer: &mut Writer, out: &mut String) -> bool {
+    fn quoted(
+        &mut self,
+        c: char,
+        quote: char,
+        triple: bool,
+        count: usize,
+        writer: &mut Writer,
+        out: &mut String,
+    ) -> bool {
         if c == quote {
             self.flush_surrogate(writer, out);
             if !triple || count == 2 {
@@ -402,7 +425,14 @@ impl Values {
     }
 
     /// One character of an escape; true when it does not belong to it after all.
-    fn escape(&mut self, c: char, quote: char, triple: bool, writer: &mut Writer, out: &mut String) -> bool {
+    fn escape(
+        &mut self,
+        c: char,
+        quote: char,
+        triple: bool,
+        writer: &mut Writer,
+        out: &mut String,
+    ) -> bool {
         let after = State::Quoted { quote, triple, count: 0 };
         let kind = self.held.chars().nth(1);
         if self.raw {

@@ -1,13 +1,14 @@
 //! Events of a reader -> the text of one JSON value, in one layout: `{"a": 1, "b": ["x"]}`.
 //!
-//! Whatever order the events come in, the text is valid JSON once everything is closed. A key that comes twice in one
-//! object is left out with its value, and noted.
+//! Whatever order the events come in, the text is valid JSON once everything is closed. A key that
+//! comes twice in one object is left out with its value, and noted.
 
 use std::collections::HashSet;
 
 use super::super::read::partial_json::NESTING_CAP;
 
-/// Levels of nesting that are written. One fewer than are scanned: serde_json refuses to read the last one.
+/// Levels of nesting that are written. One fewer than are scanned: serde_json refuses to read the
+/// last one.
 pub(super) const LEVELS: usize = NESTING_CAP - 1;
 
 /// Notes that are kept: a hostile reply must not fill the memory with them.
@@ -68,7 +69,10 @@ impl Writer {
         if !names.insert(name.to_owned()) {
             if self.muted.is_none() {
                 self.muted = Some(depth);
-                self.note("arg_duplicate", format!("{name} is given more than once; the first counts"));
+                self.note(
+                    "arg_duplicate",
+                    format!("{name} is given more than once; the first counts"),
+                );
             }
             return;
         }

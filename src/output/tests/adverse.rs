@@ -1,4 +1,5 @@
-//! Replies of every family as models write them: as their templates show, and as they should not be.
+//! Replies of every family as models write them: as their templates show, and as they should not
+//! be.
 //!
 //! What must become of each is written by hand.
 
@@ -24,7 +25,10 @@ fn tool(name: &str, parameters: Value) -> Value {
 fn tools() -> Vec<Value> {
     let a = json!({ "type": "integer" });
     vec![
-        tool("f", json!({ "type": "object", "properties": { "a": a, "b": { "type": "string" } }, "required": ["a"] })),
+        tool(
+            "f",
+            json!({ "type": "object", "properties": { "a": a, "b": { "type": "string" } }, "required": ["a"] }),
+        ),
         tool("g", json!({ "type": "object", "properties": { "a": a } })),
     ]
 }
@@ -78,7 +82,10 @@ impl Row {
     }
 
     fn calls(mut self, calls: &[(&str, &str)]) -> Row {
-        self.calls = calls.iter().map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned())).collect();
+        self.calls = calls
+            .iter()
+            .map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned()))
+            .collect();
         self
     }
 
@@ -104,11 +111,20 @@ impl Row {
 
     /// What is wrong with the answer.
     fn check(&self) -> Option<String> {
-        let parsed = catch_unwind(AssertUnwindSafe(|| parse(&self.format, &self.tools, self.setting, &self.text)));
+        let parsed = catch_unwind(AssertUnwindSafe(|| {
+            parse(&self.format, &self.tools, self.setting, &self.text)
+        }));
         let Ok(parsed) = parsed else {
-            return Some(format!("{} {:?}: a property does not hold", self.format.family, self.text));
+            return Some(format!(
+                "{} {:?}: a property does not hold",
+                self.format.family, self.text
+            ));
         };
-        let calls: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect();
+        let calls: Vec<_> = parsed
+            .tool_calls
+            .iter()
+            .map(|call| (call.name.clone(), call.arguments.clone()))
+            .collect();
         let ids: Vec<_> = parsed.tool_calls.iter().map(|call| call.id.clone()).collect();
         let codes: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
         let same = parsed.content == self.content
@@ -165,7 +181,8 @@ struct Shapes {
     after: String,
     /// What the prompt ends with.
     prompt: &'static str,
-    /// The codes of every call whose ids stand behind the arguments, and of turns that end in the middle.
+    /// The codes of every call whose ids stand behind the arguments, and of turns that end in the
+    /// middle.
     codes: &'static [&'static str],
     /// Whether a call needs no tag: then only given names are calls.
     bare: bool,
@@ -220,12 +237,17 @@ fn shapes() -> Vec<Shapes> {
         thinks(shapes, "<think>", "R</think>\n\n")
     };
     let m = "]<]minimax[>[";
-    let m3 = |name: &str, value: &str| format!("{m}<invoke name=\"{name}\">{m}<a>{value}{m}</a>{m}</invoke>\n");
-    let glm = |name: &str, value: &str| {
-        format!("<tool_call>{name}\n<arg_key>a</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>")
+    let m3 = |name: &str, value: &str| {
+        format!("{m}<invoke name=\"{name}\">{m}<a>{value}{m}</a>{m}</invoke>\n")
     };
-    let compact =
-        |name: &str, value: &str| format!("<tool_call>{name}<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>");
+    let glm = |name: &str, value: &str| {
+        format!(
+            "<tool_call>{name}\n<arg_key>a</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>"
+        )
+    };
+    let compact = |name: &str, value: &str| {
+        format!("<tool_call>{name}<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>")
+    };
     let hy = |name: &str, value: &str| {
         format!(
             "<tool_call:opensource>{name}<tool_sep:opensource>\n<arg_key:opensource>a</arg_key:opensource>\n<arg_value:opensource>{value}</arg_value:opensource>\n</tool_call:opensource>\n"
@@ -242,11 +264,17 @@ fn shapes() -> Vec<Shapes> {
         )
     };
     let r1 = |name: &str, value: u8| {
-        format!("<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{{\"a\": {value}}}\n```<｜tool▁call▁end｜>")
+        format!(
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{{\"a\": {value}}}\n```<｜tool▁call▁end｜>"
+        )
     };
-    let v31 = |name: &str, value: u8| format!("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{{\"a\": {value}}}<｜tool▁call▁end｜>");
+    let v31 = |name: &str, value: u8| {
+        format!("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{{\"a\": {value}}}<｜tool▁call▁end｜>")
+    };
     let v3 = |name: &str, value: u8| {
-        format!("<｜tool▁call▁begin｜>{{\"name\": \"{name}\", \"parameters\": {{\"a\": {value}}}}}<｜tool▁call▁end｜>")
+        format!(
+            "<｜tool▁call▁begin｜>{{\"name\": \"{name}\", \"parameters\": {{\"a\": {value}}}}}<｜tool▁call▁end｜>"
+        )
     };
     let deepseek = |family, k: String, between: &str, k2: String| {
         let shapes = new(
@@ -257,13 +285,18 @@ fn shapes() -> Vec<Shapes> {
         thinks(shapes, "<think>\n", "R</think>")
     };
     let qwen = |name: &str, value: &str| {
-        format!("<tool_call>\n<function={name}>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>")
+        format!(
+            "<tool_call>\n<function={name}>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>"
+        )
     };
     let seed = |name: &str, value: &str| {
-        format!("<seed:tool_call>\n<function={name}>\n<parameter=a>{value}</parameter>\n</function>\n</seed:tool_call>")
+        format!(
+            "<seed:tool_call>\n<function={name}>\n<parameter=a>{value}</parameter>\n</function>\n</seed:tool_call>"
+        )
     };
-    let m2 =
-        |name: &str, value: &str| format!("<invoke name=\"{name}\">\n<parameter name=\"a\">{value}</parameter>\n</invoke>\n");
+    let m2 = |name: &str, value: &str| {
+        format!("<invoke name=\"{name}\">\n<parameter name=\"a\">{value}</parameter>\n</invoke>\n")
+    };
     let llama = |family| Shapes {
         says: "T {\"name\": \"f\", \"parameters\": {\"a\": 1}}".to_owned(),
         bare: true,
@@ -575,7 +608,8 @@ fn calls_as_templates_write_them() {
     check(shapes().into_iter().flat_map(|shapes| {
         let Shapes { family, one, two, ids, thinks, says, after, prompt, codes, .. } = shapes;
         let with_ids = move |mut row: Row| {
-            row.ids = ids.map(|ids| ids[..row.calls.len()].iter().map(|id| (*id).to_owned()).collect());
+            row.ids =
+                ids.map(|ids| ids[..row.calls.len()].iter().map(|id| (*id).to_owned()).collect());
             row.codes.extend(row.calls.iter().flat_map(|_| codes));
             if row.setting.prompt.is_empty() {
                 row.setting.prompt = prompt;
@@ -586,7 +620,8 @@ fn calls_as_templates_write_them() {
             }
             row
         };
-        let thinks = thinks.map(|(prompt, text)| row(family, text).prompt(prompt).reasoning("R").calls(&[F1]));
+        let thinks = thinks
+            .map(|(prompt, text)| row(family, text).prompt(prompt).reasoning("R").calls(&[F1]));
         let rows = [
             row(family, one).calls(&[F1]),
             row(family, two).calls(&[F1, G2]),
@@ -601,11 +636,15 @@ fn calls_as_templates_write_them() {
 fn calls_of_unknown_tools() {
     check(shapes().into_iter().map(|shapes| {
         let text = shapes.one.clone();
-        let row = row(shapes.family, text).prompt(shapes.prompt).with(|row| row.tools = vec![tool("other", json!({}))]);
+        let row = row(shapes.family, text)
+            .prompt(shapes.prompt)
+            .with(|row| row.tools = vec![tool("other", json!({}))]);
         match (shapes.bare, shapes.family) {
             (true, "functionary-3.2" | "pythonic") => row.content(&shapes.one),
             (true, "functionary-2.2") => row.content(&shapes.one),
-            (true, _) if shapes.one.starts_with('{') => row.content(&shapes.one).codes(&["call_like_content"]),
+            (true, _) if shapes.one.starts_with('{') => {
+                row.content(&shapes.one).codes(&["call_like_content"])
+            }
             (true, _) => row.content(&shapes.one),
             (false, _) => row.calls(&[F1]).codes(&[&["unknown_tool"], shapes.codes].concat()),
         }
@@ -620,7 +659,9 @@ fn calls_that_nobody_asked_for_are_text() {
             continue;
         }
         let parsed = parse(&format, &[], Setting { calls_allowed: false, ..PLAIN }, &shapes.one);
-        let ends = |text: &str| format.ends.iter().fold(text.to_owned(), |text, end| text.replace(&**end, ""));
+        let ends = |text: &str| {
+            format.ends.iter().fold(text.to_owned(), |text, end| text.replace(&**end, ""))
+        };
         assert_eq!(ends(&parsed.content).trim(), ends(&shapes.one).trim(), "{}", shapes.family);
         assert!(parsed.tool_calls.is_empty());
     }
@@ -639,10 +680,19 @@ fn calls_that_are_cut_off_lose_nothing() {
             let lost = lost(&format, text, &parsed);
             // The beginning of a word of the markup is no word.
             let cut = text.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-            assert!(lost.iter().all(|word| word == cut), "{}: {text:?} lost {lost:?}\n{parsed:?}", shapes.family);
+            assert!(
+                lost.iter().all(|word| word == cut),
+                "{}: {text:?} lost {lost:?}\n{parsed:?}",
+                shapes.family
+            );
             assert!(parsed.tool_calls.len() <= whole.tool_calls.len());
             for (part, all) in parsed.tool_calls.iter().zip(&whole.tool_calls) {
-                assert_eq!((&part.id, &part.name), (&all.id, &all.name), "{}: {text:?}", shapes.family);
+                assert_eq!(
+                    (&part.id, &part.name),
+                    (&all.id, &all.name),
+                    "{}: {text:?}",
+                    shapes.family
+                );
             }
         }
     }
@@ -682,9 +732,13 @@ fn half_markers_are_given_out() {
                 }
                 let parsed = parse(&format, &tools(), PLAIN, &text);
                 let shown = parsed.content.clone() + &parsed.leftover.concat();
-                let inked = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+                let inked =
+                    |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
                 let whole = format.texts().iter().any(|known| {
-                    let mut pieces = known.split_inclusive(['>', ']']).map(str::trim).filter(|piece| piece.len() > 2);
+                    let mut pieces = known
+                        .split_inclusive(['>', ']'])
+                        .map(str::trim)
+                        .filter(|piece| piece.len() > 2);
                     pieces.any(|piece| text.contains(piece))
                 });
                 if inked(&shown) != inked(&text) && !whole {
@@ -715,7 +769,9 @@ fn bare_objects() {
         row("llama3", format!("[{c}]")).calls(&[F1]),
         row("llama3", format!("[{c}, {c2}]")).calls(&[F1, G2]),
         row("llama3", format!("{c}<|eom_id|>")).calls(&[F1]).codes(&["eog_text_removed"]),
-        row("llama3", format!("<function=f>{A1}</function>")).calls(&[F1]).codes(&["foreign_family"]),
+        row("llama3", format!("<function=f>{A1}</function>"))
+            .calls(&[F1])
+            .codes(&["foreign_family"]),
         row("llama3", format!("<|python_tag|>{c}")).calls(&[F1]).codes(&["eog_text_removed"]),
         plain("llama3", other).codes(&["call_like_content"]),
         row("llama3", O1).calls(&[F1]),
@@ -729,20 +785,31 @@ fn tagged_objects() {
     let c = tagged(O1);
     let c2 = tagged(O2);
     check([
-        row("hermes", tagged("{\"name\": \"zz\", \"arguments\": {\"a\": 1}}")).calls(&[("zz", A1)]).codes(&["unknown_tool"]),
+        row("hermes", tagged("{\"name\": \"zz\", \"arguments\": {\"a\": 1}}"))
+            .calls(&[("zz", A1)])
+            .codes(&["unknown_tool"]),
         row("hermes", tagged("{\"arguments\": {\"a\": 1}, \"name\": \"f\"}")).calls(&[F1]),
         row("hermes", tagged("{\"name\": \"f\", \"parameters\": {\"a\": 1}}")).calls(&[F1]),
-        row("hermes", tagged(&format!("{{\"type\": \"function\", \"function\": {O1}}}"))).calls(&[F1]),
-        row("hermes", tagged("{\"name\": \"f\"}")).calls(&[("f", "{}")]).codes(&["arguments_missing"]),
+        row("hermes", tagged(&format!("{{\"type\": \"function\", \"function\": {O1}}}")))
+            .calls(&[F1]),
+        row("hermes", tagged("{\"name\": \"f\"}"))
+            .calls(&[("f", "{}")])
+            .codes(&["arguments_missing"]),
         row("hermes", tagged("{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}"))
             .calls(&[F1])
             .codes(&["arguments_string_unwrapped"]),
-        row("hermes", tagged("{\"name\": \"f\", \"arguments\": null}")).calls(&[("f", "{}")]).codes(&["arguments_null"]),
+        row("hermes", tagged("{\"name\": \"f\", \"arguments\": null}"))
+            .calls(&[("f", "{}")])
+            .codes(&["arguments_null"]),
         row("hermes", format!("{c}\nDone.")).content("Done.").calls(&[F1]),
         row("hermes", format!("<tool_call>{O1}\n</tool_call>")).calls(&[F1]),
         row("hermes", c.replace('\n', "\r\n")).calls(&[F1]),
-        row("hermes", tagged("{'name': 'f', 'arguments': {'a': 1}}")).calls(&[F1]).codes(&["python_literals"]),
-        row("hermes", tagged("{\"name\": \"f\", \"arguments\": {\"a\": 1}")).calls(&[F1]).codes(&["unbalanced_wrapper"]),
+        row("hermes", tagged("{'name': 'f', 'arguments': {'a': 1}}"))
+            .calls(&[F1])
+            .codes(&["python_literals"]),
+        row("hermes", tagged("{\"name\": \"f\", \"arguments\": {\"a\": 1}"))
+            .calls(&[F1])
+            .codes(&["unbalanced_wrapper"]),
         row("hermes", tagged("{\"name\": \"f\", \"arguments\": {\"a\": 1,}}"))
             .calls(&[("f", "{\"a\": 1,}")])
             .codes(&["arguments_invalid_json"]),
@@ -762,12 +829,15 @@ fn tagged_objects() {
         plain("hermes", O1).codes(&["call_like_content"]),
         // The table wants content here too, but for an opt-in: this family's format opts in.
         row("hermes", format!("```json\n{O1}\n```")).calls(&[F1]).codes(&["fenced_call"]),
-        plain("hermes", &c).codes(&["call_without_tools"]).with(|row| row.setting.calls_allowed = false),
+        plain("hermes", &c)
+            .codes(&["call_without_tools"])
+            .with(|row| row.setting.calls_allowed = false),
         row("hermes", format!("{c}\n{c2}"))
             .calls(&[F1, G2])
             .codes(&["parallel_not_requested"])
             .with(|row| row.setting.parallel = false),
-        row("hermes", tagged("{\"name\": \"f\", \"arguments\": {\"b\": \"x\"}}")).calls(&[("f", "{\"b\": \"x\"}")]),
+        row("hermes", tagged("{\"name\": \"f\", \"arguments\": {\"b\": \"x\"}}"))
+            .calls(&[("f", "{\"b\": \"x\"}")]),
         row("hermes", format!("Think.\n{c}"))
             .prompt("<think>\n")
             .reasoning("Think.")
@@ -778,7 +848,9 @@ fn tagged_objects() {
 
 #[test]
 fn elements() {
-    let f = |parameters: &str| format!("<tool_call>\n<function=f>\n{parameters}</function>\n</tool_call>");
+    let f = |parameters: &str| {
+        format!("<tool_call>\n<function=f>\n{parameters}</function>\n</tool_call>")
+    };
     let p = |key: &str, value: &str| format!("<parameter={key}>\n{value}\n</parameter>\n");
     check([
         plain("qwen-xml", "Hello <tool_call> is a tag"),
@@ -787,23 +859,37 @@ fn elements() {
             .reasoning("Hello <tool_call> is a tag")
             .content("x"),
         plain("qwen-xml", "Use <function=f> to call"),
-        row("qwen-xml", f(&p("a", "1")).replace("=f", "=zz")).calls(&[("zz", A1)]).codes(&["unknown_tool"]),
-        row("qwen-xml", f(&p("a", "abc"))).calls(&[("f", "{\"a\": \"abc\"}")]).codes(&["arg_type_mismatch"]),
+        row("qwen-xml", f(&p("a", "1")).replace("=f", "=zz"))
+            .calls(&[("zz", A1)])
+            .codes(&["unknown_tool"]),
+        row("qwen-xml", f(&p("a", "abc")))
+            .calls(&[("f", "{\"a\": \"abc\"}")])
+            .codes(&["arg_type_mismatch"]),
         row("qwen-xml", f(&p("b", "x"))).calls(&[("f", "{\"b\": \"x\"}")]),
-        row("qwen-xml", f(&(p("a", "1") + &p("c", "2")))).calls(&[("f", "{\"a\": 1, \"c\": 2}")]).codes(&["arg_unknown"]),
-        row("qwen-xml", f(&(p("a", "1") + &p("a", "2")))).calls(&[F1]).codes(&["arg_duplicate"]).with(|row| {
-            row.leftover = vec!["2".to_owned()];
-        }),
+        row("qwen-xml", f(&(p("a", "1") + &p("c", "2"))))
+            .calls(&[("f", "{\"a\": 1, \"c\": 2}")])
+            .codes(&["arg_unknown"]),
+        row("qwen-xml", f(&(p("a", "1") + &p("a", "2"))))
+            .calls(&[F1])
+            .codes(&["arg_duplicate"])
+            .with(|row| {
+                row.leftover = vec!["2".to_owned()];
+            }),
         row("qwen-xml", f(&p("a", "1")).replace('\n', "")).calls(&[F1]),
         row("qwen-xml", tagged(O1)).calls(&[F1]).codes(&["foreign_family"]),
         row("qwen-xml", f(&p("a", "1")) + "\n\nDone.").calls(&[F1]).content("Done."),
         row("qwen-xml", "<tool_call>\n<function=f>\n<parameter=b>\nx\n</function>\n</tool_call>")
             .calls(&[("f", "{\"b\": \"x\"}")]),
         row("qwen-xml", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>").calls(&[F1]),
-        row("qwen-xml", f(&(p("b", "x") + &p("a", "1")))).calls(&[("f", "{\"b\": \"x\", \"a\": 1}")]),
-        row("qwen-xml", f(&p("b", "print(\"</parameter>\")"))).calls(&[("f", "{\"b\": \"print(\\\"</parameter>\\\")\"}")]),
+        row("qwen-xml", f(&(p("b", "x") + &p("a", "1"))))
+            .calls(&[("f", "{\"b\": \"x\", \"a\": 1}")]),
+        row("qwen-xml", f(&p("b", "print(\"</parameter>\")")))
+            .calls(&[("f", "{\"b\": \"print(\\\"</parameter>\\\")\"}")]),
         row("qwen-xml", f("")).calls(&[("f", "{}")]),
-        row("qwen-xml", format!("R {}", f(&p("a", "1")))).prompt("<think>\n").reasoning("R").calls(&[F1]),
+        row("qwen-xml", format!("R {}", f(&p("a", "1"))))
+            .prompt("<think>\n")
+            .reasoning("R")
+            .calls(&[F1]),
     ]);
 }
 
@@ -909,7 +995,9 @@ fn names_and_ids() {
 
 #[test]
 fn messages_with_headers() {
-    let to = |recipient: &str, body: &str| format!("<|channel|>commentary to={recipient}<|message|>{body}<|call|>");
+    let to = |recipient: &str, body: &str| {
+        format!("<|channel|>commentary to={recipient}<|message|>{body}<|call|>")
+    };
     check([
         row("harmony", to("functions.zz", A1)).calls(&[("zz", A1)]).codes(&["unknown_tool"]),
         plain("harmony", "Hello, world!"),
@@ -935,10 +1023,15 @@ fn messages_with_headers() {
 fn calls_of_evident_families() {
     let r1 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
     let evident = |markers: &'static [&'static str]| {
-        move |row: &mut Row| row.format.also = families::evident(&|marker| markers.contains(&marker))
+        move |row: &mut Row| {
+            row.format.also = families::evident(&|marker| markers.contains(&marker))
+        }
     };
     check([
-        row("polyfilled", r1).with(evident(&["<｜tool▁calls▁begin｜>"])).calls(&[F1]).codes(&["foreign_family"]),
+        row("polyfilled", r1)
+            .with(evident(&["<｜tool▁calls▁begin｜>"]))
+            .calls(&[F1])
+            .codes(&["foreign_family"]),
         row("polyfilled", format!("<|tool_call|>[{O1}]"))
             .with(evident(&["<|tool_call|>"]))
             .calls(&[F1])
@@ -972,7 +1065,8 @@ fn hostile_replies_take_linear_time() {
         let start = Instant::now();
         feed(format, &tools(), PLAIN, [text.as_str()]);
         let elapsed = start.elapsed();
-        // A megabyte takes some tenths of a second; other tests run at the same time. Quadratic would be minutes.
+        // A megabyte takes some tenths of a second; other tests run at the same time. Quadratic
+        // would be minutes.
         if elapsed.as_secs() > 30 {
             slow.push(format!("{}: {what} takes {elapsed:?}", format.family));
         }
@@ -988,7 +1082,8 @@ fn hostile_replies_take_linear_time() {
         time(&format, "an open name", one[..name].to_owned() + &"f".repeat(SIZE));
         time(&format, "an open value", one[..value].to_owned() + &"[".repeat(SIZE / 10));
         for at in [1, 3, name / 2, name, value] {
-            let at = (1..=at.max(1)).rev().find(|at| one.is_char_boundary(*at)).unwrap_or(one.len());
+            let at =
+                (1..=at.max(1)).rev().find(|at| one.is_char_boundary(*at)).unwrap_or(one.len());
             let unit = &one[..at];
             time(&format, unit, unit.repeat(SIZE / 16 / unit.len()));
             time(&format, unit, format!("{unit} ").repeat(SIZE / 16 / (unit.len() + 1)));
@@ -1010,7 +1105,8 @@ fn odd_characters() {
                 while !text.is_char_boundary(at) {
                     at -= 1;
                 }
-                let odd = ["\0", "\u{FFFD}", "\\ud83e", "\"", "{", "<", "é", "\u{E000}", "\n"][random.below(9)];
+                let odd = ["\0", "\u{FFFD}", "\\ud83e", "\"", "{", "<", "é", "\u{E000}", "\n"]
+                    [random.below(9)];
                 if random.below(3) == 0 {
                     text.remove(at);
                 } else {

@@ -20,7 +20,9 @@ fn hermes() -> Format {
 }
 
 fn tools() -> Vec<Value> {
-    ["f", "g"].map(|name| json!({ "type": "function", "function": { "name": name, "parameters": {} } })).to_vec()
+    ["f", "g"]
+        .map(|name| json!({ "type": "function", "function": { "name": name, "parameters": {} } }))
+        .to_vec()
 }
 
 /// One text and the message it must become. Calls are `(name, arguments)`.
@@ -36,7 +38,11 @@ fn check(
     let parsed = parse(&hermes(), &tools(), setting, text);
     assert_eq!(parsed.content, content, "content of {text:?}");
     assert_eq!(parsed.reasoning.as_deref(), reasoning, "reasoning of {text:?}");
-    let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+    let got: Vec<_> = parsed
+        .tool_calls
+        .iter()
+        .map(|call| (call.name.as_str(), call.arguments.as_str()))
+        .collect();
     assert_eq!(got, calls, "calls of {text:?}");
     let got: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
     assert_eq!(got, diagnostics, "diagnostics of {text:?}");
@@ -94,24 +100,56 @@ fn calls_as_the_templates_write_them() {
     text_case(&C.replace("{\"a\": 1}", "{}"), "", &[("f", "{}")], &[]);
     let odd = "{\"a\":[1.5e10,  {\"b\":\"</tool_call> \\\"\\u00e9\\ud83e\\udd99\\\\\"}],\"n\":1234567890123456789012345}";
     text_case(&C.replace("{\"a\": 1}", odd), "", &[("f", odd)], &[]);
-    check(Setting { parallel: false, ..PLAIN }, &format!("{C}{C2}"), "", None, &[F1, G2], &["parallel_not_requested"]);
+    check(
+        Setting { parallel: false, ..PLAIN },
+        &format!("{C}{C2}"),
+        "",
+        None,
+        &[F1, G2],
+        &["parallel_not_requested"],
+    );
 }
 
 #[test]
 fn calls_as_models_write_them() {
     let unknown = C.replace("\"f\"", "\"zz\"");
     text_case(&unknown, "", &[("zz", F1.1)], &["unknown_tool"]);
-    text_case("<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>", "", &[F1], &[]);
-    text_case("<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>", "", &[F1], &[]);
-    text_case("<tool_call>{\"id\": 7, \"name\": \"f\", \"arguments\": {\"a\": 1}, \"x\": [1]}</tool_call>", "", &[F1], &[]);
+    text_case(
+        "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
+        "",
+        &[F1],
+        &[],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"parameters\": {\"a\": 1}}</tool_call>",
+        "",
+        &[F1],
+        &[],
+    );
+    text_case(
+        "<tool_call>{\"id\": 7, \"name\": \"f\", \"arguments\": {\"a\": 1}, \"x\": [1]}</tool_call>",
+        "",
+        &[F1],
+        &[],
+    );
     text_case(
         "<tool_call>{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}</tool_call>",
         "",
         &[F1],
         &[],
     );
-    text_case("<tool_call>{\"name\": \"f\"}</tool_call>", "", &[("f", "{}")], &["arguments_missing"]);
-    text_case("<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>", "", &[("f", "{}")], &["arguments_null"]);
+    text_case(
+        "<tool_call>{\"name\": \"f\"}</tool_call>",
+        "",
+        &[("f", "{}")],
+        &["arguments_missing"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>",
+        "",
+        &[("f", "{}")],
+        &["arguments_null"],
+    );
     text_case(
         "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
         "",
@@ -130,16 +168,36 @@ fn calls_as_models_write_them() {
         &[("f", "{}")],
         &["arguments_string_unwrapped"],
     );
-    text_case("<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>", "", &[("f", "[1]")], &["arguments_invalid_json"]);
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+        "",
+        &[("f", "[1]")],
+        &["arguments_invalid_json"],
+    );
     text_case(
         "<tool_call>\n{'name': 'f', 'arguments': {'a': True, 'b': [None, False], 'c': 'say \"hi\"', 'd': 'it\\'s'}}\n</tool_call>",
         "",
         &[("f", "{\"a\": true, \"b\": [null, false], \"c\": \"say \\\"hi\\\"\", \"d\": \"it's\"}")],
         &["python_literals"],
     );
-    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>", "", &[F1], &["unbalanced_wrapper"]);
-    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}}\n</tool_call> x", "x", &[F1], &["unbalanced_wrapper"]);
-    text_case("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}\nDone.", "Done.", &[F1], &["unbalanced_wrapper"]);
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>",
+        "",
+        &[F1],
+        &["unbalanced_wrapper"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}}\n</tool_call> x",
+        "x",
+        &[F1],
+        &["unbalanced_wrapper"],
+    );
+    text_case(
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}\nDone.",
+        "Done.",
+        &[F1],
+        &["unbalanced_wrapper"],
+    );
     text_case(
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1,}}</tool_call>",
         "",
@@ -160,31 +218,55 @@ fn calls_as_models_write_them() {
     );
     let two = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {\"a\": 2}}";
     text_case(&format!("<tool_call>[{two}]</tool_call>"), "", &[F1, G2], &[]);
-    text_case(&format!("<tool_call>\n{}\n</tool_call>", two.replace(", {\"n", "\n{\"n")), "", &[F1, G2], &[]);
+    text_case(
+        &format!("<tool_call>\n{}\n</tool_call>", two.replace(", {\"n", "\n{\"n")),
+        "",
+        &[F1, G2],
+        &[],
+    );
 }
 
 #[test]
 fn tags_that_are_missing_or_too_many() {
     text_case(C.trim_end_matches("</tool_call>"), "", &[F1], &["missing_end_marker"]);
     let open = C.trim_end_matches("\n</tool_call>");
-    text_case(&format!("{open} And {{1,2}} is a set."), "And {1,2} is a set.", &[F1], &["missing_end_marker"]);
+    text_case(
+        &format!("{open} And {{1,2}} is a set."),
+        "And {1,2} is a set.",
+        &[F1],
+        &["missing_end_marker"],
+    );
     text_case(&format!("{open}\n{C2}"), "", &[F1, G2], &["missing_end_marker"]);
     text_case(&format!("{open} x </tool_call> y"), "xy", &[F1], &["missing_end_marker"]);
     text_case(&format!("{C}\n<tool_call>\n"), "", &[F1], &["dangling_marker"]);
     text_case(&format!("<tool_call>\n{C}"), "", &[F1], &["dangling_marker"]);
     text_case("<tool_call>\n\n</tool_call>", "", &[], &["empty_section"]);
-    for text in ["<tool_call>\nlook it up\n</tool_call>", "<tool_call>{\"a\": 1}</tool_call>", "<tool_call>{nope}</tool_call>"]
-    {
+    for text in [
+        "<tool_call>\nlook it up\n</tool_call>",
+        "<tool_call>{\"a\": 1}</tool_call>",
+        "<tool_call>{nope}</tool_call>",
+    ] {
         text_case(text, text, &[], &["malformed_call"]);
     }
-    for text in ["The tag <tool_call> is used…", "a <tool_call> <tool_call> b", "x <tool_call>\n\n[link](y)"] {
+    for text in [
+        "The tag <tool_call> is used…",
+        "a <tool_call> <tool_call> b",
+        "x <tool_call>\n\n[link](y)",
+    ] {
         text_case(text, text, &[], &[]);
     }
     for text in ["Text </tool_call> more", "no thinking </think> stray close"] {
         text_case(text, text, &[], &["stray_end_marker"]);
     }
     let text = format!("<tool_call>{{<think>r</think>{C}");
-    check(PLAIN, &text, "<tool_call>{", Some("r"), &[F1], &["malformed_call", "reasoning_reopened"]);
+    check(
+        PLAIN,
+        &text,
+        "<tool_call>{",
+        Some("r"),
+        &[F1],
+        &["malformed_call", "reasoning_reopened"],
+    );
 }
 
 #[test]
@@ -196,10 +278,21 @@ fn calls_that_were_cut_off() {
     };
     cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"arg1\": ", &[("f", "{\"arg1\": ")], &[]);
     cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"arg", &[("f", "{\"arg")], &[]);
-    cut("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\\ud83e\\u", &[("f", "{\"a\": \"x\\ud83e\\u")], &[]);
+    cut(
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\\ud83e\\u",
+        &[("f", "{\"a\": \"x\\ud83e\\u")],
+        &[],
+    );
     cut("<tool_call>\n{\"name\": \"f\", \"argum", &[], &["<tool_call>\n{\"name\": \"f\", \"argum"]);
     cut("<tool_call>\n{", &[], &["<tool_call>\n{"]);
-    check(PLAIN, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}", "", None, &[F1], &["unbalanced_wrapper"]);
+    check(
+        PLAIN,
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}",
+        "",
+        None,
+        &[F1],
+        &["unbalanced_wrapper"],
+    );
 }
 
 #[test]
@@ -240,7 +333,14 @@ fn reasoning() {
     check(THINKING, "R </thin", "", Some("R </thin"), &[], &["reasoning_unclosed"]);
     check(PLAIN, "<think>\nx</think", "", Some("x</think"), &[], &["reasoning_unclosed"]);
     check(PLAIN, "Hello<think>", "Hello", None, &[], &["reasoning_reopened", "dangling_marker"]);
-    check(PLAIN, "<think>a</think>b<think>c</think>d", "bd", Some("a\nc"), &[], &["reasoning_reopened"]);
+    check(
+        PLAIN,
+        "<think>a</think>b<think>c</think>d",
+        "bd",
+        Some("a\nc"),
+        &[],
+        &["reasoning_reopened"],
+    );
     check(NO_CALLS, &format!("<think>{C}</think>x"), "x", Some(C), &[], &["call_without_tools"]);
 }
 
@@ -253,7 +353,14 @@ fn calls_inside_reasoning() {
     recogniser.push(&format!("Think.\n{C}"));
     let (_, parsed) = recogniser.finish_early();
     assert_eq!((parsed.tool_calls, parsed.reasoning), (Vec::new(), Some(format!("Think.\n{C}"))));
-    check(THINKING, &format!("Think.\n{C}\n{C2}"), "", Some("Think."), &[F1, G2], &["call_in_reasoning"]);
+    check(
+        THINKING,
+        &format!("Think.\n{C}\n{C2}"),
+        "",
+        Some("Think."),
+        &[F1, G2],
+        &["call_in_reasoning"],
+    );
     let mention = "the <tool_call> tag";
     check(THINKING, mention, "", Some(mention), &[], &["reasoning_unclosed"]);
     check(THINKING, &format!("{mention}</think>{C}"), "", Some(mention), &[F1], &[]);
@@ -276,14 +383,19 @@ fn a_prompt_calls_nothing() {
         recogniser.push(C2);
         let (deltas, parsed) = recogniser.finish();
         let names: Vec<_> = parsed.tool_calls.iter().map(|call| call.name.as_str()).collect();
-        assert_eq!((parsed.content, names), (format!("{C} so"), vec!["g"]), "told apart: {reasoning}");
+        assert_eq!(
+            (parsed.content, names),
+            (format!("{C} so"), vec!["g"]),
+            "told apart: {reasoning}"
+        );
         assert!(deltas.is_empty() && parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
     }
 }
 
 #[test]
 fn a_header_that_names_nothing_is_text_at_once() {
-    let mut recogniser = recogniser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
+    let mut recogniser =
+        recogniser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
     // Held as a header, thousands of these would be read again from every one of them on.
     let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| recogniser.push(text));
     let shown = deltas.map(|delta| match delta {
@@ -300,7 +412,8 @@ fn an_id_of_an_earlier_call_is_not_used_again() {
         recogniser.taken_ids(["abcdefgh1".to_owned()].into_iter());
         recogniser.push(&format!("[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{\"a\": \"b\"}}"));
         let (_, parsed) = recogniser.finish();
-        let codes_seen: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+        let codes_seen: Vec<_> =
+            parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
         let expected = if codes.is_empty() { id } else { "id1" };
         assert_eq!((&*parsed.tool_calls[0].id, codes_seen), (expected, codes));
     }
@@ -313,13 +426,25 @@ fn calls_that_no_grammar_held_are_judged() {
         recogniser.judge_others(Box::new(|_, arguments| arguments.contains("good")));
         recogniser.push(text);
         let (_, parsed) = recogniser.finish();
-        (parsed.content, parsed.tool_calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>())
+        (
+            parsed.content,
+            parsed.tool_calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>(),
+        )
     };
     let judged = |text: &str| judged_as("hermes", text);
-    let own = |value: &str| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n</tool_call>");
-    let fenced = |value: &str| format!("```json\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n```");
-    let foreign =
-        |value: &str| format!("<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>");
+    let own = |value: &str| {
+        format!(
+            "<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n</tool_call>"
+        )
+    };
+    let fenced = |value: &str| {
+        format!("```json\n{{\"name\": \"f\", \"arguments\": {{\"a\": \"{value}\"}}}}\n```")
+    };
+    let foreign = |value: &str| {
+        format!(
+            "<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>"
+        )
+    };
     let call = |value: &str| (String::new(), vec![format!("{{\"a\": \"{value}\"}}")]);
     assert_eq!(judged(&own("bad")), call("bad"), "the grammar's affair");
     for way in [fenced, foreign] {
@@ -334,13 +459,18 @@ fn calls_that_no_grammar_held_are_judged() {
     assert_eq!(judged(&reasoned), (String::new(), vec![]));
 }
 
-/// What is certain goes out at once: the pieces pushed, and what each push shows (`>` before reasoning, `#` before a call).
+/// What is certain goes out at once: the pieces pushed, and what each push shows (`>` before
+/// reasoning, `#` before a call).
 #[test]
 fn what_is_certain_is_not_held() {
     type Pushes = &'static [(&'static str, &'static str)];
     let cases: &[(&str, Setting, Pushes)] = &[
         ("content", PLAIN, &[("Hello", "Hello"), (" ", ""), ("you <", " you"), ("b", " <b")]),
-        ("reasoning", THINKING, &[("\nI ", ">I"), ("see</", "> see"), ("think>\n\n", ""), ("So", "So")]),
+        (
+            "reasoning",
+            THINKING,
+            &[("\nI ", ">I"), ("see</", "> see"), ("think>\n\n", ""), ("So", "So")],
+        ),
         (
             "call",
             PLAIN,
@@ -356,7 +486,11 @@ fn what_is_certain_is_not_held() {
         (
             "other fence",
             PLAIN,
-            &[("```py", "```py"), ("```\n```json\n{\"name\": \"z", "```"), ("\"", "\n```json\n{\"name\": \"z\"")],
+            &[
+                ("```py", "```py"),
+                ("```\n```json\n{\"name\": \"z", "```"),
+                ("\"", "\n```json\n{\"name\": \"z\""),
+            ],
         ),
     ];
     for (name, setting, pushes) in cases {
@@ -379,7 +513,8 @@ fn what_is_certain_is_not_held() {
 
 #[test]
 fn hostile_texts_take_linear_time() {
-    let deep = format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": {}", "[".repeat(100_000));
+    let deep =
+        format!("<tool_call>{{\"name\": \"f\", \"arguments\": {{\"a\": {}", "[".repeat(100_000));
     let parsed = feed(&hermes(), &tools(), PLAIN, [deep.as_str()]);
     assert_eq!(parsed.diagnostics[0].code, "truncated_call");
     let deep = format!("{deep}{}}}}}</tool_call>", "]".repeat(100_000));
@@ -499,7 +634,8 @@ fn random_mixes_lose_nothing() {
             assert_eq!(whole, feed(&format, &tools, setting, pieces), "cut at random: {text:?}");
             whole
         };
-        let mut shown = parsed.content.clone() + "\n" + parsed.reasoning.as_deref().unwrap_or_default();
+        let mut shown =
+            parsed.content.clone() + "\n" + parsed.reasoning.as_deref().unwrap_or_default();
         for call in &parsed.tool_calls {
             shown += &format!("\n{}\n{}", call.name, call.arguments);
         }
@@ -507,13 +643,21 @@ fn random_mixes_lose_nothing() {
         for word in &words {
             // Only other members of a call's object, which are part of its markup, are not shown.
             let lost = !shown.contains(word.as_str());
-            assert!(!lost || round % 2 == 0 && !parsed.tool_calls.is_empty(), "{word} is lost: {text:?}\n{parsed:?}");
+            assert!(
+                !lost || round % 2 == 0 && !parsed.tool_calls.is_empty(),
+                "{word} is lost: {text:?}\n{parsed:?}"
+            );
         }
         if !setting.calls_allowed {
             let inked = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
             let tags = text.matches("<think>").count() * 7 + text.matches("</think>").count() * 8;
             assert!(parsed.tool_calls.is_empty());
-            assert!(inked(&parsed.content) + inked(parsed.reasoning.as_deref().unwrap_or_default()) + tags >= inked(&text));
+            assert!(
+                inked(&parsed.content)
+                    + inked(parsed.reasoning.as_deref().unwrap_or_default())
+                    + tags
+                    >= inked(&text)
+            );
         }
     }
 }
@@ -535,7 +679,10 @@ fn qwen_like(messages: &[Value], tools: &[Value], prompt: bool, close: &str) -> 
         }
         for call in message["tool_calls"].as_array().into_iter().flatten() {
             let call = &call["function"];
-            text += &format!("\n<tool_call>\n{{\"name\": {}, \"arguments\": {}}}\n{close}", call["name"], call["arguments"]);
+            text += &format!(
+                "\n<tool_call>\n{{\"name\": {}, \"arguments\": {}}}\n{close}",
+                call["name"], call["arguments"]
+            );
         }
         text += "<|im_end|>\n";
     }
@@ -544,7 +691,9 @@ fn qwen_like(messages: &[Value], tools: &[Value], prompt: bool, close: &str) -> 
 
 #[test]
 fn a_template_that_writes_the_format_is_detected() {
-    let render = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</tool_call>"));
+    let render = |messages: &[Value], tools: &[Value], prompt| {
+        Ok(qwen_like(messages, tools, prompt, "</tool_call>"))
+    };
     let format = Detected::native(&render).format.unwrap();
     assert_eq!(format, Format { verified: true, ..hermes() });
     let report = verify::Renders::new(&render).round_trip(&format);
@@ -562,47 +711,82 @@ fn a_template_that_opens_reasoning_is_detected() {
 
 #[test]
 fn a_template_that_writes_something_else_is_inferred_or_not_believed() {
-    let wrong_close = |messages: &[Value], tools: &[Value], prompt| Ok(qwen_like(messages, tools, prompt, "</call>"));
+    let wrong_close = |messages: &[Value], tools: &[Value], prompt| {
+        Ok(qwen_like(messages, tools, prompt, "</call>"))
+    };
     let other = Detected::native(&wrong_close).format.unwrap();
     assert!(
-        other.verified && other.family == "inferred" && other.texts().iter().any(|text| text.contains("</call>")),
+        other.verified
+            && other.family == "inferred"
+            && other.texts().iter().any(|text| text.contains("</call>")),
         "{other:?}"
     );
     let no_calls = |messages: &[Value], tools: &[Value], prompt| {
-        let plain: Vec<Value> = messages.iter().map(|m| json!({ "role": m["role"], "content": m["content"] })).collect();
+        let plain: Vec<Value> = messages
+            .iter()
+            .map(|m| json!({ "role": m["role"], "content": m["content"] }))
+            .collect();
         Ok(qwen_like(&plain, tools, prompt, ""))
     };
     assert!(!Detected::native(&no_calls).format.unwrap().verified);
-    let refuses = |_: &[Value], _: &[Value], _| Err(crate::error::Error::new(crate::error::Code::TemplateError, "no"));
+    let refuses = |_: &[Value], _: &[Value], _| {
+        Err(crate::error::Error::new(crate::error::Code::TemplateError, "no"))
+    };
     assert!(!Detected::native(&refuses).format.unwrap().verified);
-    assert!(verify::Renders::new(&refuses).round_trip(&hermes()).failed().all(|row| row.because.contains("no")));
+    assert!(
+        verify::Renders::new(&refuses)
+            .round_trip(&hermes())
+            .failed()
+            .all(|row| row.because.contains("no"))
+    );
 }
 
 /// One text under the polyfilled format.
 #[track_caller]
 fn polyfilled(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) -> Parsed {
     let parsed = parse(&families::polyfilled(), &tools(), PLAIN, text);
-    let got: Vec<_> = parsed.tool_calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+    let got: Vec<_> = parsed
+        .tool_calls
+        .iter()
+        .map(|call| (call.name.as_str(), call.arguments.as_str()))
+        .collect();
     let codes: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
-    assert_eq!((parsed.content.as_str(), &got[..], &codes[..]), (content, calls, diagnostics), "{text:?}");
+    assert_eq!(
+        (parsed.content.as_str(), &got[..], &codes[..]),
+        (content, calls, diagnostics),
+        "{text:?}"
+    );
     parsed
 }
 
 #[test]
 fn calls_as_the_polyfill_writes_them() {
-    let odd = "{\"a\": [1.50, 1234567890123456789012345, \"}]<tool_call>\\\"\"], \"tool_calls\": {}}";
+    let odd =
+        "{\"a\": [1.50, 1234567890123456789012345, \"}]<tool_call>\\\"\"], \"tool_calls\": {}}";
     let one = |arguments: &str| {
-        format!("{{\n  \"tool_calls\": [\n    {{\"name\": \"f\", \"arguments\": {arguments}, \"id\": \"x\"}}\n  ]")
+        format!(
+            "{{\n  \"tool_calls\": [\n    {{\"name\": \"f\", \"arguments\": {arguments}, \"id\": \"x\"}}\n  ]"
+        )
     };
     polyfilled(&format!("{}\n}}", one(F1.1)), "", &[F1], &[]);
-    polyfilled(&format!("\n {}, \"content\": \"Let \\\"me\\\" see.\"}}\n", one(odd)), "Let \"me\" see.", &[("f", odd)], &[]);
+    polyfilled(
+        &format!("\n {}, \"content\": \"Let \\\"me\\\" see.\"}}\n", one(odd)),
+        "Let \"me\" see.",
+        &[("f", odd)],
+        &[],
+    );
     polyfilled(
         "{\"content\":null,\"tool_calls\":[{\"name\":\"f\",\"arguments\":{\"a\": 1}},{\"name\":\"g\"}]}",
         "",
         &[F1, ("g", "{}")],
         &["arguments_missing"],
     );
-    polyfilled(&format!("{}}} Done.", one("\"{}\"")), "Done.", &[("f", "{}")], &["arguments_string_unwrapped"]);
+    polyfilled(
+        &format!("{}}} Done.", one("\"{}\"")),
+        "Done.",
+        &[("f", "{}")],
+        &["arguments_string_unwrapped"],
+    );
     polyfilled(C, "", &[F1], &[]);
     let cut = polyfilled(&one(F1.1), "", &[], &["truncated_call"]);
     assert!(!cut.complete && cut.leftover == [one(F1.1)]);
@@ -629,6 +813,10 @@ fn other_objects_are_text_under_the_polyfilled_format() {
     polyfilled(text, text, &[], &["malformed_call"]);
     polyfilled(&format!("{{\"a\": {C}"), "{\"a\":", &[F1], &[]);
     let tools = tools();
-    let parsed = parse(&families::polyfilled(), &tools, NO_CALLS, "{\"tool_calls\": [{\"name\": \"f\"}]}");
-    assert_eq!((parsed.content.as_str(), parsed.tool_calls.len()), ("{\"tool_calls\": [{\"name\": \"f\"}]}", 0));
+    let parsed =
+        parse(&families::polyfilled(), &tools, NO_CALLS, "{\"tool_calls\": [{\"name\": \"f\"}]}");
+    assert_eq!(
+        (parsed.content.as_str(), parsed.tool_calls.len()),
+        ("{\"tool_calls\": [{\"name\": \"f\"}]}", 0)
+    );
 }

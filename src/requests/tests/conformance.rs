@@ -1,4 +1,5 @@
-//! Real outputs with the message they must become (`outputs/parse-cases.jsonl`), whole and one character at a time.
+//! Real outputs with the message they must become (`outputs/parse-cases.jsonl`), whole and one
+//! character at a time.
 
 use std::fs;
 
@@ -49,7 +50,8 @@ fn outputs_become_the_expected_messages() {
             "reasoning_format": params["reasoning_format"],
         });
         if let Some(schema) = params.get("json_schema") {
-            request["response_format"] = json!({ "type": "json_schema", "json_schema": { "name": "r", "schema": schema } });
+            request["response_format"] =
+                json!({ "type": "json_schema", "json_schema": { "name": "r", "schema": schema } });
         }
         let request = request.to_string();
         let expected = view(&case["expected"]);
@@ -63,15 +65,21 @@ fn outputs_become_the_expected_messages() {
         });
         let whole = whole.unwrap();
         if !missing.is_empty() {
-            conformance::say(&format!("{name}: lost {missing:?}\n  output   {}\n  got      {whole}", case["output_text"]));
+            conformance::say(&format!(
+                "{name}: lost {missing:?}\n  output   {}\n  got      {whole}",
+                case["output_text"]
+            ));
         }
         let single = parse_by(&request, |recogniser, output| {
             let single: Vec<String> = output.chars().map(String::from).collect();
             drive(recogniser, single.iter().map(String::as_str))
         });
-        let pieces = parse_by(&request, |recogniser, output| drive(recogniser, random.pieces(output)));
+        let pieces =
+            parse_by(&request, |recogniser, output| drive(recogniser, random.pieces(output)));
         // Ids are made anew.
-        let texts = |reply: &Value| (view(&reply["message"]), reply["diagnostics"].clone(), reply["complete"].clone());
+        let texts = |reply: &Value| {
+            (view(&reply["message"]), reply["diagnostics"].clone(), reply["complete"].clone())
+        };
         assert_eq!(texts(&single.unwrap()), texts(&whole), "{name}: cut into characters");
         assert_eq!(texts(&pieces.unwrap()), texts(&whole), "{name}: cut at random");
         let got = view(&whole["message"]);
@@ -84,7 +92,10 @@ fn outputs_become_the_expected_messages() {
             ));
         }
     }
-    conformance::say(&format!("{right} of {} outputs became the expected message", right + wrong.len()));
+    conformance::say(&format!(
+        "{right} of {} outputs became the expected message",
+        right + wrong.len()
+    ));
     if conformance::shows() {
         wrong.iter().for_each(|case| conformance::say(case));
     }

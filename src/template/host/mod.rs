@@ -64,7 +64,9 @@ impl HostWork {
     /// The messages with arguments parsed, where the template wants that and some are JSON text.
     pub(crate) fn messages<'a>(&self, messages: &'a [Value]) -> Cow<'a, [Value]> {
         let is_text = |call: &Value| arguments(call).is_some_and(Value::is_string);
-        let has_text = |message: &Value| message["tool_calls"].as_array().is_some_and(|calls| calls.iter().any(is_text));
+        let has_text = |message: &Value| {
+            message["tool_calls"].as_array().is_some_and(|calls| calls.iter().any(is_text))
+        };
         if !self.object_arguments || !messages.iter().any(has_text) {
             return Cow::Borrowed(messages);
         }
@@ -73,7 +75,9 @@ impl HostWork {
             let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
             for call in calls.into_iter().flatten() {
                 let Some(arguments) = arguments_mut(call) else { continue };
-                if let Some(parsed) = arguments.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+                if let Some(parsed) =
+                    arguments.as_str().and_then(|text| serde_json::from_str(text).ok())
+                {
                     *arguments = parsed;
                 }
             }
@@ -83,7 +87,11 @@ impl HostWork {
 }
 
 fn holder(call: &Value) -> &'static str {
-    if call["type"] == "function" || call.get("arguments").is_none() { "/function/arguments" } else { "/arguments" }
+    if call["type"] == "function" || call.get("arguments").is_none() {
+        "/function/arguments"
+    } else {
+        "/arguments"
+    }
 }
 
 fn arguments(call: &Value) -> Option<&Value> {

@@ -1,8 +1,8 @@
 //! Declared tools as YAML: Jinja has no filter for it.
 //!
-//! Block style, two spaces, lists not indented under their key, keys in the caller's order, raw text beyond ASCII, no
-//! folding: what PyYAML's `safe_dump(allow_unicode=True, sort_keys=False, width=inf)` writes but for strings of several lines,
-//! which are in double quotes here.
+//! Block style, two spaces, lists not indented under their key, keys in the caller's order, raw
+//! text beyond ASCII, no folding: what PyYAML's `safe_dump(allow_unicode=True, sort_keys=False,
+//! width=inf)` writes but for strings of several lines, which are in double quotes here.
 
 use serde_json::{Number, Value};
 
@@ -130,7 +130,9 @@ fn double_quoted(out: &mut String, text: &str) {
             '\u{85}' => out.push_str("\\N"),
             '\u{2028}' => out.push_str("\\L"),
             '\u{2029}' => out.push_str("\\P"),
-            c if needs_escape(c) && u32::from(c) <= 0xff => out.push_str(&format!("\\x{:02X}", u32::from(c))),
+            c if needs_escape(c) && u32::from(c) <= 0xff => {
+                out.push_str(&format!("\\x{:02X}", u32::from(c)))
+            }
             c if needs_escape(c) => out.push_str(&format!("\\u{:04X}", u32::from(c))),
             c => out.push(c),
         }
@@ -138,13 +140,15 @@ fn double_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Whether the text without quotes is read back as this very string, by the rules of YAML 1.1 for block style.
+/// Whether the text without quotes is read back as this very string, by the rules of YAML 1.1 for
+/// block style.
 fn is_plain(text: &str) -> bool {
     let mut chars = text.chars();
     let Some(first) = chars.next() else { return false };
     let second_is_space = chars.next().is_none_or(char::is_whitespace);
     let indicator = match first {
-        '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => true,
+        '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%'
+        | '@' | '`' => true,
         '?' | ':' | '-' => second_is_space,
         _ => false,
     };
@@ -166,7 +170,10 @@ fn is_special(text: &str) -> bool {
         capital.push_str(&word[1..]);
         text == *word || text == word.to_uppercase() || text == capital
     });
-    word || matches!(text, "~" | "=" | "<<") || is_integer(text) || is_float(text) || is_timestamp(text)
+    word || matches!(text, "~" | "=" | "<<")
+        || is_integer(text)
+        || is_float(text)
+        || is_timestamp(text)
 }
 
 fn all(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
@@ -192,8 +199,10 @@ fn is_sexagesimal(text: &str, first: impl Fn(&str) -> bool) -> bool {
 
 fn is_integer(text: &str) -> bool {
     let digits = unsigned(text);
-    let from_one =
-        |text: &str| text.starts_with(|c: char| ('1'..='9').contains(&c)) && all(text, |b| b.is_ascii_digit() || b == b'_');
+    let from_one = |text: &str| {
+        text.starts_with(|c: char| ('1'..='9').contains(&c))
+            && all(text, |b| b.is_ascii_digit() || b == b'_')
+    };
     let based = |prefix: &str, allowed: fn(u8) -> bool| {
         digits.strip_prefix(prefix).is_some_and(|digits| all(digits, |b| allowed(b) || b == b'_'))
     };
@@ -223,7 +232,8 @@ fn is_float(text: &str) -> bool {
     }
     if whole.is_empty() {
         let nan = matches!(rest, "nan" | "NaN" | "NAN");
-        return text.starts_with('.') && (nan || (rest.starts_with(|c: char| c.is_ascii_digit()) && fraction(rest)));
+        return text.starts_with('.')
+            && (nan || (rest.starts_with(|c: char| c.is_ascii_digit()) && fraction(rest)));
     }
     (number(whole) && fraction(rest)) || (is_sexagesimal(whole, number) && digits(rest))
 }
@@ -244,7 +254,8 @@ fn is_timestamp(text: &str) -> bool {
         return digits(month, 2..=2) && digits(day, 2..=2);
     }
     let time = time.trim_start_matches(['T', 't', ' ', '\t']);
-    let end = time.find(|c: char| !(c.is_ascii_digit() || c == ':' || c == '.')).unwrap_or(time.len());
+    let end =
+        time.find(|c: char| !(c.is_ascii_digit() || c == ':' || c == '.')).unwrap_or(time.len());
     let (clock, zone) = time.split_at(end);
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
     let parts: Vec<&str> = clock.split(':').collect();
@@ -281,8 +292,7 @@ mod tests {
             "plain",
             [{"g": 2.0}],
         ]);
-        let expected =
-            "- a:\n    b: []\n    c: {}\n  d:\n  - 1\n  - - 2\n    - 3\n  - e: null\n    f: true\n- plain\n- - g: 2.0\n";
+        let expected = "- a:\n    b: []\n    c: {}\n  d:\n  - 1\n  - - 2\n    - 3\n  - e: null\n    f: true\n- plain\n- - g: 2.0\n";
         assert_eq!(document(&value), expected);
         assert_eq!(document(&json!({"x": 1e16})), "x: 1.0e+16\n");
     }

@@ -25,8 +25,12 @@ pub(super) fn review(review: &mut Review<'_>) {
         }
         added.push(
             match &with_system {
-                Ok(text) if !text.contains(sentence) && text.contains(SYSTEM) => "adds unless there is a system message",
-                Ok(text) if text.contains(SYSTEM) => "adds to every prompt, also beside a system message",
+                Ok(text) if !text.contains(sentence) && text.contains(SYSTEM) => {
+                    "adds unless there is a system message"
+                }
+                Ok(text) if text.contains(SYSTEM) => {
+                    "adds to every prompt, also beside a system message"
+                }
                 _ => "adds to every prompt",
             },
             sentence,
@@ -34,8 +38,14 @@ pub(super) fn review(review: &mut Review<'_>) {
     }
     let known = |sentence: &str| own.iter().any(|own| own.contains(sentence));
     let turns = turns.map(|turns| sentences(&turns)).unwrap_or_default();
-    turns.iter().filter(|sentence| !known(sentence)).for_each(|sentence| added.push("adds around an assistant turn", sentence));
-    let prompt = review.frame.prober.render(Probe { add_generation_prompt: true, ..review.frame.probe(vec![user]) });
+    turns
+        .iter()
+        .filter(|sentence| !known(sentence))
+        .for_each(|sentence| added.push("adds around an assistant turn", sentence));
+    let prompt = review
+        .frame
+        .prober
+        .render(Probe { add_generation_prompt: true, ..review.frame.probe(vec![user]) });
     let prompt = prompt.map(|prompt| sentences(&prompt)).unwrap_or_default();
     let prompt = prompt.iter().filter(|sentence| !plain.contains(*sentence));
     prompt.for_each(|sentence| added.push("adds where a generation prompt is asked for", sentence));
@@ -75,7 +85,10 @@ fn sentences(prompt: &str) -> Vec<String> {
     for run in without_markers(&text).split('\0') {
         // A role's name on its own line is no part of the sentence.
         let mut lines = run.trim().lines().skip_while(|line| words(line) < 2).collect::<Vec<_>>();
-        while lines.last().is_some_and(|line| words(line) < 2 && !line.trim_end().ends_with(['.', '!'])) {
+        while lines
+            .last()
+            .is_some_and(|line| words(line) < 2 && !line.trim_end().ends_with(['.', '!']))
+        {
             lines.pop();
         }
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else { continue };
@@ -83,7 +96,9 @@ fn sentences(prompt: &str) -> Vec<String> {
         let start = first.as_ptr() as usize - run.as_ptr() as usize;
         let end = last.as_ptr() as usize - run.as_ptr() as usize + last.len();
         let sentence = run[start..end].trim();
-        if sentence.lines().any(|line| words(line) >= WORDS) && !found.iter().any(|known| known == sentence) {
+        if sentence.lines().any(|line| words(line) >= WORDS)
+            && !found.iter().any(|known| known == sentence)
+        {
             found.push(sentence.to_owned());
         }
     }
@@ -101,7 +116,9 @@ fn without_markers(text: &str) -> String {
         // `within <tools></tools> tags` speaks of tags.
         let spoken = |end: &usize| {
             let before = rest[..at].ends_with(' ') || cleaned.ends_with('>') && at == 0;
-            let after = rest[at + end + 1..].trim_start_matches(' ').starts_with(|c: char| c.is_alphabetic() || c == '<');
+            let after = rest[at + end + 1..]
+                .trim_start_matches(' ')
+                .starts_with(|c: char| c.is_alphabetic() || c == '<');
             close == '>' && before && after && !rest[at..at + end].contains('|')
         };
         match end.filter(is_open) {
@@ -159,13 +176,22 @@ mod tests {
 
     #[test]
     fn sentences_between_markers() {
-        check("<|im_start|>system\nYou are a bot.<|im_end|>\n<|im_start|>user\nuser_needle<|im_end|>\n", &["You are a bot."]);
+        check(
+            "<|im_start|>system\nYou are a bot.<|im_end|>\n<|im_start|>user\nuser_needle<|im_end|>\n",
+            &["You are a bot."],
+        );
         check("<s>[INST] user_needle [/INST]", &[]);
         check("GPT4 Correct User: user_needle", &[]);
-        check("Be kind. Speak in verse.\n\n### Instruction:\nuser_needle\n\n### Response:\n", &["Be kind. Speak in verse."]);
+        check(
+            "Be kind. Speak in verse.\n\n### Instruction:\nuser_needle\n\n### Response:\n",
+            &["Be kind. Speak in verse."],
+        );
         check("Source: assistant\nDestination: user\nuser_needle", &[]);
         check("Write it within <a></a> tags.", &["Write it within <a></a> tags."]);
         check("USER: user_needle ASSISTANT: answer_needle a < b", &[]);
-        check("Be kind\nto all of the people.\nHe said: user_needle", &["Be kind\nto all of the people.\nHe said:"]);
+        check(
+            "Be kind\nto all of the people.\nHe said: user_needle",
+            &["Be kind\nto all of the people.\nHe said:"],
+        );
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn review(review: &mut Review<'_>) {
     }
 }
 
-/// Whether reasoning shows in no turn before the last user message, with a call or without: seen, not only not seen.
+/// Whether reasoning shows in no turn before the last user message, with a call or without: seen,
+/// not only not seen.
 fn drops_old_reasoning(review: &Review<'_>) -> bool {
     let details = &review.traits.details;
     let caps = &review.traits.caps;
@@ -45,10 +46,19 @@ fn drops_old_reasoning(review: &Review<'_>) -> bool {
     }
     if caps.supports_tool_calls {
         let call = with_reasoning(review.plain_call());
-        conversations.push(vec![review.user(), call, review.result(), review.answer(), review.user()]);
+        conversations.push(vec![
+            review.user(),
+            call,
+            review.result(),
+            review.answer(),
+            review.user(),
+        ]);
     }
     conversations.into_iter().all(|messages| {
-        let probe = Probe { kwargs: turns::kwargs(details.reasoning_needs), ..review.frame.probe(messages) };
+        let probe = Probe {
+            kwargs: turns::kwargs(details.reasoning_needs),
+            ..review.frame.probe(messages)
+        };
         let text = review.frame.prober.render(Probe { tools: Some(review.tools()), ..probe });
         text.is_ok_and(|text| text.contains(ANSWER) && !text.contains("reasoning_needle"))
     })
@@ -58,29 +68,56 @@ fn messages(review: &mut Review<'_>) {
     let (user, answer, system) = (review.user(), review.answer(), review.system());
     let text = review.render(vec![system, user.clone()]);
     if text.as_ref().is_ok_and(|text| !text.contains(SYSTEM)) {
-        review.add(Severity::Warning, "drops_system", None, "a system message does not reach the prompt");
+        review.add(
+            Severity::Warning,
+            "drops_system",
+            None,
+            "a system message does not reach the prompt",
+        );
     } else if text.is_ok() && review.traits.details.later_system == Fate::Lost {
         let message = "a system message that is not the first message does not reach the prompt";
         review.add(Severity::Warning, "drops_later_system", None, message);
     }
     if review.traits.details.developer == Fate::Lost {
-        review.add(Severity::Warning, "drops_developer", None, "a developer message does not reach the prompt");
+        review.add(
+            Severity::Warning,
+            "drops_developer",
+            None,
+            "a developer message does not reach the prompt",
+        );
     }
     let first = review.frame.message("user", "first_needle");
     let text = review.render(vec![first, answer, user]);
     if let Ok(text) = text {
         if !text.contains(USER) {
-            review.add(Severity::Error, "drops_last_user", None, "the last user message does not reach the prompt");
+            review.add(
+                Severity::Error,
+                "drops_last_user",
+                None,
+                "the last user message does not reach the prompt",
+            );
         }
         if !text.contains("first_needle") {
-            review.add(Severity::Error, "drops_history", None, "an earlier user message does not reach the prompt");
+            review.add(
+                Severity::Error,
+                "drops_history",
+                None,
+                "an earlier user message does not reach the prompt",
+            );
         }
         if !text.contains(ANSWER) {
-            review.add(Severity::Error, "drops_answers", None, "an earlier assistant message does not reach the prompt");
+            review.add(
+                Severity::Error,
+                "drops_answers",
+                None,
+                "an earlier assistant message does not reach the prompt",
+            );
         }
     }
     let mut two = parts("first_part");
-    two.as_array_mut().into_iter().for_each(|list| list.push(json!({ "type": "text", "text": "second_part" })));
+    two.as_array_mut()
+        .into_iter()
+        .for_each(|list| list.push(json!({ "type": "text", "text": "second_part" })));
     let text = review.render(vec![json!({ "role": "user", "content": two })]);
     if let Ok(text) = text {
         let what = match (text.contains("first_part"), text.contains("second_part")) {
@@ -89,7 +126,12 @@ fn messages(review: &mut Review<'_>) {
             (false, true) => "the first of two text parts of a content",
             (true, false) => "the second of two text parts of a content",
         };
-        review.add(Severity::Warning, "drops_content_parts", None, format!("{what} does not reach the prompt"));
+        review.add(
+            Severity::Warning,
+            "drops_content_parts",
+            None,
+            format!("{what} does not reach the prompt"),
+        );
     }
 }
 
@@ -100,25 +142,46 @@ fn tools(review: &mut Review<'_>) {
     if declared.is_ok() && !caps.supports_tools {
         review.add(Severity::Info, "drops_tools", None, "declared tools do not reach the prompt");
     }
-    let Ok(text) = review.render_called(vec![user.clone(), call.clone(), result.clone()]) else { return };
+    let Ok(text) = review.render_called(vec![user.clone(), call.clone(), result.clone()]) else {
+        return;
+    };
     // A template that knows nothing of tools is no trap, one that knows half of them is.
     let severity = if caps.supports_tools { Severity::Error } else { Severity::Info };
     if !caps.supports_tool_calls {
         if !text.contains("value_needle") {
-            review.add(severity, "drops_tool_calls", None, "the tool calls of an assistant message do not reach the prompt");
+            review.add(
+                severity,
+                "drops_tool_calls",
+                None,
+                "the tool calls of an assistant message do not reach the prompt",
+            );
         }
         if !text.contains(super::RESULT) {
-            review.add(severity, "drops_tool_results", None, "the results of tool calls do not reach the prompt");
+            review.add(
+                severity,
+                "drops_tool_results",
+                None,
+                "the results of tool calls do not reach the prompt",
+            );
         }
         return;
     }
     if !text.contains(super::RESULT) {
-        review.add(Severity::Error, "drops_tool_results", None, "the results of tool calls do not reach the prompt");
+        review.add(
+            Severity::Error,
+            "drops_tool_results",
+            None,
+            "the results of tool calls do not reach the prompt",
+        );
     }
     let form = review.form();
-    let calls = [(super::ID, super::CALLED, "value_needle"), (super::SECOND_ID, super::SECOND, "other_value")];
+    let calls = [
+        (super::ID, super::CALLED, "value_needle"),
+        (super::SECOND_ID, super::SECOND, "other_value"),
+    ];
     let calls = calls.map(|(id, name, value)| {
-        let mut call = form.call_of(review.frame, name, json!({ "argument": value }))["tool_calls"][0].clone();
+        let mut call =
+            form.call_of(review.frame, name, json!({ "argument": value }))["tool_calls"][0].clone();
         call["id"] = id.into();
         call
     });
@@ -126,7 +189,10 @@ fn tools(review: &mut Review<'_>) {
     second["tool_call_id"] = super::SECOND_ID.into();
     second["name"] = super::SECOND.into();
     let messages = vec![user.clone(), form.calls(review.frame, &calls), result.clone(), second];
-    if review.render_called(messages).is_ok_and(|text| !text.contains("value_needle") || !text.contains("other_value")) {
+    if review
+        .render_called(messages)
+        .is_ok_and(|text| !text.contains("value_needle") || !text.contains("other_value"))
+    {
         let message = "of two tool calls in one message, only one reaches the prompt";
         review.add(Severity::Warning, "drops_parallel_calls", None, message);
     }
@@ -139,7 +205,9 @@ fn tools(review: &mut Review<'_>) {
         let message = "the text of an assistant message with reasoning and tool calls does not reach the prompt";
         review.add(Severity::Warning, "drops_content_beside_reasoning", None, message);
     }
-    if caps.supports_reasoning && review.traits.details.reasoning_with_calls == WithCalls::ContentOnly {
+    if caps.supports_reasoning
+        && review.traits.details.reasoning_with_calls == WithCalls::ContentOnly
+    {
         let message = "the reasoning of an assistant message with text and tool calls does not reach the prompt";
         review.add(Severity::Info, "drops_reasoning_beside_calls", None, message);
     }

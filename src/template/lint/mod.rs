@@ -1,7 +1,8 @@
-//! What a reviewer of a template would want to know: its source and its prober in, findings with their lines out.
+//! What a reviewer of a template would want to know: its source and its prober in, findings with
+//! their lines out.
 //!
-//! Every finding is seen in a render or stands in the source; what an engine error or a limit leaves open is no finding.
-//! Codes: docs/templates.md.
+//! Every finding is seen in a render or stands in the source; what an engine error or a limit
+//! leaves open is no finding. Codes: docs/templates.md.
 
 mod instructions;
 mod losses;
@@ -104,7 +105,12 @@ pub(super) fn built_in() -> Finding {
 }
 
 /// Reviews one template.
-pub(super) fn review(name: &'static str, mut prober: Prober, source: &Inspection, traits: &Traits) -> Vec<Finding> {
+pub(super) fn review(
+    name: &'static str,
+    mut prober: Prober,
+    source: &Inspection,
+    traits: &Traits,
+) -> Vec<Finding> {
     let frame = Frame::find(&mut prober);
     let mut review = Review { frame: &frame, traits, source, name, found: Vec::new() };
     source::review(&mut review);
@@ -144,7 +150,13 @@ const ID: &str = "call00001";
 const SECOND_ID: &str = "call00002";
 
 impl Review<'_> {
-    fn add(&mut self, severity: Severity, code: &'static str, line: Option<usize>, message: impl Into<String>) {
+    fn add(
+        &mut self,
+        severity: Severity,
+        code: &'static str,
+        line: Option<usize>,
+        message: impl Into<String>,
+    ) {
         let message = message.into();
         self.found.push(Finding { code, severity, message, template: self.name, line });
     }
@@ -183,7 +195,8 @@ impl Review<'_> {
     /// The form in which calls show; where they do not, the one that fails the least.
     fn form(&self) -> Form {
         let form = Form::of(self.traits);
-        let content = if self.traits.caps.supports_tool_calls { form.content } else { NoContent::Empty };
+        let content =
+            if self.traits.caps.supports_tool_calls { form.content } else { NoContent::Empty };
         Form { content, ..form }
     }
 

@@ -1,4 +1,5 @@
-//! What changes a prompt apart from its own messages: the order they are put in, the date, what was said later.
+//! What changes a prompt apart from its own messages: the order they are put in, the date, what was
+//! said later.
 
 use serde_json::Value;
 
@@ -21,17 +22,25 @@ fn positions(review: &mut Review<'_>) {
     let roles = ["system", "user", "assistant", "user"];
     for skipped in [0, 1] {
         let (said, roles) = (&said[skipped..], &roles[skipped..]);
-        let messages = roles.iter().zip(said).map(|(role, text)| frame.message(role, text)).collect();
+        let messages =
+            roles.iter().zip(said).map(|(role, text)| frame.message(role, text)).collect();
         let Ok(text) = review.render(messages) else { continue };
         let places: Vec<Option<usize>> = said.iter().map(|text_of| text.find(text_of)).collect();
         let shown: Vec<usize> = places.iter().flatten().copied().collect();
         if !shown.is_sorted() {
-            let what = if skipped == 0 { "a system message stands behind later messages" } else { "messages change places" };
+            let what = if skipped == 0 {
+                "a system message stands behind later messages"
+            } else {
+                "messages change places"
+            };
             let message = format!("{what} in the prompt of a longer conversation");
             review.add(Severity::Warning, "reorders_messages", None, message);
         }
         if let Some(twice) = said.iter().zip(roles).find(|(said, _)| count(&text, said) > 1) {
-            let message = format!("the content of a message of role {} is in the prompt more than once", twice.1);
+            let message = format!(
+                "the content of a message of role {} is in the prompt more than once",
+                twice.1
+            );
             review.add(Severity::Warning, "repeats_content", None, message);
         }
         if shown.len() == said.len() {
@@ -57,10 +66,16 @@ fn prefix(review: &mut Review<'_>) {
     }
     for (tools, when) in cases {
         let render = |messages: Vec<Value>, add_generation_prompt: bool| {
-            let probe = Probe { tools: Some(tools.clone()), add_generation_prompt, ..frame.probe(messages) };
+            let probe = Probe {
+                tools: Some(tools.clone()),
+                add_generation_prompt,
+                ..frame.probe(messages)
+            };
             frame.prober.render(probe)
         };
-        let (Ok(ended), Ok(prompt), Ok(next)) = (render(first(), false), render(first(), true), render(second(), true)) else {
+        let (Ok(ended), Ok(prompt), Ok(next)) =
+            (render(first(), false), render(first(), true), render(second(), true))
+        else {
             continue;
         };
         // The generation prompt itself may well be another one than the answer's beginning.
@@ -88,10 +103,19 @@ fn shared(a: &str, b: &str) -> usize {
 
 fn date(review: &mut Review<'_>) {
     let source = review.source;
-    let Some(line) = source.globals.iter().find(|site| site.text == "strftime_now").map(|site| site.line) else { return };
+    let Some(line) =
+        source.globals.iter().find(|site| site.text == "strftime_now").map(|site| site.line)
+    else {
+        return;
+    };
     let at = |later: i64, tools: &Value| {
         let probe = review.frame.probe(vec![review.frame.user()]);
-        review.frame.prober.render(Probe { later, add_generation_prompt: true, tools: Some(tools.clone()), ..probe })
+        review.frame.prober.render(Probe {
+            later,
+            add_generation_prompt: true,
+            tools: Some(tools.clone()),
+            ..probe
+        })
     };
     let tools = review.tools();
     let differs = |later: i64, tools: &Value| {
@@ -102,11 +126,20 @@ fn date(review: &mut Review<'_>) {
     const DAYS: i64 = 100 * 86_400;
     let none = review.frame.no_tools();
     let (severity, message) = if differs(61, none) {
-        (Severity::Warning, "the prompt has the time of day in it: no two prompts begin alike, and no prompt cache helps")
+        (
+            Severity::Warning,
+            "the prompt has the time of day in it: no two prompts begin alike, and no prompt cache helps",
+        )
     } else if differs(DAYS, none) {
-        (Severity::Warning, "the prompt has the date in it: it changes from day to day, and prompt caches start over")
+        (
+            Severity::Warning,
+            "the prompt has the date in it: it changes from day to day, and prompt caches start over",
+        )
     } else if differs(DAYS, &tools) {
-        (Severity::Warning, "the prompt has the date in it when tools are declared: prompt caches start over every day")
+        (
+            Severity::Warning,
+            "the prompt has the date in it when tools are declared: prompt caches start over every day",
+        )
     } else {
         (Severity::Info, "asks for the date, though not in a plain conversation")
     };

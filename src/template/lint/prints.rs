@@ -1,6 +1,8 @@
-//! Values that show as Python prints them: None, Undefined, True, lists and objects with single quotes.
+//! Values that show as Python prints them: None, Undefined, True, lists and objects with single
+//! quotes.
 //!
-//! Each is a pair of renders that differ in one value, so that what a template says of its own accord is not counted.
+//! Each is a pair of renders that differ in one value, so that what a template says of its own
+//! accord is not counted.
 
 use serde_json::{Value, json};
 
@@ -23,7 +25,9 @@ fn contents(review: &mut Review<'_>) {
         let message = "content as a list of text parts shows as Python prints a list";
         review.add(Severity::Warning, "prints_python_repr", None, message);
     }
-    let turn = |form: NoContent| vec![frame.user(), Value::Object(content::without_content(frame, form)), frame.user()];
+    let turn = |form: NoContent| {
+        vec![frame.user(), Value::Object(content::without_content(frame, form)), frame.user()]
+    };
     let control = review.render(turn(NoContent::Space));
     let text = review.render(turn(NoContent::Null));
     review.compare(
@@ -48,15 +52,17 @@ fn tools(review: &mut Review<'_>) {
         }
         tool
     };
-    for (what, member) in
-        [("a declared tool without a description", "description"), ("a declared tool without parameters", "parameters")]
-    {
+    for (what, member) in [
+        ("a declared tool without a description", "description"),
+        ("a declared tool without parameters", "parameters"),
+    ] {
         let text = render(without(member));
         review.compare("None", what, &text, &full);
         review.compare("Undefined", what, &text, &full);
     }
     let mut typed = tool(CALLED);
-    typed["function"]["parameters"]["properties"]["declared_parameter"]["enum"] = json!(["first_enum", "second_enum"]);
+    typed["function"]["parameters"]["properties"]["declared_parameter"]["enum"] =
+        json!(["first_enum", "second_enum"]);
     typed["function"]["parameters"]["properties"]["declared_parameter"]["default"] = Value::Null;
     let text = render(typed.clone());
     typed["function"]["parameters"]["properties"]["declared_parameter"]["default"] = json!(1);
@@ -91,12 +97,15 @@ fn calls(review: &mut Review<'_>) {
             let message = "an argument of a call that is true shows as True, as Python prints it";
             review.add(Severity::Warning, "prints_python_repr", None, message);
         }
-        // Also where the template would rather have text: objects are what transformers' users send.
+        // Also where the template would rather have text: objects are what transformers' users
+        // send.
         let form = Form { object: true, ..review.form() };
-        let nested = form.call_of(review.frame, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
+        let nested =
+            form.call_of(review.frame, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
         let nested = review.render_called(vec![user.clone(), nested, result.clone()]);
         if nested.is_ok_and(|text| text.contains("'inner_key': ['inner_value']")) {
-            let message = "an argument of a call that is an object shows as Python prints it, not as JSON";
+            let message =
+                "an argument of a call that is an object shows as Python prints it, not as JSON";
             review.add(Severity::Warning, "prints_python_repr", None, message);
         }
     }
@@ -117,13 +126,19 @@ fn calls(review: &mut Review<'_>) {
         review.render_called(vec![user.clone(), call, review.result()])
     };
     let control = with_content(Some(review.frame.content("")));
-    let control = if control.is_ok() { control } else { with_content(Some(review.frame.content(" "))) };
+    let control =
+        if control.is_ok() { control } else { with_content(Some(review.frame.content(" "))) };
     let (absent, null) = (with_content(None), with_content(Some(Value::Null)));
     if more("None", &absent, &control) || more("Undefined", &absent, &control) {
         review.compare("None", "a call without a member content", &absent, &control);
         review.compare("Undefined", "a call without a member content", &absent, &control);
     } else {
-        review.compare("None", "a call with content null (before it is left out, as transformers does)", &null, &control);
+        review.compare(
+            "None",
+            "a call with content null (before it is left out, as transformers does)",
+            &null,
+            &control,
+        );
     }
 }
 
@@ -132,8 +147,14 @@ impl Review<'_> {
     fn compare(&mut self, word: &str, what: &str, text: &Text, control: &Text) {
         if more(word, text, control) {
             // Nobody sends these as they are: transformers leaves out what is null.
-            let severity = if what.contains("content null") { Severity::Info } else { Severity::Warning };
-            self.add(severity, "prints_none", None, format!("{what} puts `{word}` into the prompt"));
+            let severity =
+                if what.contains("content null") { Severity::Info } else { Severity::Warning };
+            self.add(
+                severity,
+                "prints_none",
+                None,
+                format!("{what} puts `{word}` into the prompt"),
+            );
         }
     }
 }

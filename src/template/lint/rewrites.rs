@@ -24,7 +24,12 @@ fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, Conversation<'a>
     [
         ("system", Box::new(move |text| vec![frame.message("system", text), frame.user()])),
         ("user", Box::new(move |text| vec![frame.message("user", text)])),
-        ("assistant", Box::new(move |text| vec![frame.user(), frame.message("assistant", text), frame.user()])),
+        (
+            "assistant",
+            Box::new(move |text| {
+                vec![frame.user(), frame.message("assistant", text), frame.user()]
+            }),
+        ),
     ]
 }
 
@@ -43,22 +48,31 @@ fn cuts(review: &mut Review<'_>) {
         let opening = tag.strip_prefix("</").map(|name| format!("<{name}"));
         let mut roles: Vec<&str> = Vec::new();
         for (role, messages) in conversations(review) {
-            let shows = |text: &str| review.render(messages(text)).is_ok_and(|prompt| prompt.contains(text));
+            let shows = |text: &str| {
+                review.render(messages(text)).is_ok_and(|prompt| prompt.contains(text))
+            };
             let changes = |text: String, control: String| {
-                shows(&control) && review.render(messages(&text)).is_ok_and(|prompt| !prompt.contains(&text))
+                shows(&control)
+                    && review.render(messages(&text)).is_ok_and(|prompt| !prompt.contains(&text))
             };
             let alone = changes(format!("{BEFORE} {tag} {AFTER}"), format!("{BEFORE} - {AFTER}"));
             let both = || {
-                opening
-                    .as_ref()
-                    .is_some_and(|opening| changes(format!("{opening}{BEFORE}{tag} {AFTER}"), format!("-{BEFORE}- {AFTER}")))
+                opening.as_ref().is_some_and(|opening| {
+                    changes(
+                        format!("{opening}{BEFORE}{tag} {AFTER}"),
+                        format!("-{BEFORE}- {AFTER}"),
+                    )
+                })
             };
             if alone || both() {
                 roles.push(role);
             }
         }
         if !roles.is_empty() {
-            let message = format!("the content of a message is changed where it has `{tag}` ({})", roles.join(", "));
+            let message = format!(
+                "the content of a message is changed where it has `{tag}` ({})",
+                roles.join(", ")
+            );
             found.push((site.line, message));
         }
     }
@@ -71,7 +85,9 @@ fn strips(review: &mut Review<'_>) {
     let mut roles: Vec<&str> = Vec::new();
     for (role, messages) in conversations(review) {
         let text = format!("  {BEFORE}  ");
-        let stripped = review.render(messages(&text)).is_ok_and(|prompt| prompt.contains(BEFORE) && !prompt.contains(&text));
+        let stripped = review
+            .render(messages(&text))
+            .is_ok_and(|prompt| prompt.contains(BEFORE) && !prompt.contains(&text));
         if stripped {
             roles.push(role);
         }

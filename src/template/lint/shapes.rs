@@ -1,4 +1,5 @@
-//! Conversations of common shapes that the template refuses, or fails on, while a plain one renders.
+//! Conversations of common shapes that the template refuses, or fails on, while a plain one
+//! renders.
 
 use serde_json::{Value, json};
 
@@ -24,7 +25,9 @@ pub(super) fn review(review: &mut Review<'_>) {
 
 fn roles(review: &mut Review<'_>) {
     let (user, answer, system) = (review.user(), review.answer(), review.system());
-    let one = |messages: &[&Value]| -> Vec<Value> { messages.iter().map(|message| (*message).clone()).collect() };
+    let one = |messages: &[&Value]| -> Vec<Value> {
+        messages.iter().map(|message| (*message).clone()).collect()
+    };
     let text = review.render(one(&[&system, &user]));
     let takes_system = review.judge("raises_on_system", "a system message", &text);
     if takes_system {
@@ -45,7 +48,11 @@ fn roles(review: &mut Review<'_>) {
         review.judge("raises_on_later_system", "a system message in the middle", &text);
     }
     for (code, what, messages) in [
-        ("raises_on_two_assistants", "two assistant messages in a row", one(&[&user, &answer, &answer, &user])),
+        (
+            "raises_on_two_assistants",
+            "two assistant messages in a row",
+            one(&[&user, &answer, &answer, &user]),
+        ),
         ("raises_on_assistant_first", "an assistant message in front", one(&[&answer, &user])),
         ("raises_on_assistant_last", "an assistant message at the end", one(&[&user, &answer])),
     ] {
@@ -128,12 +135,17 @@ fn calls(review: &mut Review<'_>) {
         message.shift_remove("name");
     }
     let mut reasoning = with_content(Some(frame.content(ANSWER)));
-    reasoning[turns::field(review.traits.caps.reasoning_format).unwrap_or("reasoning_content")] = "reasoning".into();
+    reasoning[turns::field(review.traits.caps.reasoning_format).unwrap_or("reasoning_content")] =
+        "reasoning".into();
     let mut chain = exchange(call.clone());
     chain.push(user.clone());
     let shapes: [(&'static str, &str, Vec<Value>); 11] = [
         (code, what, exchange(other)),
-        ("raises_on_absent_content_beside_calls", "a tool call without a member content", exchange(with_content(None))),
+        (
+            "raises_on_absent_content_beside_calls",
+            "a tool call without a member content",
+            exchange(with_content(None)),
+        ),
         (
             "raises_on_null_content_beside_calls",
             "a tool call with content null (before it is left out, as transformers does)",
@@ -144,16 +156,32 @@ fn calls(review: &mut Review<'_>) {
             "a tool call with text beside it",
             exchange(with_content(Some(frame.content(ANSWER)))),
         ),
-        ("raises_on_reasoning_beside_calls", "a tool call with reasoning and text beside it", exchange(reasoning)),
-        ("raises_on_null_argument", "a tool call with an argument that is null", exchange(review.call(json!({ "a": null })))),
-        ("raises_on_empty_arguments", "a tool call without arguments", exchange(review.call(json!({})))),
+        (
+            "raises_on_reasoning_beside_calls",
+            "a tool call with reasoning and text beside it",
+            exchange(reasoning),
+        ),
+        (
+            "raises_on_null_argument",
+            "a tool call with an argument that is null",
+            exchange(review.call(json!({ "a": null }))),
+        ),
+        (
+            "raises_on_empty_arguments",
+            "a tool call without arguments",
+            exchange(review.call(json!({}))),
+        ),
         ("raises_on_parallel_calls", "two tool calls in one message", parallel),
         (
             "raises_on_long_call_ids",
             "ids of calls that are not nine letters and digits",
             vec![user.clone(), form.calls(frame, &[one(long, CALLED)]), long_result],
         ),
-        ("raises_on_result_without_name", "a tool result without the tool's name", vec![user.clone(), call.clone(), nameless]),
+        (
+            "raises_on_result_without_name",
+            "a tool result without the tool's name",
+            vec![user.clone(), call.clone(), nameless],
+        ),
         ("raises_on_user_after_result", "a user message after a tool result", chain),
     ];
     for (code, what, messages) in shapes {
@@ -161,7 +189,8 @@ fn calls(review: &mut Review<'_>) {
         review.judge(code, what, &text);
     }
     if !review.has("raises_on_user_after_result") {
-        let messages = vec![user.clone(), call.clone(), result.clone(), review.answer(), user.clone()];
+        let messages =
+            vec![user.clone(), call.clone(), result.clone(), review.answer(), user.clone()];
         let text = review.render_called(messages);
         review.judge("raises_on_answered_result", "an answer after a tool result", &text);
     }
@@ -180,9 +209,11 @@ impl Review<'_> {
             Err(failure) if matches!(failure.kind, "limit" | "engine") => false,
             Err(failure) => {
                 let how = if failure.kind == "raised" { "refuses" } else { "fails on" };
-                let message = format!("the template {how} {what}: {}", super::cut(&failure.message));
+                let message =
+                    format!("the template {how} {what}: {}", super::cut(&failure.message));
                 // Nobody sends these as they are: transformers leaves out what is null.
-                let severity = if code.contains("null_content") { Severity::Info } else { Severity::Warning };
+                let severity =
+                    if code.contains("null_content") { Severity::Info } else { Severity::Warning };
                 self.add(severity, code, failure.line, message);
                 false
             }

@@ -1,4 +1,5 @@
-//! What stands in the source: unknown names, tags that cannot work, variables that nobody documents.
+//! What stands in the source: unknown names, tags that cannot work, variables that nobody
+//! documents.
 
 use super::{Review, Severity};
 use crate::template::probe::{prober, switches};
@@ -56,15 +57,28 @@ pub(super) fn review(review: &mut Review<'_>) {
         review.add(Severity::Error, "needs_variable", line, message);
     }
     let is_known = |name: &str| {
-        STANDARD.contains(&name) || USUAL.contains(&name) || prober::GLOBALS.contains(&name) || switches::is_known(name)
+        STANDARD.contains(&name)
+            || USUAL.contains(&name)
+            || prober::GLOBALS.contains(&name)
+            || switches::is_known(name)
     };
-    let odd = source.variables.iter().filter(|site| !is_known(&site.text) && !needed.contains(&site.text));
+    let odd = source
+        .variables
+        .iter()
+        .filter(|site| !is_known(&site.text) && !needed.contains(&site.text));
     for site in odd.take(MOST) {
-        let message = format!("reads the variable `{}`, which has a value only if a request gives one", site.text);
+        let message = format!(
+            "reads the variable `{}`, which has a value only if a request gives one",
+            site.text
+        );
         review.add(Severity::Info, "undocumented_variable", Some(site.line), message);
     }
     if !review.frame.no_tools().is_null() && review.frame.plain.is_ok() {
-        let needed = if review.frame.no_tools().as_array().is_some_and(Vec::is_empty) { "a list" } else { "a list of tools" };
+        let needed = if review.frame.no_tools().as_array().is_some_and(Vec::is_empty) {
+            "a list"
+        } else {
+            "a list of tools"
+        };
         let message = format!("one user message renders only when `tools` is {needed}");
         review.add(Severity::Warning, "needs_tools_list", None, message);
     }

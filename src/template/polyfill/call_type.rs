@@ -1,4 +1,5 @@
-//! A call without `type` is a function's: templates print the member, or skip calls of another type.
+//! A call without `type` is a function's: templates print the member, or skip calls of another
+//! type.
 
 use super::conversation::{Context, Conversation};
 use super::node::Node;
@@ -26,11 +27,15 @@ mod tests {
     #[test]
     fn cases() {
         let with = |calls: serde_json::Value| json!([{"role": "assistant", "content": "A", "tool_calls": calls}]);
-        let whole = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}});
+        let whole =
+            json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}});
         Case::new(traits(), with(json!([{"id": "1", "function": {"name": "f", "arguments": {}}}])))
             .check(with(json!([whole])), &["call_type"]);
-        Case::new(traits(), with(json!([{"id": "1", "type": null, "function": {"name": "f", "arguments": {}}}])))
-            .check(with(json!([whole])), &["call_type"]);
+        Case::new(
+            traits(),
+            with(json!([{"id": "1", "type": null, "function": {"name": "f", "arguments": {}}}])),
+        )
+        .check(with(json!([whole])), &["call_type"]);
         Case::new(traits(), with(json!([call("1", "f", json!({}))]))).unchanged();
         // Not OpenAI's shape, and not ours to guess.
         Case::new(traits(), with(json!([{"name": "f", "arguments": {}}]))).unchanged();

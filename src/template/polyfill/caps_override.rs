@@ -23,11 +23,14 @@ pub(super) fn apply(mut caps: TemplateCaps, given: &Map<String, Value>) -> Resul
         let path = || format!("polyfills.caps_override.{name}");
         if name == "reasoning_format" {
             let format = FORMATS.into_iter().find(|format| value == format.as_str());
-            caps.reasoning_format = format.ok_or_else(|| Error::invalid(path(), format!("unknown format {value}")))?;
+            caps.reasoning_format =
+                format.ok_or_else(|| Error::invalid(path(), format!("unknown format {value}")))?;
             continue;
         }
         let flag = flag(&mut caps, name).ok_or_else(|| Error::invalid(path(), "unknown flag"))?;
-        *flag = value.as_bool().ok_or_else(|| Error::invalid(path(), format!("expected true or false, got {value}")))?;
+        *flag = value.as_bool().ok_or_else(|| {
+            Error::invalid(path(), format!("expected true or false, got {value}"))
+        })?;
     }
     Ok(caps)
 }
@@ -61,7 +64,8 @@ mod tests {
 
     #[track_caller]
     fn refused(given: Value, problem: &str) {
-        let error = apply(traits().caps, given.as_object().expect("an object")).expect_err("refused");
+        let error =
+            apply(traits().caps, given.as_object().expect("an object")).expect_err("refused");
         assert_eq!(error.message(), problem);
     }
 
@@ -74,19 +78,30 @@ mod tests {
                 _ => "TOOL_PLAN_FIELD".into(),
             };
         }
-        let caps = apply(traits().caps, flipped.as_object().expect("an object")).expect("known names");
+        let caps =
+            apply(traits().caps, flipped.as_object().expect("an object")).expect("known names");
         assert_eq!(caps.to_json(), flipped);
         for format in FORMATS {
             let given = json!({"reasoning_format": format.as_str()});
-            let caps = apply(traits().caps, given.as_object().expect("an object")).expect("a known format");
+            let caps = apply(traits().caps, given.as_object().expect("an object"))
+                .expect("a known format");
             assert_eq!(caps.reasoning_format, format);
         }
     }
 
     #[test]
     fn wrong_names_and_values() {
-        refused(json!({"supports_everything": true}), "polyfills.caps_override.supports_everything: unknown flag");
-        refused(json!({"supports_tools": 1}), "polyfills.caps_override.supports_tools: expected true or false, got 1");
-        refused(json!({"reasoning_format": "X"}), "polyfills.caps_override.reasoning_format: unknown format \"X\"");
+        refused(
+            json!({"supports_everything": true}),
+            "polyfills.caps_override.supports_everything: unknown flag",
+        );
+        refused(
+            json!({"supports_tools": 1}),
+            "polyfills.caps_override.supports_tools: expected true or false, got 1",
+        );
+        refused(
+            json!({"reasoning_format": "X"}),
+            "polyfills.caps_override.reasoning_format: unknown format \"X\"",
+        );
     }
 }

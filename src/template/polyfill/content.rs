@@ -8,7 +8,9 @@ pub(super) fn join(first: Option<Node>, separator: &str, second: Option<Node>) -
     match (first, second) {
         (None, None) => Node::own(""),
         (Some(only), None) | (None, Some(only)) => only,
-        (Some(Node::Text(first)), Some(Node::Text(second))) => Node::Text(first.followed_by(separator, &second)),
+        (Some(Node::Text(first)), Some(Node::Text(second))) => {
+            Node::Text(first.followed_by(separator, &second))
+        }
         (Some(first), Some(second)) => {
             let mut parts = into_parts(first);
             parts.extend(into_parts(second));
@@ -27,8 +29,8 @@ pub(super) fn into_parts(content: Node) -> Vec<Node> {
     }
 }
 
-/// The text of a list of parts: joined by a line break, but for media markers, which stand where they stand. The first part
-/// that is no text is the error.
+/// The text of a list of parts: joined by a line break, but for media markers, which stand where
+/// they stand. The first part that is no text is the error.
 pub(super) fn joined(parts: &[Node]) -> Result<Text, &Node> {
     let mut out = Text::default();
     let mut behind_marker = true;
@@ -58,7 +60,8 @@ pub(super) fn plain_text(content: &Node) -> Option<Text> {
     }
 }
 
-/// A content as JSON holds it best: one string if it is nothing but text, else as it is. Nothing, if it says nothing.
+/// A content as JSON holds it best: one string if it is nothing but text, else as it is. Nothing,
+/// if it says nothing.
 pub(super) fn compact(content: Option<&Node>) -> Option<Node> {
     let content = content?;
     match plain_text(content) {

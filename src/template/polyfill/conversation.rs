@@ -57,7 +57,12 @@ impl Conversation {
         Conversation { messages: messages.collect(), ..Conversation::default() }
     }
 
-    pub(super) fn note(&mut self, code: &'static str, index: Option<usize>, message: impl Into<String>) {
+    pub(super) fn note(
+        &mut self,
+        code: &'static str,
+        index: Option<usize>,
+        message: impl Into<String>,
+    ) {
         self.diagnostics.push(Diagnostic { code, message: message.into(), index });
     }
 }

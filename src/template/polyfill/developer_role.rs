@@ -1,5 +1,5 @@
-//! Developer messages become system messages, where the template loses or refuses them and knows system messages (itself,
-//! or by `system_role`).
+//! Developer messages become system messages, where the template loses or refuses them and knows
+//! system messages (itself, or by `system_role`).
 
 use super::conversation::{Context, Conversation};
 use super::node::Node;
@@ -21,7 +21,11 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
         renamed.push(message.index);
     }
     for index in &renamed {
-        conversation.note("developer_message_renamed", *index, "the developer message was sent as a system message");
+        conversation.note(
+            "developer_message_renamed",
+            *index,
+            "the developer message was sent as a system message",
+        );
     }
     Ok(!renamed.is_empty())
 }
@@ -37,16 +41,22 @@ mod tests {
         let sent = json!([{"role": "developer", "content": "D"}, {"role": "user", "content": "U"}]);
         let mut lost = traits();
         lost.details.developer = Fate::Lost;
+        Case::new(lost.clone(), sent.clone()).notes(&[("developer_message_renamed", 0)]).check(
+            json!([{"role": "system", "content": "D"}, {"role": "user", "content": "U"}]),
+            &["developer_role"],
+        );
         Case::new(lost.clone(), sent.clone())
-            .notes(&[("developer_message_renamed", 0)])
-            .check(json!([{"role": "system", "content": "D"}, {"role": "user", "content": "U"}]), &["developer_role"]);
-        Case::new(lost.clone(), sent.clone()).with(|options| options.developer_role = false).unchanged();
+            .with(|options| options.developer_role = false)
+            .unchanged();
         Case::new(traits(), sent.clone()).unchanged();
         lost.caps.supports_system_role = false;
         lost.details.developer = Fate::Refused;
         Case::new(lost.clone(), sent.clone())
             .notes(&[("developer_message_renamed", 0), ("system_message_merged", 0)])
-            .check(json!([{"role": "user", "content": "D\nU"}]), &["developer_role", "system_role"]);
+            .check(
+                json!([{"role": "user", "content": "D\nU"}]),
+                &["developer_role", "system_role"],
+            );
         Case::new(lost, sent).with(|options| options.system_role = false).unchanged();
     }
 }

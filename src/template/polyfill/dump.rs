@@ -1,4 +1,5 @@
-//! Nodes as JSON text, laid out as Python's `json.dumps(…, ensure_ascii=False)` does, segments kept.
+//! Nodes as JSON text, laid out as Python's `json.dumps(…, ensure_ascii=False)` does, segments
+//! kept.
 
 use serde_json::Number;
 
@@ -116,14 +117,19 @@ mod tests {
             "[\n  1,\n  1.0,\n  1e+16,\n  -2.5,\n  true,\n  null\n]",
             "[1, 1.0, 1e+16, -2.5, true, null]",
         );
-        check(json!("é<\"\\\n\u{1}\u{7f}"), "\"é<\\\"\\\\\\n\\u0001\u{7f}\"", "\"é<\\\"\\\\\\n\\u0001\u{7f}\"");
+        check(
+            json!("é<\"\\\n\u{1}\u{7f}"),
+            "\"é<\\\"\\\\\\n\\u0001\u{7f}\"",
+            "\"é<\\\"\\\\\\n\\u0001\u{7f}\"",
+        );
         check(json!({"k\"": "v"}), "{\n  \"k\\\"\": \"v\"\n}", r#"{"k\"": "v"}"#);
     }
 
     #[test]
     fn what_a_segment_covers() {
         let text = plain(&Node::of_member(&json!({"a": ["x\ny", ""], "b": "é\""}), "v"));
-        let covered: Vec<(&str, &str)> = text.segments().iter().map(|s| (&text.as_str()[s.start..s.end], &*s.path)).collect();
+        let covered: Vec<(&str, &str)> =
+            text.segments().iter().map(|s| (&text.as_str()[s.start..s.end], &*s.path)).collect();
         assert_eq!(covered, [("x\\ny", "v.a[0]"), ("é\\\"", "v.b")]);
     }
 }

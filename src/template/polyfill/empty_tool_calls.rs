@@ -8,9 +8,9 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     let mut changed = false;
     if context.options.empty_tool_calls {
         for message in &mut conversation.messages {
-            changed |= message
-                .members
-                .retain(|name, node| name != "tool_calls" || !matches!(node, Node::List(calls) if calls.is_empty()));
+            changed |= message.members.retain(|name, node| {
+                name != "tool_calls" || !matches!(node, Node::List(calls) if calls.is_empty())
+            });
         }
     }
     Ok(changed)
@@ -24,7 +24,8 @@ mod tests {
     #[test]
     fn cases() {
         let empty = json!([{"role": "assistant", "content": "A", "tool_calls": []}]);
-        Case::new(traits(), empty.clone()).check(json!([{"role": "assistant", "content": "A"}]), &["empty_tool_calls"]);
+        Case::new(traits(), empty.clone())
+            .check(json!([{"role": "assistant", "content": "A"}]), &["empty_tool_calls"]);
         Case::new(traits(), empty).with(|options| options.empty_tool_calls = false).unchanged();
     }
 }

@@ -1,8 +1,10 @@
-//! Messages as OpenAI has them -> messages as a template takes them. One file a step: pure, idempotent, reported by name.
+//! Messages as OpenAI has them -> messages as a template takes them. One file a step: pure,
+//! idempotent, reported by name.
 //!
-//! In: messages, tools, what is known of the template, which switches are on. Out: the messages, borrowed where nothing
-//! changed; the names of the steps that changed them; what was lost, moved or renamed; and for every string of the result
-//! which member of the request it came from. Never changes the caller's data and never renders.
+//! In: messages, tools, what is known of the template, which switches are on. Out: the messages,
+//! borrowed where nothing changed; the names of the steps that changed them; what was lost, moved
+//! or renamed; and for every string of the result which member of the request it came from. Never
+//! changes the caller's data and never renders.
 
 mod call_type;
 mod caps_override;
@@ -72,8 +74,9 @@ const STEPS: [(&str, Step); 18] = [
 
 /// Applies what a template needs and `options` allows.
 ///
-/// The declared tools stay what they are; a template that does not show them gets them as text besides. Applied to its own
-/// result, without tools, it changes nothing. `INVALID_REQUEST` with the JSON path of what cannot be carried.
+/// The declared tools stay what they are; a template that does not show them gets them as text
+/// besides. Applied to its own result, without tools, it changes nothing. `INVALID_REQUEST` with
+/// the JSON path of what cannot be carried.
 pub fn apply<'a>(
     messages: &'a [Value],
     tools: Option<&'a [Value]>,

@@ -24,18 +24,24 @@ impl Node {
     /// A value of the input; each string is attributed to its own path below `path`.
     pub(super) fn of_member(value: &Value, path: &str) -> Node {
         match value {
-            Value::Array(items) => {
-                List::of(items.iter().enumerate().map(|(index, item)| Node::of_member(item, &format!("{path}[{index}]"))))
-            }
+            Value::Array(items) => List::of(
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, item)| Node::of_member(item, &format!("{path}[{index}]"))),
+            ),
             Value::Object(members) => {
                 let members = members.iter();
-                Node::map(members.map(|(name, value)| (name.as_str(), Node::of_member(value, &format!("{path}.{name}")))))
+                Node::map(members.map(|(name, value)| {
+                    (name.as_str(), Node::of_member(value, &format!("{path}.{name}")))
+                }))
             }
             plain => Node::of_text(plain, &Arc::from(path)),
         }
     }
 
-    /// A value that was spelled inside the string at `path`; each string in it is attributed to that one.
+    /// A value that was spelled inside the string at `path`; each string in it is attributed to
+    /// that one.
     pub(super) fn of_text(value: &Value, path: &Arc<str>) -> Node {
         match value {
             Value::Null => Node::Null,
@@ -43,9 +49,9 @@ impl Node {
             Value::Number(number) => Node::Number(number.clone()),
             Value::String(text) => Node::Text(Text::member(text.clone(), path)),
             Value::Array(items) => List::of(items.iter().map(|item| Node::of_text(item, path))),
-            Value::Object(members) => {
-                Node::map(members.iter().map(|(name, value)| (name.as_str(), Node::of_text(value, path))))
-            }
+            Value::Object(members) => Node::map(
+                members.iter().map(|(name, value)| (name.as_str(), Node::of_text(value, path))),
+            ),
         }
     }
 
@@ -86,8 +92,13 @@ impl Node {
         }
     }
 
-    /// Calls `visit(pointer, text, segments)` for every string; `pointer` is a JSON pointer (RFC 6901).
-    pub(super) fn visit(&self, pointer: &mut String, visit: &mut dyn FnMut(&str, &str, &[Segment])) {
+    /// Calls `visit(pointer, text, segments)` for every string; `pointer` is a JSON pointer (RFC
+    /// 6901).
+    pub(super) fn visit(
+        &self,
+        pointer: &mut String,
+        visit: &mut dyn FnMut(&str, &str, &[Segment]),
+    ) {
         match self {
             Node::Text(text) => visit(pointer, text.as_str(), text.segments()),
             Node::List(items) => {
@@ -176,9 +187,15 @@ impl Members {
         Value::Object(self.0.iter().map(|(name, node)| (name.clone(), node.to_json())).collect())
     }
 
-    pub(super) fn visit(&self, pointer: &mut String, visit: &mut dyn FnMut(&str, &str, &[Segment])) {
+    pub(super) fn visit(
+        &self,
+        pointer: &mut String,
+        visit: &mut dyn FnMut(&str, &str, &[Segment]),
+    ) {
         for (name, node) in &self.0 {
-            below(pointer, &name.replace('~', "~0").replace('/', "~1"), |pointer| node.visit(pointer, visit));
+            below(pointer, &name.replace('~', "~0").replace('/', "~1"), |pointer| {
+                node.visit(pointer, visit)
+            });
         }
     }
 }

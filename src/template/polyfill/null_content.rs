@@ -1,4 +1,5 @@
-//! An assistant message without content, said in the form the template accepts: absent, null, empty or a blank.
+//! An assistant message without content, said in the form the template accepts: absent, null, empty
+//! or a blank.
 
 use super::conversation::{Context, Conversation, Message};
 use super::node::Node;
@@ -21,18 +22,26 @@ fn settle(message: &mut Message, context: &Context) -> bool {
     let details = context.details;
     let form = if beside_calls { details.no_content_beside_calls } else { details.no_content };
     let empty = message.content().and_then(Node::as_text).is_some_and(Text::is_empty);
-    // An empty text is an answer of its own, but beside calls, where the two are the same to say; absent is what it may stay.
-    let nothing = message.content().is_none() || (empty && beside_calls && form != NoContent::Absent);
+    // An empty text is an answer of its own, but beside calls, where the two are the same to say;
+    // absent is what it may stay.
+    let nothing =
+        message.content().is_none() || (empty && beside_calls && form != NoContent::Absent);
     if !nothing {
         return false;
     }
-    let text = |text: &str| match context.caps.requires_typed_content_blocks && context.options.typed_content {
+    let text = |text: &str| match context.caps.requires_typed_content_blocks
+        && context.options.typed_content
+    {
         true => Node::List(vec![Node::part("text", "text", Text::own(text))]),
         false => Node::own(text),
     };
     let node = match form {
         // A message of nothing but a role is no message.
-        NoContent::Absent if message.members.iter().all(|(name, _)| name == "role" || name == "content") => text(""),
+        NoContent::Absent
+            if message.members.iter().all(|(name, _)| name == "role" || name == "content") =>
+        {
+            text("")
+        }
         NoContent::Absent => return message.members.remove("content").is_some(),
         NoContent::Null => Node::Null,
         NoContent::Empty => text(""),
@@ -74,12 +83,15 @@ mod tests {
             return case.unchanged();
         }
         case.check(message(&after), &["null_content"]);
-        Case::new(traits, message(&before)).with(|options| options.null_content = false).unchanged();
+        Case::new(traits, message(&before))
+            .with(|options| options.null_content = false)
+            .unchanged();
     }
 
     #[test]
     fn cases() {
-        let (null, empty, space, text) = (Some(json!(null)), Some(json!("")), Some(json!(" ")), Some(json!("A")));
+        let (null, empty, space, text) =
+            (Some(json!(null)), Some(json!("")), Some(json!(" ")), Some(json!("A")));
         for calls in [false, true] {
             check(NoContent::Absent, calls, None, None);
             check(NoContent::Absent, calls, null.clone(), None);
@@ -96,7 +108,10 @@ mod tests {
         check(NoContent::Space, true, empty.clone(), space);
         check(NoContent::Space, false, empty.clone(), empty);
         Case::new(traits(), json!([{"role": "assistant", "content": null, "tool_calls": []}]))
-            .check(json!([{"role": "assistant", "content": ""}]), &["empty_tool_calls", "null_content"]);
+            .check(
+                json!([{"role": "assistant", "content": ""}]),
+                &["empty_tool_calls", "null_content"],
+            );
         Case::new(traits(), json!([{"role": "user", "content": null}])).unchanged();
     }
 }

@@ -1,5 +1,5 @@
-//! Members that are null are left out, for templates that ask whether a member is there. What a null content becomes is
-//! `null_content`'s business.
+//! Members that are null are left out, for templates that ask whether a member is there. What a
+//! null content becomes is `null_content`'s business.
 
 use super::conversation::{Context, Conversation};
 use super::node::Node;

@@ -1,7 +1,9 @@
-//! Arguments of calls in the form a template takes: the object that OpenAI's JSON text spells, or that text.
+//! Arguments of calls in the form a template takes: the object that OpenAI's JSON text spells, or
+//! that text.
 //!
-//! For templates that print `arguments | tojson` or walk the members, text would come out as a quoted string or fail.
-//! Nothing (absent, null, the empty text) is the empty object; what is not an object goes by `invalid_arguments`.
+//! For templates that print `arguments | tojson` or walk the members, text would come out as a
+//! quoted string or fail. Nothing (absent, null, the empty text) is the empty object; what is not
+//! an object goes by `invalid_arguments`.
 
 use std::sync::Arc;
 
@@ -26,7 +28,10 @@ pub(super) fn wanted(context: &Context) -> Wanted {
     let (caps, taken) = (&context.caps, context.details.arguments);
     if !context.options.object_arguments {
         Wanted::AsSent
-    } else if caps.requires_object_arguments || taken == Arguments::PrefersObject || tool_calls::wanted(context) {
+    } else if caps.requires_object_arguments
+        || taken == Arguments::PrefersObject
+        || tool_calls::wanted(context)
+    {
         Wanted::Object
     } else if taken == Arguments::Text {
         Wanted::Text
@@ -45,11 +50,15 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     for message in &mut conversation.messages {
         let (index, path) = (message.index, message.path());
         for (number, call) in message.calls_mut().iter_mut().enumerate() {
-            let function = call.as_map_mut().and_then(|call| call.get_mut("function")).and_then(Node::as_map_mut);
+            let function = call
+                .as_map_mut()
+                .and_then(|call| call.get_mut("function"))
+                .and_then(Node::as_map_mut);
             let Some(function) = function else { continue };
             let path = format!("{path}.tool_calls[{number}].function.arguments");
             let sent = function.get("arguments");
-            let (arguments, invalid) = convert(sent, wanted, context.options.invalid_arguments, &path)?;
+            let (arguments, invalid) =
+                convert(sent, wanted, context.options.invalid_arguments, &path)?;
             if invalid {
                 notes.push((index, format!("{path}: not a JSON object")));
             }
@@ -70,7 +79,12 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 }
 
 /// The arguments in the wanted form, and whether they were no object.
-fn convert(sent: Option<&Node>, wanted: Wanted, invalid: InvalidArguments, path: &str) -> Result<(Node, bool)> {
+fn convert(
+    sent: Option<&Node>,
+    wanted: Wanted,
+    invalid: InvalidArguments,
+    path: &str,
+) -> Result<(Node, bool)> {
     let object = match sent {
         None | Some(Node::Null) => Some(Node::Map(Members::default())),
         Some(Node::Map(members)) => Some(Node::Map(members.clone())),
@@ -78,7 +92,9 @@ fn convert(sent: Option<&Node>, wanted: Wanted, invalid: InvalidArguments, path:
             Some(_) if wanted == Wanted::Text && !text.as_str().trim().is_empty() => {
                 return Ok((Node::Text(text.clone()), false));
             }
-            Some(object) => Some(Node::of_text(&Value::Object(object), &Arc::from(text.path().unwrap_or(path)))),
+            Some(object) => {
+                Some(Node::of_text(&Value::Object(object), &Arc::from(text.path().unwrap_or(path))))
+            }
             None => None,
         },
         Some(_) => None,
@@ -136,33 +152,56 @@ mod tests {
     fn check(traits: Traits, before: Value, after: Value, note: Option<&'static str>) {
         let notes: Vec<_> = note.into_iter().map(|code| (code, 1)).collect();
         let case = Case::new(traits, with(before.clone())).notes(&notes);
-        if before == after { case.unchanged() } else { case.check(with(after), &["object_arguments"]) }
+        if before == after {
+            case.unchanged()
+        } else {
+            case.check(with(after), &["object_arguments"])
+        }
     }
 
     #[test]
     fn objects() {
         for taken in [Arguments::Object, Arguments::PrefersObject] {
-            check(taking(taken), json!("{\"b\": 1, \"a\": [true, null]}"), json!({"b": 1, "a": [true, null]}), None);
+            check(
+                taking(taken),
+                json!("{\"b\": 1, \"a\": [true, null]}"),
+                json!({"b": 1, "a": [true, null]}),
+                None,
+            );
             check(taking(taken), json!(""), json!({}), None);
             check(taking(taken), json!(null), json!({}), None);
             check(taking(taken), json!({"a": 1}), json!({"a": 1}), None);
-            check(taking(taken), json!("not JSON"), json!({"_raw": "not JSON"}), Some("arguments_wrapped"));
+            check(
+                taking(taken),
+                json!("not JSON"),
+                json!({"_raw": "not JSON"}),
+                Some("arguments_wrapped"),
+            );
             check(taking(taken), json!("[1]"), json!({"_raw": "[1]"}), Some("arguments_wrapped"));
             check(taking(taken), json!("42"), json!({"_raw": "42"}), Some("arguments_wrapped"));
             check(taking(taken), json!(42), json!({"_raw": "42"}), Some("arguments_wrapped"));
         }
-        let missing =
-            json!([{"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f"}}]}]);
+        let missing = json!([{"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f"}}]}]);
         let empty = json!([{"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]);
         Case::new(taking(Arguments::Object), missing).check(empty, &["object_arguments"]);
     }
 
     #[test]
     fn texts() {
-        check(taking(Arguments::Text), json!({"a": ["é", 1.0]}), json!("{\"a\": [\"é\", 1.0]}"), None);
+        check(
+            taking(Arguments::Text),
+            json!({"a": ["é", 1.0]}),
+            json!("{\"a\": [\"é\", 1.0]}"),
+            None,
+        );
         check(taking(Arguments::Text), json!("{ \"a\":1}"), json!("{ \"a\":1}"), None);
         check(taking(Arguments::Text), json!(""), json!("{}"), None);
-        check(taking(Arguments::Text), json!("no"), json!("{\"_raw\": \"no\"}"), Some("arguments_wrapped"));
+        check(
+            taking(Arguments::Text),
+            json!("no"),
+            json!("{\"_raw\": \"no\"}"),
+            Some("arguments_wrapped"),
+        );
         check(taking(Arguments::Either), json!("no"), json!("no"), None);
     }
 
@@ -175,6 +214,8 @@ mod tests {
         Case::new(taking(Arguments::Object), with(json!("no")))
             .with(|options| options.invalid_arguments = InvalidArguments::Error)
             .refused("messages[1].tool_calls[0].function.arguments: not a JSON object: \"no\"");
-        Case::new(taking(Arguments::Object), with(json!("{}"))).with(|options| options.object_arguments = false).unchanged();
+        Case::new(taking(Arguments::Object), with(json!("{}")))
+            .with(|options| options.object_arguments = false)
+            .unchanged();
     }
 }

@@ -1,12 +1,15 @@
-//! Several calls in one message -> one message for each call, followed by its result, where the template shows one call a
-//! message. Every call must have its result, since a result without its call, or a call without its result, misleads.
+//! Several calls in one message -> one message for each call, followed by its result, where the
+//! template shows one call a message. Every call must have its result, since a result without its
+//! call, or a call without its result, misleads.
 
 use super::conversation::{Context, Conversation, Message};
 use super::node::Node;
 use crate::error::{Error, Result};
 
 pub(super) fn wanted(context: &Context) -> bool {
-    context.options.tool_calls && context.caps.supports_tool_calls && !context.caps.supports_parallel_tool_calls
+    context.options.tool_calls
+        && context.caps.supports_tool_calls
+        && !context.caps.supports_parallel_tool_calls
 }
 
 pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
@@ -23,7 +26,8 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
         while let Some(result) = rest.next_if(|message| message.is("tool")) {
             results.push(result);
         }
-        let text = format!("{} calls were sent one by one, each with its result", message.calls().len());
+        let text =
+            format!("{} calls were sent one by one, each with its result", message.calls().len());
         conversation.note("tool_calls_split", message.index, text);
         conversation.messages.extend(split(&message, results)?);
     }
@@ -35,9 +39,13 @@ fn split(message: &Message, mut results: Vec<Message>) -> Result<Vec<Message>> {
     let mut first = true;
     for (number, call) in message.calls().iter().enumerate() {
         let id = call.as_map().and_then(|call| call.str("id"));
-        let by_id = results.iter().position(|result| id.is_some() && result.members.str("tool_call_id") == id);
+        let by_id = results
+            .iter()
+            .position(|result| id.is_some() && result.members.str("tool_call_id") == id);
         // Without ids, results come in the order of the calls.
-        let answer = by_id.or_else(|| results.iter().position(|result| result.members.str("tool_call_id").is_none()));
+        let answer = by_id.or_else(|| {
+            results.iter().position(|result| result.members.str("tool_call_id").is_none())
+        });
         let Some(answer) = answer else {
             let path = format!("{}.tool_calls[{number}]", message.path());
             let problem = "the chat template shows one call a message, and this one has no result to be sent with";
@@ -78,9 +86,10 @@ mod tests {
         let sent = json!([user, both, result("2"), result("1"), user]);
         let first = json!({"role": "assistant", "content": "A", "tool_calls": [one]});
         let second = json!({"role": "assistant", "tool_calls": [two]});
-        Case::new(single(), sent.clone())
-            .notes(&[("tool_calls_split", 1)])
-            .check(json!([user, first, result("1"), second, result("2"), user]), &["parallel_calls"]);
+        Case::new(single(), sent.clone()).notes(&[("tool_calls_split", 1)]).check(
+            json!([user, first, result("1"), second, result("2"), user]),
+            &["parallel_calls"],
+        );
         let bare = json!({"role": "tool", "content": "R"});
         Case::new(single(), json!([both, bare, bare]))
             .notes(&[("tool_calls_split", 0)])

@@ -33,8 +33,13 @@ impl<'a> Polyfilled<'a> {
         Polyfilled { messages, applied: Vec::new(), diagnostics, id_map: Vec::new(), origins: None }
     }
 
-    pub(super) fn of(sent: &'a [Value], conversation: Conversation, applied: Vec<&'static str>) -> Polyfilled<'a> {
-        let messages: Vec<Value> = conversation.messages.iter().map(|message| message.members.to_json()).collect();
+    pub(super) fn of(
+        sent: &'a [Value],
+        conversation: Conversation,
+        applied: Vec<&'static str>,
+    ) -> Polyfilled<'a> {
+        let messages: Vec<Value> =
+            conversation.messages.iter().map(|message| message.members.to_json()).collect();
         if messages == sent {
             return Polyfilled::untouched(sent, conversation.diagnostics);
         }
@@ -52,21 +57,26 @@ impl<'a> Polyfilled<'a> {
         self.origins.is_none()
     }
 
-    /// Calls `visit(message, pointer, text, segments)` for every string of every message. `pointer` is a JSON pointer inside
-    /// the message, for example `/content` or `/tool_calls/0/function/arguments/city`; bytes of `text` outside the segments
-    /// were added by a polyfill and belong to no member of the request.
+    /// Calls `visit(message, pointer, text, segments)` for every string of every message. `pointer`
+    /// is a JSON pointer inside the message, for example `/content` or
+    /// `/tool_calls/0/function/arguments/city`; bytes of `text` outside the segments were added by
+    /// a polyfill and belong to no member of the request.
     pub fn visit_strings(&self, visit: StringVisitor) {
         let mut pointer = String::new();
         match &self.origins {
             Some(messages) => {
                 for (index, message) in messages.iter().enumerate() {
-                    message.members.visit(&mut pointer, &mut |pointer, text, segments| visit(index, pointer, text, segments));
+                    message.members.visit(&mut pointer, &mut |pointer, text, segments| {
+                        visit(index, pointer, text, segments)
+                    });
                 }
             }
             None => {
                 for (index, message) in self.messages.iter().enumerate() {
                     let node = Node::of_member(message, &format!("messages[{index}]"));
-                    node.visit(&mut pointer, &mut |pointer, text, segments| visit(index, pointer, text, segments));
+                    node.visit(&mut pointer, &mut |pointer, text, segments| {
+                        visit(index, pointer, text, segments)
+                    });
                 }
             }
         }

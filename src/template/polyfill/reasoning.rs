@@ -1,5 +1,6 @@
-//! `reasoning_content` in the form a template reads: a member of another name, a part of the content, a mapping of blocks.
-//! Also what happens to content beside calls that a template refuses together with reasoning, and what will not show.
+//! `reasoning_content` in the form a template reads: a member of another name, a part of the
+//! content, a mapping of blocks. Also what happens to content beside calls that a template refuses
+//! together with reasoning, and what will not show.
 
 use super::content;
 use super::conversation::{Context, Conversation, Diagnostic, Message};
@@ -17,7 +18,9 @@ pub(super) fn is_block(format: ReasoningFormat) -> bool {
 }
 
 pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
-    if !context.options.reasoning || !conversation.messages.iter().any(|message| message.reasoning().is_some()) {
+    if !context.options.reasoning
+        || !conversation.messages.iter().any(|message| message.reasoning().is_some())
+    {
         return Ok(false);
     }
     let format = context.caps.reasoning_format;
@@ -38,25 +41,46 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 fn settle(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagnostic>) -> bool {
     let reasoning = message.reasoning().filter(|text| !text.is_empty()).cloned();
     // A blank may be how this template wants no content said.
-    let said = message.content().and_then(content::plain_text).filter(|text| !text.as_str().trim().is_empty());
-    let (Some(reasoning), Some(said), true) = (reasoning, said, message.has_calls()) else { return false };
-    let mut note = |code, text: &str| diagnostics.push(Diagnostic { code, message: text.to_owned(), index: message.index });
+    let said = message
+        .content()
+        .and_then(content::plain_text)
+        .filter(|text| !text.as_str().trim().is_empty());
+    let (Some(reasoning), Some(said), true) = (reasoning, said, message.has_calls()) else {
+        return false;
+    };
+    let mut note = |code, text: &str| {
+        diagnostics.push(Diagnostic { code, message: text.to_owned(), index: message.index })
+    };
     match (context.details.reasoning_with_calls, context.options.reasoning_conflict) {
         (WithCalls::Both, _) | (WithCalls::Raises, ReasoningConflict::Keep) => return false,
         (WithCalls::Raises, ReasoningConflict::Merge) => {
-            note("content_merged_into_reasoning", "the template refuses content and reasoning beside calls; they were joined");
-            message.members.set("reasoning_content", Node::Text(reasoning.followed_by("\n\n", &said)));
+            note(
+                "content_merged_into_reasoning",
+                "the template refuses content and reasoning beside calls; they were joined",
+            );
+            message
+                .members
+                .set("reasoning_content", Node::Text(reasoning.followed_by("\n\n", &said)));
             message.members.retain(|name, _| name != "thinking" && name != "reasoning");
         }
         (WithCalls::Raises, ReasoningConflict::Drop) => {
-            note("content_dropped", "the template refuses content and reasoning beside calls; the content was dropped");
+            note(
+                "content_dropped",
+                "the template refuses content and reasoning beside calls; the content was dropped",
+            );
         }
         (lost, _) => {
             if lost != WithCalls::ContentOnly {
-                note("content_not_rendered", "the template drops content that stands beside reasoning and calls");
+                note(
+                    "content_not_rendered",
+                    "the template drops content that stands beside reasoning and calls",
+                );
             }
             if lost != WithCalls::ReasoningOnly {
-                note("reasoning_not_rendered", "the template drops reasoning that stands beside content and calls");
+                note(
+                    "reasoning_not_rendered",
+                    "the template drops reasoning that stands beside content and calls",
+                );
             }
             return false;
         }
@@ -65,7 +89,11 @@ fn settle(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagno
     true
 }
 
-fn move_reasoning(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagnostic>) -> bool {
+fn move_reasoning(
+    message: &mut Message,
+    context: &Context,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> bool {
     let Some(reasoning) = message.reasoning().cloned() else { return false };
     let index = message.index;
     let mut note = |code, text: &str| {
@@ -74,7 +102,8 @@ fn move_reasoning(message: &mut Message, context: &Context, diagnostics: &mut Ve
         }
     };
     let format = context.caps.reasoning_format;
-    let beside_calls_only = context.caps.reasoning_requires_tools && format != ReasoningFormat::ToolPlanField;
+    let beside_calls_only =
+        context.caps.reasoning_requires_tools && format != ReasoningFormat::ToolPlanField;
     if beside_calls_only && format != ReasoningFormat::None && !message.has_calls() {
         note("reasoning_not_rendered", "the template shows reasoning beside tool calls only");
     }
@@ -83,18 +112,29 @@ fn move_reasoning(message: &mut Message, context: &Context, diagnostics: &mut Ve
         ReasoningFormat::ThoughtField => to_member(message, "thought", reasoning),
         ReasoningFormat::ThinkingField => to_member(message, "thinking", reasoning),
         ReasoningFormat::ReasoningField => to_member(message, "reasoning", reasoning),
-        ReasoningFormat::ToolPlanField if message.has_calls() => to_member(message, "tool_plan", reasoning),
+        ReasoningFormat::ToolPlanField if message.has_calls() => {
+            to_member(message, "tool_plan", reasoning)
+        }
         ReasoningFormat::ToolPlanField => {
-            note("tool_plan_without_calls", "the template shows reasoning beside tool calls only; it was dropped");
+            note(
+                "tool_plan_without_calls",
+                "the template shows reasoning beside tool calls only; it was dropped",
+            );
             take_members(message);
         }
-        ReasoningFormat::ThinkingContentBlock => in_front(message, reasoning, |text| Node::part("thinking", "thinking", text)),
-        ReasoningFormat::ThoughtsContentBlock => in_front(message, reasoning, |text| Node::part("thoughts", "text", text)),
+        ReasoningFormat::ThinkingContentBlock => {
+            in_front(message, reasoning, |text| Node::part("thinking", "thinking", text))
+        }
+        ReasoningFormat::ThoughtsContentBlock => {
+            in_front(message, reasoning, |text| Node::part("thoughts", "text", text))
+        }
         ReasoningFormat::BlocksMapping => {
             take_members(message);
             blocks(message, Some(reasoning));
         }
-        ReasoningFormat::None if context.options.reasoning_inline && context.details.inline_reasoning => {
+        ReasoningFormat::None
+            if context.options.reasoning_inline && context.details.inline_reasoning =>
+        {
             take_members(message);
             let mut text = Text::own("<think>\n");
             text.push(&reasoning);
@@ -140,8 +180,10 @@ fn blocks(message: &mut Message, reasoning: Option<Text>) -> bool {
         None if reasoning.is_none() => return false,
         None => None,
     };
-    let thoughts = reasoning.filter(|text| !text.is_empty()).map(|text| Node::part("thoughts", "text", text));
-    let response = response.filter(|text| !text.is_empty()).map(|text| Node::part("response", "text", text));
+    let thoughts =
+        reasoning.filter(|text| !text.is_empty()).map(|text| Node::part("thoughts", "text", text));
+    let response =
+        response.filter(|text| !text.is_empty()).map(|text| Node::part("response", "text", text));
     let blocks = Node::List(thoughts.into_iter().chain(response).collect());
     message.set_content(Node::map([("blocks", blocks)]));
     true
@@ -168,22 +210,44 @@ mod tests {
     #[test]
     fn members() {
         let sent = json!({"role": "assistant", "reasoning_content": "R", "content": "C"});
-        check(ReasoningFormat::ThoughtField, sent.clone(), json!({"role": "assistant", "content": "C", "thought": "R"}));
-        check(ReasoningFormat::ThinkingField, sent.clone(), json!({"role": "assistant", "content": "C", "thinking": "R"}));
-        check(ReasoningFormat::ReasoningField, sent.clone(), json!({"role": "assistant", "content": "C", "reasoning": "R"}));
+        check(
+            ReasoningFormat::ThoughtField,
+            sent.clone(),
+            json!({"role": "assistant", "content": "C", "thought": "R"}),
+        );
+        check(
+            ReasoningFormat::ThinkingField,
+            sent.clone(),
+            json!({"role": "assistant", "content": "C", "thinking": "R"}),
+        );
+        check(
+            ReasoningFormat::ReasoningField,
+            sent.clone(),
+            json!({"role": "assistant", "content": "C", "reasoning": "R"}),
+        );
         let overwritten = json!({"role": "assistant", "reasoning_content": "R", "content": "C", "thought": "old"});
-        check(ReasoningFormat::ThoughtField, overwritten, json!({"role": "assistant", "content": "C", "thought": "R"}));
+        check(
+            ReasoningFormat::ThoughtField,
+            overwritten,
+            json!({"role": "assistant", "content": "C", "thought": "R"}),
+        );
         check(
             ReasoningFormat::ThoughtField,
             json!({"role": "assistant", "reasoning_content": "R"}),
             json!({"role": "assistant", "thought": "R"}),
         );
-        Case::new(reading(ReasoningFormat::ThinkingField), json!([sent])).with(|options| options.reasoning = false).unchanged();
+        Case::new(reading(ReasoningFormat::ThinkingField), json!([sent]))
+            .with(|options| options.reasoning = false)
+            .unchanged();
         Case::new(reading(ReasoningFormat::ReasoningContentField), json!([sent])).unchanged();
-        Case::new(reading(ReasoningFormat::None), json!([sent])).notes(&[("reasoning_not_rendered", 0)]).unchanged();
+        Case::new(reading(ReasoningFormat::None), json!([sent]))
+            .notes(&[("reasoning_not_rendered", 0)])
+            .unchanged();
         let alias = json!([{"role": "assistant", "reasoning": "R", "content": "C"}]);
-        Case::new(reading(ReasoningFormat::ThoughtField), alias)
-            .check(json!([{"role": "assistant", "content": "C", "thought": "R"}]), &["reasoning_alias", "reasoning"]);
+        Case::new(reading(ReasoningFormat::ThoughtField), alias).check(
+            json!([{"role": "assistant", "content": "C", "thought": "R"}]),
+            &["reasoning_alias", "reasoning"],
+        );
         let mut beside_calls = reading(ReasoningFormat::ReasoningContentField);
         beside_calls.caps.reasoning_requires_tools = true;
         Case::new(beside_calls, json!([sent])).notes(&[("reasoning_not_rendered", 0)]).unchanged();
@@ -216,9 +280,14 @@ mod tests {
         check(format, sent(json!(null)), after(json!([block])));
         check(format, sent(json!([text])), after(json!([block, text])));
         let thoughts = json!({"type": "thoughts", "text": "R"});
-        check(ReasoningFormat::ThoughtsContentBlock, sent(json!("C")), after(json!([thoughts, text])));
+        check(
+            ReasoningFormat::ThoughtsContentBlock,
+            sent(json!("C")),
+            after(json!([thoughts, text])),
+        );
         let alias = json!([{"role": "assistant", "thinking": "R", "content": "C"}]);
-        Case::new(reading(format), alias).check(json!([after(json!([block, text]))]), &["reasoning_alias", "reasoning"]);
+        Case::new(reading(format), alias)
+            .check(json!([after(json!([block, text]))]), &["reasoning_alias", "reasoning"]);
         let mut strings = reading(format);
         strings.details.accepts_parts = false;
         strings.caps.supports_system_role = false;
@@ -258,11 +327,17 @@ mod tests {
         let sent = json!([{"role": "assistant", "reasoning_content": "R", "content": "C", "tool_calls": calls}]);
         Case::new(refusing.clone(), sent.clone())
             .notes(&[("content_merged_into_reasoning", 0)])
-            .check(json!([{"role": "assistant", "tool_calls": calls, "thinking": "R\n\nC"}]), &["reasoning"]);
+            .check(
+                json!([{"role": "assistant", "tool_calls": calls, "thinking": "R\n\nC"}]),
+                &["reasoning"],
+            );
         Case::new(refusing.clone(), sent.clone())
             .with(|options| options.reasoning_conflict = ReasoningConflict::Drop)
             .notes(&[("content_dropped", 0)])
-            .check(json!([{"role": "assistant", "tool_calls": calls, "thinking": "R"}]), &["reasoning"]);
+            .check(
+                json!([{"role": "assistant", "tool_calls": calls, "thinking": "R"}]),
+                &["reasoning"],
+            );
         Case::new(refusing.clone(), sent.clone())
             .with(|options| options.reasoning_conflict = ReasoningConflict::Keep)
             .check(json!([{"role": "assistant", "content": "C", "tool_calls": calls, "thinking": "R"}]), &["reasoning"]);
@@ -283,7 +358,10 @@ mod tests {
         let sent = json!([{"role": "assistant", "reasoning_content": "R", "content": "C"}]);
         Case::new(inline.clone(), sent.clone())
             .with(|options| options.reasoning_inline = true)
-            .check(json!([{"role": "assistant", "content": "<think>\nR\n</think>\n\nC"}]), &["reasoning"]);
+            .check(
+                json!([{"role": "assistant", "content": "<think>\nR\n</think>\n\nC"}]),
+                &["reasoning"],
+            );
         Case::new(inline, sent).notes(&[("reasoning_not_rendered", 0)]).unchanged();
     }
 }

@@ -1,5 +1,5 @@
-//! Other names of an assistant's reasoning: `reasoning_content` becomes the first of it, `thinking` and `reasoning` that is
-//! not null, as in transformers 5.23.
+//! Other names of an assistant's reasoning: `reasoning_content` becomes the first of it, `thinking`
+//! and `reasoning` that is not null, as in transformers 5.23.
 
 use super::conversation::{Context, Conversation};
 use crate::error::Result;
@@ -10,7 +10,8 @@ pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> 
         if message.members.text("reasoning_content").is_some() {
             continue;
         }
-        let alias = ["thinking", "reasoning"].into_iter().find(|name| message.members.text(name).is_some());
+        let alias =
+            ["thinking", "reasoning"].into_iter().find(|name| message.members.text(name).is_some());
         if let Some(node) = alias.and_then(|name| message.members.get(name)).cloned() {
             message.members.set("reasoning_content", node);
             changed = true;
@@ -36,6 +37,7 @@ mod tests {
         );
         Case::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R", "reasoning_content": "C"}]))
             .unchanged();
-        Case::new(traits(), json!([{"role": "user", "content": "A", "reasoning": "R"}])).unchanged();
+        Case::new(traits(), json!([{"role": "user", "content": "A", "reasoning": "R"}]))
+            .unchanged();
     }
 }

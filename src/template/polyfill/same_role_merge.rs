@@ -1,4 +1,5 @@
-//! Neighbouring messages of the same role as one, for templates that want user and assistant to alternate.
+//! Neighbouring messages of the same role as one, for templates that want user and assistant to
+//! alternate.
 
 use super::content;
 use super::conversation::{Context, Conversation, Message};
@@ -29,7 +30,11 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     }
     conversation.messages = out;
     for index in merged.iter().filter(|index| index.is_some()) {
-        conversation.note("message_merged", *index, "the message was sent as part of the one before, which has the same role");
+        conversation.note(
+            "message_merged",
+            *index,
+            "the message was sent as part of the one before, which has the same role",
+        );
     }
     Ok(!merged.is_empty())
 }
@@ -39,7 +44,10 @@ fn belong_together(first: &Message, second: &Message) -> bool {
     if mapping(first) || mapping(second) {
         return false;
     }
-    let assistants = first.is("assistant") && second.is("assistant") && !first.has_calls() && !second.has_calls();
+    let assistants = first.is("assistant")
+        && second.is("assistant")
+        && !first.has_calls()
+        && !second.has_calls();
     assistants || (first.is("user") && second.is("user"))
 }
 
@@ -50,7 +58,9 @@ fn append(first: &mut Message, mut second: Message) {
     }
     for (name, node) in second.members.iter() {
         match (first.members.get(name), node) {
-            (None | Some(Node::Null), _) if name != "content" => first.members.set(name, node.clone()),
+            (None | Some(Node::Null), _) if name != "content" => {
+                first.members.set(name, node.clone())
+            }
             (Some(Node::Text(text)), Node::Text(more)) if TEXTS.contains(&name) => {
                 let joined = text.clone().followed_by("\n\n", more);
                 first.members.set(name, Node::Text(joined));
@@ -71,20 +81,33 @@ mod tests {
         alternating.details.needs_alternation = true;
         let user = |text: &str| json!({"role": "user", "content": text});
         let assistant = |text: &str| json!({"role": "assistant", "content": text});
-        let sent = json!([user("U"), user("V"), user("W"), assistant("A"), assistant("B"), user("X")]);
+        let sent =
+            json!([user("U"), user("V"), user("W"), assistant("A"), assistant("B"), user("X")]);
         Case::new(alternating.clone(), sent.clone())
             .notes(&[("message_merged", 1), ("message_merged", 2), ("message_merged", 4)])
-            .check(json!([user("U\n\nV\n\nW"), assistant("A\n\nB"), user("X")]), &["same_role_merge"]);
-        Case::new(alternating.clone(), sent.clone()).with(|options| options.same_role_merge = false).unchanged();
+            .check(
+                json!([user("U\n\nV\n\nW"), assistant("A\n\nB"), user("X")]),
+                &["same_role_merge"],
+            );
+        Case::new(alternating.clone(), sent.clone())
+            .with(|options| options.same_role_merge = false)
+            .unchanged();
         Case::new(traits(), sent).unchanged();
 
-        let calls = json!({"role": "assistant", "content": "C", "tool_calls": [call("1", "f", json!({}))]});
+        let calls =
+            json!({"role": "assistant", "content": "C", "tool_calls": [call("1", "f", json!({}))]});
         Case::new(alternating.clone(), json!([assistant("A"), calls])).unchanged();
 
         let part = |text: &str| json!({"type": "text", "text": text});
-        Case::new(alternating.clone(), json!([user("U"), {"role": "user", "content": [part("V")], "name": "n"}]))
-            .notes(&[("message_merged", 1)])
-            .check(json!([{"role": "user", "content": [part("U"), part("V")], "name": "n"}]), &["same_role_merge"]);
+        Case::new(
+            alternating.clone(),
+            json!([user("U"), {"role": "user", "content": [part("V")], "name": "n"}]),
+        )
+        .notes(&[("message_merged", 1)])
+        .check(
+            json!([{"role": "user", "content": [part("U"), part("V")], "name": "n"}]),
+            &["same_role_merge"],
+        );
         Case::new(
             alternating.clone(),
             json!([{"role": "assistant", "reasoning_content": "R"}, {"role": "assistant", "content": "A", "reasoning_content": "S"}]),
@@ -97,6 +120,9 @@ mod tests {
         let response = "{\n  \"tool_response\": {\n    \"content\": \"R\"\n  }\n}";
         Case::new(alternating, json!([{"role": "tool", "content": "R"}, user("U")]))
             .notes(&[("message_merged", 1)])
-            .check(json!([user(&format!("{response}\n\nU"))]), &["tool_responses", "same_role_merge"]);
+            .check(
+                json!([user(&format!("{response}\n\nU"))]),
+                &["tool_responses", "same_role_merge"],
+            );
     }
 }

@@ -3,15 +3,19 @@
 use serde_json::{Map, Value};
 
 use super::conversation::Context;
-use super::{developer_role, object_arguments, parallel_calls, same_role_merge, system_position, system_role};
+use super::{
+    developer_role, object_arguments, parallel_calls, same_role_merge, system_position, system_role,
+};
 use super::{tool_call_ids, tool_calls, tool_responses, tools, typed_content};
 use crate::api::member;
 use crate::template::probe::traits::{NoContent, ReasoningFormat};
 
 /// Whether no step would change or report anything. Wrong in one direction only: true is certain.
 pub(super) fn nothing_to_do(messages: &[Value], context: &Context) -> bool {
-    let neighbours = same_role_merge::wanted(context) && messages.windows(2).any(|pair| pair[0]["role"] == pair[1]["role"]);
-    let later = system_position::wanted(context) && messages.iter().skip(1).any(|message| message["role"] == "system");
+    let neighbours = same_role_merge::wanted(context)
+        && messages.windows(2).any(|pair| pair[0]["role"] == pair[1]["role"]);
+    let later = system_position::wanted(context)
+        && messages.iter().skip(1).any(|message| message["role"] == "system");
     if tools::wanted(context) || neighbours || later {
         return false;
     }
@@ -31,7 +35,9 @@ fn plain(message: &Value, context: &Context) -> bool {
     let result = member(members, "role").is_some_and(|role| role == "tool");
     let shaped = member(members, "content").is_none_or(|content| match content {
         Value::String(_) => true,
-        Value::Array(parts) => parts.iter().all(|part| part.get("type").is_some_and(Value::is_string)),
+        Value::Array(parts) => {
+            parts.iter().all(|part| part.get("type").is_some_and(Value::is_string))
+        }
         _ => false,
     });
     if result && !shaped {
@@ -50,12 +56,16 @@ fn plain(message: &Value, context: &Context) -> bool {
 fn assistant(members: &Map<String, Value>, context: &Context) -> bool {
     let given = |name: &str| member(members, name).is_some_and(|value| !value.is_null());
     let reasoning = ["reasoning_content", "thinking", "reasoning"].into_iter().any(given);
-    let shown =
-        context.caps.reasoning_format == ReasoningFormat::ReasoningContentField && !context.caps.reasoning_requires_tools;
+    let shown = context.caps.reasoning_format == ReasoningFormat::ReasoningContentField
+        && !context.caps.reasoning_requires_tools;
     let with_calls = given("tool_calls") && given("content");
-    let reasons = !reasoning || (given("reasoning_content") && (!context.options.reasoning || (shown && !with_calls)));
+    let reasons = !reasoning
+        || (given("reasoning_content") && (!context.options.reasoning || (shown && !with_calls)));
     let says = match member(members, "content") {
-        None => context.details.no_content == NoContent::Absent && context.details.no_content_beside_calls == NoContent::Absent,
+        None => {
+            context.details.no_content == NoContent::Absent
+                && context.details.no_content_beside_calls == NoContent::Absent
+        }
         Some(Value::String(text)) => !text.is_empty() || !given("tool_calls"),
         Some(content) => !content.is_null(),
     };
@@ -76,5 +86,7 @@ fn calls(calls: Option<&Value>, context: &Context) -> bool {
     !empty
         && !several
         && !renamed
-        && calls.iter().all(|call| (call["type"] == "function" || call.get("function").is_none()) && as_taken(call))
+        && calls.iter().all(|call| {
+            (call["type"] == "function" || call.get("function").is_none()) && as_taken(call)
+        })
 }

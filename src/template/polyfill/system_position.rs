@@ -7,7 +7,9 @@ use crate::error::Result;
 use crate::template::probe::traits::Fate;
 
 pub(super) fn wanted(context: &Context) -> bool {
-    context.options.system_role && context.caps.supports_system_role && context.details.later_system != Fate::Shown
+    context.options.system_role
+        && context.caps.supports_system_role
+        && context.details.later_system != Fate::Shown
 }
 
 pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
@@ -27,10 +29,19 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
             }
         }
         SystemPosition::Keep => {
-            let lost: Vec<_> = conversation.messages.iter().skip(1).filter(|message| message.is("system")).collect();
+            let lost: Vec<_> = conversation
+                .messages
+                .iter()
+                .skip(1)
+                .filter(|message| message.is("system"))
+                .collect();
             let lost: Vec<_> = lost.into_iter().map(|message| message.index).collect();
             for index in lost.into_iter().filter(|_| context.details.later_system == Fate::Lost) {
-                conversation.note("system_message_not_rendered", index, "the template does not show a later system message");
+                conversation.note(
+                    "system_message_not_rendered",
+                    index,
+                    "the template does not show a later system message",
+                );
             }
             return Ok(false);
         }
@@ -38,14 +49,20 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     Ok(true)
 }
 
-/// Appends later system messages to the first message, which becomes a system message if it is none.
+/// Appends later system messages to the first message, which becomes a system message if it is
+/// none.
 fn hoist(conversation: &mut Conversation) {
     let mut messages = std::mem::take(&mut conversation.messages).into_iter().peekable();
     let first = messages.next_if(|message| message.is("system"));
-    let (later, rest): (Vec<Message>, Vec<Message>) = messages.partition(|message| message.is("system"));
+    let (later, rest): (Vec<Message>, Vec<Message>) =
+        messages.partition(|message| message.is("system"));
     let mut first = first;
     for mut message in later {
-        conversation.note("system_message_moved", message.index, "the system message was sent with the first one");
+        conversation.note(
+            "system_message_moved",
+            message.index,
+            "the system message was sent with the first one",
+        );
         first = Some(match first {
             Some(mut first) => {
                 let joined = content::join(first.take_content(), "\n\n", message.take_content());
@@ -82,9 +99,10 @@ mod tests {
         for fate in [Fate::Lost, Fate::Refused] {
             let mut traits = losing();
             traits.details.later_system = fate;
-            Case::new(traits, sent.clone())
-                .notes(&[("system_message_moved", 2)])
-                .check(messages(&[("system", "S\n\nT"), ("user", "U"), ("user", "V")]), &["system_position"]);
+            Case::new(traits, sent.clone()).notes(&[("system_message_moved", 2)]).check(
+                messages(&[("system", "S\n\nT"), ("user", "U"), ("user", "V")]),
+                &["system_position"],
+            );
         }
         Case::new(losing(), messages(&[("user", "U"), ("system", "S"), ("system", "T")]))
             .notes(&[("system_message_moved", 1), ("system_message_moved", 2)])
@@ -100,7 +118,10 @@ mod tests {
         Case::new(losing(), sent.clone())
             .with(|options| options.system_position = SystemPosition::User)
             .notes(&[("system_message_merged", 2)])
-            .check(messages(&[("system", "S"), ("user", "U"), ("user", "T\nV")]), &["system_position"]);
+            .check(
+                messages(&[("system", "S"), ("user", "U"), ("user", "T\nV")]),
+                &["system_position"],
+            );
         Case::new(losing(), sent)
             .with(|options| options.system_position = SystemPosition::Keep)
             .notes(&[("system_message_not_rendered", 2)])

@@ -1,4 +1,5 @@
-//! System messages as part of the user messages that follow them, for templates that do not show system messages.
+//! System messages as part of the user messages that follow them, for templates that do not show
+//! system messages.
 
 use super::content;
 use super::conversation::{Context, Conversation, Message};
@@ -15,19 +16,26 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     }
     let folded = fold(conversation, |_| true);
     for index in folded {
-        conversation.note("system_message_merged", Some(index), "the system message was sent as part of a user message");
+        conversation.note(
+            "system_message_merged",
+            Some(index),
+            "the system message was sent as part of a user message",
+        );
     }
     Ok(true)
 }
 
-/// Takes out the system messages at the positions that `choose` names, and puts their content in front of the next user
-/// message, or into a user message of its own where another message comes first. Returns which they were in the request.
+/// Takes out the system messages at the positions that `choose` names, and puts their content in
+/// front of the next user message, or into a user message of its own where another message comes
+/// first. Returns which they were in the request.
 pub(super) fn fold(conversation: &mut Conversation, choose: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut folded = Vec::new();
     let mut out: Vec<Message> = Vec::with_capacity(conversation.messages.len());
     // The content that waits, and the first message it came from.
     let mut pending: Option<(Node, Option<usize>)> = None;
-    for (position, mut message) in std::mem::take(&mut conversation.messages).into_iter().enumerate() {
+    for (position, mut message) in
+        std::mem::take(&mut conversation.messages).into_iter().enumerate()
+    {
         if message.is("system") && choose(position) {
             folded.extend(message.index);
             let content = message.take_content();
@@ -37,7 +45,9 @@ pub(super) fn fold(conversation: &mut Conversation, choose: impl Fn(usize) -> bo
             });
             continue;
         }
-        if let Some((waiting, index)) = pending.take().filter(|(waiting, _)| *waiting != Node::own("")) {
+        if let Some((waiting, index)) =
+            pending.take().filter(|(waiting, _)| *waiting != Node::own(""))
+        {
             if message.is("user") {
                 let content = message.take_content();
                 message.set_content(content::join(Some(waiting), "\n", content));
@@ -61,13 +71,16 @@ mod tests {
 
     #[track_caller]
     fn check(before: &[(&str, Value)], merged: &[usize], after: &[(&str, Value)]) {
-        let messages =
-            |list: &[(&str, Value)]| list.iter().map(|(role, content)| json!({"role": role, "content": content})).collect();
+        let messages = |list: &[(&str, Value)]| {
+            list.iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
+        };
         let mut lacking = traits();
         lacking.caps.supports_system_role = false;
         let notes: Vec<_> = merged.iter().map(|index| ("system_message_merged", *index)).collect();
         let before = Value::Array(messages(before));
-        Case::new(lacking.clone(), before.clone()).notes(&notes).check(Value::Array(messages(after)), &["system_role"]);
+        Case::new(lacking.clone(), before.clone())
+            .notes(&notes)
+            .check(Value::Array(messages(after)), &["system_role"]);
         Case::new(traits(), before.clone()).unchanged();
         Case::new(lacking, before).with(|options| options.system_role = false).unchanged();
     }
@@ -105,6 +118,10 @@ mod tests {
             &[0],
             &[("user", json!([part("S"), part("U"), image]))],
         );
-        check(&[("system", json!([part("S")])), ("user", json!("U"))], &[0], &[("user", json!([part("S"), part("U")]))]);
+        check(
+            &[("system", json!([part("S")])), ("user", json!("U"))],
+            &[0],
+            &[("user", json!([part("S"), part("U")]))],
+        );
     }
 }

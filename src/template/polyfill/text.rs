@@ -59,14 +59,19 @@ impl Text {
         self.push_mapped(text, |out, piece| out.push_str(piece));
     }
 
-    /// Appends a text piece by piece through `write`, which may escape; segments keep to what became of their piece.
+    /// Appends a text piece by piece through `write`, which may escape; segments keep to what
+    /// became of their piece.
     pub(super) fn push_mapped(&mut self, text: &Text, write: impl Fn(&mut String, &str)) {
         let mut at = 0;
         for segment in &text.segments {
             write(&mut self.string, &text.string[at..segment.start]);
             let start = self.string.len();
             write(&mut self.string, &text.string[segment.start..segment.end]);
-            self.segments.push(Segment { start, end: self.string.len(), path: Arc::clone(&segment.path) });
+            self.segments.push(Segment {
+                start,
+                end: self.string.len(),
+                path: Arc::clone(&segment.path),
+            });
             at = segment.end;
         }
         write(&mut self.string, &text.string[at..]);

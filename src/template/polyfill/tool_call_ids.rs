@@ -1,5 +1,6 @@
-//! Ids of calls as nine letters or digits, for templates that refuse others. Calls and results keep matching, the same id
-//! becomes the same nine characters in every request, and an id that complies stays.
+//! Ids of calls as nine letters or digits, for templates that refuse others. Calls and results keep
+//! matching, the same id becomes the same nine characters in every request, and an id that complies
+//! stays.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -22,7 +23,8 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     }
     let mut ids = Ids::default();
     for message in &conversation.messages {
-        let calls = message.calls().iter().filter_map(Node::as_map).filter_map(|call| call.str("id"));
+        let calls =
+            message.calls().iter().filter_map(Node::as_map).filter_map(|call| call.str("id"));
         let sent = calls.chain(message.members.str("tool_call_id"));
         ids.taken.extend(sent.filter(|id| complies(id)).map(str::to_owned));
     }
@@ -82,7 +84,8 @@ struct Ids {
 }
 
 impl Ids {
-    /// The id to send for one that was sent to us, or for one that is missing; and whether it is another.
+    /// The id to send for one that was sent to us, or for one that is missing; and whether it is
+    /// another.
     fn of(&mut self, sent: Option<&str>, seed: impl FnOnce() -> String) -> (String, bool) {
         let Some(sent) = sent else { return (self.fresh(&seed()), true) };
         if complies(sent) {
@@ -111,7 +114,8 @@ impl Ids {
 
 fn hash(seed: &str, attempt: u32) -> String {
     let digest = Sha256::new().chain_update(seed).chain_update(attempt.to_le_bytes()).finalize();
-    let mut number = digest.iter().take(16).fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
+    let mut number =
+        digest.iter().take(16).fold(0_u128, |number, byte| number << 8 | u128::from(*byte));
     let mut id = String::with_capacity(LENGTH);
     for _ in 0..LENGTH {
         id.push(char::from(DIGITS[(number % 62) as usize]));
@@ -134,10 +138,13 @@ mod tests {
         let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "R"});
         let (long, good) = (hash("call_long", 0), "abcdefGH9");
         let sent = json!([said("call_long"), result("call_long"), said(good), result(good)]);
+        Case::new(nine.clone(), sent.clone()).notes(&[("tool_call_id_renamed", 1)]).check(
+            json!([said(&long), result(&long), said(good), result(good)]),
+            &["tool_call_ids"],
+        );
         Case::new(nine.clone(), sent.clone())
-            .notes(&[("tool_call_id_renamed", 1)])
-            .check(json!([said(&long), result(&long), said(good), result(good)]), &["tool_call_ids"]);
-        Case::new(nine.clone(), sent.clone()).with(|options| options.tool_call_ids = false).unchanged();
+            .with(|options| options.tool_call_ids = false)
+            .unchanged();
         Case::new(traits(), sent).unchanged();
 
         let bare = json!([
@@ -145,8 +152,10 @@ mod tests {
             {"role": "tool", "content": "R"},
         ]);
         let made = hash("call 1", 0);
-        Case::new(nine.clone(), bare)
-            .check(json!([said(&made), {"role": "tool", "content": "R", "tool_call_id": made}]), &["tool_call_ids"]);
+        Case::new(nine.clone(), bare).check(
+            json!([said(&made), {"role": "tool", "content": "R", "tool_call_id": made}]),
+            &["tool_call_ids"],
+        );
 
         let taken = hash("x", 0);
         let other = hash("x", 1);

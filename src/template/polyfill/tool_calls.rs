@@ -1,4 +1,5 @@
-//! Calls as JSON text of the message that made them, for templates that do not show calls. The shape is minja's.
+//! Calls as JSON text of the message that made them, for templates that do not show calls. The
+//! shape is minja's.
 
 use super::conversation::{Context, Conversation};
 use super::node::{Members, Node};
@@ -13,7 +14,10 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     let mut changed = false;
     if wanted(context) {
         for message in conversation.messages.iter_mut().filter(|message| message.has_calls()) {
-            let mut object = Members::of([("tool_calls", Node::List(message.calls().iter().map(shape).collect()))]);
+            let mut object = Members::of([(
+                "tool_calls",
+                Node::List(message.calls().iter().map(shape).collect()),
+            )]);
             if let Some(content) = content::compact(message.content()) {
                 object.set("content", content);
             }
@@ -60,10 +64,10 @@ mod tests {
             Case::new(lacking.clone(), sent(nothing)).check(said(format!("{text}\n}}")), &applied);
         }
         for something in [json!("C"), json!([{"type": "text", "text": "C"}])] {
-            Case::new(lacking.clone(), sent(something)).check(said(format!("{text},\n  \"content\": \"C\"\n}}")), &applied);
+            Case::new(lacking.clone(), sent(something))
+                .check(said(format!("{text},\n  \"content\": \"C\"\n}}")), &applied);
         }
-        let bare =
-            json!([{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]);
+        let bare = json!([{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]);
         let text = "{\n  \"tool_calls\": [\n    {\n      \"name\": \"f\",\n      \"arguments\": {}\n    }\n  ]\n}";
         Case::new(lacking.clone(), bare).check(said(text.to_owned()), &["tool_calls"]);
         Case::new(lacking, sent(json!("C"))).with(|options| options.tool_calls = false).unchanged();

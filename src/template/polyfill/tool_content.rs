@@ -1,4 +1,5 @@
-//! A tool's result of any shape as text: an object, a number or a list that is no list of parts as JSON, nothing as "".
+//! A tool's result of any shape as text: an object, a number or a list that is no list of parts as
+//! JSON, nothing as "".
 
 use super::conversation::{Context, Conversation};
 use super::dump;
@@ -32,7 +33,8 @@ mod tests {
 
     #[track_caller]
     fn check(content: Value, text: &str) {
-        let result = |content: Value| json!([{"role": "tool", "tool_call_id": "1", "content": content}]);
+        let result =
+            |content: Value| json!([{"role": "tool", "tool_call_id": "1", "content": content}]);
         Case::new(traits(), result(content)).check(result(json!(text)), &["tool_content"]);
     }
 
@@ -44,7 +46,8 @@ mod tests {
         check(json!(false), "false");
         check(json!(null), "");
         for content in [json!("{}"), json!([{"type": "text", "text": "R"}])] {
-            Case::new(traits(), json!([{"role": "tool", "tool_call_id": "1", "content": content}])).unchanged();
+            Case::new(traits(), json!([{"role": "tool", "tool_call_id": "1", "content": content}]))
+                .unchanged();
         }
         Case::new(traits(), json!([{"role": "user", "content": {"a": 1}}])).unchanged();
     }

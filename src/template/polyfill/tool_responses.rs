@@ -1,4 +1,5 @@
-//! Tool results as JSON text of user messages, for templates that do not show them. The shape is minja's.
+//! Tool results as JSON text of user messages, for templates that do not show them. The shape is
+//! minja's.
 
 use super::conversation::{Context, Conversation};
 use super::node::{Members, Node};
@@ -17,7 +18,10 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
             if let Some(name) = message.members.remove("name") {
                 response.set("tool", name);
             }
-            response.set("content", content::compact(message.content()).unwrap_or_else(|| Node::own("")));
+            response.set(
+                "content",
+                content::compact(message.content()).unwrap_or_else(|| Node::own("")),
+            );
             if let Some(id) = message.members.get("tool_call_id") {
                 response.set("tool_call_id", id.clone());
             }
@@ -39,11 +43,13 @@ mod tests {
     fn cases() {
         let mut lacking = traits();
         lacking.caps.supports_tool_responses = false;
-        let sent = json!([{"role": "tool", "name": "f", "content": "R\"", "tool_call_id": "x", "y": 1}]);
-        let text =
-            "{\n  \"tool_response\": {\n    \"tool\": \"f\",\n    \"content\": \"R\\\"\",\n    \"tool_call_id\": \"x\"\n  }\n}";
-        Case::new(lacking.clone(), sent.clone())
-            .check(json!([{"role": "user", "content": text, "tool_call_id": "x", "y": 1}]), &["tool_responses"]);
+        let sent =
+            json!([{"role": "tool", "name": "f", "content": "R\"", "tool_call_id": "x", "y": 1}]);
+        let text = "{\n  \"tool_response\": {\n    \"tool\": \"f\",\n    \"content\": \"R\\\"\",\n    \"tool_call_id\": \"x\"\n  }\n}";
+        Case::new(lacking.clone(), sent.clone()).check(
+            json!([{"role": "user", "content": text, "tool_call_id": "x", "y": 1}]),
+            &["tool_responses"],
+        );
         let text = "{\n  \"tool_response\": {\n    \"content\": \"a\\nb\"\n  }\n}";
         let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
         Case::new(lacking.clone(), json!([{"role": "tool", "content": parts}]))

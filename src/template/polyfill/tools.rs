@@ -9,7 +9,8 @@ use super::node::Node;
 use super::text::Text;
 use crate::error::Result;
 
-const INTRODUCTION: &str = "You can call any of the following tools to satisfy the user's requests: ";
+const INTRODUCTION: &str =
+    "You can call any of the following tools to satisfy the user's requests: ";
 
 pub(super) fn wanted(context: &Context) -> bool {
     context.options.tools && !context.caps.supports_tools && !context.tools.is_empty()
@@ -29,17 +30,22 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
             let joined = content::join(first.take_content(), "\n\n", text);
             first.set_content(joined);
         }
-        _ => conversation.messages.insert(0, Message::new("system", content::join(None, "", text), None)),
+        _ => conversation
+            .messages
+            .insert(0, Message::new("system", content::join(None, "", text), None)),
     }
     Ok(true)
 }
 
 fn text(context: &Context) -> Text {
     let tools = context.tools.iter().enumerate();
-    let tools = Node::List(tools.map(|(index, tool)| Node::of_member(tool, &format!("tools[{index}]"))).collect());
+    let tools = Node::List(
+        tools.map(|(index, tool)| Node::of_member(tool, &format!("tools[{index}]"))).collect(),
+    );
     let mut text = Text::own(INTRODUCTION);
     text.push(&dump::indented(&tools));
-    if let Some(example) = context.tool_call_example.filter(|_| context.options.tool_call_examples) {
+    if let Some(example) = context.tool_call_example.filter(|_| context.options.tool_call_examples)
+    {
         text.push_str("\n\nExample tool call syntax:\n\n");
         text.push_str(example);
         text.push_str("\n\n");
@@ -69,9 +75,12 @@ mod tests {
         let case = |traits, messages| Case::new(traits, messages).tools(tools.clone());
         let missing = [("tool_call_example_missing", NO_MESSAGE)];
         let without = |messages| case(lacking(), messages).notes(&missing);
-        without(json!([user])).check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
-        without(json!([{"role": "system", "content": "S"}, user]))
-            .check(json!([{"role": "system", "content": format!("S\n\n{TEXT}")}, user]), &["tools"]);
+        without(json!([user]))
+            .check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
+        without(json!([{"role": "system", "content": "S"}, user])).check(
+            json!([{"role": "system", "content": format!("S\n\n{TEXT}")}, user]),
+            &["tools"],
+        );
         let parts = json!([{"type": "text", "text": "S"}]);
         without(json!([{"role": "system", "content": parts}, user])).check(
             json!([{"role": "system", "content": [{"type": "text", "text": "S"}, {"type": "text", "text": TEXT}]}, user]),
@@ -80,7 +89,8 @@ mod tests {
         let mut example = lacking();
         example.tool_call_example = Some("<call>".to_owned());
         let text = format!("{TEXT}\n\nExample tool call syntax:\n\n<call>\n\n");
-        case(example.clone(), json!([user])).check(json!([{"role": "system", "content": text}, user]), &["tools"]);
+        case(example.clone(), json!([user]))
+            .check(json!([{"role": "system", "content": text}, user]), &["tools"]);
         case(example, json!([user]))
             .with(|options| options.tool_call_examples = false)
             .check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
@@ -89,8 +99,9 @@ mod tests {
         Case::new(lacking(), json!([user])).tools(json!([])).unchanged();
         let mut neither = lacking();
         neither.caps.supports_system_role = false;
-        case(neither, json!([user]))
-            .notes(&missing)
-            .check(json!([{"role": "user", "content": format!("{TEXT}\nU")}]), &["tools", "system_role"]);
+        case(neither, json!([user])).notes(&missing).check(
+            json!([{"role": "user", "content": format!("{TEXT}\nU")}]),
+            &["tools", "system_role"],
+        );
     }
 }

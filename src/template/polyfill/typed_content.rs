@@ -29,7 +29,9 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     let mut changed = false;
     for message in &mut conversation.messages {
         let new = match (message.content(), wanted) {
-            (Some(Node::Text(text)), Wanted::Parts) => Node::List(vec![Node::part("text", "text", text.clone())]),
+            (Some(Node::Text(text)), Wanted::Parts) => {
+                Node::List(vec![Node::part("text", "text", text.clone())])
+            }
             (Some(Node::List(parts)), Wanted::String) => {
                 // The reasoning of an earlier turn, in the template's own form.
                 if message.is("assistant")
@@ -38,7 +40,9 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
                 {
                     continue;
                 }
-                Node::Text(content::joined(parts).map_err(|part| unsupported(message, parts, part))?)
+                Node::Text(
+                    content::joined(parts).map_err(|part| unsupported(message, parts, part))?,
+                )
             }
             _ => continue,
         };
@@ -49,18 +53,26 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 }
 
 fn is_reasoning(part: &Node) -> bool {
-    part.as_map().and_then(|part| part.str("type")).is_some_and(|kind| kind == "thinking" || kind == "thoughts")
+    part.as_map()
+        .and_then(|part| part.str("type"))
+        .is_some_and(|kind| kind == "thinking" || kind == "thoughts")
 }
 
 fn unsupported(message: &Message, parts: &[Node], part: &Node) -> Error {
     let kind = part.as_map().and_then(|part| part.text("type"));
     // Parts may have been put in front; the text of the type knows where it was.
-    let sent = kind.and_then(|kind| kind.path()).and_then(|path| path.strip_suffix(".type")).map(str::to_owned);
+    let sent = kind
+        .and_then(|kind| kind.path())
+        .and_then(|path| path.strip_suffix(".type"))
+        .map(str::to_owned);
     let place = parts.iter().position(|other| other == part).unwrap_or_default();
     let path = sent.unwrap_or_else(|| format!("{}.content[{place}]", message.path()));
     let kind = kind.map_or("none", |kind| kind.as_str());
-    Error::invalid(path, format!("the chat template takes text only, and this part has the type {kind:?}"))
-        .with("kind", "unsupported_content_part")
+    Error::invalid(
+        path,
+        format!("the chat template takes text only, and this part has the type {kind:?}"),
+    )
+    .with("kind", "unsupported_content_part")
 }
 
 #[cfg(test)]
@@ -79,7 +91,9 @@ mod tests {
             &["typed_content"],
         );
         Case::new(typed.clone(), json!([{"role": "user", "content": part}])).unchanged();
-        Case::new(typed.clone(), sent.clone()).with(|options| options.typed_content = false).unchanged();
+        Case::new(typed.clone(), sent.clone())
+            .with(|options| options.typed_content = false)
+            .unchanged();
         typed.details.no_content_beside_calls = crate::template::NoContent::Empty;
         Case::new(typed, json!([{"role": "assistant", "tool_calls": [call("1", "f", json!({}))]}])).check(
             json!([{"role": "assistant", "content": [{"type": "text", "text": ""}], "tool_calls": [call("1", "f", json!({}))]}]),

@@ -1,4 +1,5 @@
-//! What every step relies on: messages are objects with a role and something to say, calls are calls of functions.
+//! What every step relies on: messages are objects with a role and something to say, calls are
+//! calls of functions.
 
 use std::fmt::Display;
 
@@ -22,7 +23,10 @@ pub(super) fn check(messages: &[Value]) -> Result<()> {
         }
         let says = |name: &str| member(members, name).is_some();
         if !(says("content") || says("tool_calls") || REASONING.into_iter().any(says)) {
-            return Err(Error::invalid(format!("{path}.content"), "missing, and there are no tool_calls and no reasoning"));
+            return Err(Error::invalid(
+                format!("{path}.content"),
+                "missing, and there are no tool_calls and no reasoning",
+            ));
         }
         match member(members, "tool_calls") {
             None | Some(Value::Null) => {}
@@ -44,7 +48,10 @@ fn check_call(path: impl Display, call: &Value) -> Result<()> {
     match call.get("type") {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(kind)) if kind == "function" => Ok(()),
-        Some(kind) => Err(Error::invalid(format!("{path}.type"), format!("unknown type {kind}; it is \"function\""))),
+        Some(kind) => Err(Error::invalid(
+            format!("{path}.type"),
+            format!("unknown type {kind}; it is \"function\""),
+        )),
     }
 }
 
@@ -66,14 +73,26 @@ mod tests {
         check(json!([{"role": "assistant", "reasoning_content": "R"}]), None);
         check(json!([{"role": "assistant", "thought": "R"}]), None);
         check(json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]), None);
-        check(json!([{"role": "user", "content": "U"}, "U"]), Some("messages[1]: is not an object"));
+        check(
+            json!([{"role": "user", "content": "U"}, "U"]),
+            Some("messages[1]: is not an object"),
+        );
         check(json!([{"content": "U"}]), Some("messages[0].role: is not a string"));
-        check(json!([{"role": "user"}]), Some("messages[0].content: missing, and there are no tool_calls and no reasoning"));
+        check(
+            json!([{"role": "user"}]),
+            Some("messages[0].content: missing, and there are no tool_calls and no reasoning"),
+        );
         check(
             json!([{"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]}]),
             Some(r#"messages[0].tool_calls[0].type: unknown type "custom"; it is "function""#),
         );
-        check(json!([{"role": "assistant", "tool_calls": ["f"]}]), Some("messages[0].tool_calls[0]: is not an object"));
-        check(json!([{"role": "assistant", "tool_calls": {}}]), Some("messages[0].tool_calls: is not an array"));
+        check(
+            json!([{"role": "assistant", "tool_calls": ["f"]}]),
+            Some("messages[0].tool_calls[0]: is not an object"),
+        );
+        check(
+            json!([{"role": "assistant", "tool_calls": {}}]),
+            Some("messages[0].tool_calls: is not an array"),
+        );
     }
 }

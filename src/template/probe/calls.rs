@@ -1,6 +1,7 @@
 //! How a template takes tools, tool calls and tool results.
 //!
-//! In: a frame. Out: the verdicts, and the form in which a call and its result show, for whoever builds further probes.
+//! In: a frame. Out: the verdicts, and the form in which a call and its result show, for whoever
+//! builds further probes.
 
 use serde_json::{Value, json};
 
@@ -48,7 +49,10 @@ pub(crate) struct Form {
 impl Form {
     /// The form that was found, or else what OpenAI sends.
     pub(crate) fn of(traits: &Traits) -> Form {
-        let object = matches!(traits.details.arguments, Arguments::Object | Arguments::PrefersObject | Arguments::Either);
+        let object = matches!(
+            traits.details.arguments,
+            Arguments::Object | Arguments::PrefersObject | Arguments::Either
+        );
         Form { object, content: traits.details.no_content_beside_calls, answered: true }
     }
 
@@ -60,7 +64,8 @@ impl Form {
     /// A message that calls this function.
     pub(crate) fn call_of(self, frame: &Frame<'_>, name: &str, arguments: Value) -> Value {
         let mut call = self.one(ID, name, VALUE);
-        call["function"]["arguments"] = if self.object { arguments } else { arguments.to_string().into() };
+        call["function"]["arguments"] =
+            if self.object { arguments } else { arguments.to_string().into() };
         self.calls(frame, &[call])
     }
 
@@ -94,7 +99,10 @@ impl Form {
     }
 
     fn exchange(self, frame: &Frame<'_>) -> Vec<Value> {
-        [Some(frame.user()), Some(self.call(frame)), self.result(frame)].into_iter().flatten().collect()
+        [Some(frame.user()), Some(self.call(frame)), self.result(frame)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -158,26 +166,35 @@ impl Probes<'_> {
             no: "the name of a declared tool does not appear in the prompt",
         };
         let test = self.frame.render_with(vec![self.frame.user()], &json!([tool(NAME)]));
-        pair.judge(&test, &self.frame.plain, |test, control| test.contains(NAME) && !control.contains(NAME))
+        pair.judge(&test, &self.frame.plain, |test, control| {
+            test.contains(NAME) && !control.contains(NAME)
+        })
     }
 
-    /// Looks for the first form in which a call shows: with a result before without one, and the least content first.
+    /// Looks for the first form in which a call shows: with a result before without one, and the
+    /// least content first.
     fn search(&self) -> Search {
-        let control = self.render(vec![self.frame.user(), self.frame.message("assistant", "answer")]);
+        let control =
+            self.render(vec![self.frame.user(), self.frame.message("assistant", "answer")]);
         let control = if control.is_ok() { control } else { self.render(vec![self.frame.user()]) };
         let none = control.as_ref().map_or(0, |text| count(text, "None"));
-        let passes = |text: &Text| text.as_ref().is_ok_and(|text| shows_call(text) && count(text, "None") <= none);
+        let passes = |text: &Text| {
+            text.as_ref().is_ok_and(|text| shows_call(text) && count(text, "None") <= none)
+        };
         let fallback = Form { object: false, content: NoContent::Absent, answered: true };
         let mut first_refusal: Option<Failure> = None;
         let mut first_failure: Option<Failure> = None;
         let mut rendered = false;
         let mentioned = self.frame.prober.mentions("tool_calls");
         'forms: for answered in [true, false] {
-            for content in [NoContent::Absent, NoContent::Null, NoContent::Empty, NoContent::Space] {
+            for content in [NoContent::Absent, NoContent::Null, NoContent::Empty, NoContent::Space]
+            {
                 let form = |object| Form { object, content, answered };
-                let [object, string] = [true, false].map(|object| self.render(form(object).exchange(self.frame)));
+                let [object, string] =
+                    [true, false].map(|object| self.render(form(object).exchange(self.frame)));
                 if passes(&object) || passes(&string) {
-                    let (is_object, arguments) = arguments(&object, &string, passes(&object), passes(&string));
+                    let (is_object, arguments) =
+                        arguments(&object, &string, passes(&object), passes(&string));
                     let shows = if is_object { object } else { string.clone() };
                     let shown = SHOWN.judge(&shows, &control, |_, control| !control.contains(KEY));
                     return Search { shown, form: form(is_object), arguments, shows, string };
@@ -188,22 +205,33 @@ impl Probes<'_> {
                         Err(failure) if failure.kind == "raised" => {
                             first_refusal = first_refusal.or_else(|| Some(failure.clone()))
                         }
-                        Err(failure) => first_failure = first_failure.or_else(|| Some(failure.clone())),
+                        Err(failure) => {
+                            first_failure = first_failure.or_else(|| Some(failure.clone()))
+                        }
                     }
                 }
                 if !mentioned && object.is_ok() {
-                    // A template that has no word for calls does not look at them in another form either.
+                    // A template that has no word for calls does not look at them in another form
+                    // either.
                     break 'forms;
                 }
             }
         }
         let failure = first_refusal.or(first_failure);
         let shown = match (&control, failure) {
-            (Err(failure), _) if !rendered => SHOWN.unknown("the control of the probe does not render", failure),
+            (Err(failure), _) if !rendered => {
+                SHOWN.unknown("the control of the probe does not render", failure)
+            }
             (_, Some(failure)) if !rendered => SHOWN.failed(&failure),
             _ => SHOWN.decided(false),
         };
-        Search { shown, form: fallback, arguments: Arguments::Unknown, shows: control.clone(), string: control }
+        Search {
+            shown,
+            form: fallback,
+            arguments: Arguments::Unknown,
+            shows: control.clone(),
+            string: control,
+        }
     }
 
     fn object_only(&self, shown: &Finding, arguments: Arguments, string: &Text) -> Finding {
@@ -233,8 +261,10 @@ impl Probes<'_> {
         };
         let calls = [form.one(ID, NAME, VALUE), form.one("call00002", SECOND_NAME, SECOND_VALUE)];
         let both = vec![self.frame.user(), form.calls(self.frame, &calls)];
-        let answers =
-            [form.answer(self.frame, ID, NAME, RESULT), form.answer(self.frame, "call00002", SECOND_NAME, "second_result")];
+        let answers = [
+            form.answer(self.frame, ID, NAME, RESULT),
+            form.answer(self.frame, "call00002", SECOND_NAME, "second_result"),
+        ];
         let test = self.render(both.iter().cloned().chain(answers.into_iter().flatten()).collect());
         // Two results in a row may be what is refused.
         let test = if test.is_ok() { test } else { self.render(both).or(test) };
@@ -263,9 +293,16 @@ impl Probes<'_> {
         // A call without a result may be refused; then another result.
         let control = match control {
             Ok(control) => Ok(control),
-            Err(_) => self.render(call().into_iter().chain(form.answer(self.frame, ID, NAME, "other_answer")).collect()),
+            Err(_) => self.render(
+                call()
+                    .into_iter()
+                    .chain(form.answer(self.frame, ID, NAME, "other_answer"))
+                    .collect(),
+            ),
         };
-        pair.judge(one, &control, |test, control| test.contains(RESULT) && !control.contains(RESULT))
+        pair.judge(one, &control, |test, control| {
+            test.contains(RESULT) && !control.contains(RESULT)
+        })
     }
 
     fn ids(&self, shown: &Finding, form: Form, one: &Text) -> Finding {
@@ -275,21 +312,32 @@ impl Probes<'_> {
             yes: "the id of the call that a result answers appears in the prompt",
             no: "the id of the call that a result answers does not appear in the prompt",
         };
-        let Some(other) = form.answer(self.frame, OTHER_ID, NAME, RESULT).filter(|_| shown.is_yes()) else {
-            return Finding { probe: pair.probe, ..shown.denies("a tool call or its result does not show") };
+        let Some(other) =
+            form.answer(self.frame, OTHER_ID, NAME, RESULT).filter(|_| shown.is_yes())
+        else {
+            return Finding {
+                probe: pair.probe,
+                ..shown.denies("a tool call or its result does not show")
+            };
         };
         let test = self.render(vec![self.frame.user(), form.call(self.frame), other]);
         match (&test, one) {
-            // An id that answers no call is refused: then the call and its result show the same one.
-            (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => pair.decided(true),
-            _ => pair.judge(&test, one, |test, control| test.contains(OTHER_ID) && !control.contains(OTHER_ID)),
+            // An id that answers no call is refused: then the call and its result show the same
+            // one.
+            (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => {
+                pair.decided(true)
+            }
+            _ => pair.judge(&test, one, |test, control| {
+                test.contains(OTHER_ID) && !control.contains(OTHER_ID)
+            }),
         }
     }
 
     fn refuses_long_ids(&self, form: Form) -> bool {
         let call = form.calls(self.frame, &[form.one(LONG_ID, NAME, VALUE)]);
         let result = form.answer(self.frame, LONG_ID, NAME, RESULT);
-        let text = self.render([Some(self.frame.user()), Some(call), result].into_iter().flatten().collect());
+        let text = self
+            .render([Some(self.frame.user()), Some(call), result].into_iter().flatten().collect());
         text.is_err_and(|failure| failure.kind == "raised")
     }
 }
@@ -300,7 +348,12 @@ pub(crate) fn shows_call(text: &str) -> bool {
 }
 
 /// Whether to write arguments as an object, and what the two forms lead to.
-fn arguments(object: &Text, string: &Text, object_passes: bool, string_passes: bool) -> (bool, Arguments) {
+fn arguments(
+    object: &Text,
+    string: &Text,
+    object_passes: bool,
+    string_passes: bool,
+) -> (bool, Arguments) {
     let python = |text: &Text| text.as_ref().is_ok_and(|text| text.contains(&format!("'{KEY}'")));
     match (object_passes, string_passes) {
         (true, false) => (true, Arguments::Object),
@@ -334,17 +387,29 @@ mod tests {
     #[track_caller]
     fn check(source: &str, statuses: &str, arguments: Arguments) -> Calls {
         let calls = find(source);
-        let all = [&calls.tools, &calls.shown, &calls.object_only, &calls.parallel, &calls.results, &calls.ids];
+        let all = [
+            &calls.tools,
+            &calls.shown,
+            &calls.object_only,
+            &calls.parallel,
+            &calls.results,
+            &calls.ids,
+        ];
         let found: String = all.iter().map(|finding| &finding.status.as_str()[..1]).collect();
         assert_eq!((found.as_str(), calls.arguments), (statuses, arguments));
         calls
     }
 
-    const TURNS: &str = "{% for m in messages %}{{ m.role }}:{% if m.content %}{{ m.content }}{% endif %}";
+    const TURNS: &str =
+        "{% for m in messages %}{{ m.role }}:{% if m.content %}{{ m.content }}{% endif %}";
 
     #[test]
     fn no_tools() {
-        check("{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}", "nnnnnn", Arguments::Unknown);
+        check(
+            "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}",
+            "nnnnnn",
+            Arguments::Unknown,
+        );
     }
 
     #[test]
@@ -353,13 +418,17 @@ mod tests {
             "{{{{ tools|tojson }}}}{TURNS}{{% for c in m.tool_calls %}}{{{{ c.id }}}}{{{{ c.function.name }}}}{{{{ c.function.arguments if c.function.arguments is string else c.function.arguments|tojson }}}}{{% endfor %}}{{{{ m.tool_call_id }}}}{{% endfor %}}"
         );
         let calls = check(&source, "yynyyy", Arguments::Either);
-        assert_eq!((calls.form.content, calls.form.object, calls.nine_character_ids), (NoContent::Absent, true, false));
+        assert_eq!(
+            (calls.form.content, calls.form.object, calls.nine_character_ids),
+            (NoContent::Absent, true, false)
+        );
     }
 
     #[test]
     fn objects_only() {
-        let source =
-            format!("{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}");
+        let source = format!(
+            "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}"
+        );
         // The second call's name is not written.
         check(&source, "nyynyn", Arguments::Object);
         let source = format!(
@@ -375,7 +444,9 @@ mod tests {
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
         check(&source, "nynyyn", Arguments::Text);
-        let printed = format!("{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments }}}}{{% endfor %}}{{% endfor %}}");
+        let printed = format!(
+            "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
+        );
         check(&printed, "nynnyn", Arguments::Text);
     }
 
@@ -418,8 +489,7 @@ mod tests {
 
     #[test]
     fn an_engine_error_is_unknown_and_stays_alone() {
-        let source =
-            "{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
+        let source = "{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
         let calls = check(source, "yuuuuu", Arguments::Unknown);
         assert_eq!(calls.shown.error.map(|failure| failure.kind), Some("type"));
     }

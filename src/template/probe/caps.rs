@@ -1,7 +1,8 @@
-//! llama.cpp's nine capability flags of a template, by its rules (`llama.cpp b9371 jinja/caps` and later), with evidence.
+//! llama.cpp's nine capability flags of a template, by its rules (`llama.cpp b9371 jinja/caps` and
+//! later), with evidence.
 //!
-//! In: a compiled template. Out: nine booleans and why. Each probe renders one conversation with recording objects, raw, and
-//! a probe that fails changes no flag but its own.
+//! In: a compiled template. Out: nine booleans and why. Each probe renders one conversation with
+//! recording objects, raw, and a probe that fails changes no flag but its own.
 
 use serde_json::{Value, json};
 
@@ -55,7 +56,9 @@ impl Caps {
 
     /// One JSON object of nine booleans.
     pub fn to_json(&self) -> Value {
-        Value::Object(self.flags().into_iter().map(|(name, flag)| (name.to_owned(), flag.into())).collect())
+        Value::Object(
+            self.flags().into_iter().map(|(name, flag)| (name.to_owned(), flag.into())).collect(),
+        )
     }
 
     /// The gate: tools reach the prompt and calls are read.
@@ -81,7 +84,11 @@ struct Flags {
 /// Probes a template.
 pub(crate) fn report(prober: Prober) -> CapsReport {
     let mut prober = Flags { prober };
-    prober.prober.assume_what_is_needed(&probe(json!([user("User message")]), json!([]), Vec::new()));
+    prober.prober.assume_what_is_needed(&probe(
+        json!([user("User message")]),
+        json!([]),
+        Vec::new(),
+    ));
     let (supports_string_content, string) = prober.string_content();
     let (supports_typed_content, typed) = prober.typed_content();
     let (supports_system_role, system) = prober.system_role();
@@ -139,7 +146,13 @@ impl Flags {
         self.prober.run(probe(messages, tools, kwargs))
     }
 
-    fn evidence(&self, probe: &'static str, status: Status, because: &str, error: Option<&Failure>) -> Evidence {
+    fn evidence(
+        &self,
+        probe: &'static str,
+        status: Status,
+        because: &str,
+        error: Option<&Failure>,
+    ) -> Evidence {
         Evidence {
             status,
             because: because.to_owned(),
@@ -150,8 +163,16 @@ impl Flags {
         }
     }
 
-    /// A verdict for a flag: shown, refused by the template, undecided by an engine error, or plainly absent.
-    fn verdict(&self, probe: &'static str, flag: bool, outcome: &Outcome, yes: &str, no: &str) -> Verdict {
+    /// A verdict for a flag: shown, refused by the template, undecided by an engine error, or
+    /// plainly absent.
+    fn verdict(
+        &self,
+        probe: &'static str,
+        flag: bool,
+        outcome: &Outcome,
+        yes: &str,
+        no: &str,
+    ) -> Verdict {
         let evidence = match outcome.failure() {
             _ if flag => self.evidence(probe, Status::Yes, yes, None),
             None => self.evidence(probe, Status::No, no, None),
@@ -162,9 +183,19 @@ impl Flags {
 
     fn failed(&self, probe: &'static str, failure: &Failure) -> Evidence {
         if failure.kind == "raised" {
-            self.evidence(probe, Status::No, "the template refuses the conversation of the probe", Some(failure))
+            self.evidence(
+                probe,
+                Status::No,
+                "the template refuses the conversation of the probe",
+                Some(failure),
+            )
         } else {
-            self.evidence(probe, Status::Unknown, "the engine could not render the conversation of the probe", Some(failure))
+            self.evidence(
+                probe,
+                Status::Unknown,
+                "the engine could not render the conversation of the probe",
+                Some(failure),
+            )
         }
     }
 
@@ -182,15 +213,15 @@ impl Flags {
     fn typed_content(&self) -> Verdict {
         let messages = json!([{ "role": "user", "content": [{ "type": "text", "text": TYPED }] }]);
         let taken_apart = |outcome: &Outcome| {
-            let printed_as_text = outcome
-                .text
-                .as_ref()
-                .is_ok_and(|text| text.match_indices(TYPED).any(|(at, _)| !text[..at].ends_with(['\'', '"'])));
+            let printed_as_text = outcome.text.as_ref().is_ok_and(|text| {
+                text.match_indices(TYPED).any(|(at, _)| !text[..at].ends_with(['\'', '"']))
+            });
             printed_as_text && outcome.read("messages[0].content[0].text")
         };
         let mut outcome = self.run(messages.clone(), json!([]), Vec::new());
         if !taken_apart(&outcome) {
-            // Some templates put tools into the first user turn, as text, even when the list is empty.
+            // Some templates put tools into the first user turn, as text, even when the list is
+            // empty.
             outcome = self.run(messages, Value::Null, Vec::new());
         }
         self.verdict(
@@ -203,7 +234,8 @@ impl Flags {
     }
 
     fn system_role(&self) -> Verdict {
-        let messages = json!([{ "role": "system", "content": "System message" }, user("User message")]);
+        let messages =
+            json!([{ "role": "system", "content": "System message" }, user("User message")]);
         let outcome = self.run(messages, json!([]), Vec::new());
         self.verdict(
             "system_role",
@@ -223,16 +255,21 @@ impl Flags {
         let no_calls = "the tool calls of an assistant message are not read";
 
         // Tool results may have to name their tool; tried only where nothing renders without.
-        let unnamed = [true, false].map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
-        let named = unnamed.iter().all(|outcome| outcome.failure().is_some_and(|failure| failure.kind != "raised"));
+        let unnamed = [true, false]
+            .map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
+        let named = unnamed
+            .iter()
+            .all(|outcome| outcome.failure().is_some_and(|failure| failure.kind != "raised"));
         let [first, second] = match named {
-            true => [true, false].map(|object| self.run(with_calls(1, object, true), one_tool(), Vec::new())),
+            true => [true, false]
+                .map(|object| self.run(with_calls(1, object, true), one_tool(), Vec::new())),
             false => unnamed,
         };
         let rendered = first.failure().is_none();
         let mut tools = !rendered || first.read(TOOLS);
         let mut calls = !rendered || first.read(CALLS);
-        let object = rendered && calls && first.read("messages[1].tool_calls[0].function.arguments.arg");
+        let object =
+            rendered && calls && first.read("messages[1].tool_calls[0].function.arguments.arg");
 
         // Arguments that were not taken apart may have been wanted as text.
         let second = (!object).then_some(second);
@@ -245,7 +282,8 @@ impl Flags {
             Some(second) if second.failure().is_none() || !rendered => second,
             _ => &first,
         };
-        let probe = if std::ptr::eq(decisive, &first) { "tool_calls_object" } else { "tool_calls_string" };
+        let probe =
+            if std::ptr::eq(decisive, &first) { "tool_calls_object" } else { "tool_calls_string" };
         let tools = self.verdict(probe, tools, decisive, yes_tools, unused);
         let calls = self.verdict(probe, calls, decisive, yes_calls, no_calls);
 
@@ -297,8 +335,11 @@ impl Flags {
     }
 
     fn reasoning_effort(&self) -> Verdict {
-        let switches =
-            vec![("enable_thinking", true.into()), ("reasoning_effort", "low".into()), ("reasoning_strength", "low".into())];
+        let switches = vec![
+            ("enable_thinking", true.into()),
+            ("reasoning_effort", "low".into()),
+            ("reasoning_strength", "low".into()),
+        ];
         let outcome = self.run(json!([user("User message")]), json!([]), switches);
         self.verdict(
             "reasoning_effort",
@@ -325,7 +366,8 @@ fn with_calls(count: usize, object: bool, named: bool) -> Value {
             })
         })
         .collect();
-    let mut result = json!({ "role": "tool", "content": "Tool response", "tool_call_id": "call00001" });
+    let mut result =
+        json!({ "role": "tool", "content": "Tool response", "tool_call_id": "call00001" });
     if named {
         result["name"] = "tool1".into();
     }
@@ -366,13 +408,17 @@ mod tests {
     #[track_caller]
     fn check(source: &str, yes: &[&str]) {
         let flags = probe(source).caps.flags();
-        let found: Vec<&str> = flags.iter().filter(|(_, flag)| *flag).map(|(name, _)| *name).collect();
+        let found: Vec<&str> =
+            flags.iter().filter(|(_, flag)| *flag).map(|(name, _)| *name).collect();
         assert_eq!(found, yes);
     }
 
     #[test]
     fn chatml() {
-        check(crate::template::source::CHATML, &["supports_system_role", "supports_string_content"]);
+        check(
+            crate::template::source::CHATML,
+            &["supports_system_role", "supports_string_content"],
+        );
     }
 
     #[test]
@@ -406,11 +452,11 @@ mod tests {
         #[track_caller]
         fn status(source: &str, flag: &str) -> (Status, Option<&'static str>) {
             let report = probe(source);
-            let (_, evidence) = report.evidence.into_iter().find(|(name, _)| *name == flag).unwrap();
+            let (_, evidence) =
+                report.evidence.into_iter().find(|(name, _)| *name == flag).unwrap();
             (evidence.status, evidence.error.map(|failure| failure.kind))
         }
-        let refuses =
-            "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}";
+        let refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}";
         assert_eq!(status(refuses, "supports_system_role"), (Status::No, Some("raised")));
         let fails = "{% if messages[0].role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ messages[0].content }}";
         assert_eq!(status(fails, "supports_system_role"), (Status::Unknown, Some("type")));
@@ -419,7 +465,8 @@ mod tests {
 
     #[test]
     fn needed_variables_are_assumed() {
-        let report = probe("{{ 'a' + functions }}{{ 'b' + other.strip() }}{{ messages[0].content }}");
+        let report =
+            probe("{{ 'a' + functions }}{{ 'b' + other.strip() }}{{ messages[0].content }}");
         assert!(report.caps.supports_string_content);
         assert_eq!(report.evidence[0].1.assumed, ["functions", "other"]);
         assert_eq!(report.evidence[0].1.to_json()["status"], "no");

@@ -33,7 +33,8 @@ pub(crate) fn probe(frame: &Frame<'_>) -> Content {
                 Some(form) => Value::Object(without_content(frame, *form)),
                 None => frame.message("assistant", "aa"),
             };
-            let (first, second) = (frame.message("user", "first_user"), frame.message("user", "second_user"));
+            let (first, second) =
+                (frame.message("user", "first_user"), frame.message("user", "second_user"));
             frame.render(vec![first, turn(), second, turn()])
         })
         .collect();
@@ -95,7 +96,9 @@ fn requires_non_null(texts: &[Text]) -> Finding {
     let renders = |text: &&Text| text.as_ref().is_ok_and(|text| !lost(text));
     let Some(_) = texts[2..].iter().find(renders) else {
         return match &texts[4] {
-            Err(failure) => pair.unknown("an assistant message does not render with any content", failure),
+            Err(failure) => {
+                pair.unknown("an assistant message does not render with any content", failure)
+            }
             Ok(_) => pair.decided(false),
         };
     };
@@ -117,7 +120,10 @@ fn requires_parts(frame: &Frame<'_>) -> Finding {
     }
     match &frame.plain {
         Ok(text) if text.contains(USER) => pair.decided(false),
-        Ok(_) => Finding { because: "a user's text appears neither as a string nor as a list of parts", ..pair.decided(false) },
+        Ok(_) => Finding {
+            because: "a user's text appears neither as a string nor as a list of parts",
+            ..pair.decided(false)
+        },
         Err(failure) => pair.failed(failure),
     }
 }
@@ -148,7 +154,8 @@ mod tests {
 
     #[test]
     fn nothing_breaks_a_template_that_tests_its_content() {
-        let source = "{% for m in messages %}{% if m.content %}{{ m.content }}{% endif %}{% endfor %}";
+        let source =
+            "{% for m in messages %}{% if m.content %}{{ m.content }}{% endif %}{% endfor %}";
         let content = check(source, ["ok"; 5], NoContent::Absent, Status::No);
         assert!(!content.requires_non_empty && content.requires_parts.status == Status::No);
     }
@@ -168,7 +175,8 @@ mod tests {
     #[test]
     fn content_must_not_be_blank() {
         let source = "{% for m in messages %}{% if m.content is not string or m.content == '' %}{{ raise_exception('empty') }}{% endif %}{{ m.content }}{% endfor %}";
-        let content = check(source, ["empty", "empty", "empty", "ok", "ok"], NoContent::Space, Status::Yes);
+        let content =
+            check(source, ["empty", "empty", "empty", "ok", "ok"], NoContent::Space, Status::Yes);
         assert!(content.requires_non_empty);
         assert_eq!(content.requires_non_null.error.map(|failure| failure.kind), Some("raised"));
     }
@@ -187,7 +195,10 @@ mod tests {
             (content.requires_parts.status, content.accepts_parts)
         };
         assert_eq!(find("{{ messages[0].content }}"), (Status::No, false));
-        assert_eq!(find("{% for p in messages[0].content %}{{ p.text }}{% endfor %}"), (Status::Yes, true));
+        assert_eq!(
+            find("{% for p in messages[0].content %}{{ p.text }}{% endfor %}"),
+            (Status::Yes, true)
+        );
         let both = "{% if messages[0].content is string %}{{ messages[0].content }}{% else %}{{ messages[0].content[0].text }}{% endif %}";
         assert_eq!(find(both), (Status::No, true));
         assert_eq!(find("{{ 'a' + 1 }}"), (Status::Unknown, false));

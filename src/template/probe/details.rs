@@ -121,8 +121,8 @@ impl Traits {
         })
     }
 
-    /// `native` when the template itself shows tools and calls, `polyfilled` when it shows a conversation of text, which can
-    /// carry them, `none` when it does not even show that; and why.
+    /// `native` when the template itself shows tools and calls, `polyfilled` when it shows a
+    /// conversation of text, which can carry them, `none` when it does not even show that; and why.
     pub fn tool_support(&self) -> (&'static str, Vec<String>) {
         let caps = &self.caps;
         if caps.supports_tools && caps.supports_tool_calls {
@@ -135,7 +135,12 @@ impl Traits {
         if !caps.supports_tool_calls {
             reasons.push("the template does not show tool calls".to_owned());
         }
-        let text = self.details.content_ladder.iter().find(|(step, _)| *step == "\"aa\"").map(|(_, state)| state.as_str());
+        let text = self
+            .details
+            .content_ladder
+            .iter()
+            .find(|(step, _)| *step == "\"aa\"")
+            .map(|(_, state)| state.as_str());
         match text {
             Some("ok") => ("polyfilled", reasons),
             state => {
@@ -148,7 +153,11 @@ impl Traits {
 }
 
 fn ladder(details: &Details) -> Map<String, Value> {
-    details.content_ladder.iter().map(|(step, state)| ((*step).to_owned(), state.as_str().into())).collect()
+    details
+        .content_ladder
+        .iter()
+        .map(|(step, state)| ((*step).to_owned(), state.as_str().into()))
+        .collect()
 }
 
 fn flag(flag: Option<(&'static str, bool)>) -> Value {
@@ -189,8 +198,7 @@ mod tests {
         assert_eq!(details["content"]["none"], "\"\"");
         assert_eq!(details["tools"]["content"], Value::Null);
         assert_eq!(details["reasoning"]["needs"], json!({ "thinking": true }));
-        let switch =
-            json!({ "variable": "thinking", "on": true, "off": false, "default": false, "positions": ["history", "last"] });
+        let switch = json!({ "variable": "thinking", "on": true, "off": false, "default": false, "positions": ["history", "last"] });
         assert_eq!(details["reasoning"]["switch"], switch);
         assert_eq!(details["reasoning"]["effort"]["variable"], "reasoning_effort");
         assert_eq!(

@@ -7,16 +7,21 @@ use super::traits::{Effort, Switch};
 const VARIABLES: [&str; 2] = ["reasoning_effort", "reasoning_strength"];
 const VALUES: [&str; 8] = ["none", "minimal", "low", "medium", "high", "xhigh", "max", "no_think"];
 
-/// The first variable whose values change the prompt, with reasoning switched on where there is a switch.
+/// The first variable whose values change the prompt, with reasoning switched on where there is a
+/// switch.
 pub(crate) fn probe(frame: &Frame<'_>, switches: &[Switch]) -> Option<Effort> {
     let on = switches.first();
-    VARIABLES.into_iter().filter(|name| frame.prober.mentions(name)).find_map(|variable| of(frame, variable, on))
+    VARIABLES
+        .into_iter()
+        .filter(|name| frame.prober.mentions(name))
+        .find_map(|variable| of(frame, variable, on))
 }
 
 fn of(frame: &Frame<'_>, variable: &'static str, on: Option<&Switch>) -> Option<Effort> {
     let render = |value: Option<&str>| -> Text {
         let switch = on.map(|switch| (switch.variable, switch.on.clone()));
-        let kwargs = value.map(|value| (variable, value.into())).into_iter().chain(switch).collect();
+        let kwargs =
+            value.map(|value| (variable, value.into())).into_iter().chain(switch).collect();
         let plain = frame.probe(vec![frame.user()]);
         frame.prober.render(Probe { kwargs, add_generation_prompt: true, ..plain })
     };
@@ -36,7 +41,10 @@ fn of(frame: &Frame<'_>, variable: &'static str, on: Option<&Switch>) -> Option<
         [only] => Some(*only),
         _ => None,
     };
-    let accepted = VALUES.into_iter().filter(|value| changed.contains(value) || default == Some(value)).collect();
+    let accepted = VALUES
+        .into_iter()
+        .filter(|value| changed.contains(value) || default == Some(value))
+        .collect();
     Some(Effort { variable, accepted, refused, default })
 }
 
@@ -54,9 +62,17 @@ mod tests {
     fn check(source: &str, expected: Option<Found<'_>>) {
         let mut prober = prober::of(source);
         let frame = Frame::find(&mut prober);
-        let on = Switch { variable: "thinking", on: json!(true), off: json!(false), default: None, positions: Vec::new() };
+        let on = Switch {
+            variable: "thinking",
+            on: json!(true),
+            off: json!(false),
+            default: None,
+            positions: Vec::new(),
+        };
         let found = probe(&frame, &[on]);
-        let found = found.as_ref().map(|e| (e.variable, e.accepted.as_slice(), e.refused.as_slice(), e.default));
+        let found = found
+            .as_ref()
+            .map(|e| (e.variable, e.accepted.as_slice(), e.refused.as_slice(), e.default));
         assert_eq!(found, expected);
     }
 

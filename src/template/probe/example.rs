@@ -1,4 +1,5 @@
-//! How a template writes a tool call: two renders in, what the call adds out. For the system text of `polyfill_tools`.
+//! How a template writes a tool call: two renders in, what the call adds out. For the system text
+//! of `polyfill_tools`.
 
 use serde_json::{Value, json};
 
@@ -12,9 +13,12 @@ const ID: &str = "call00001";
 /// Begins and ends like no call.
 const PLAIN: &str = "~answer~";
 
-/// The call as this template writes it, when messages are `prepared` as those of a request are. None when name and argument
-/// do not both show.
-pub(crate) fn of_call(frame: &Frame<'_>, prepare: &dyn Fn(Vec<Value>) -> Option<Vec<Value>>) -> Option<String> {
+/// The call as this template writes it, when messages are `prepared` as those of a request are.
+/// None when name and argument do not both show.
+pub(crate) fn of_call(
+    frame: &Frame<'_>,
+    prepare: &dyn Fn(Vec<Value>) -> Option<Vec<Value>>,
+) -> Option<String> {
     let message = |role: &str, text: &str| json!({ "role": role, "content": text });
     let render = |messages: Vec<Value>, add_generation_prompt: bool| {
         frame.prober.render(Probe { add_generation_prompt, ..frame.probe(prepare(messages)?) }).ok()
@@ -25,7 +29,8 @@ pub(crate) fn of_call(frame: &Frame<'_>, prepare: &dyn Fn(Vec<Value>) -> Option<
     let full = render(vec![message("user", "Hey"), call], false)?;
     let prompt = render(vec![message("user", "Hey")], true)?;
     // What also begins or ends a turn without a call is no part of the call.
-    let plain = render(vec![message("user", "Hey"), message("assistant", PLAIN)], false).unwrap_or_default();
+    let plain = render(vec![message("user", "Hey"), message("assistant", PLAIN)], false)
+        .unwrap_or_default();
     let by_prompt = generation_prompt(&full, &prompt);
     let by_turn = generation_prompt(&full, &plain);
     let example = if by_turn.len() < by_prompt.len() { by_turn } else { by_prompt };
@@ -61,10 +66,12 @@ mod tests {
     #[test]
     fn native() {
         let turns = "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}";
-        let calls =
-            "{% for c in m.tool_calls %}<call>{{ c.function.name }}{{ c.function.arguments|tojson }}</call>{% endfor %}";
+        let calls = "{% for c in m.tool_calls %}<call>{{ c.function.name }}{{ c.function.arguments|tojson }}</call>{% endfor %}";
         let tail = "<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
-        check(&format!("{turns}{calls}{tail}"), Some("<call>tool_name{\"arg1\": \"some_value\"}</call>"));
+        check(
+            &format!("{turns}{calls}{tail}"),
+            Some("<call>tool_name{\"arg1\": \"some_value\"}</call>"),
+        );
         // The generation prompt opens a marker that begins like the call's.
         let thinks = format!("{turns}{calls}{}", tail.replace("{% endif %}", "<c>{% endif %}"));
         check(&thinks, Some("<call>tool_name{\"arg1\": \"some_value\"}</call>"));
@@ -81,7 +88,10 @@ mod tests {
 
     #[test]
     fn none_without_an_argument() {
-        check("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}", None);
+        check(
+            "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+            None,
+        );
         check("{{ raise_exception('never') }}", None);
     }
 

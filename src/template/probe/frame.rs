@@ -1,6 +1,7 @@
 //! The plainest conversation that a template renders, and probes as variations of it.
 //!
-//! In: a prober. Out: renders of conversations built here, and verdicts on pairs of renders that differ in one thing.
+//! In: a prober. Out: renders of conversations built here, and verdicts on pairs of renders that
+//! differ in one thing.
 
 use serde_json::{Value, json};
 
@@ -14,7 +15,8 @@ pub(crate) type Text = Result<String, Failure>;
 /// The text of the user's message in every probe.
 pub(crate) const USER: &str = "user_needle";
 
-/// What a template needs in order to render anything: the ground on which one thing at a time is changed.
+/// What a template needs in order to render anything: the ground on which one thing at a time is
+/// changed.
 pub(crate) struct Frame<'a> {
     pub(crate) prober: &'a Prober,
     /// What `tools` is where no tools are declared: null, or what it takes instead.
@@ -39,7 +41,9 @@ impl<'a> Frame<'a> {
             for typed in [false, true] {
                 let content = if typed { parts(USER) } else { USER.into() };
                 let plain = prober.render(probe(tools, content));
-                let shows = plain.as_ref().is_ok_and(|text| if typed { shows_part(text, USER) } else { text.contains(USER) });
+                let shows = plain.as_ref().is_ok_and(|text| {
+                    if typed { shows_part(text, USER) } else { text.contains(USER) }
+                });
                 if shows {
                     return Frame { prober, tools: tools.clone(), typed, plain };
                 }
@@ -128,9 +132,14 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Yes when both rendered and `effect` of the two prompts holds; no when it does not, or when the template itself refused
-    /// the test alone; else unknown.
-    pub(crate) fn judge(self, test: &Text, control: &Text, effect: impl FnOnce(&str, &str) -> bool) -> Finding {
+    /// Yes when both rendered and `effect` of the two prompts holds; no when it does not, or when
+    /// the template itself refused the test alone; else unknown.
+    pub(crate) fn judge(
+        self,
+        test: &Text,
+        control: &Text,
+        effect: impl FnOnce(&str, &str) -> bool,
+    ) -> Finding {
         match (test, control) {
             (Ok(test), Ok(control)) => self.decided(effect(test, control)),
             (_, Err(failure)) => self.unknown("the control of the probe does not render", failure),
@@ -160,7 +169,13 @@ impl Pair {
 
     pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> Finding {
         let error = Some(failure.clone());
-        Finding { status: Status::Unknown, because, probe: self.probe, control: Some(self.control), error }
+        Finding {
+            status: Status::Unknown,
+            because,
+            probe: self.probe,
+            control: Some(self.control),
+            error,
+        }
     }
 }
 
@@ -182,11 +197,14 @@ pub(crate) fn parts(text: &str) -> Value {
     json!([{ "type": "text", "text": text }])
 }
 
-/// Whether the text of a content part shows as text, and not inside a print of the part as Python or JSON.
+/// Whether the text of a content part shows as text, and not inside a print of the part as Python
+/// or JSON.
 pub(crate) fn shows_part(prompt: &str, needle: &str) -> bool {
     let printed = |before: &str| {
         let Some(before) = before.strip_suffix(['\'', '"']) else { return false };
-        let Some(before) = before.trim_end_matches([' ', '\\']).strip_suffix(':') else { return false };
+        let Some(before) = before.trim_end_matches([' ', '\\']).strip_suffix(':') else {
+            return false;
+        };
         before.trim_end_matches([' ', '\\']).ends_with(['\'', '"'])
     };
     prompt.match_indices(needle).any(|(at, _)| !printed(&prompt[..at]))
@@ -229,11 +247,31 @@ mod tests {
     #[test]
     fn the_plainest_conversation() {
         check("{{ messages[0].content }}", &Value::Null, false, Some(USER));
-        check("{% for p in messages[0].content %}{{ p.text }}{% endfor %}", &Value::Null, true, Some(USER));
-        check("{{ messages[0].content ~ (tools|length) }}", &json!([]), false, Some("user_needle0"));
+        check(
+            "{% for p in messages[0].content %}{{ p.text }}{% endfor %}",
+            &Value::Null,
+            true,
+            Some(USER),
+        );
+        check(
+            "{{ messages[0].content ~ (tools|length) }}",
+            &json!([]),
+            false,
+            Some("user_needle0"),
+        );
         let unrelated = json!([tool("other_tool")]);
-        check("{{ messages[0].content ~ tools[0].function.name }}", &unrelated, false, Some("user_needleother_tool"));
-        check("{{ 'a' + functions + messages[0].content }}", &Value::Null, false, Some("auser_needle"));
+        check(
+            "{{ messages[0].content ~ tools[0].function.name }}",
+            &unrelated,
+            false,
+            Some("user_needleother_tool"),
+        );
+        check(
+            "{{ 'a' + functions + messages[0].content }}",
+            &Value::Null,
+            false,
+            Some("auser_needle"),
+        );
         check("{{ raise_exception('never') }}", &Value::Null, false, None);
     }
 
@@ -252,7 +290,8 @@ mod tests {
         let pair = Pair { probe: "test", control: "control", yes: "shows", no: "does not show" };
         let fail = |kind| Err(Failure { kind, message: "m".to_owned(), line: None });
         let judge = |test: &Text, control: &Text| {
-            let finding = pair.judge(test, control, |test, control| test.contains('x') && !control.contains('x'));
+            let finding = pair
+                .judge(test, control, |test, control| test.contains('x') && !control.contains('x'));
             (finding.status, finding.error.is_some())
         };
         let ok = |text: &str| Ok(text.to_owned());

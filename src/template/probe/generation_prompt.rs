@@ -1,9 +1,10 @@
-//! The generation prompt: what a render with `add_generation_prompt` adds to one without. Two prompts in, its start out.
+//! The generation prompt: what a render with `add_generation_prompt` adds to one without. Two
+//! prompts in, its start out.
 
 /// What the first prompt adds to the second.
 ///
-/// The cut is moved back to a character boundary and to the start of an unfinished `<…` or `[…` marker: two markers that
-/// begin alike stay whole.
+/// The cut is moved back to a character boundary and to the start of an unfinished `<…` or `[…`
+/// marker: two markers that begin alike stay whole.
 pub(crate) fn generation_prompt<'a>(with: &'a str, without: &str) -> &'a str {
     let mut cut = with.bytes().zip(without.bytes()).take_while(|(a, b)| a == b).count();
     while !with.is_char_boundary(cut) {
@@ -17,9 +18,12 @@ pub(crate) fn start_of_unfinished_marker(text: &str, cut: usize) -> usize {
     for (open, close) in [('<', '>'), ('[', ']')] {
         let Some(start) = text[..cut].rfind(open) else { continue };
         // Inside only if it is closed later, and is one word: prose may hold a lone `<`.
-        let marker = |inside: &str| !inside.contains(close) && !inside.contains(char::is_whitespace);
+        let marker =
+            |inside: &str| !inside.contains(close) && !inside.contains(char::is_whitespace);
         let rest = &text[cut..];
-        if marker(&text[start..cut]) && rest.split_once(close).is_some_and(|(inside, _)| marker(inside)) {
+        if marker(&text[start..cut])
+            && rest.split_once(close).is_some_and(|(inside, _)| marker(inside))
+        {
             return start;
         }
     }

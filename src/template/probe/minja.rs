@@ -1,7 +1,9 @@
-//! The capability flags by minja's own algorithm (`minja@3bf064d`) on our engine: for those who compare with it.
+//! The capability flags by minja's own algorithm (`minja@3bf064d`) on our engine: for those who
+//! compare with it.
 //!
-//! Its frame: no generation prompt, `tools` undefined unless given, a failed render counts as an empty prompt, needles without
-//! controls. Later steps use the results of earlier ones. What a strict engine cannot answer as minja does is null.
+//! Its frame: no generation prompt, `tools` undefined unless given, a failed render counts as an
+//! empty prompt, needles without controls. Later steps use the results of earlier ones. What a
+//! strict engine cannot answer as minja does is null.
 
 use serde_json::{Map, Value, json};
 
@@ -34,7 +36,12 @@ impl Minja<'_> {
         self.render_with(messages, None, Vec::new())
     }
 
-    fn render_with(&self, messages: Vec<Value>, tools: Option<Value>, kwargs: Vec<(&'static str, Value)>) -> String {
+    fn render_with(
+        &self,
+        messages: Vec<Value>,
+        tools: Option<Value>,
+        kwargs: Vec<(&'static str, Value)>,
+    ) -> String {
         let probe = Probe { messages, tools, kwargs, ..Probe::default() };
         self.prober.render(probe).unwrap_or_default()
     }
@@ -42,28 +49,44 @@ impl Minja<'_> {
     fn caps(mut self) -> Map<String, Value> {
         let string = json!({ "role": "user", "content": USER });
         let typed = json!({ "role": "user", "content": [{ "type": "text", "text": USER }] });
-        let requires_typed =
-            !self.render(vec![string.clone()]).contains(USER) && self.render(vec![typed.clone()]).contains(USER);
-        let content = if requires_typed { json!([{ "type": "text", "text": SYSTEM }]) } else { SYSTEM.into() };
+        let requires_typed = !self.render(vec![string.clone()]).contains(USER)
+            && self.render(vec![typed.clone()]).contains(USER);
+        let content = if requires_typed {
+            json!([{ "type": "text", "text": SYSTEM }])
+        } else {
+            SYSTEM.into()
+        };
         self.user = if requires_typed { typed } else { string };
-        let system = self.render(vec![json!({ "role": "system", "content": content }), self.user.clone()]).contains(SYSTEM);
-        let tools = self.render_with(vec![self.user.clone()], Some(one_tool()), Vec::new()).contains("some_tool");
+        let system = self
+            .render(vec![json!({ "role": "system", "content": content }), self.user.clone()])
+            .contains(SYSTEM);
+        let tools = self
+            .render_with(vec![self.user.clone()], Some(one_tool()), Vec::new())
+            .contains("some_tool");
 
         let turns = |content: Value| {
             let turn = json!({ "role": "assistant", "content": content });
             vec![self.user.clone(), turn.clone(), self.user.clone(), turn]
         };
-        if self.render(turns("".into())).contains(USER) && !self.render(turns(Value::Null)).contains(USER) {
+        if self.render(turns("".into())).contains(USER)
+            && !self.render(turns(Value::Null)).contains(USER)
+        {
             self.no_content = "".into();
         }
 
         let needle = json!({ "argument_needle": "print('Hello, World!')" });
         let text: Value = needle.to_string().into();
         let shows = |arguments: &Value| {
-            let prompt = self.render(vec![self.user.clone(), self.calls(&[call("ipython", arguments)])]);
-            ["<parameter=argument_needle>", "\"argument_needle\"", "'argument_needle':", ">argument_needle<"]
-                .iter()
-                .any(|needle| prompt.contains(needle))
+            let prompt =
+                self.render(vec![self.user.clone(), self.calls(&[call("ipython", arguments)])]);
+            [
+                "<parameter=argument_needle>",
+                "\"argument_needle\"",
+                "'argument_needle':",
+                ">argument_needle<",
+            ]
+            .iter()
+            .any(|needle| prompt.contains(needle))
         };
         let (as_text, as_object) = (shows(&text), shows(&needle));
         let calls = as_text || as_object;
@@ -74,8 +97,7 @@ impl Minja<'_> {
             let (first, second) = (call("test_tool1", &arguments), call("test_tool2", &arguments));
             let both = self.render(vec![self.user.clone(), self.calls(&[first.clone(), second])]);
             parallel = both.contains("test_tool1") && both.contains("test_tool2");
-            let result =
-                json!({ "role": "tool", "name": "test_tool1", "content": "Some response!", "tool_call_id": "call_911_" });
+            let result = json!({ "role": "tool", "name": "test_tool1", "content": "Some response!", "tool_call_id": "call_911_" });
             let answered = self.render(vec![self.user.clone(), self.calls(&[first]), result]);
             responses = answered.contains("Some response!");
             ids = answered.contains("call_911_");
@@ -84,11 +106,15 @@ impl Minja<'_> {
         let (format, requires_tools) = self.format(calls, &arguments);
         let is_field = format == ReasoningFormat::ReasoningContentField;
         let measured = !matches!(format, ReasoningFormat::None | ReasoningFormat::ToolPlanField);
-        let alone = measured && self.render(vec![self.user.clone(), turn(format, "")]).contains(TEST);
+        let alone =
+            measured && self.render(vec![self.user.clone(), turn(format, "")]).contains(TEST);
         let both = self.render(vec![self.user.clone(), turn(format, CONTENT)]);
         let with = measured && both.contains(TEST) && both.contains(CONTENT);
-        let off =
-            self.render_with(vec![self.user.clone(), turn(format, CONTENT)], None, vec![("enable_thinking", false.into())]);
+        let off = self.render_with(
+            vec![self.user.clone(), turn(format, CONTENT)],
+            None,
+            vec![("enable_thinking", false.into())],
+        );
         let flags: [(&str, Value); 16] = [
             ("supports_system_role", system.into()),
             ("supports_tools", tools.into()),
@@ -106,7 +132,10 @@ impl Minja<'_> {
             ("supports_clear_thinking", (is_field && self.keeps_both()).into()),
             ("supports_reasoning_without_content", alone.into()),
             ("supports_reasoning_with_content", with.into()),
-            ("respects_enable_reasoning", (is_field && !off.contains(TEST) && off.contains(CONTENT)).into()),
+            (
+                "respects_enable_reasoning",
+                (is_field && !off.contains(TEST) && off.contains(CONTENT)).into(),
+            ),
         ];
         flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -139,9 +168,13 @@ impl Minja<'_> {
         if calls && shows(beside_call("tool_plan")).contains(REASONING) {
             return (ReasoningFormat::ToolPlanField, true);
         }
-        for format in [ReasoningFormat::ThinkingContentBlock, ReasoningFormat::ThoughtsContentBlock] {
+        for format in [ReasoningFormat::ThinkingContentBlock, ReasoningFormat::ThoughtsContentBlock]
+        {
             let prompt = shows(write(format, REASONING, "response"));
-            if prompt.contains(REASONING) && !prompt.contains("\"type\"") && !prompt.contains("'type'") {
+            if prompt.contains(REASONING)
+                && !prompt.contains("\"type\"")
+                && !prompt.contains("'type'")
+            {
                 return (format, false);
             }
         }
@@ -149,8 +182,7 @@ impl Minja<'_> {
     }
 
     fn keeps_both(&self) -> bool {
-        let turn =
-            |reasoning: &str, content: &str| json!({ "role": "assistant", "content": content, "reasoning_content": reasoning });
+        let turn = |reasoning: &str, content: &str| json!({ "role": "assistant", "content": content, "reasoning_content": reasoning });
         let messages = vec![
             self.user.clone(),
             turn("<FIRST_REASONING>", "first"),
@@ -181,7 +213,9 @@ fn write(format: ReasoningFormat, reasoning: &str, content: &str) -> Value {
         ReasoningFormat::ThinkingContentBlock => {
             turn["content"] = json!([{ "type": "thinking", "thinking": reasoning }, text()]);
         }
-        ReasoningFormat::ThoughtsContentBlock => turn["content"] = json!([{ "type": "thoughts", "text": reasoning }, text()]),
+        ReasoningFormat::ThoughtsContentBlock => {
+            turn["content"] = json!([{ "type": "thoughts", "text": reasoning }, text()])
+        }
         _ => {}
     }
     turn
@@ -211,7 +245,11 @@ mod tests {
     #[track_caller]
     fn check(source: &str, yes: &[&str], format: &str) {
         let caps = minja_caps(&prober::of(source));
-        let found: Vec<&str> = caps.iter().filter(|(_, value)| **value == true).map(|(name, _)| name.as_str()).collect();
+        let found: Vec<&str> = caps
+            .iter()
+            .filter(|(_, value)| **value == true)
+            .map(|(name, _)| name.as_str())
+            .collect();
         assert_eq!(found, yes);
         assert_eq!(caps["reasoning_format"], format);
         assert_eq!((caps.len(), &caps["requires_non_null_content"]), (16, &Value::Null));
@@ -219,7 +257,11 @@ mod tests {
 
     #[test]
     fn by_its_own_rules() {
-        check("{% for m in messages %}{{ m.content }}{% endfor %}", &["supports_system_role"], "NONE");
+        check(
+            "{% for m in messages %}{{ m.content }}{% endfor %}",
+            &["supports_system_role"],
+            "NONE",
+        );
         // No control: what always shows counts as kept.
         check(
             "{% for m in messages %}{{ m.content }}{{ m.reasoning_content }}{% endfor %}",

@@ -1,8 +1,9 @@
-//! Probing: one conversation in, the prompt and what the template read of it out. The only way from the capability code to
-//! the engine.
+//! Probing: one conversation in, the prompt and what the template read of it out. The only way from
+//! the capability code to the engine.
 //!
-//! A probe is a raw render at a fixed time, with less fuel than a request has, so that all probes of one template together
-//! cost about what one render may; after a few exceeded limits nothing is rendered any more. Never fails as a whole.
+//! A probe is a raw render at a fixed time, with less fuel than a request has, so that all probes
+//! of one template together cost about what one render may; after a few exceeded limits nothing is
+//! rendered any more. Never fails as a whole.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,7 +28,8 @@ const PROBE_TIME: i64 = 1_721_952_000;
 const MAX_ASSUMED: usize = 8;
 /// Names that the environment defines; looking for them in the context is not a need.
 pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
-/// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a hundredth of that again.
+/// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a
+/// hundredth of that again.
 const SHARE: u64 = 100;
 /// After so many exceeded limits the template is not rendered again.
 const MAX_EXCEEDED: u32 = 2;
@@ -59,7 +61,10 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Whether the template read this path, such as `messages[1].tool_calls`.
     pub(crate) fn read(&self, path: &str) -> bool {
-        let as_text = || path.starts_with("tools[") && self.tools_text.is_some_and(|variable| self.log.has(variable));
+        let as_text = || {
+            path.starts_with("tools[")
+                && self.tools_text.is_some_and(|variable| self.log.has(variable))
+        };
         self.log.has(path) || as_text()
     }
 
@@ -77,10 +82,15 @@ impl Outcome {
 /// How often probes of one template went over a limit, whoever asked.
 pub(crate) type Exceeded = Arc<AtomicU32>;
 
-/// What one probe may use: more than enough for a short conversation, little for a hostile template.
+/// What one probe may use: more than enough for a short conversation, little for a hostile
+/// template.
 pub(crate) fn limits() -> Limits {
     let limits = Limits::default();
-    Limits { fuel: limits.fuel / SHARE, output_bytes: limits.output_bytes / SHARE as usize, ..limits }
+    Limits {
+        fuel: limits.fuel / SHARE,
+        output_bytes: limits.output_bytes / SHARE as usize,
+        ..limits
+    }
 }
 
 /// An error when the template has gone over its limits too often to be probed any more.
@@ -115,7 +125,12 @@ pub(crate) struct Prober {
 
 impl Prober {
     /// A prober of this template, whose text is `source`.
-    pub(crate) fn new(template: &Arc<Template>, source: &Arc<str>, host: HostWork, exceeded: &Exceeded) -> Prober {
+    pub(crate) fn new(
+        template: &Arc<Template>,
+        source: &Arc<str>,
+        host: HostWork,
+        exceeded: &Exceeded,
+    ) -> Prober {
         Prober {
             template: Arc::clone(template),
             source: Arc::clone(source),
@@ -138,7 +153,8 @@ impl Prober {
     /// Renders with plain values: the prompt alone. The same probe is rendered once.
     pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
         let Probe { messages, tools, kwargs, add_generation_prompt, later } = &probe;
-        let key = json!([messages, tools, tools.is_some(), kwargs, add_generation_prompt, later]).to_string();
+        let key = json!([messages, tools, tools.is_some(), kwargs, add_generation_prompt, later])
+            .to_string();
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
@@ -147,14 +163,15 @@ impl Prober {
         text
     }
 
-    /// Whether the source has this word. A variable that it does not name cannot change what it renders: Jinja has no other
-    /// way to a variable than its name.
+    /// Whether the source has this word. A variable that it does not name cannot change what it
+    /// renders: Jinja has no other way to a variable than its name.
     pub(crate) fn mentions(&self, word: &str) -> bool {
         let source = &self.source;
         let part_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
-        source
-            .match_indices(word)
-            .any(|(at, _)| !source[..at].ends_with(part_of_a_name) && !source[at + word.len()..].starts_with(part_of_a_name))
+        source.match_indices(word).any(|(at, _)| {
+            !source[..at].ends_with(part_of_a_name)
+                && !source[at + word.len()..].starts_with(part_of_a_name)
+        })
     }
 
     /// Variables that are bound because the template does not render without them.
@@ -168,8 +185,9 @@ impl Prober {
         Rc::clone(&self.renders)
     }
 
-    /// A template may want variables that no client gives. When this plainest conversation fails, the variable it looked for
-    /// last is bound to "", or else to a list of those, and kept so only if that leads to a render.
+    /// A template may want variables that no client gives. When this plainest conversation fails,
+    /// the variable it looked for last is bound to "", or else to a list of those, and kept so only
+    /// if that leads to a render.
     pub(crate) fn assume_what_is_needed(&mut self, plain: &Probe) {
         self.known.borrow_mut().clear();
         let mut seen: Vec<String> = Vec::new();
@@ -200,7 +218,9 @@ impl Prober {
     fn context(&self, probe: Probe) -> Vec<(String, Value)> {
         let messages = self.host.messages(&probe.messages).into_owned();
         let mut members = vec![("messages".to_owned(), Value::Array(messages))];
-        let tools_yaml = self.host.tools_yaml(probe.tools.as_ref().and_then(Value::as_array).map_or(&[], Vec::as_slice));
+        let tools_yaml = self
+            .host
+            .tools_yaml(probe.tools.as_ref().and_then(Value::as_array).map_or(&[], Vec::as_slice));
         members.extend(tools_yaml.map(|yaml| ("tools_yaml".to_owned(), yaml)));
         members.extend(probe.tools.map(|tools| ("tools".to_owned(), tools)));
         members.push(("documents".to_owned(), Value::Null));
@@ -222,7 +242,8 @@ impl Prober {
             let value = import::value(&json, &name, &mut wanted);
             variables.push((name.into(), value));
         }
-        let strftime_now: Box<dyn Fn(&str) -> String> = Box::new(move |format| now.strftime(format));
+        let strftime_now: Box<dyn Fn(&str) -> String> =
+            Box::new(move |format| now.strftime(format));
         let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };
         let rendered = environment::render(&self.template, context, &self.limits);
         note(&self.exceeded, &rendered);
@@ -254,7 +275,8 @@ mod tests {
 
     #[test]
     fn recorded_and_plain_renders_agree() {
-        let prober = of("{{ messages[0].content }}{{ tools is defined }}{{ add_generation_prompt }}");
+        let prober =
+            of("{{ messages[0].content }}{{ tools is defined }}{{ add_generation_prompt }}");
         let outcome = prober.run(plain());
         assert_eq!(prober.render(plain()), outcome.text);
         assert_eq!(outcome.text.as_deref(), Ok("HiFalseFalse"));
@@ -263,7 +285,8 @@ mod tests {
 
     #[test]
     fn a_hostile_template_is_not_rendered_again_and_again() {
-        let prober = of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
+        let prober =
+            of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
         for number in 0..10 {
             let probe = Probe { kwargs: vec![("number", number.into())], ..plain() };
             assert_eq!(prober.render(probe).map_err(|failure| failure.kind), Err("limit"));

@@ -1,7 +1,8 @@
 //! Where a template reads an earlier turn's reasoning from, and where it shows it.
 //!
-//! In: a frame and the form in which calls show. Out: the format, the cells of the visibility matrix, what is shown beside
-//! calls. A format counts only when its needle shows in a render and not in the same render without it.
+//! In: a frame and the form in which calls show. Out: the format, the cells of the visibility
+//! matrix, what is shown beside calls. A format counts only when its needle shows in a render and
+//! not in the same render without it.
 
 use super::frame::{Finding, Pair, Text, count};
 use super::traits::{ReasoningCell, ReasoningFormat, WithCalls};
@@ -20,7 +21,8 @@ const FORMATS: [(ReasoningFormat, &[&str]); 8] = [
 ];
 
 /// The switches that reasoning may need in order to show.
-const FLAGS: [(&str, bool); 3] = [("enable_thinking", true), ("enable_thinking", false), ("thinking", true)];
+const FLAGS: [(&str, bool); 3] =
+    [("enable_thinking", true), ("enable_thinking", false), ("thinking", true)];
 
 /// What was found out about reasoning.
 pub(crate) struct Reasoning {
@@ -47,11 +49,13 @@ pub(crate) fn probe(turns: Turns<'_>) -> Reasoning {
     let frame = turns.frame;
     let inline = inline(turns);
     let (candidates, mut outcomes) = candidates(turns);
-    let flags: Vec<Flag> = FLAGS.into_iter().filter(|(name, _)| frame.prober.mentions(name)).map(Some).collect();
+    let flags: Vec<Flag> =
+        FLAGS.into_iter().filter(|(name, _)| frame.prober.mentions(name)).map(Some).collect();
     for flag in [None].into_iter().chain(flags.iter().copied()) {
         for format in &candidates {
             let turns = turns.in_format(*format);
-            // The generation prompt comes after everything: no template shows reasoning for its sake.
+            // The generation prompt comes after everything: no template shows reasoning for its
+            // sake.
             let (cells, others) = turns.cells(flag, &[false]);
             outcomes.rendered |= others.rendered;
             outcomes.failure = outcomes.failure.take().or(others.failure);
@@ -78,7 +82,8 @@ pub(crate) fn probe(turns: Turns<'_>) -> Reasoning {
     }
 }
 
-/// The formats that the source has words for; and, for templates that print whole messages, the fields that show anyway.
+/// The formats that the source has words for; and, for templates that print whole messages, the
+/// fields that show anyway.
 fn candidates(turns: Turns<'_>) -> (Vec<ReasoningFormat>, Outcomes) {
     let prober = turns.frame.prober;
     let mut outcomes = Outcomes::default();
@@ -89,7 +94,11 @@ fn candidates(turns: Turns<'_>) -> (Vec<ReasoningFormat>, Outcomes) {
         if fields.is_empty() || position.has_calls() && !turns.calls.are_shown() {
             continue;
         }
-        let mut turn = if position.has_calls() { turns.call(None, None) } else { turns.turn(None, Some(ANSWER)) };
+        let mut turn = if position.has_calls() {
+            turns.call(None, None)
+        } else {
+            turns.turn(None, Some(ANSWER))
+        };
         for (number, (format, _)) in fields.iter().enumerate() {
             if let Some(field) = field(*format) {
                 turn[field] = format!("needle_{number}_of_fields").into();
@@ -98,7 +107,13 @@ fn candidates(turns: Turns<'_>) -> (Vec<ReasoningFormat>, Outcomes) {
         let text = turns.render(position, turns.conversation(position, turn), false, Vec::new());
         if let Ok(text) = &text {
             let shows = |number: usize| text.contains(&format!("needle_{number}_of_fields"));
-            named.extend(fields.iter().enumerate().filter(|(number, _)| shows(*number)).map(|(_, format)| *format));
+            named.extend(
+                fields
+                    .iter()
+                    .enumerate()
+                    .filter(|(number, _)| shows(*number))
+                    .map(|(_, format)| *format),
+            );
         }
         outcomes.add(text);
     }
@@ -111,15 +126,28 @@ fn candidates(turns: Turns<'_>) -> (Vec<ReasoningFormat>, Outcomes) {
 fn found(turns: Turns<'_>, needs: Flag, flags: &[Flag], inline: bool) -> Reasoning {
     let (mut visible, _) = turns.cells(needs, &[false, true]);
     let first = visible[0];
-    let position = Position::ALL.into_iter().find(|position| position.name() == first.position).unwrap_or(Position::Last);
+    let position = Position::ALL
+        .into_iter()
+        .find(|position| position.name() == first.position)
+        .unwrap_or(Position::Last);
     let tools_only = visible.iter().all(|cell| cell.position.starts_with("tc_"));
     for flag in flags.iter().filter(|flag| **flag != needs) {
         visible.extend(turns.cells(*flag, &[false, true]).0);
     }
     let render = |text: Option<&str>| {
-        let turn =
-            |text| if position.has_calls() { turns.call(Some(REASONING), text) } else { turns.turn(Some(REASONING), text) };
-        turns.render(position, turns.conversation(position, turn(text)), first.add_generation_prompt, kwargs(needs))
+        let turn = |text| {
+            if position.has_calls() {
+                turns.call(Some(REASONING), text)
+            } else {
+                turns.turn(Some(REASONING), text)
+            }
+        };
+        turns.render(
+            position,
+            turns.conversation(position, turn(text)),
+            first.add_generation_prompt,
+            kwargs(needs),
+        )
     };
     let requires_tools = Pair {
         probe: "reasoning",
@@ -140,7 +168,8 @@ fn found(turns: Turns<'_>, needs: Flag, flags: &[Flag], inline: bool) -> Reasoni
         no: "reasoning and content of a turn do not both show",
     };
     let (alone, both) = (render(None), render(Some(ANSWER)));
-    // The test alone decides: its twin differs in the content, whose failure is no failure of the test.
+    // The test alone decides: its twin differs in the content, whose failure is no failure of the
+    // test.
     let decide = |pair: Pair, text: &Text, needles: &[&str]| match text {
         Ok(text) => pair.decided(needles.iter().all(|needle| text.contains(needle))),
         Err(failure) => pair.failed(failure),
@@ -163,7 +192,8 @@ fn with_calls(turns: Turns<'_>, flag: Flag) -> WithCalls {
     if !turns.calls.are_shown() {
         return WithCalls::Neither;
     }
-    let messages = turns.conversation(Position::OpenChain, turns.call(Some(REASONING), Some(ANSWER)));
+    let messages =
+        turns.conversation(Position::OpenChain, turns.call(Some(REASONING), Some(ANSWER)));
     match turns.render(Position::OpenChain, messages, true, kwargs(flag)) {
         Err(_) => WithCalls::Raises,
         Ok(text) => match (text.contains(REASONING), text.contains(ANSWER)) {
@@ -175,7 +205,8 @@ fn with_calls(turns: Turns<'_>, flag: Flag) -> WithCalls {
     }
 }
 
-/// Whether reasoning between tags in text content shows in the last turn and is taken out of earlier ones.
+/// Whether reasoning between tags in text content shows in the last turn and is taken out of
+/// earlier ones.
 fn inline(turns: Turns<'_>) -> bool {
     if !turns.frame.prober.mentions("think") {
         return false;
@@ -209,8 +240,11 @@ mod tests {
     fn check(source: &str, format: ReasoningFormat, cells: &str) -> Reasoning {
         let found = find(source);
         let plain = found.visible.iter().filter(|cell| cell.flag.is_none());
-        let plain: Vec<String> =
-            plain.map(|cell| format!("{}{}", cell.position, if cell.add_generation_prompt { "+" } else { "" })).collect();
+        let plain: Vec<String> = plain
+            .map(|cell| {
+                format!("{}{}", cell.position, if cell.add_generation_prompt { "+" } else { "" })
+            })
+            .collect();
         assert_eq!((found.format, plain.join(" ")), (format, cells.to_owned()));
         found
     }
@@ -241,11 +275,19 @@ mod tests {
             ("reasoning", ReasoningFormat::ReasoningField),
         ] {
             let found = check(&messages(&format!("{{{{ m.{field} }}}}{TEXT}")), format, EVERYWHERE);
-            assert!(found.without_content.is_yes() && found.with_content.is_yes() && !found.requires_tools.is_yes());
+            assert!(
+                found.without_content.is_yes()
+                    && found.with_content.is_yes()
+                    && !found.requires_tools.is_yes()
+            );
             assert_eq!(found.with_calls, WithCalls::Both);
         }
         // The first in the order of detection.
-        check(&messages("{{ m.thinking or m.reasoning_content }}"), ReasoningFormat::ReasoningContentField, EVERYWHERE);
+        check(
+            &messages("{{ m.thinking or m.reasoning_content }}"),
+            ReasoningFormat::ReasoningContentField,
+            EVERYWHERE,
+        );
     }
 
     #[test]
@@ -260,7 +302,11 @@ mod tests {
             ReasoningFormat::ToolPlanField,
             "tc_open tc_open+ tc_closed tc_closed+",
         );
-        assert!(found.requires_tools.is_yes() && found.without_content.is_yes() && !found.with_content.is_yes());
+        assert!(
+            found.requires_tools.is_yes()
+                && found.without_content.is_yes()
+                && !found.with_content.is_yes()
+        );
         assert_eq!(found.with_calls, WithCalls::ReasoningOnly);
     }
 
@@ -280,7 +326,11 @@ mod tests {
         check(&with_parts("{# thoughts, thinking #}{{ p.text }}"), ReasoningFormat::None, "");
         check(&messages("{# thoughts, thinking #}{{ m.content }}"), ReasoningFormat::None, "");
         // Shown, but not as anything else than text.
-        check(&with_parts("{% if p.type in ['text', 'thoughts'] %}{{ p.text }}{% endif %}"), ReasoningFormat::None, "");
+        check(
+            &with_parts("{% if p.type in ['text', 'thoughts'] %}{{ p.text }}{% endif %}"),
+            ReasoningFormat::None,
+            "",
+        );
     }
 
     #[test]
@@ -293,7 +343,8 @@ mod tests {
 
     #[test]
     fn a_switch_is_needed() {
-        let source = messages("{% if enable_thinking %}{{ m.reasoning_content }}{% endif %}{{ m.content }}");
+        let source =
+            messages("{% if enable_thinking %}{{ m.reasoning_content }}{% endif %}{{ m.content }}");
         let found = check(&source, ReasoningFormat::ReasoningContentField, "");
         assert_eq!(found.needs, Some(("enable_thinking", true)));
         assert_eq!(found.visible.len(), 8);
@@ -302,7 +353,8 @@ mod tests {
 
     #[test]
     fn the_last_turn_only() {
-        let source = messages("{% if loop.last %}{{ m.reasoning_content }}{% endif %}{{ m.content }}");
+        let source =
+            messages("{% if loop.last %}{{ m.reasoning_content }}{% endif %}{{ m.content }}");
         check(&source, ReasoningFormat::ReasoningContentField, "last last+");
     }
 

@@ -1,4 +1,5 @@
-//! What becomes of messages of unusual roles and orders: system, developer, a later system message, a second user message.
+//! What becomes of messages of unusual roles and orders: system, developer, a later system message,
+//! a second user message.
 
 use super::frame::{Finding, Frame, Pair, Text, USER};
 use super::traits::Fate;
@@ -22,12 +23,20 @@ pub(crate) fn probe(frame: &Frame<'_>) -> Roles {
         yes: "the text of a system message appears in the prompt",
         no: "the text of a system message does not appear in the prompt",
     };
-    let later = vec![frame.user(), frame.message("assistant", "answer"), frame.message("system", SYSTEM), frame.user()];
+    let later = vec![
+        frame.user(),
+        frame.message("assistant", "answer"),
+        frame.message("system", SYSTEM),
+        frame.user(),
+    ];
     Roles {
-        system: system.judge(&with("system"), &frame.plain, |test, control| test.contains(SYSTEM) && !control.contains(SYSTEM)),
+        system: system.judge(&with("system"), &frame.plain, |test, control| {
+            test.contains(SYSTEM) && !control.contains(SYSTEM)
+        }),
         developer: fate(&with("developer")),
         later_system: fate(&frame.render(later)),
-        needs_alternation: frame.plain.is_ok() && frame.render(vec![frame.user(), frame.user()]).is_err(),
+        needs_alternation: frame.plain.is_ok()
+            && frame.render(vec![frame.user(), frame.user()]).is_err(),
     }
 }
 
@@ -46,7 +55,13 @@ mod tests {
     use crate::template::probe::prober;
 
     #[track_caller]
-    fn check(source: &str, system: Status, developer: Fate, later_system: Fate, needs_alternation: bool) {
+    fn check(
+        source: &str,
+        system: Status,
+        developer: Fate,
+        later_system: Fate,
+        needs_alternation: bool,
+    ) {
         let mut prober = prober::of(source);
         let roles = probe(&Frame::find(&mut prober));
         assert_eq!(

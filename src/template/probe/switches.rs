@@ -1,7 +1,7 @@
 //! The variables that switch reasoning on and off, and those that keep it in earlier turns.
 //!
-//! A variable that the source does not name is not tried. The others are set both ways, and left unset, in four
-//! conversations; what counts is that the prompt changes.
+//! A variable that the source does not name is not tried. The others are set both ways, and left
+//! unset, in four conversations; what counts is that the prompt changes.
 
 use serde_json::Value;
 
@@ -54,7 +54,9 @@ pub(crate) fn probe(turns: Turns<'_>, frame: &Frame<'_>) -> (Vec<Switch>, Findin
     let mut switches: Vec<Switch> = Vec::new();
     let mut respects = ENABLE.decided(false);
     for (variable, on, off) in known() {
-        if switches.iter().any(|known| known.variable == variable) || !frame.prober.mentions(variable) {
+        if switches.iter().any(|known| known.variable == variable)
+            || !frame.prober.mentions(variable)
+        {
             continue;
         }
         let renders = Renders::of(turns, frame, variable, &on, &off);
@@ -78,10 +80,17 @@ const ENABLE: Pair = Pair {
 struct Renders(Vec<(&'static str, [Text; 3])>);
 
 impl Renders {
-    fn of(turns: Turns<'_>, frame: &Frame<'_>, variable: &'static str, on: &Value, off: &Value) -> Renders {
+    fn of(
+        turns: Turns<'_>,
+        frame: &Frame<'_>,
+        variable: &'static str,
+        on: &Value,
+        off: &Value,
+    ) -> Renders {
         let render = |position: Option<Position>, agp: bool| {
             [Some(off), Some(on), None].map(|value| {
-                let kwargs: Vec<_> = value.map(|value| (variable, value.clone())).into_iter().collect();
+                let kwargs: Vec<_> =
+                    value.map(|value| (variable, value.clone())).into_iter().collect();
                 match position {
                     None => {
                         let plain = frame.probe(vec![frame.user()]);
@@ -131,18 +140,24 @@ impl Renders {
             return None;
         }
         let rendered = || self.0.iter().filter(|(_, texts)| texts.iter().all(Result::is_ok));
-        let default =
-            match (rendered().all(|(_, [_, on, unset])| on == unset), rendered().all(|(_, [off, _, unset])| off == unset)) {
-                (true, false) => Some(true),
-                (false, true) => Some(false),
-                _ => None,
-            };
+        let default = match (
+            rendered().all(|(_, [_, on, unset])| on == unset),
+            rendered().all(|(_, [off, _, unset])| off == unset),
+        ) {
+            (true, false) => Some(true),
+            (false, true) => Some(false),
+            _ => None,
+        };
         Some(Switch { variable, on, off, default, positions })
     }
 }
 
 /// Whether `clear_thinking` decides on older reasoning.
-pub(crate) fn clear_thinking(turns: Turns<'_>, frame: &Frame<'_>, reasoning: &Reasoning) -> Finding {
+pub(crate) fn clear_thinking(
+    turns: Turns<'_>,
+    frame: &Frame<'_>,
+    reasoning: &Reasoning,
+) -> Finding {
     let pair = Pair {
         probe: "clear_thinking_false",
         control: "clear_thinking_true",
@@ -194,7 +209,8 @@ mod tests {
     #[track_caller]
     fn check(source: &str, expected: &[(&str, Option<bool>, &[&str])], respects: Status) {
         let (switches, finding) = find(source, |turns, frame, _| probe(turns, frame));
-        let found: Vec<_> = switches.iter().map(|s| (s.variable, s.default, s.positions.as_slice())).collect();
+        let found: Vec<_> =
+            switches.iter().map(|s| (s.variable, s.default, s.positions.as_slice())).collect();
         assert_eq!(found, expected);
         assert_eq!(finding.status, respects);
     }
@@ -204,17 +220,34 @@ mod tests {
     #[test]
     fn switches() {
         check(TURNS, &[], Status::No);
-        let prompt =
-            "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}";
-        check(&format!("{TURNS}{prompt}"), &[("enable_thinking", Some(true), &["prompt", "history"])], Status::Yes);
-        let off = "{% if thinking %}<think>{% endif %}";
-        check(&format!("{TURNS}{off}"), &[("thinking", Some(false), &["prompt", "history", "last"])], Status::No);
-        let mode = "{% if thinking_mode == 'on' %}+{% elif thinking_mode == 'off' %}-{% endif %}";
-        check(&format!("{TURNS}{mode}"), &[("thinking_mode", None, &["prompt", "history", "last"])], Status::No);
-        check(&format!("{TURNS}{{% if enable_thinking %}}{{% endif %}}"), &[], Status::No);
-        check(&format!("{TURNS}{{% if enable_thinking is defined %}}{{{{ 1 + 'a' }}}}{{% endif %}}"), &[], Status::Unknown);
+        let prompt = "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}";
         check(
-            &format!("{TURNS}{{% if enable_thinking is defined %}}{{{{ raise_exception('no') }}}}{{% endif %}}"),
+            &format!("{TURNS}{prompt}"),
+            &[("enable_thinking", Some(true), &["prompt", "history"])],
+            Status::Yes,
+        );
+        let off = "{% if thinking %}<think>{% endif %}";
+        check(
+            &format!("{TURNS}{off}"),
+            &[("thinking", Some(false), &["prompt", "history", "last"])],
+            Status::No,
+        );
+        let mode = "{% if thinking_mode == 'on' %}+{% elif thinking_mode == 'off' %}-{% endif %}";
+        check(
+            &format!("{TURNS}{mode}"),
+            &[("thinking_mode", None, &["prompt", "history", "last"])],
+            Status::No,
+        );
+        check(&format!("{TURNS}{{% if enable_thinking %}}{{% endif %}}"), &[], Status::No);
+        check(
+            &format!("{TURNS}{{% if enable_thinking is defined %}}{{{{ 1 + 'a' }}}}{{% endif %}}"),
+            &[],
+            Status::Unknown,
+        );
+        check(
+            &format!(
+                "{TURNS}{{% if enable_thinking is defined %}}{{{{ raise_exception('no') }}}}{{% endif %}}"
+            ),
             &[],
             Status::Unknown,
         );
@@ -222,7 +255,9 @@ mod tests {
 
     #[test]
     fn older_reasoning() {
-        let clear = |source: &str| find(source, |turns, frame, found| clear_thinking(turns, frame, found).status);
+        let clear = |source: &str| {
+            find(source, |turns, frame, found| clear_thinking(turns, frame, found).status)
+        };
         let reads = "{% for m in messages %}{% if m.reasoning_content and (loop.last or clear_thinking is defined and not clear_thinking) %}{{ m.reasoning_content }}{% endif %}{{ m.content }}{% endfor %}";
         assert_eq!(clear(reads), Status::Yes);
         let always = "{# clear_thinking #}{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}";

@@ -1,7 +1,8 @@
-//! The sixteen flags of `template_caps`, with their details and evidence: a prober in, all that polyfills need out.
+//! The sixteen flags of `template_caps`, with their details and evidence: a prober in, all that
+//! polyfills need out.
 //!
-//! Every flag comes from a pair of renders that differ in one thing; an error of the engine makes a flag unknown (and then
-//! false), and no probe changes another flag.
+//! Every flag comes from a pair of renders that differ in one thing; an error of the engine makes a
+//! flag unknown (and then false), and no probe changes another flag.
 
 use serde_json::Value;
 
@@ -107,14 +108,20 @@ mod tests {
     #[track_caller]
     fn check(source: &str, yes: &[&str], unknown: &[&str]) -> Traits {
         let (traits, evidence) = report(prober::of(source));
-        let with = |status| evidence.iter().filter(move |(_, e)| e.status == status).map(|(flag, _)| *flag);
+        let with = |status| {
+            evidence.iter().filter(move |(_, e)| e.status == status).map(|(flag, _)| *flag)
+        };
         assert_eq!(with(Status::Yes).collect::<Vec<_>>(), yes);
         assert_eq!(with(Status::Unknown).collect::<Vec<_>>(), unknown);
         // The flags say what the evidence says.
         let flags = traits.caps.to_json();
         for (flag, evidence) in &evidence {
             let expected = evidence.status == Status::Yes;
-            let found = if *flag == "reasoning_format" { flags[*flag] != "NONE" } else { flags[*flag] == true };
+            let found = if *flag == "reasoning_format" {
+                flags[*flag] != "NONE"
+            } else {
+                flags[*flag] == true
+            };
             assert_eq!(found, expected, "{flag}");
         }
         traits
@@ -122,7 +129,11 @@ mod tests {
 
     #[test]
     fn chatml() {
-        let traits = check(crate::template::source::CHATML, &["supports_system_role", "requires_non_null_content"], &[]);
+        let traits = check(
+            crate::template::source::CHATML,
+            &["supports_system_role", "requires_non_null_content"],
+            &[],
+        );
         let call = "{\n  \"tool_calls\": [\n    {\n      \"name\": \"tool_name\",\n      \"arguments\": {\n        \"arg1\": \"some_value\"\n      },\n      \"id\": \"call00001\"\n    }\n  ]\n}";
         assert_eq!(traits.tool_call_example.as_deref(), Some(call));
     }
@@ -154,14 +165,14 @@ mod tests {
 
     #[test]
     fn one_failing_probe_changes_no_other_flag() {
-        let source =
-            "{% for m in messages %}{% if m.role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ m.role + m.content }}{% endfor %}";
+        let source = "{% for m in messages %}{% if m.role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ m.role + m.content }}{% endfor %}";
         check(source, &["requires_non_null_content"], &["supports_system_role"]);
     }
 
     #[test]
     fn a_hostile_template_is_soon_unknown() {
-        let source = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
+        let source =
+            "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
         let (traits, evidence) = report(prober::of(source));
         assert!(!traits.caps.supports_tools);
         assert!(evidence.iter().filter(|(_, e)| e.status == Status::Unknown).count() >= 14);

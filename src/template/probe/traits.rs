@@ -1,9 +1,10 @@
-//! What a template does with each part of a conversation: the sixteen flags of `template_caps`, and the details that sixteen
-//! booleans have no room for. Filled by probes, read by polyfills.
+//! What a template does with each part of a conversation: the sixteen flags of `template_caps`, and
+//! the details that sixteen booleans have no room for. Filled by probes, read by polyfills.
 
 use serde_json::{Map, Value};
 
-/// Where a template reads an earlier turn's reasoning from. The order of the variants is the order of detection.
+/// Where a template reads an earlier turn's reasoning from. The order of the variants is the order
+/// of detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReasoningFormat {
     /// The member `reasoning_content`.
@@ -101,7 +102,8 @@ impl TemplateCaps {
             ("supports_reasoning_with_content", self.supports_reasoning_with_content),
             ("respects_enable_reasoning", self.respects_enable_reasoning),
         ];
-        let mut object: Map<String, Value> = flags.into_iter().map(|(name, flag)| (name.to_owned(), flag.into())).collect();
+        let mut object: Map<String, Value> =
+            flags.into_iter().map(|(name, flag)| (name.to_owned(), flag.into())).collect();
         object.insert("reasoning_format".to_owned(), self.reasoning_format.as_str().into());
         Value::Object(object)
     }
@@ -170,7 +172,8 @@ pub struct Switch {
     pub on: Value,
     /// Its value for off.
     pub off: Value,
-    /// What leaving it unset renders like: Some(true) like on, Some(false) like off, None like neither.
+    /// What leaving it unset renders like: Some(true) like on, Some(false) like off, None like
+    /// neither.
     pub default: Option<bool>,
     /// In which renders it shows: `prompt`, `history`, `last`, `tool_chain`.
     pub positions: Vec<&'static str>,
@@ -196,8 +199,8 @@ pub struct Details {
     pub accepts_parts: bool,
     /// Empty content fails where text does not (also blank).
     pub requires_non_empty_content: bool,
-    /// The ladder of contents of an assistant turn without calls: `absent`, `null`, `""`, `" "`, `"aa"`, each `ok`, `lost`,
-    /// `prints None`, or the error.
+    /// The ladder of contents of an assistant turn without calls: `absent`, `null`, `""`, `" "`,
+    /// `"aa"`, each `ok`, `lost`, `prints None`, or the error.
     pub content_ladder: Vec<(&'static str, String)>,
     /// How a message without calls says that it has no content.
     pub no_content: NoContent,
@@ -219,7 +222,8 @@ pub struct Details {
     pub reasoning_with_calls: WithCalls,
     /// The switch variable that reasoning needs in order to show at all.
     pub reasoning_needs: Option<(&'static str, bool)>,
-    /// Where reasoning shows, one entry a cell: position (`last`, `hist`, `tc_open`, `tc_closed`), generation prompt, flag.
+    /// Where reasoning shows, one entry a cell: position (`last`, `hist`, `tc_open`, `tc_closed`),
+    /// generation prompt, flag.
     pub reasoning_visible: Vec<ReasoningCell>,
     /// What switches reasoning.
     pub switches: Vec<Switch>,
@@ -245,6 +249,7 @@ pub struct Traits {
     pub caps: TemplateCaps,
     /// The rest.
     pub details: Details,
-    /// How this template writes a call, for `polyfill_tools`; None when its tools are shown natively or no call shows.
+    /// How this template writes a call, for `polyfill_tools`; None when its tools are shown
+    /// natively or no call shows.
     pub tool_call_example: Option<String>,
 }

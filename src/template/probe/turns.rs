@@ -1,6 +1,7 @@
 //! Assistant turns with reasoning in one format, and the conversations that they stand in.
 //!
-//! In: a frame, the form in which calls show, a format. Out: messages, their renders, and the cells of the visibility matrix.
+//! In: a frame, the form in which calls show, a format. Out: messages, their renders, and the cells
+//! of the visibility matrix.
 
 use serde_json::{Map, Value, json};
 
@@ -42,7 +43,8 @@ pub(crate) enum Position {
 }
 
 impl Position {
-    pub(crate) const ALL: [Position; 4] = [Position::Last, Position::History, Position::OpenChain, Position::ClosedChain];
+    pub(crate) const ALL: [Position; 4] =
+        [Position::Last, Position::History, Position::OpenChain, Position::ClosedChain];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -78,23 +80,39 @@ impl<'a> Turns<'a> {
 
     /// An assistant message with this reasoning and a call.
     pub(crate) fn call(&self, reasoning: Option<&str>, text: Option<&str>) -> Value {
-        let Value::Object(mut message) = self.calls.form.call(self.frame) else { return Value::Null };
+        let Value::Object(mut message) = self.calls.form.call(self.frame) else {
+            return Value::Null;
+        };
         self.fill(&mut message, reasoning, text, None);
         Value::Object(message)
     }
 
-    /// Puts reasoning and text into a message; `kind` takes the place of the type of the reasoning's part.
-    fn fill(&self, message: &mut Map<String, Value>, reasoning: Option<&str>, text: Option<&str>, kind: Option<&str>) {
+    /// Puts reasoning and text into a message; `kind` takes the place of the type of the
+    /// reasoning's part.
+    fn fill(
+        &self,
+        message: &mut Map<String, Value>,
+        reasoning: Option<&str>,
+        text: Option<&str>,
+        kind: Option<&str>,
+    ) {
         let part = |own: &str, member: &str, last: &str| {
             let kind = kind.unwrap_or(own);
             let member = if kind == "text" { "text" } else { member };
             let reasoning = reasoning.map(|reasoning| json!({ "type": kind, member: reasoning }));
-            reasoning.into_iter().chain(text.map(|text| json!({ "type": last, "text": text }))).collect::<Vec<_>>()
+            reasoning
+                .into_iter()
+                .chain(text.map(|text| json!({ "type": last, "text": text })))
+                .collect::<Vec<_>>()
         };
         let content = match self.format {
-            ReasoningFormat::ThinkingContentBlock => Some(json!(part("thinking", "thinking", "text"))),
+            ReasoningFormat::ThinkingContentBlock => {
+                Some(json!(part("thinking", "thinking", "text")))
+            }
             ReasoningFormat::ThoughtsContentBlock => Some(json!(part("thoughts", "text", "text"))),
-            ReasoningFormat::BlocksMapping => Some(json!({ "blocks": part("thoughts", "text", "response") })),
+            ReasoningFormat::BlocksMapping => {
+                Some(json!({ "blocks": part("thoughts", "text", "response") }))
+            }
             _ => text.map(|text| self.frame.content(text)),
         };
         if let Some(content) = content {
@@ -111,9 +129,10 @@ impl<'a> Turns<'a> {
         match position {
             Position::Last => vec![user(), turn],
             Position::History => vec![user(), turn, user()],
-            Position::OpenChain => {
-                [Some(user()), Some(turn), self.calls.form.result(self.frame)].into_iter().flatten().collect()
-            }
+            Position::OpenChain => [Some(user()), Some(turn), self.calls.form.result(self.frame)]
+                .into_iter()
+                .flatten()
+                .collect(),
             Position::ClosedChain => {
                 let mut messages = self.conversation(Position::OpenChain, turn);
                 messages.extend([self.turn(None, Some("closing answer")), user()]);
@@ -124,8 +143,11 @@ impl<'a> Turns<'a> {
 
     /// A conversation with reasoning at a position.
     pub(crate) fn at(&self, position: Position) -> Vec<Value> {
-        let turn =
-            if position.has_calls() { self.call(Some(REASONING), None) } else { self.turn(Some(REASONING), Some(ANSWER)) };
+        let turn = if position.has_calls() {
+            self.call(Some(REASONING), None)
+        } else {
+            self.turn(Some(REASONING), Some(ANSWER))
+        };
         self.conversation(position, turn)
     }
 
@@ -152,18 +174,25 @@ impl<'a> Turns<'a> {
     fn positions(&self) -> impl Iterator<Item = Position> {
         let calls = self.calls.are_shown();
         let beside_calls = self.format == ReasoningFormat::ToolPlanField;
-        Position::ALL.into_iter().filter(move |position| if position.has_calls() { calls } else { !beside_calls })
+        Position::ALL
+            .into_iter()
+            .filter(move |position| if position.has_calls() { calls } else { !beside_calls })
     }
 
-    /// The cells in which reasoning shows under a flag, with and without the generation prompt as wanted; and what became of
-    /// the others.
+    /// The cells in which reasoning shows under a flag, with and without the generation prompt as
+    /// wanted; and what became of the others.
     pub(crate) fn cells(&self, flag: Flag, prompts: &[bool]) -> (Vec<ReasoningCell>, Outcomes) {
         let (mut cells, mut outcomes) = (Vec::new(), Outcomes::default());
         for position in self.positions() {
             for &add_generation_prompt in prompts {
-                let text = self.render(position, self.at(position), add_generation_prompt, kwargs(flag));
+                let text =
+                    self.render(position, self.at(position), add_generation_prompt, kwargs(flag));
                 if text.as_ref().is_ok_and(|text| text.contains(REASONING)) {
-                    cells.push(ReasoningCell { position: position.name(), add_generation_prompt, flag });
+                    cells.push(ReasoningCell {
+                        position: position.name(),
+                        add_generation_prompt,
+                        flag,
+                    });
                 }
                 outcomes.add(text);
             }
@@ -173,14 +202,26 @@ impl<'a> Turns<'a> {
 
     /// Whether it is the format that shows at this cell, and not any text whatever.
     pub(crate) fn is_real(&self, cell: &ReasoningCell) -> bool {
-        let Some(position) = Position::ALL.into_iter().find(|position| position.name() == cell.position) else { return false };
+        let Some(position) =
+            Position::ALL.into_iter().find(|position| position.name() == cell.position)
+        else {
+            return false;
+        };
         let render = |turn: Value| {
-            self.render(position, self.conversation(position, turn), cell.add_generation_prompt, kwargs(cell.flag))
+            self.render(
+                position,
+                self.conversation(position, turn),
+                cell.add_generation_prompt,
+                kwargs(cell.flag),
+            )
         };
         let turn = |reasoning: Option<&str>, kind: Option<&str>| {
             let (mut message, text) = match position.has_calls() {
                 true => (self.calls.form.call(self.frame), None),
-                false => (Value::Object(content::without_content(self.frame, self.no_content)), Some(ANSWER)),
+                false => (
+                    Value::Object(content::without_content(self.frame, self.no_content)),
+                    Some(ANSWER),
+                ),
             };
             if let Value::Object(message) = &mut message {
                 self.fill(message, reasoning, text, kind);
@@ -191,9 +232,11 @@ impl<'a> Turns<'a> {
         if field(self.format).is_some() {
             return !shows(&render(turn(None, None)));
         }
-        // A part of an invented type must not show, and a plain text part must lead to something else.
+        // A part of an invented type must not show, and a plain text part must lead to something
+        // else.
         let test = render(turn(Some(REASONING), None));
-        !shows(&render(turn(Some(REASONING), Some(INVENTED)))) && render(turn(Some(REASONING), Some("text"))) != test
+        !shows(&render(turn(Some(REASONING), Some(INVENTED))))
+            && render(turn(Some(REASONING), Some("text"))) != test
     }
 }
 

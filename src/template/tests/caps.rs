@@ -1,6 +1,7 @@
 //! The shared conformance data: `template_caps` and minja's own algorithm against minja's flags.
 //!
-//! Where ours differ, a rule or a list below says why; each was checked against a render by transformers' environment.
+//! Where ours differ, a rule or a list below says why; each was checked against a render by
+//! transformers' environment.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,9 +34,17 @@ impl Difference<'_> {
     }
 }
 
-const REASONING: &[&str] = &["supports_reasoning", "supports_reasoning_without_content", "supports_reasoning_with_content"];
-const CALLS: &[&str] =
-    &["supports_tool_calls", "supports_tool_responses", "supports_parallel_tool_calls", "requires_object_arguments"];
+const REASONING: &[&str] = &[
+    "supports_reasoning",
+    "supports_reasoning_without_content",
+    "supports_reasoning_with_content",
+];
+const CALLS: &[&str] = &[
+    "supports_tool_calls",
+    "supports_tool_responses",
+    "supports_parallel_tool_calls",
+    "requires_object_arguments",
+];
 
 /// A reason for differences, and what it explains.
 type Rule = (&'static str, fn(&Difference<'_>) -> bool);
@@ -46,9 +55,10 @@ const RULES: &[Rule] = &[
         let python_fails = d.evidence.error.as_ref().is_none_or(|failure| failure.kind != "raised");
         d.is(&["requires_non_null_content"], true) && python_fails
     }),
-    ("minja asks whether reasoning disappears from a turn; the switch may as well act on the rest of the prompt", |d| {
-        d.is(&["respects_enable_reasoning"], true)
-    }),
+    (
+        "minja asks whether reasoning disappears from a turn; the switch may as well act on the rest of the prompt",
+        |d| d.is(&["respects_enable_reasoning"], true),
+    ),
     ("minja has no control: what always shows is no effect of clear_thinking", |d| {
         d.is(&["supports_clear_thinking"], false) && d.traits.caps.supports_reasoning
     }),
@@ -60,12 +70,16 @@ const RULES: &[Rule] = &[
         d.is_reasoning_found() && d.traits.details.reasoning_needs.is_some()
     }),
     ("minja does not know the format", |d| {
-        d.is_reasoning_found() && ["REASONING_FIELD", "BLOCKS_MAPPING"].contains(&d.traits.caps.reasoning_format.as_str())
+        d.is_reasoning_found()
+            && ["REASONING_FIELD", "BLOCKS_MAPPING"]
+                .contains(&d.traits.caps.reasoning_format.as_str())
     }),
     ("minja measures outside of tool calls, beside which alone the reasoning shows", |d| {
         d.is(&REASONING[1..], true) && d.traits.caps.reasoning_requires_tools
     }),
-    ("the template needs variables that no client gives", |d| *d.ours == true && !d.evidence.assumed.is_empty()),
+    ("the template needs variables that no client gives", |d| {
+        *d.ours == true && !d.evidence.assumed.is_empty()
+    }),
 ];
 
 /// Reasons that follow from minja's engine or its needles: the reason, the flags, the templates.
@@ -76,9 +90,21 @@ const ENGINE: Known = (
     &[
         CALLS,
         REASONING,
-        &["supports_system_role", "supports_tools", "reasoning_format", "supports_clear_thinking", "requires_non_null_content"],
+        &[
+            "supports_system_role",
+            "supports_tools",
+            "reasoning_format",
+            "supports_clear_thinking",
+            "requires_non_null_content",
+        ],
     ],
-    &["lcp.tencent-Hy3", "trl.qwen3_8", "trl.qwen3_8_training", "vllm.tool_chat_template_gemma3_pythonic", "xinf.qwen3.8-max"],
+    &[
+        "lcp.tencent-Hy3",
+        "trl.qwen3_8",
+        "trl.qwen3_8_training",
+        "vllm.tool_chat_template_gemma3_pythonic",
+        "xinf.qwen3.8-max",
+    ],
 );
 const UNDEFINED: Known = (
     "minja takes an undefined member for None: the template raises for want of a tool call",
@@ -110,12 +136,17 @@ const PRODUCT: &[Known] = &[
     ),
 ];
 
-/// Differences of minja's algorithm on our engine: minja's engine is more lenient than Python, or less capable.
+/// Differences of minja's algorithm on our engine: minja's engine is more lenient than Python, or
+/// less capable.
 const COMPAT: &[Known] = &[
     ENGINE,
     UNDEFINED,
     MEMBERS,
-    ("the template fails in Python when `tools` is undefined", &[&["supports_system_role"]], &["gh.olmo-3.1-32b-instruct"]),
+    (
+        "the template fails in Python when `tools` is undefined",
+        &[&["supports_system_role"]],
+        &["gh.olmo-3.1-32b-instruct"],
+    ),
     (
         "the template fails in Python when an assistant message has no content",
         &[&["reasoning_requires_tools"]],
@@ -136,7 +167,9 @@ const COMPAT: &[Known] = &[
 fn listed(known: &[Known], flag: &str, template: &str) -> Option<&'static str> {
     known
         .iter()
-        .find(|(_, flags, templates)| flags.iter().any(|flags| flags.contains(&flag)) && templates.contains(&template))
+        .find(|(_, flags, templates)| {
+            flags.iter().any(|flags| flags.contains(&flag)) && templates.contains(&template)
+        })
         .map(|(reason, ..)| *reason)
 }
 
@@ -149,7 +182,14 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, flag: &str, template: &str, ours: &Value, theirs: &Value, reason: Option<&'static str>) {
+    fn add(
+        &mut self,
+        flag: &str,
+        template: &str,
+        ours: &Value,
+        theirs: &Value,
+        reason: Option<&'static str>,
+    ) {
         if ours == theirs {
             self.equal += 1;
         } else if let Some(reason) = reason {
@@ -162,15 +202,24 @@ impl Tally {
 
     fn report(&self, what: &str, known: &[Known]) {
         let differ: usize = self.differ.values().map(Vec::len).sum();
-        say(&format!("conformance: {what}: {} flags as minja, {differ} differ for a reason:", self.equal));
+        say(&format!(
+            "conformance: {what}: {} flags as minja, {differ} differ for a reason:",
+            self.equal
+        ));
         for ((reason, flag), templates) in &self.differ {
             say(&format!("  {flag} of {}: {reason}", templates.len()));
         }
-        let of =
-            |(reason, _, templates): &Known| templates.iter().map(|name| (*reason, (*name).to_owned())).collect::<Vec<_>>();
+        let of = |(reason, _, templates): &Known| {
+            templates.iter().map(|name| (*reason, (*name).to_owned())).collect::<Vec<_>>()
+        };
         // A list must not outlive its differences.
-        let stale: Vec<_> = known.iter().flat_map(of).filter(|entry| !self.used.contains(entry)).collect();
-        assert!(self.unexplained.is_empty() && stale.is_empty(), "{what}: {:#?}, stale: {stale:#?}", self.unexplained);
+        let stale: Vec<_> =
+            known.iter().flat_map(of).filter(|entry| !self.used.contains(entry)).collect();
+        assert!(
+            self.unexplained.is_empty() && stale.is_empty(),
+            "{what}: {:#?}, stale: {stale:#?}",
+            self.unexplained
+        );
     }
 }
 
@@ -193,12 +242,23 @@ fn template_caps_as_minja() {
         assert_eq!((flags.as_object().unwrap().len(), minja.len(), evidence.len()), (16, 16, 16));
         for (flag, evidence) in evidence {
             // The name in the data is that of minja's last commit.
-            let name = if *flag == "respects_enable_reasoning" { "supports_enable_thinking" } else { flag };
+            let name = if *flag == "respects_enable_reasoning" {
+                "supports_enable_thinking"
+            } else {
+                flag
+            };
             let theirs = &expected["caps"][name];
             assert!(!theirs.is_null(), "{name} of {template}");
             let difference = Difference { flag, ours: &flags[*flag], theirs, traits, evidence };
-            let rule = RULES.iter().find(|(_, explains)| explains(&difference)).map(|(reason, _)| *reason);
-            product.add(flag, template, &flags[*flag], theirs, rule.or_else(|| listed(PRODUCT, flag, template)));
+            let rule =
+                RULES.iter().find(|(_, explains)| explains(&difference)).map(|(reason, _)| *reason);
+            product.add(
+                flag,
+                template,
+                &flags[*flag],
+                theirs,
+                rule.or_else(|| listed(PRODUCT, flag, template)),
+            );
             if !minja[*flag].is_null() {
                 compat.add(flag, template, &minja[*flag], theirs, listed(COMPAT, flag, template));
             }
@@ -224,9 +284,18 @@ fn probing_is_cheap_and_every_template_carries_tools() {
         support.entry(templates.traits().0.tool_support().0).or_default().push(name);
     }
     let mean = f64::from(sum) / templates.len() as f64;
-    say(&format!("conformance: {mean:.0} renders a template, at most {} ({}), {:?} in all", most.0, most.1, start.elapsed()));
+    say(&format!(
+        "conformance: {mean:.0} renders a template, at most {} ({}), {:?} in all",
+        most.0,
+        most.1,
+        start.elapsed()
+    ));
     assert!(most.0 <= 140 && mean < 50.0, "{most:?}, {mean}");
     for (support, names) in &support {
-        say(&format!("  {support}: {} {:?}", names.len(), if *support == "none" { &names[..] } else { &[] }));
+        say(&format!(
+            "  {support}: {} {:?}",
+            names.len(),
+            if *support == "none" { &names[..] } else { &[] }
+        ));
     }
 }

@@ -1,5 +1,6 @@
-//! The shared conformance data: a fork of a template that states in its comments (P1 to P5) what it does otherwise than the
-//! template it was made from. Each is shown by a pair of renders, and by what the original does.
+//! The shared conformance data: a fork of a template that states in its comments (P1 to P5) what it
+//! does otherwise than the template it was made from. Each is shown by a pair of renders, and by
+//! what the original does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +27,11 @@ impl Set {
         let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
         let kwargs: &Map<String, Value> = kwargs.as_object().unwrap();
         let messages = messages.as_array().unwrap();
-        let input = RenderInput { add_generation_prompt: true, kwargs: Some(kwargs), ..RenderInput::new(messages, now) };
+        let input = RenderInput {
+            add_generation_prompt: true,
+            kwargs: Some(kwargs),
+            ..RenderInput::new(messages, now)
+        };
         self.0[name].render(&input).map(|prompt| prompt.text)
     }
 
@@ -52,9 +57,15 @@ fn result(text: &str) -> Value {
 #[test]
 fn null_arguments_are_null() {
     let Some(set) = Set::find() else { return };
-    for (name, printed) in FORKS.map(|name| (name, "null")).into_iter().chain([(ORIGINAL, "None")]) {
-        let with =
-            |value: Value| set.prompt(name, &json!([user("q"), call(json!({ "after": value })), result("r")]), json!({}));
+    for (name, printed) in FORKS.map(|name| (name, "null")).into_iter().chain([(ORIGINAL, "None")])
+    {
+        let with = |value: Value| {
+            set.prompt(
+                name,
+                &json!([user("q"), call(json!({ "after": value })), result("r")]),
+                json!({}),
+            )
+        };
         let null = with(Value::Null);
         assert!(null.contains(&format!("call:find{{after:{printed}}}")), "{name}: {null}");
         assert_eq!(null.replace(&format!("after:{printed}"), "after:7"), with(json!(7)), "{name}");
@@ -69,18 +80,27 @@ fn thinking_is_on_unless_it_is_off() {
     let Some(set) = Set::find() else { return };
     let messages = json!([user("q")]);
     for name in FORKS.into_iter().chain([ORIGINAL]) {
-        let [unset, on, off] = [json!({}), json!({ "enable_thinking": true }), json!({ "enable_thinking": false })]
-            .map(|kwargs| set.prompt(name, &messages, kwargs));
+        let [unset, on, off] =
+            [json!({}), json!({ "enable_thinking": true }), json!({ "enable_thinking": false })]
+                .map(|kwargs| set.prompt(name, &messages, kwargs));
         assert_ne!(on, off, "{name}");
         assert!(on.contains("<|think|>") && !off.contains("<|think|>"), "{name}");
         let is_fork = name != ORIGINAL;
         assert_eq!(unset, if is_fork { on } else { off.clone() }, "{name}");
         if is_fork {
             // The empty channel makes the model skip its reasoning.
-            assert!(off.contains("<|turn>model\n<|channel>thought\n") && !unset.contains("<|channel>"), "{name}");
+            assert!(
+                off.contains("<|turn>model\n<|channel>thought\n") && !unset.contains("<|channel>"),
+                "{name}"
+            );
         }
         let (traits, _) = set.0[name].traits();
-        let switch = traits.details.switches.iter().find(|switch| switch.variable == "enable_thinking").unwrap();
+        let switch = traits
+            .details
+            .switches
+            .iter()
+            .find(|switch| switch.variable == "enable_thinking")
+            .unwrap();
         assert_eq!(switch.default, Some(is_fork), "{name}");
     }
 }
@@ -92,15 +112,23 @@ fn string_arguments_are_refused() {
     let text = exchange(json!(r#"{"city":"Tokyo"}"#));
     for name in FORKS {
         let error = set.render(name, &text, &json!({})).unwrap_err();
-        assert_eq!((error.code(), &error.details().unwrap()["kind"]), (Code::TemplateError, &json!("raised")));
-        let words = "tool_calls[].function.arguments must be a JSON object (mapping). Got a 16-char";
+        assert_eq!(
+            (error.code(), &error.details().unwrap()["kind"]),
+            (Code::TemplateError, &json!("raised"))
+        );
+        let words =
+            "tool_calls[].function.arguments must be a JSON object (mapping). Got a 16-char";
         assert!(error.message().contains(words), "{name}: {}", error.message());
         set.prompt(name, &exchange(json!({ "city": "Tokyo" })), json!({}));
         // No arguments at all are a call without any.
-        assert!(set.prompt(name, &exchange(Value::Null), json!({})).contains("call:find{}"), "{name}");
+        assert!(
+            set.prompt(name, &exchange(Value::Null), json!({})).contains("call:find{}"),
+            "{name}"
+        );
         assert!(set.0[name].traits().0.caps.requires_object_arguments, "{name}");
         let findings = set.0[name].findings();
-        let found = findings.iter().find(|finding| finding.code == "raises_on_string_arguments").unwrap();
+        let found =
+            findings.iter().find(|finding| finding.code == "raises_on_string_arguments").unwrap();
         assert!(found.message.contains("must be a JSON object (mapping)"), "{}", found.message);
     }
     // What the fork is about: the original writes the text between its own braces.
@@ -115,18 +143,31 @@ fn old_reasoning_is_kept_unless_told_otherwise() {
         message["reasoning_content"] = text.into();
         message
     };
-    let messages = json!([user("q"), thinks("old thought"), result("r"), user("q"), thinks("new thought"), result("r")]);
+    let messages = json!([
+        user("q"),
+        thinks("old thought"),
+        result("r"),
+        user("q"),
+        thinks("new thought"),
+        result("r")
+    ]);
     for name in FORKS.into_iter().chain([ORIGINAL]) {
-        let [unset, keep, drop] = [json!({}), json!({ "preserve_thinking": true }), json!({ "preserve_thinking": false })]
-            .map(|kwargs| set.prompt(name, &messages, kwargs));
+        let [unset, keep, drop] = [
+            json!({}),
+            json!({ "preserve_thinking": true }),
+            json!({ "preserve_thinking": false }),
+        ]
+        .map(|kwargs| set.prompt(name, &messages, kwargs));
         for prompt in [&unset, &keep, &drop] {
             assert!(prompt.contains("<|channel>thought\nnew thought\n"), "{name}: {prompt}");
         }
-        let has_old = [&unset, &keep, &drop].map(|prompt| prompt.contains("<|channel>thought\nold thought\n"));
+        let has_old = [&unset, &keep, &drop]
+            .map(|prompt| prompt.contains("<|channel>thought\nold thought\n"));
         let is_fork = name != ORIGINAL;
         assert_eq!(has_old, [is_fork, is_fork, false], "{name}");
         assert_eq!(unset, if is_fork { keep } else { drop }, "{name}");
-        let found = set.0[name].findings().iter().any(|finding| finding.code == "drops_old_reasoning");
+        let found =
+            set.0[name].findings().iter().any(|finding| finding.code == "drops_old_reasoning");
         assert_eq!(found, !is_fork, "{name}");
     }
 }
@@ -138,24 +179,47 @@ fn a_turn_that_goes_on_is_not_opened_again() {
     let closed = |prompt: &str| prompt.matches("<turn|>").count();
     for name in FORKS {
         // After a result the same turn calls again; a question begins another one.
-        let goes_on = json!([user("q"), call(json!({ "a": 1 })), result("r"), call(json!({ "a": 2 })), result("r")]);
+        let goes_on = json!([
+            user("q"),
+            call(json!({ "a": 1 })),
+            result("r"),
+            call(json!({ "a": 2 })),
+            result("r")
+        ]);
         let prompt = set.prompt(name, &goes_on, json!({}));
-        assert_eq!((opened(&prompt), prompt.matches("call:find").count()), (1, 2), "{name}: {prompt}");
-        let asked = json!([user("q"), call(json!({ "a": 1 })), result("r"), user("q"), call(json!({ "a": 2 })), result("r")]);
+        assert_eq!(
+            (opened(&prompt), prompt.matches("call:find").count()),
+            (1, 2),
+            "{name}: {prompt}"
+        );
+        let asked = json!([
+            user("q"),
+            call(json!({ "a": 1 })),
+            result("r"),
+            user("q"),
+            call(json!({ "a": 2 })),
+            result("r")
+        ]);
         assert_eq!(opened(&set.prompt(name, &asked, json!({}))), 2, "{name}");
     }
     let answer = |text: &str| json!({ "role": "assistant", "content": text });
-    let answered = json!([user("q"), call(json!({ "a": 1 })), result("r"), answer("done"), user("q")]);
+    let answered =
+        json!([user("q"), call(json!({ "a": 1 })), result("r"), answer("done"), user("q")]);
     let [published, saved] = FORKS;
     let prompt = set.prompt(published, &answered, json!({}));
     // That turn and the generation prompt.
     assert_eq!(opened(&prompt), 2, "{prompt}");
-    // P5: two answers in a row are one turn, opened once and closed once; the original closes it twice.
+    // P5: two answers in a row are one turn, opened once and closed once; the original closes it
+    // twice.
     let two = json!([user("q"), answer("part 1"), answer("part 2"), user("q")]);
     let prompt = set.prompt(published, &two, json!({}));
     assert!(prompt.contains("<|turn>model\npart 1\npart 2<turn|>\n"), "{prompt}");
     let original = set.prompt(ORIGINAL, &two, json!({}));
-    assert_eq!(closed(&original), closed(&prompt), "the original's system turn is the fork's: {original}");
+    assert_eq!(
+        closed(&original),
+        closed(&prompt),
+        "the original's system turn is the fork's: {original}"
+    );
     // The copy lost the tag that answers are split at, which Python refuses.
     assert_eq!(set.render(saved, &answered, &json!({})).unwrap_err().message(), "empty separator");
 }

@@ -1,5 +1,6 @@
-//! Small templates against what the real environment of transformers makes of them (tests/data/jinja), and against the cases
-//! of llama.cpp's own engine (the shared conformance data; without it that test says what it skipped).
+//! Small templates against what the real environment of transformers makes of them
+//! (tests/data/jinja), and against the cases of llama.cpp's own engine (the shared conformance
+//! data; without it that test says what it skipped).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +21,11 @@ const DIFFERS: &str = include_str!("../../../tests/data/jinja/differs.jsonl");
 /// Cases of llama.cpp whose expectation transformers does not share, by name. transformers wins.
 const BETTER: [(&str, &[&str]); 1] = [(
     "the sandbox of transformers keeps templates from changing the caller's lists",
-    &["array methods: array.append()", "array methods: array.pop() last", "array methods: array.pop() with index"],
+    &[
+        "array methods: array.append()",
+        "array methods: array.pop() last",
+        "array methods: array.pop() with index",
+    ],
 )];
 
 fn lines(text: &str) -> impl Iterator<Item = Json> {
@@ -39,14 +44,29 @@ fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, Error> {
     };
     // Time is not what is compared.
     let time = Duration::from_secs(60);
-    let bounds = Bounds { fuel: 50_000_000, output_bytes: 1 << 20, recursion: 500, memory_bytes: 32 << 20, time };
+    let bounds = Bounds {
+        fuel: 50_000_000,
+        output_bytes: 1 << 20,
+        recursion: 500,
+        memory_bytes: 32 << 20,
+        time,
+    };
     template.render(context, bounds).map(|rendered| rendered.text)
 }
 
 /// Fails where a case differs that is not known to, and where a known one does not differ any more.
 #[track_caller]
-fn check(what: &str, count: usize, differ: &BTreeMap<String, String>, known: &BTreeMap<String, String>) {
-    say(&format!("{what}: {} of {count} as expected, {} known to differ", count - differ.len(), known.len()));
+fn check(
+    what: &str,
+    count: usize,
+    differ: &BTreeMap<String, String>,
+    known: &BTreeMap<String, String>,
+) {
+    say(&format!(
+        "{what}: {} of {count} as expected, {} known to differ",
+        count - differ.len(),
+        known.len()
+    ));
     if shows() {
         differ.iter().for_each(|(case, how)| say(&format!("{case:?}\n  {how}")));
     }
@@ -73,7 +93,10 @@ fn small_templates_as_transformers() {
             _ => false,
         };
         if !equal {
-            differ.insert(text(&case["source"]), format!("wants {} {}, has {ours:?}", case["text"], case["error"]));
+            differ.insert(
+                text(&case["source"]),
+                format!("wants {} {}, has {ours:?}", case["text"], case["error"]),
+            );
         }
     }
     check("small templates of transformers", count, &differ, &known);
@@ -83,14 +106,21 @@ fn small_templates_as_transformers() {
 fn small_templates_as_llama_cpp() {
     let Some(root) = folder("small templates of llama.cpp") else { return };
     let cases = std::fs::read_to_string(root.join("jinja-cases.jsonl")).unwrap();
-    let named = |case: &Json| format!("{}: {}", case["group"].as_str().unwrap(), case["name"].as_str().unwrap());
-    let known = BETTER.iter().flat_map(|(why, cases)| cases.iter().map(|case| ((*case).to_owned(), (*why).to_owned())));
+    let named = |case: &Json| {
+        format!("{}: {}", case["group"].as_str().unwrap(), case["name"].as_str().unwrap())
+    };
+    let known = BETTER
+        .iter()
+        .flat_map(|(why, cases)| cases.iter().map(|case| ((*case).to_owned(), (*why).to_owned())));
     let (mut count, mut differ) = (0, BTreeMap::new());
     for case in lines(&cases) {
         count += 1;
         let ours = run(case["template"].as_str().unwrap(), &Json::Null, &case["vars"]);
         if ours.as_ref().ok().map(String::as_str) != case["expect"].as_str() {
-            differ.insert(named(&case), format!("{} wants {}, has {ours:?}", case["template"], case["expect"]));
+            differ.insert(
+                named(&case),
+                format!("{} wants {}, has {ours:?}", case["template"], case["expect"]),
+            );
         }
     }
     check("small templates of llama.cpp", count, &differ, &known.collect());

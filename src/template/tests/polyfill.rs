@@ -1,5 +1,6 @@
-//! The conversations of minja's test suite through every template, polyfilled by what the probes found: what must show
-//! shows, and what must not show does not. Without the shared data these tests say what they skipped.
+//! The conversations of minja's test suite through every template, polyfilled by what the probes
+//! found: what must show shows, and what must not show does not. Without the shared data these
+//! tests say what they skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -48,8 +49,8 @@ fn render(templates: &Templates, context: &Value) -> crate::error::Result<String
     Ok(prompt.text)
 }
 
-/// Where a context has its reasoning. minja's metadata asks for it wherever a template shows reasoning at all; most show it in
-/// some positions only, by intention.
+/// Where a context has its reasoning. minja's metadata asks for it wherever a template shows
+/// reasoning at all; most show it in some positions only, by intention.
 const POSITIONS: [(&str, &[&str]); 7] = [
     ("reasoning_clear_thinking", &["hist", "last"]),
     ("reasoning_disabled", &["last"]),
@@ -60,12 +61,18 @@ const POSITIONS: [(&str, &[&str]); 7] = [
     ("tool_plan_reasoning", &["tc_open", "tc_closed"]),
 ];
 
-/// Whether the probes saw reasoning wherever this context has it, with a generation prompt and no switch set.
+/// Whether the probes saw reasoning wherever this context has it, with a generation prompt and no
+/// switch set.
 fn is_visible(context: &str, details: &Details) -> bool {
-    let due = POSITIONS.iter().find(|(name, _)| *name == context).map_or(&[][..], |(_, positions)| *positions);
+    let due = POSITIONS
+        .iter()
+        .find(|(name, _)| *name == context)
+        .map_or(&[][..], |(_, positions)| *positions);
     let seen = |position: &&str| {
         let mut cells = details.reasoning_visible.iter();
-        cells.any(|cell| cell.position == *position && cell.add_generation_prompt && cell.flag.is_none())
+        cells.any(|cell| {
+            cell.position == *position && cell.add_generation_prompt && cell.flag.is_none()
+        })
     };
     due.iter().all(seen)
 }
@@ -74,7 +81,10 @@ fn is_visible(context: &str, details: &Details) -> bool {
 const OTHERWISE: [(&str, &str); 4] = [
     ("gemma4-public-fork-as-saved", "splits by an empty separator, which Python refuses too"),
     ("lcptest.ai-sage-GigaChat-20B-A3B-instruct", "reads a variable that only its own caller sets"),
-    ("ollama.shieldgemma-27b", "a classifier of one message by a guideline that only its own caller sets"),
+    (
+        "ollama.shieldgemma-27b",
+        "a classifier of one message by a guideline that only its own caller sets",
+    ),
     ("xinf.qwen3.8-max", "refuses enable_thinking false"),
 ];
 
@@ -132,15 +142,18 @@ fn conversations_of_minja_through_every_template() {
             }
         }
     }
-    say(&format!("polyfills: {good} of {count} prompts hold what they should, {rendered} rendered"));
+    say(&format!(
+        "polyfills: {good} of {count} prompts hold what they should, {rendered} rendered"
+    ));
     for (what, names) in &differ {
         say(&format!("  {} x {what}: {}", names.len(), names.join(" ")));
     }
     assert!(unexplained.is_empty(), "{unexplained:#?}");
 }
 
-/// Every context through every template, as sent and polyfilled: what renders as sent renders polyfilled, or is refused since
-/// the template would have printed something else than was sent. A second time nothing changes.
+/// Every context through every template, as sent and polyfilled: what renders as sent renders
+/// polyfilled, or is refused since the template would have printed something else than was sent. A
+/// second time nothing changes.
 #[test]
 fn what_renders_as_sent_renders_polyfilled() {
     let Some(root) = data("polyfills against renders as sent") else { return };
@@ -149,7 +162,9 @@ fn what_renders_as_sent_renders_polyfilled() {
     let step = if cfg!(debug_assertions) { 11 } else { 1 };
     let (mut both, mut saved, mut untouched, mut refused) = (0_u32, 0_u32, 0_u32, 0_u32);
     let mut broken: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let pairs = templates.iter().flat_map(|template| contexts.iter().map(move |context| (template, context)));
+    let pairs = templates
+        .iter()
+        .flat_map(|template| contexts.iter().map(move |context| (template, context)));
     for ((template_name, template), (context_name, context)) in pairs.step_by(step) {
         // `call_flat` has calls without a member `function`, which requests are refused for.
         if context["continue_final_message"] == true || context_name == "call_flat" {
@@ -161,17 +176,28 @@ fn what_renders_as_sent_renders_polyfilled() {
         let once = match polyfill::apply(&messages, Some(&tools), traits, &Polyfills::default()) {
             Ok(once) => once,
             Err(error) => {
-                let known = ["the chat template takes text only", "the chat template shows one call a message"];
+                let known = [
+                    "the chat template takes text only",
+                    "the chat template shows one call a message",
+                ];
                 if known.iter().any(|known| error.message().contains(known)) {
                     refused += 1;
                 } else if as_sent.is_ok() {
-                    broken.entry(format!("{context_name}: {error}")).or_default().push(template_name.clone());
+                    broken
+                        .entry(format!("{context_name}: {error}"))
+                        .or_default()
+                        .push(template_name.clone());
                 }
                 continue;
             }
         };
         let again = polyfill::apply(&once.messages, None, traits, &Polyfills::default()).unwrap();
-        assert!(again.applied.is_empty(), "{template_name} x {context_name}: {:?}, then {:?}", once.applied, again.applied);
+        assert!(
+            again.applied.is_empty(),
+            "{template_name} x {context_name}: {:?}, then {:?}",
+            once.applied,
+            again.applied
+        );
         untouched += u32::from(once.applied.is_empty());
         let mut polyfilled = context.clone();
         polyfilled["messages"] = once.messages.to_vec().into();
@@ -185,7 +211,9 @@ fn what_renders_as_sent_renders_polyfilled() {
             (_, Err(_)) => {}
         }
     }
-    say(&format!("polyfills: {both} render both ways, {saved} only polyfilled, {refused} refused, {untouched} untouched"));
+    say(&format!(
+        "polyfills: {both} render both ways, {saved} only polyfilled, {refused} refused, {untouched} untouched"
+    ));
     for (what, names) in &broken {
         say(&format!("  broken: {} x {what}: {}", names.len(), names.join(" ")));
     }

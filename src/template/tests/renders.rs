@@ -1,5 +1,6 @@
 //! The shared conformance data: renders against transformers' goldens, flags against llama.cpp's.
-//! Read from `../shared/conformance` or `LLB_CONFORMANCE`; without it these tests say what they skipped.
+//! Read from `../shared/conformance` or `LLB_CONFORMANCE`; without it these tests say what they
+//! skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +20,8 @@ pub(crate) fn templates(root: &std::path::Path) -> BTreeMap<String, Templates> {
     let sources = crate::test_support::conformance::templates(root).into_iter();
     sources
         .map(|(name, sources)| {
-            let compiled = Templates::compile(&sources).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let compiled =
+                Templates::compile(&sources).unwrap_or_else(|error| panic!("{name}: {error}"));
             (name, compiled)
         })
         .collect()
@@ -29,7 +31,8 @@ pub(crate) fn contexts(root: &std::path::Path) -> BTreeMap<String, Value> {
     let files = fs::read_dir(root.join("contexts")).unwrap();
     files
         .map(|file| {
-            let context: Value = serde_json::from_slice(&fs::read(file.unwrap().path()).unwrap()).unwrap();
+            let context: Value =
+                serde_json::from_slice(&fs::read(file.unwrap().path()).unwrap()).unwrap();
             (context["name"].as_str().unwrap().to_owned(), context)
         })
         .collect()
@@ -55,7 +58,8 @@ pub(crate) fn render(templates: &Templates, context: &Value) -> crate::error::Re
 fn may_render(error: &Value) -> bool {
     let message = error["message"].as_str().unwrap_or_default();
     // Loops over None; filters that return lists.
-    message == "'NoneType' object is not iterable" || message == "Object of type generator is not JSON serializable"
+    message == "'NoneType' object is not iterable"
+        || message == "Object of type generator is not JSON serializable"
 }
 
 #[test]
@@ -65,19 +69,29 @@ fn renders_as_transformers() {
     // Unoptimised renders are slow; a prime step visits every template and every context.
     let step = if cfg!(debug_assertions) { 11 } else { 1 };
     let show = crate::test_support::conformance::shows();
-    let goldens = BufReader::new(GzDecoder::new(File::open(root.join("goldens.jsonl.gz")).unwrap()));
+    let goldens =
+        BufReader::new(GzDecoder::new(File::open(root.join("goldens.jsonl.gz")).unwrap()));
     let mut differ: Vec<String> = Vec::new();
-    // Texts, generation spans, refusals by the template, other refusals; and what we render all the same.
+    // Texts, generation spans, refusals by the template, other refusals; and what we render all the
+    // same.
     let mut counts = [0u32; 5];
     for line in goldens.lines().step_by(step) {
         let golden: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        let (template, context) = (golden["template"].as_str().unwrap(), golden["context"].as_str().unwrap());
+        let (template, context) =
+            (golden["template"].as_str().unwrap(), golden["context"].as_str().unwrap());
         let ours = render(&templates[template], &contexts[context]);
         let (kind, equal) = if golden["ok"] == true {
             let spans = golden["generation_spans"].as_array();
-            let generation = ours.as_ref().is_ok_and(|prompt| spans.is_none_or(|spans| same_spans(spans, prompt)));
+            let generation = ours
+                .as_ref()
+                .is_ok_and(|prompt| spans.is_none_or(|spans| same_spans(spans, prompt)));
             counts[1] += u32::from(spans.is_some());
-            (0, ours.as_ref().is_ok_and(|prompt| golden["text"] == *prompt.text && are_exact(prompt)) && generation)
+            (
+                0,
+                ours.as_ref()
+                    .is_ok_and(|prompt| golden["text"] == *prompt.text && are_exact(prompt))
+                    && generation,
+            )
         } else if golden["error"]["kind"] == "raise_exception" {
             (2, ours.as_ref().is_err_and(|error| golden["error"]["message"] == error.message()))
         } else if may_render(&golden["error"]) {
@@ -99,13 +113,22 @@ fn renders_as_transformers() {
     if show {
         differ.iter().for_each(|line| say(line));
     }
-    assert!(differ.is_empty(), "{} differ, for example {:#?}", differ.len(), &differ[..differ.len().min(5)]);
+    assert!(
+        differ.is_empty(),
+        "{} differ, for example {:#?}",
+        differ.len(),
+        &differ[..differ.len().min(5)]
+    );
 }
 
 /// Spans of a golden count code points.
 fn same_spans(golden: &[Value], prompt: &Prompt) -> bool {
     let chars = |at: usize| prompt.text[..at].chars().count();
-    let ours: Vec<Value> = prompt.generation.iter().map(|range| json!([chars(range.start), chars(range.end)])).collect();
+    let ours: Vec<Value> = prompt
+        .generation
+        .iter()
+        .map(|range| json!([chars(range.start), chars(range.end)]))
+        .collect();
     golden == ours
 }
 
@@ -113,7 +136,9 @@ fn same_spans(golden: &[Value], prompt: &Prompt) -> bool {
 fn are_exact(prompt: &Prompt) -> bool {
     let mut at = 0;
     prompt.spans.iter().all(|span| {
-        let fits = at <= span.start && span.start < span.end && prompt.text.get(span.start..span.end).is_some();
+        let fits = at <= span.start
+            && span.start < span.end
+            && prompt.text.get(span.start..span.end).is_some();
         at = span.end;
         fits
     })
@@ -133,7 +158,8 @@ fn first_difference(golden: &Value, ours: &crate::error::Result<Prompt>) -> Stri
     format!("wants {:?}, has {:?}", cut(theirs), cut(ours))
 }
 
-/// Where our flags differ, and why ours stay. In each case transformers renders what llama.cpp's engine cannot.
+/// Where our flags differ, and why ours stay. In each case transformers renders what llama.cpp's
+/// engine cannot.
 const BETTER: [(&str, &str, &[&str]); 3] = [
     (
         "llama.cpp fails when a template loops over a string, and then answers as for a template without tools",
@@ -179,14 +205,18 @@ fn caps_as_llama_cpp() {
         count += 1;
         for ((flag, ours), (_, evidence)) in report.caps.flags().into_iter().zip(&report.evidence) {
             if expected["caps"][flag] != ours {
-                let problem = evidence.error.as_ref().map_or("", |failure| failure.message.as_str());
+                let problem =
+                    evidence.error.as_ref().map_or("", |failure| failure.message.as_str());
                 let known = |(_, flags, names): &(&str, &str, &[&str])| {
                     flags.split_whitespace().any(|known| known == flag) && names.contains(&name)
                 };
                 if !BETTER.iter().any(known) {
                     unexplained.push(format!("{flag} of {name}"));
                 }
-                differ.entry(flag).or_default().push(format!("{name} (ours {ours}, {}) {problem}", evidence.status.as_str()));
+                differ
+                    .entry(flag)
+                    .or_default()
+                    .push(format!("{name} (ours {ours}, {}) {problem}", evidence.status.as_str()));
             }
         }
     }

@@ -20,17 +20,30 @@ fn templates(default: Option<&str>, tool_use: Option<&str>) -> Templates {
 
 fn input<'a>(messages: &'a [serde_json::Value], kwargs: &'a serde_json::Value) -> RenderInput<'a> {
     let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();
-    RenderInput { add_generation_prompt: true, kwargs: kwargs.as_object(), ..RenderInput::new(messages, now) }
+    RenderInput {
+        add_generation_prompt: true,
+        kwargs: kwargs.as_object(),
+        ..RenderInput::new(messages, now)
+    }
 }
 
-fn render(templates: &Templates, tools: &[serde_json::Value], kwargs: serde_json::Value) -> Result<String> {
+fn render(
+    templates: &Templates,
+    tools: &[serde_json::Value],
+    kwargs: serde_json::Value,
+) -> Result<String> {
     let messages = [json!({"role": "user", "content": "Hi"})];
     let tools = Some(tools).filter(|tools| !tools.is_empty());
     templates.render(&RenderInput { tools, ..input(&messages, &kwargs) }).map(|prompt| prompt.text)
 }
 
 #[track_caller]
-fn check(templates: &Templates, tools: &[serde_json::Value], kwargs: serde_json::Value, expected: &str) {
+fn check(
+    templates: &Templates,
+    tools: &[serde_json::Value],
+    kwargs: serde_json::Value,
+    expected: &str,
+) {
     assert_eq!(render(templates, tools, kwargs).unwrap(), expected);
 }
 
@@ -44,7 +57,12 @@ fn templates_are_shared_between_threads() {
 fn the_built_in_template() {
     for default in [None, Some(""), Some("chatml")] {
         let templates = templates(default, None);
-        check(&templates, &[], json!({}), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+        check(
+            &templates,
+            &[],
+            json!({}),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+        );
         assert_eq!(templates.variant(true), "chatml");
         assert_eq!(templates.sha256(), None);
         assert!(!templates.caps().caps.tool_capable());
@@ -78,7 +96,10 @@ fn a_broken_default_is_an_error() {
     let error = Templates::compile(&sources).unwrap_err();
     assert_eq!(error.code(), Code::TemplateError);
     let details = error.details().unwrap();
-    assert_eq!((&details["kind"], &details["line"], &details["template"]), (&json!("syntax"), &json!(2), &json!("default")));
+    assert_eq!(
+        (&details["kind"], &details["line"], &details["template"]),
+        (&json!("syntax"), &json!(2), &json!("default"))
+    );
 }
 
 #[test]
@@ -93,7 +114,8 @@ fn variables() {
 
 #[test]
 fn variables_that_are_left_out() {
-    let templates = templates(Some("{{ bos_token }}{{ eos_token }}{{ strftime_now is defined }}"), None);
+    let templates =
+        templates(Some("{{ bos_token }}{{ eos_token }}{{ strftime_now is defined }}"), None);
     let messages = [json!({"role": "user", "content": "Hi"})];
     let kwargs = json!({});
     let input = input(&messages, &kwargs);
@@ -104,7 +126,9 @@ fn variables_that_are_left_out() {
 
 #[test]
 fn a_refusal_keeps_its_words() {
-    let error = render(&templates(Some("\n{{ raise_exception('No {x}!') }}"), None), &[], json!({})).unwrap_err();
+    let error =
+        render(&templates(Some("\n{{ raise_exception('No {x}!') }}"), None), &[], json!({}))
+            .unwrap_err();
     assert_eq!((error.code(), error.message()), (Code::TemplateError, "No {x}!"));
     assert_eq!(error.details().unwrap()["kind"], "raised");
 }

@@ -24,7 +24,13 @@ impl<'d> Check<'_, 'd> {
                     for other in &items[..index] {
                         match self.equal(item, other) {
                             Some(false) => {}
-                            Some(true) => return self.violation(place, keyword, "an item is there twice".to_owned()),
+                            Some(true) => {
+                                return self.violation(
+                                    place,
+                                    keyword,
+                                    "an item is there twice".to_owned(),
+                                );
+                            }
                             None => return self.undecided(place, keyword, "cannot be compared"),
                         }
                     }
@@ -35,12 +41,17 @@ impl<'d> Check<'_, 'd> {
                 let schemas = argument.as_array().into_iter().flatten().enumerate();
                 let mut valid = true;
                 for ((index, schema), item) in schemas.zip(items) {
-                    let at = Place { value: &At::Index(place.value, index), schema: &At::Index(&at_keyword, index) };
+                    let at = Place {
+                        value: &At::Index(place.value, index),
+                        schema: &At::Index(&at_keyword, index),
+                    };
                     valid &= self.schema(schema, item, at);
                 }
                 valid
             }
-            "items" => self.rest(tuple("prefixItems").unwrap_or(0), items, argument, &at_keyword, place),
+            "items" => {
+                self.rest(tuple("prefixItems").unwrap_or(0), items, argument, &at_keyword, place)
+            }
             "additionalItems" => match tuple("items") {
                 Some(first) => self.rest(first, items, argument, &at_keyword, place),
                 None => true,
@@ -53,7 +64,10 @@ impl<'d> Check<'_, 'd> {
                     match self.covers(members, Child::Item(index, item), value, place) {
                         Some(true) => {}
                         Some(false) => valid &= self.schema(argument, item, at),
-                        None => valid &= self.undecided(place, keyword, "what is left for it is not known"),
+                        None => {
+                            valid &=
+                                self.undecided(place, keyword, "what is left for it is not known")
+                        }
                     }
                 }
                 valid
@@ -62,10 +76,21 @@ impl<'d> Check<'_, 'd> {
         }
     }
 
-    pub(super) fn rest(&mut self, first: usize, items: &[Value], schema: &'d Value, at: &At, place: Place) -> bool {
+    pub(super) fn rest(
+        &mut self,
+        first: usize,
+        items: &[Value],
+        schema: &'d Value,
+        at: &At,
+        place: Place,
+    ) -> bool {
         let mut valid = true;
         for (index, item) in items.iter().enumerate().skip(first) {
-            valid &= self.schema(schema, item, Place { value: &At::Index(place.value, index), schema: at });
+            valid &= self.schema(
+                schema,
+                item,
+                Place { value: &At::Index(place.value, index), schema: at },
+            );
         }
         valid
     }
@@ -80,18 +105,25 @@ impl<'d> Check<'_, 'd> {
     ) -> bool {
         let (mut found, mut open) = (0, 0);
         for (index, item) in items.iter().enumerate() {
-            match self.holds(schema, item, Place { value: &At::Index(place.value, index), schema: at }) {
+            match self.holds(
+                schema,
+                item,
+                Place { value: &At::Index(place.value, index), schema: at },
+            ) {
                 Some(holds) => found += usize::from(holds),
                 None => open += 1,
             }
         }
         let limit = |keyword, default| members.get(keyword).map_or(Some(default), Value::as_f64);
-        let (Some(least), Some(most)) = (limit("minContains", 1.0), limit("maxContains", f64::INFINITY)) else {
+        let (Some(least), Some(most)) =
+            (limit("minContains", 1.0), limit("maxContains", f64::INFINITY))
+        else {
             return self.undecided(place, "contains", "its limits are no numbers");
         };
         if ((found + open) as f64) < least {
             return self.violation(place, "contains", format!("{found} of its items fit"));
         }
-        found as f64 <= most || self.violation(place, "maxContains", format!("{found} of its items fit"))
+        found as f64 <= most
+            || self.violation(place, "maxContains", format!("{found} of its items fit"))
     }
 }

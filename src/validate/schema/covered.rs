@@ -1,11 +1,13 @@
-//! Which members and items a schema has spoken of: what `unevaluatedProperties` and `unevaluatedItems` leave alone.
+//! Which members and items a schema has spoken of: what `unevaluatedProperties` and
+//! `unevaluatedItems` leave alone.
 
 use serde_json::{Map, Value};
 
 use super::{Check, Child, MAX_DEPTH, MORE_STACK, Place, RED_ZONE};
 
 impl<'d> Check<'_, 'd> {
-    /// Whether a keyword of the schema, or of one that holds at the same place, speaks of this child; None if not known.
+    /// Whether a keyword of the schema, or of one that holds at the same place, speaks of this
+    /// child; None if not known.
     pub(super) fn covers(
         &mut self,
         members: &'d Map<String, Value>,
@@ -18,12 +20,19 @@ impl<'d> Check<'_, 'd> {
         }
         let items = members.get("items");
         let own = match child {
-            Child::Member(name, _) => self.named(members, name).ok()? || members.contains_key("additionalProperties"),
-            Child::Item(index, _) => match members.get("prefixItems").or(items.filter(|items| items.is_array())) {
-                Some(Value::Array(first)) if index < first.len() => true,
-                Some(_) => members.contains_key("additionalItems") || items.is_some_and(|items| !items.is_array()),
-                None => items.is_some(),
-            },
+            Child::Member(name, _) => {
+                self.named(members, name).ok()? || members.contains_key("additionalProperties")
+            }
+            Child::Item(index, _) => {
+                match members.get("prefixItems").or(items.filter(|items| items.is_array())) {
+                    Some(Value::Array(first)) if index < first.len() => true,
+                    Some(_) => {
+                        members.contains_key("additionalItems")
+                            || items.is_some_and(|items| !items.is_array())
+                    }
+                    None => items.is_some(),
+                }
+            }
         };
         let own = own
             || match (child, members.get("contains")) {
@@ -34,7 +43,9 @@ impl<'d> Check<'_, 'd> {
             return Some(true);
         }
         self.depth += 1;
-        let found = stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.covers_beside(members, child, value, place));
+        let found = stacker::maybe_grow(RED_ZONE, MORE_STACK, || {
+            self.covers_beside(members, child, value, place)
+        });
         self.depth -= 1;
         found
     }
@@ -49,7 +60,9 @@ impl<'d> Check<'_, 'd> {
         let mut open = false;
         for (keyword, argument) in members {
             let beside: Vec<&'d Value> = match keyword.as_str() {
-                "$ref" => self.target(argument).ok().map(|(_, target)| target).into_iter().collect(),
+                "$ref" => {
+                    self.target(argument).ok().map(|(_, target)| target).into_iter().collect()
+                }
                 "$dynamicRef" | "$recursiveRef" => return None,
                 "allOf" | "anyOf" | "oneOf" => argument.as_array().into_iter().flatten().collect(),
                 "if" => {
@@ -58,7 +71,10 @@ impl<'d> Check<'_, 'd> {
                 }
                 "dependentSchemas" => {
                     let schemas = argument.as_object().into_iter().flatten();
-                    schemas.filter(|(name, _)| value.get(name).is_some()).map(|(_, schema)| schema).collect()
+                    schemas
+                        .filter(|(name, _)| value.get(name).is_some())
+                        .map(|(_, schema)| schema)
+                        .collect()
                 }
                 _ => continue,
             };
@@ -79,7 +95,8 @@ impl<'d> Check<'_, 'd> {
         (!open).then_some(false)
     }
 
-    /// As `covers`, of a schema beside the one that asks: what it says of unevaluated children counts too.
+    /// As `covers`, of a schema beside the one that asks: what it says of unevaluated children
+    /// counts too.
     pub(super) fn covers_inner(
         &mut self,
         inner: &'d Map<String, Value>,
@@ -91,6 +108,10 @@ impl<'d> Check<'_, 'd> {
             Child::Member(..) => "unevaluatedProperties",
             Child::Item(..) => "unevaluatedItems",
         };
-        if inner.contains_key(unevaluated) { Some(true) } else { self.covers(inner, child, value, place) }
+        if inner.contains_key(unevaluated) {
+            Some(true)
+        } else {
+            self.covers(inner, child, value, place)
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! One value against one schema: JSON Schema 2020-12, and what older drafts spell differently.
 //!
-//! Work, depth and findings are bounded, for schemas come from anywhere: twenty lines of `allOf` can ask for a million
-//! looks at one value. What is not decided counts as neither valid nor invalid, wherever it stands. `format` and the
-//! `content…` keywords are annotations, as in the standard. References lead into the schema's own document, or nowhere.
+//! Work, depth and findings are bounded, for schemas come from anywhere: twenty lines of `allOf`
+//! can ask for a million looks at one value. What is not decided counts as neither valid nor
+//! invalid, wherever it stands. `format` and the `content…` keywords are annotations, as in the
+//! standard. References lead into the schema's own document, or nowhere.
 
 mod array;
 mod covered;
@@ -49,7 +50,12 @@ pub(super) struct Broken {
 impl Broken {
     /// What is wrong with a text as a whole.
     pub(super) fn text(reason: &str) -> Broken {
-        Broken { unchecked: false, path: String::new(), keyword: String::new(), reason: reason.to_owned() }
+        Broken {
+            unchecked: false,
+            path: String::new(),
+            keyword: String::new(),
+            reason: reason.to_owned(),
+        }
     }
 }
 
@@ -67,7 +73,9 @@ impl At<'_> {
     fn pointer(&self) -> String {
         match self {
             At::Root => String::new(),
-            At::Key(parent, key) => format!("{}/{}", parent.pointer(), key.replace('~', "~0").replace('/', "~1")),
+            At::Key(parent, key) => {
+                format!("{}/{}", parent.pointer(), key.replace('~', "~0").replace('/', "~1"))
+            }
             At::Index(parent, index) => format!("{}/{index}", parent.pointer()),
             At::Pointer(pointer) => (*pointer).to_owned(),
         }
@@ -149,7 +157,9 @@ impl<'d> Check<'_, 'd> {
         if !self.spend(UNDECIDED) && std::mem::replace(&mut self.exhausted, true) {
             return true;
         }
-        let known = |broken: &Broken| broken.unchecked && broken.keyword == keyword && broken.reason == reason;
+        let known = |broken: &Broken| {
+            broken.unchecked && broken.keyword == keyword && broken.reason == reason
+        };
         let (quiet, path) = (std::mem::take(&mut self.quiet), place.schema.pointer());
         if !self.broken.iter().any(|broken| known(broken) && broken.path == path) {
             self.note(true, place.schema, keyword, reason.to_owned());
@@ -160,7 +170,12 @@ impl<'d> Check<'_, 'd> {
 
     fn note(&mut self, unchecked: bool, at: &At, keyword: &str, reason: String) {
         if !self.quiet && self.broken.len() < MAX_BROKEN {
-            self.broken.push(Broken { unchecked, path: at.pointer(), keyword: keyword.to_owned(), reason });
+            self.broken.push(Broken {
+                unchecked,
+                path: at.pointer(),
+                keyword: keyword.to_owned(),
+                reason,
+            });
         }
     }
 
@@ -182,14 +197,17 @@ impl<'d> Check<'_, 'd> {
         let members = match schema {
             Value::Object(members) => members,
             Value::Bool(true) => return true,
-            Value::Bool(false) => return self.violation(place, "", "no value is allowed here".to_owned()),
+            Value::Bool(false) => {
+                return self.violation(place, "", "no value is allowed here".to_owned());
+            }
             _ => return self.undecided(place, "", "a schema is an object or a boolean"),
         };
         if self.depth >= MAX_DEPTH {
             return self.undecided(place, "", "refers to itself, or is nested too deeply");
         }
         self.depth += 1;
-        let valid = stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.members(members, value, place));
+        let valid =
+            stacker::maybe_grow(RED_ZONE, MORE_STACK, || self.members(members, value, place));
         self.depth -= 1;
         valid
     }
@@ -227,15 +245,23 @@ impl<'d> Check<'_, 'd> {
         let schema = &At::Key(place.schema, keyword);
         let inside = Place { schema, ..place };
         match (keyword, value) {
-            ("$ref", _) if !self.spend(argument.as_str().map_or(0, str::len) / 16) => self.too_long(place),
+            ("$ref", _) if !self.spend(argument.as_str().map_or(0, str::len) / 16) => {
+                self.too_long(place)
+            }
             ("$ref", _) => match self.target(argument) {
-                Ok((pointer, target)) => self.schema(target, value, Place { schema: &At::Pointer(pointer), ..place }),
+                Ok((pointer, target)) => {
+                    self.schema(target, value, Place { schema: &At::Pointer(pointer), ..place })
+                }
                 Err(reason) => self.undecided(place, keyword, reason),
             },
-            ("$dynamicRef" | "$recursiveRef", _) => self.undecided(place, keyword, "is not followed"),
+            ("$dynamicRef" | "$recursiveRef", _) => {
+                self.undecided(place, keyword, "is not followed")
+            }
             ("type", _) => self.kind(argument, value, place),
             ("enum", _) => {
-                let Some(values) = argument.as_array() else { return self.undecided(place, keyword, "is not an array") };
+                let Some(values) = argument.as_array() else {
+                    return self.undecided(place, keyword, "is not an array");
+                };
                 for allowed in values {
                     match self.equal(allowed, value) {
                         Some(true) => return true,
@@ -250,23 +276,33 @@ impl<'d> Check<'_, 'd> {
                 Some(false) => self.violation(place, keyword, "it is another value".to_owned()),
                 None => self.undecided(place, keyword, "cannot be compared"),
             },
-            ("allOf" | "anyOf" | "oneOf", _) => self.combination(keyword, argument, value, inside, place),
+            ("allOf" | "anyOf" | "oneOf", _) => {
+                self.combination(keyword, argument, value, inside, place)
+            }
             ("not", _) => match self.holds(argument, value, inside) {
-                Some(true) => self.violation(place, keyword, "it is what it must not be".to_owned()),
+                Some(true) => {
+                    self.violation(place, keyword, "it is what it must not be".to_owned())
+                }
                 _ => true,
             },
             ("if", _) => match self.holds(argument, value, inside) {
                 Some(condition) => {
                     let branch = if condition { "then" } else { "else" };
                     let Some(schema) = members.get(branch) else { return true };
-                    self.schema(schema, value, Place { schema: &At::Key(place.schema, branch), ..place })
+                    self.schema(
+                        schema,
+                        value,
+                        Place { schema: &At::Key(place.schema, branch), ..place },
+                    )
                 }
                 None => true,
             },
             (_, Value::Number(number)) => self.number(members, keyword, argument, number, place),
             (_, Value::String(text)) => self.string(keyword, argument, text, place),
             (_, Value::Array(_)) => self.array(members, keyword, argument, value, place),
-            (_, Value::Object(object)) => self.object(members, keyword, argument, object, value, place),
+            (_, Value::Object(object)) => {
+                self.object(members, keyword, argument, object, value, place)
+            }
             _ => true,
         }
     }
@@ -280,7 +316,8 @@ impl<'d> Check<'_, 'd> {
         if !self.spend(names.len()) {
             return self.too_long(place);
         }
-        const KNOWN: [&str; 7] = ["null", "boolean", "object", "array", "number", "integer", "string"];
+        const KNOWN: [&str; 7] =
+            ["null", "boolean", "object", "array", "number", "integer", "string"];
         if names.is_empty() || !names.iter().all(|name| KNOWN.contains(name)) {
             return self.undecided(place, "type", "is no type of JSON");
         }
@@ -305,8 +342,17 @@ impl<'d> Check<'_, 'd> {
         self.violation(place, "type", format!("it is not of type {}", names.join(" or ")))
     }
 
-    fn combination(&mut self, keyword: &str, argument: &'d Value, value: &Value, inside: Place, place: Place) -> bool {
-        let Some(schemas) = argument.as_array() else { return self.undecided(place, keyword, "is not an array") };
+    fn combination(
+        &mut self,
+        keyword: &str,
+        argument: &'d Value,
+        value: &Value,
+        inside: Place,
+        place: Place,
+    ) -> bool {
+        let Some(schemas) = argument.as_array() else {
+            return self.undecided(place, keyword, "is not an array");
+        };
         let mut matches = 0;
         let mut open = false;
         let mut valid = true;
@@ -340,7 +386,10 @@ impl<'d> Check<'_, 'd> {
         place: Place,
     ) -> bool {
         let limit = match (keyword, argument) {
-            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf", Value::Number(limit)) => limit,
+            (
+                "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf",
+                Value::Number(limit),
+            ) => limit,
             // Draft 4.
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => return true,
             ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf", _) => {
@@ -364,10 +413,14 @@ impl<'d> Check<'_, 'd> {
         let exclusive = |keyword| members.get(keyword) == Some(&Value::Bool(true));
         let order = number.compare(&limit);
         let (within, words) = match keyword {
-            "minimum" if exclusive("exclusiveMinimum") => (order == Ordering::Greater, "it is too small"),
+            "minimum" if exclusive("exclusiveMinimum") => {
+                (order == Ordering::Greater, "it is too small")
+            }
             "minimum" => (order != Ordering::Less, "it is too small"),
             "exclusiveMinimum" => (order == Ordering::Greater, "it is too small"),
-            "maximum" if exclusive("exclusiveMaximum") => (order == Ordering::Less, "it is too large"),
+            "maximum" if exclusive("exclusiveMaximum") => {
+                (order == Ordering::Less, "it is too large")
+            }
             "maximum" => (order != Ordering::Greater, "it is too large"),
             _ => (order == Ordering::Less, "it is too large"),
         };
@@ -377,7 +430,9 @@ impl<'d> Check<'_, 'd> {
     /// Whether a count is at least or at most what the keyword says.
     fn count(&mut self, keyword: &str, argument: &Value, count: usize, place: Place) -> bool {
         let limit = argument.as_f64().filter(|limit| *limit >= 0.0 && limit.fract() == 0.0);
-        let Some(limit) = limit else { return self.undecided(place, keyword, "is not a whole number") };
+        let Some(limit) = limit else {
+            return self.undecided(place, keyword, "is not a whole number");
+        };
         let (within, words) = if keyword.starts_with("min") {
             (count as f64 >= limit, format!("it has {count}, which is too few"))
         } else {
@@ -391,7 +446,9 @@ impl<'d> Check<'_, 'd> {
             "minLength" | "maxLength" if !self.spend(text.len() / 64) => self.too_long(place),
             "minLength" | "maxLength" => self.count(keyword, argument, text.chars().count(), place),
             "pattern" => {
-                let Some(pattern) = argument.as_str() else { return self.undecided(place, keyword, "is not a string") };
+                let Some(pattern) = argument.as_str() else {
+                    return self.undecided(place, keyword, "is not a string");
+                };
                 match self.matches(pattern, text) {
                     Ok(true) => true,
                     Ok(false) => self.violation(place, keyword, "it does not match".to_owned()),
@@ -404,13 +461,18 @@ impl<'d> Check<'_, 'd> {
 
     fn matches(&mut self, pattern: &str, text: &str) -> Result<bool, &'static str> {
         if !self.checker.patterns.contains_key(pattern) {
-            let compiled = if self.spend(pattern.len()) { Pattern::new(pattern) } else { return Err(TOO_LONG) };
+            let compiled = if self.spend(pattern.len()) {
+                Pattern::new(pattern)
+            } else {
+                return Err(TOO_LONG);
+            };
             if !self.spend(compiled.as_ref().map_or(USELESS_PATTERN, Pattern::states)) {
                 return Err(TOO_LONG);
             }
             self.checker.patterns.insert(pattern.to_owned(), compiled);
         }
-        let states = self.checker.patterns.get(pattern).and_then(Option::as_ref).map(Pattern::states);
+        let states =
+            self.checker.patterns.get(pattern).and_then(Option::as_ref).map(Pattern::states);
         let steps = states.unwrap_or_default().saturating_mul(text.len() + 1) / READ_IN_A_STEP;
         if !self.spend(steps) {
             return Err(TOO_LONG);
@@ -435,7 +497,8 @@ impl<'d> Check<'_, 'd> {
         self.document.pointer(pointer).map(|target| (pointer, target)).ok_or("refers to nothing")
     }
 
-    /// Whether two values are the same: numbers by what they are, objects in any order. None where that is not known.
+    /// Whether two values are the same: numbers by what they are, objects in any order. None where
+    /// that is not known.
     fn equal(&mut self, a: &Value, b: &Value) -> Option<bool> {
         if !self.spend(1) {
             return None;
@@ -467,8 +530,12 @@ impl<'d> Check<'_, 'd> {
                 }
                 Some(true)
             }
-            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => Some(false),
-            (Value::String(a), Value::String(b)) => (self.spend(a.len().min(b.len()) / 64)).then_some(a == b),
+            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => {
+                Some(false)
+            }
+            (Value::String(a), Value::String(b)) => {
+                (self.spend(a.len().min(b.len()) / 64)).then_some(a == b)
+            }
             (a, b) => Some(a == b),
         }
     }

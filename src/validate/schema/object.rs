@@ -17,18 +17,27 @@ impl<'d> Check<'_, 'd> {
         let at_keyword = At::Key(place.schema, keyword);
         let mut valid = true;
         match keyword {
-            "minProperties" | "maxProperties" => valid = self.count(keyword, argument, object.len(), place),
+            "minProperties" | "maxProperties" => {
+                valid = self.count(keyword, argument, object.len(), place)
+            }
             "required" => {
                 // Draft 3 has a boolean here, in the schema of the property.
-                let Some(names) = argument.as_array() else { return self.undecided(place, keyword, "is not an array") };
+                let Some(names) = argument.as_array() else {
+                    return self.undecided(place, keyword, "is not an array");
+                };
                 if !self.spend(names.len()) {
                     return self.too_long(place);
                 }
-                for name in names.iter().filter_map(Value::as_str).filter(|name| !object.contains_key(*name)) {
+                for name in names
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .filter(|name| !object.contains_key(*name))
+                {
                     valid = self.violation(place, keyword, format!("{name:?} is missing"));
                 }
             }
-            "properties" | "patternProperties" | "dependentSchemas" | "dependentRequired" | "dependencies"
+            "properties" | "patternProperties" | "dependentSchemas" | "dependentRequired"
+            | "dependencies"
                 if !argument.is_object() =>
             {
                 self.undecided(place, keyword, "is not an object");
@@ -36,7 +45,10 @@ impl<'d> Check<'_, 'd> {
             "properties" => {
                 for (name, schema) in argument.as_object().into_iter().flatten() {
                     if let Some(member) = object.get(name) {
-                        let at = Place { value: &At::Key(place.value, name), schema: &At::Key(&at_keyword, name) };
+                        let at = Place {
+                            value: &At::Key(place.value, name),
+                            schema: &At::Key(&at_keyword, name),
+                        };
                         valid &= self.schema(schema, member, at);
                     } else if !self.spend(1) {
                         return self.too_long(place);
@@ -93,22 +105,35 @@ impl<'d> Check<'_, 'd> {
                 if !self.spend(argument.as_object().map_or(0, Map::len)) {
                     return self.too_long(place);
                 }
-                for (name, wanted) in argument.as_object().into_iter().flatten().filter(|(name, _)| object.contains_key(*name))
+                for (name, wanted) in argument
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter(|(name, _)| object.contains_key(*name))
                 {
                     valid &= match wanted {
                         Value::Array(names) => {
                             if !self.spend(names.len()) {
                                 return self.too_long(place);
                             }
-                            let missing = names.iter().filter_map(Value::as_str).find(|name| !object.contains_key(*name));
+                            let missing = names
+                                .iter()
+                                .filter_map(Value::as_str)
+                                .find(|name| !object.contains_key(*name));
                             match missing {
-                                Some(missing) => {
-                                    self.violation(place, keyword, format!("{missing:?} is missing beside {name:?}"))
-                                }
+                                Some(missing) => self.violation(
+                                    place,
+                                    keyword,
+                                    format!("{missing:?} is missing beside {name:?}"),
+                                ),
                                 None => true,
                             }
                         }
-                        schema => self.schema(schema, value, Place { schema: &At::Key(&at_keyword, name), ..place }),
+                        schema => self.schema(
+                            schema,
+                            value,
+                            Place { schema: &At::Key(&at_keyword, name), ..place },
+                        ),
                     };
                 }
             }
@@ -118,11 +143,17 @@ impl<'d> Check<'_, 'd> {
     }
 
     /// Whether `properties` or `patternProperties` speak of a member of this name.
-    pub(super) fn named(&mut self, members: &'d Map<String, Value>, name: &str) -> Result<bool, &'static str> {
+    pub(super) fn named(
+        &mut self,
+        members: &'d Map<String, Value>,
+        name: &str,
+    ) -> Result<bool, &'static str> {
         if members.get("properties").and_then(|properties| properties.get(name)).is_some() {
             return Ok(true);
         }
-        for (pattern, _) in members.get("patternProperties").and_then(Value::as_object).into_iter().flatten() {
+        for (pattern, _) in
+            members.get("patternProperties").and_then(Value::as_object).into_iter().flatten()
+        {
             if self.matches(pattern, name)? {
                 return Ok(true);
             }

@@ -1,4 +1,5 @@
-//! A template that Jinja's grammar allows, from bytes. What it does when it is rendered is another matter.
+//! A template that Jinja's grammar allows, from bytes. What it does when it is rendered is another
+//! matter.
 
 use arbitrary::{Result, Unstructured};
 
@@ -452,7 +453,8 @@ impl Writer<'_> {
                 self.put(operator);
                 self.operand();
             }
-            // In brackets: `{% if a if b else c %}` and `{% for x in a if b else c %}` are not allowed.
+            // In brackets: `{% if a if b else c %}` and `{% for x in a if b else c %}` are not
+            // allowed.
             12 => {
                 self.put("(");
                 self.operand();

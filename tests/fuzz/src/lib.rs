@@ -10,7 +10,8 @@ use llb::error::{Code, Error, Result};
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};
 use serde_json::{Map, Value, json};
 
-/// No call may take longer, with debug assertions and coverage counters in it: the limits end a render long before.
+/// No call may take longer, with debug assertions and coverage counters in it: the limits end a
+/// render long before.
 const LONGEST_CALL: Duration = Duration::from_secs(30);
 
 /// A conversation.

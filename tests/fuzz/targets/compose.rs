@@ -1,4 +1,5 @@
-//! Any texts as the fields of a spec. What composes must agree with itself: the measured capabilities, the normal form, the mask.
+//! Any texts as the fields of a spec. What composes must agree with itself: the measured
+//! capabilities, the normal form, the mask.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
@@ -54,7 +55,8 @@ const POLICIES: [(&str, &str); 9] = [
     ("tool_policy", r#"{"formatter":{"kind":"JsonCompactFormatter"},"placement":"LAST_USER"}"#),
 ];
 
-/// Fields apart by NUL; the first byte of each says which it is. A field of two characters may be one of the policies.
+/// Fields apart by NUL; the first byte of each says which it is. A field of two characters may be
+/// one of the policies.
 fn components(text: &str) -> Value {
     let mut spec = Map::new();
     for field in text.split('\0') {

@@ -1,4 +1,5 @@
-//! Any bytes as a whole request. The first byte says which function; `gguf` would open files, so it is not followed.
+//! Any bytes as a whole request. The first byte says which function; `gguf` would open files, so it
+//! is not followed.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};

@@ -1,4 +1,5 @@
-//! Any text as a chat template, for a fixed conversation: small and default limits, polyfills off and on.
+//! Any text as a chat template, for a fixed conversation: small and default limits, polyfills off
+//! and on.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +9,8 @@ use serde_json::json;
 fuzz_target!(|bytes: &[u8]| {
     let template = String::from_utf8_lossy(bytes);
     let conversation = llb_fuzz::conversation();
-    // Small limits first: what ends there is not worth the fuel of the default ones more than now and then.
+    // Small limits first: what ends there is not worth the fuel of the default ones more than now
+    // and then.
     let small = llb_fuzz::limits(true);
     let Some(templates) = llb_fuzz::compile(&template) else { return };
     let ended = llb_fuzz::render(&templates, &conversation, &small).is_some();

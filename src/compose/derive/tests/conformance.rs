@@ -1,5 +1,6 @@
-//! Reverse derivation over the shared data: templates made from known blocks come back as blocks that render the same, and
-//! over the public templates each part is reached as often as is written here.
+//! Reverse derivation over the shared data: templates made from known blocks come back as blocks
+//! that render the same, and over the public templates each part is reached as often as is written
+//! here.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +14,11 @@ use crate::compose::derive::*;
 use crate::test_support::conformance::{folder, say, shows};
 
 fn lines(path: &std::path::Path) -> Vec<Value> {
-    fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    fs::read_to_string(path)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn list(context: &Value, name: &str) -> Option<Vec<Value>> {
@@ -73,18 +78,22 @@ fn round_trip(sources: &Sources, conversations: &[(String, Conversation)]) -> Ro
     RoundTrip { derivation, compared, differ }
 }
 
-/// All that is built in, and what is written by hand in the shared data, with each way to switch thinking.
+/// All that is built in, and what is written by hand in the shared data, with each way to switch
+/// thinking.
 #[test]
 fn built_in_and_handwritten_templates_come_back() {
     let Some(root) = folder("reverse derivation of built-in templates") else { return };
     let conversations = conversations(&root);
     let built_in = crate::compose::registered().into_iter().map(|(_, spec, _)| spec);
-    let shared = lines(&root.join("compose/templates.jsonl")).into_iter().map(|row| row["components"].clone());
+    let shared = lines(&root.join("compose/templates.jsonl"))
+        .into_iter()
+        .map(|row| row["components"].clone());
     let (mut count, mut compared, mut written) = (0, 0, 0);
     let mut differing = Vec::new();
     for spec in built_in.chain(shared.filter(|spec| !spec["chat_template"].is_null())) {
         let composed = Composed::of(&spec, "components").unwrap();
-        let RoundTrip { derivation, compared: rendered, differ } = round_trip(&composed.sources(), &conversations);
+        let RoundTrip { derivation, compared: rendered, differ } =
+            round_trip(&composed.sources(), &conversations);
         count += 1;
         compared += rendered;
         written += usize::from(!composed.is_generated());
@@ -113,7 +122,8 @@ fn composed_templates_come_back() {
             continue;
         }
         count += 1;
-        let RoundTrip { derivation: derived, compared: all, differ } = round_trip(&composed.sources(), &conversations);
+        let RoundTrip { derivation: derived, compared: all, differ } =
+            round_trip(&composed.sources(), &conversations);
         compared += all;
         rendered += all - differ.len();
         if differ.is_empty() {
@@ -121,7 +131,10 @@ fn composed_templates_come_back() {
         } else {
             differing.push(name.to_owned());
             if shows() {
-                say(&format!("{name}: {differ:#?}\n{}", serde_json::to_string_pretty(&derived.to_json()).unwrap()));
+                say(&format!(
+                    "{name}: {differ:#?}\n{}",
+                    serde_json::to_string_pretty(&derived.to_json()).unwrap()
+                ));
             }
         }
     }
@@ -133,7 +146,8 @@ fn composed_templates_come_back() {
 
 /// Where the renders of each failing context differ.
 fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
-    let failing: Vec<&str> = derived.parts.iter().flat_map(|verdict| verdict.failing.iter().copied()).collect();
+    let failing: Vec<&str> =
+        derived.parts.iter().flat_map(|verdict| verdict.failing.iter().copied()).collect();
     let Some(spec) = &derived.spec else { return Vec::new() };
     let composed = Composed::of(spec, "components").unwrap();
     let again = Compiled::new(Templates::compile(&composed.sources()).unwrap());
@@ -147,11 +161,18 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     contexts.map(line).collect()
 }
 
-/// Of how many public templates each part is exact, and how many make no use of it and are rendered the same, at least.
-const REACHED: [(Part, usize, usize); 5] =
-    [(Part::Chat, 301, 0), (Part::System, 289, 9), (Part::Tools, 104, 144), (Part::Calls, 105, 132), (Part::Results, 163, 66)];
+/// Of how many public templates each part is exact, and how many make no use of it and are rendered
+/// the same, at least.
+const REACHED: [(Part, usize, usize); 5] = [
+    (Part::Chat, 301, 0),
+    (Part::System, 289, 9),
+    (Part::Tools, 104, 144),
+    (Part::Calls, 105, 132),
+    (Part::Results, 163, 66),
+];
 
-/// Conversations at the edge of what a template is made for: turns in an unusual order, empty or missing texts, empty lists.
+/// Conversations at the edge of what a template is made for: turns in an unusual order, empty or
+/// missing texts, empty lists.
 const EDGES: [&str; 16] = [
     "answer_prompt",
     "answer_first_prompt",
@@ -196,7 +217,9 @@ fn rates_over_public_templates() {
                 *counts.entry((verdict.part, "but for edges")).or_default() += 1;
             }
             if !verdict.failing.is_empty() {
-                *reasons.entry(format!("{} {}", verdict.part.name(), verdict.failing.join(" "))).or_default() += 1;
+                *reasons
+                    .entry(format!("{} {}", verdict.part.name(), verdict.failing.join(" ")))
+                    .or_default() += 1;
             }
         }
         if let Some(spec) = &derived.spec {
@@ -207,8 +230,12 @@ fn rates_over_public_templates() {
                 "{name}"
             );
             assert!(!conversation::shows_probe(&spec.to_string()), "{name}: {spec}");
-            let measured = Templates::compile(&composed.sources()).unwrap().traits().0.caps.to_json();
-            let other = composed.declared().into_iter().find(|(flag, declared)| measured[*flag] != *declared);
+            let measured =
+                Templates::compile(&composed.sources()).unwrap().traits().0.caps.to_json();
+            let other = composed
+                .declared()
+                .into_iter()
+                .find(|(flag, declared)| measured[*flag] != *declared);
             mismatches.extend(other.map(|(flag, declared)| format!("{name}: {flag} {declared}")));
         }
         if shows() {
@@ -225,10 +252,17 @@ fn rates_over_public_templates() {
     let mut fallen = Vec::new();
     for (part, exact, ignores) in REACHED {
         let count = |status: &'static str| counts.get(&(part, status)).copied().unwrap_or_default();
-        let line: Vec<String> =
-            ["exact", "ignores", "ignores, other text", "partial", "opaque", "not reached", "but for edges"]
-                .map(|status| format!("{} {status}", count(status)))
-                .into();
+        let line: Vec<String> = [
+            "exact",
+            "ignores",
+            "ignores, other text",
+            "partial",
+            "opaque",
+            "not reached",
+            "but for edges",
+        ]
+        .map(|status| format!("{} {status}", count(status)))
+        .into();
         say(&format!("derivation: {}: {}", part.name(), line.join(", ")));
         if count("exact") < exact || count("ignores") < ignores {
             fallen.push(format!("{} fell behind {exact} and {ignores}", part.name()));

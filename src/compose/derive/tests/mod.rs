@@ -7,7 +7,12 @@ mod conformance;
 use super::*;
 
 fn derived(source: &str) -> Derivation {
-    derive(&Sources { default: Some(source.to_owned()), bos_token: "<s>".to_owned(), ..Sources::default() }).unwrap()
+    derive(&Sources {
+        default: Some(source.to_owned()),
+        bos_token: "<s>".to_owned(),
+        ..Sources::default()
+    })
+    .unwrap()
 }
 
 #[track_caller]
@@ -24,7 +29,8 @@ const PROMPT: &str = "{% if add_generation_prompt %}<assistant>{% endif %}";
 #[test]
 fn one_form_for_all_roles() {
     use Status::{Exact, Ignores};
-    let source = format!("{{{{ bos_token }}}}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
+    let source =
+        format!("{{{{ bos_token }}}}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
     let json = check(&source, [Exact, Exact, Ignores, Ignores, Exact]);
     assert_eq!(
         json["spec"],
@@ -41,7 +47,10 @@ fn one_form_for_all_roles() {
         })
     );
     let residual = json["residual"].as_array().unwrap();
-    assert!(residual.contains(&json!("developer messages are treated differently")), "{residual:?}");
+    assert!(
+        residual.contains(&json!("developer messages are treated differently")),
+        "{residual:?}"
+    );
 }
 
 #[test]
@@ -62,7 +71,10 @@ fn places() {
     let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
     let json = check(&source, [Exact, Exact, Exact, Ignores, Exact]);
     let spec = &json["spec"];
-    assert_eq!((&spec["tools_template"], &spec["single_tool_template"]), (&json!("T{tools}"), &json!("\n{tool}")));
+    assert_eq!(
+        (&spec["tools_template"], &spec["single_tool_template"]),
+        (&json!("T{tools}"), &json!("\n{tool}"))
+    );
     assert_eq!(spec["system_policy"]["date_format"], "%d %B %Y");
     assert_eq!(spec["tool_policy"]["empty_list"], "as_tools");
 }
@@ -71,7 +83,10 @@ fn places() {
 fn what_blocks_cannot_say_is_never_exact() {
     use Status::{Exact, Ignores, Opaque, Partial};
     // The date is part of the text.
-    check(&format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"), [Partial, Partial, Ignores, Ignores, Partial]);
+    check(
+        &format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"),
+        [Partial, Partial, Ignores, Ignores, Partial],
+    );
     // Words of a tool in other letters.
     let tools = "{% for t in tools or [] %}({{ t.function.name }}: {{ t.function.description | title }}){% endfor %}";
     let source = format!("{tools}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
@@ -99,7 +114,8 @@ fn forms_of_calls_come_back() {
 
 #[test]
 fn a_hostile_template_takes_few_renders() {
-    let derivation = derived("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
+    let derivation =
+        derived("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
     assert_eq!(derivation.spec, None);
     assert!(derivation.renders <= MAX_RENDERS);
 }

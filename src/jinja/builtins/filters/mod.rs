@@ -44,7 +44,11 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "max" => sequences::max,
         "min" => sequences::min,
         "pprint" => text::pprint,
-        "random" => |_, _, _| Err(Error::unsupported("the filter 'random' is not supported: renders are reproducible")),
+        "random" => |_, _, _| {
+            Err(Error::unsupported(
+                "the filter 'random' is not supported: renders are reproducible",
+            ))
+        },
         "reject" => sequences::reject,
         "rejectattr" => sequences::rejectattr,
         "replace" => text::replace,
@@ -65,7 +69,9 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "unique" => sequences::unique,
         "upper" => text::upper,
         "urlencode" => text::urlencode,
-        "urlize" => |_, _, _| Err(Error::unsupported("the filter 'urlize' is not supported: prompts have no links")),
+        "urlize" => |_, _, _| {
+            Err(Error::unsupported("the filter 'urlize' is not supported: prompts have no links"))
+        },
         "wordcount" => text::wordcount,
         "wordwrap" => wordwrap::wordwrap,
         "xmlattr" => text::xmlattr,
@@ -80,7 +86,8 @@ fn length(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result
 
 fn default(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [default, boolean] = args.bind("default", ["default_value", "boolean"], 0)?;
-    let replaces = value.is_undefined() || boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true();
+    let replaces = value.is_undefined()
+        || boolean.is_some_and(|boolean| boolean.is_true()) && !value.is_true();
     match default {
         _ if !replaces => Ok(value),
         Some(default) => Ok(default),

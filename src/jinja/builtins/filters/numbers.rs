@@ -18,7 +18,9 @@ pub(super) fn abs(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
         Value::Float(number) => Ok(Value::Float(number.abs())),
         other => match number::big(other) {
             Some(number) => Ok(Value::own_integer(&interpreter.budget, number.abs())),
-            None => Err(Error::value(format!("bad operand type for abs(): '{}'", other.type_name()))),
+            None => {
+                Err(Error::value(format!("bad operand type for abs(): '{}'", other.type_name())))
+            }
         },
     }
 }
@@ -31,7 +33,8 @@ pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
             // A base that is none leaves the number to float().
             let base = base.map_or(Some(10), |base| base.as_int());
             let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
-            let float = || number::parse_float(text).and_then(|float| number::whole_part(float).ok());
+            let float =
+                || number::parse_float(text).and_then(|float| number::whole_part(float).ok());
             number::parse_int(text, base).or_else(float)
         }
         Value::Float(number) => match number::whole_part(*number) {
@@ -66,15 +69,24 @@ pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     };
     let value = value.defined()?;
     let to_whole = matches!(precision, Some(Value::None)) && method == "common";
-    let precision = precision.filter(|_| !to_whole).map_or(Ok(0), |precision| integer(&precision))?;
-    let wrong = || Error::value(format!("type {} doesn't define __round__ method", value.type_name()));
+    let precision =
+        precision.filter(|_| !to_whole).map_or(Ok(0), |precision| integer(&precision))?;
+    let wrong =
+        || Error::value(format!("type {} doesn't define __round__ method", value.type_name()));
     match (method, value) {
-        ("common", Value::Float(number)) if to_whole => number::truncate(&budget, number.round_ties_even()),
-        ("common", Value::Float(number)) if !number.is_finite() && precision == 0 => Ok(value.clone()),
+        ("common", Value::Float(number)) if to_whole => {
+            number::truncate(&budget, number.round_ties_even())
+        }
+        ("common", Value::Float(number)) if !number.is_finite() && precision == 0 => {
+            Ok(value.clone())
+        }
         ("common", Value::Float(number)) => Ok(Value::Float(number::round(*number, precision))),
         ("common", _) => {
             let number = number::big(value).ok_or_else(wrong)?;
-            Ok(Value::own_integer(&budget, if precision < 0 { to_tens(&number, precision.unsigned_abs()) } else { number }))
+            Ok(Value::own_integer(
+                &budget,
+                if precision < 0 { to_tens(&number, precision.unsigned_abs()) } else { number },
+            ))
         }
         _ => {
             let number = number::as_float(value)?.ok_or_else(wrong)?;
@@ -94,7 +106,8 @@ pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
 /// An integer to tens, hundreds and so on, half to even.
 fn to_tens(number: &BigInt, power: u64) -> BigInt {
     // Every unit that is not larger than any number.
-    let Some(power) = u32::try_from(power).ok().filter(|power| u64::from(*power) <= number.bits()) else {
+    let Some(power) = u32::try_from(power).ok().filter(|power| u64::from(*power) <= number.bits())
+    else {
         return BigInt::ZERO;
     };
     let unit = BigInt::from(10).pow(power);
@@ -104,15 +117,21 @@ fn to_tens(number: &BigInt, power: u64) -> BigInt {
     (whole + i32::from(up)) * unit
 }
 
-pub(super) fn filesizeformat(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn filesizeformat(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [binary] = args.bind("filesizeformat", ["binary"], 0)?;
     let binary = binary.is_some_and(|binary| binary.is_true());
     let number = match value.defined()? {
-        Value::Text(text) => {
-            number::parse_float(text).ok_or_else(|| Error::value(format!("could not convert string to float: {value:?}")))?
-        }
+        Value::Text(text) => number::parse_float(text)
+            .ok_or_else(|| Error::value(format!("could not convert string to float: {value:?}")))?,
         other => number::as_float(other)?.ok_or_else(|| {
-            Error::value(format!("float() argument must be a string or a real number, not '{}'", other.type_name()))
+            Error::value(format!(
+                "float() argument must be a string or a real number, not '{}'",
+                other.type_name()
+            ))
         })?,
     };
     let base: u128 = if binary { 1024 } else { 1000 };

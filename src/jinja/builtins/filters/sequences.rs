@@ -20,7 +20,8 @@ use crate::jinja::vm::args::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 use crate::jinja::vm::{attribute, operators};
 
-/// What a filter returns that Python makes a generator of. A failure is kept for the one who goes through it; a limit is not.
+/// What a filter returns that Python makes a generator of. A failure is kept for the one who goes
+/// through it; a limit is not.
 fn generator(budget: &Rc<Budget>, items: Vec<Value>, failure: Option<Error>) -> Result<Value> {
     match failure {
         Some(error) if error.kind() == Kind::Limit => Err(error),
@@ -50,7 +51,9 @@ impl Path {
         budget.read(path.len())?;
         path.split('.')
             .map(|part| match part.parse() {
-                Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Value::Int(index)),
+                Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    Ok(Value::Int(index))
+                }
                 _ => Value::text(budget, part),
             })
             .collect()
@@ -82,7 +85,8 @@ fn is_set(value: Option<Value>) -> bool {
     value.is_some_and(|value| value.is_true())
 }
 
-/// Sorts by keys, stable, in either direction as Python does. `as_items` compares the keys as lists do: equal ones first.
+/// Sorts by keys, stable, in either direction as Python does. `as_items` compares the keys as lists
+/// do: equal ones first.
 fn sort_by_keys(
     budget: &Rc<Budget>,
     mut keyed: Vec<(Value, Value)>,
@@ -90,7 +94,11 @@ fn sort_by_keys(
     as_items: bool,
 ) -> Result<Vec<(Value, Value)>> {
     let less = |(a, _): &(Value, Value), (b, _): &(Value, Value)| {
-        if as_items && compare::equal(budget, a, b)? { Ok(false) } else { compare::less(budget, a, b) }
+        if as_items && compare::equal(budget, a, b)? {
+            Ok(false)
+        } else {
+            compare::less(budget, a, b)
+        }
     };
     if !reverse {
         return compare::sorted(keyed, less);
@@ -107,7 +115,11 @@ fn working_room(budget: &Rc<Budget>, count: usize) -> Result<Charge> {
     budget.charge_values(count.saturating_mul(4))
 }
 
-fn keyed(interpreter: &mut Interpreter<'_>, items: Vec<Value>, path: &Path) -> Result<Vec<(Value, Value)>> {
+fn keyed(
+    interpreter: &mut Interpreter<'_>,
+    items: Vec<Value>,
+    path: &Path,
+) -> Result<Vec<(Value, Value)>> {
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
         interpreter.budget.step(1)?;
@@ -117,7 +129,8 @@ fn keyed(interpreter: &mut Interpreter<'_>, items: Vec<Value>, path: &Path) -> R
 }
 
 pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [reverse, case_sensitive, attribute] = args.bind("sort", ["reverse", "case_sensitive", "attribute"], 0)?;
+    let [reverse, case_sensitive, attribute] =
+        args.bind("sort", ["reverse", "case_sensitive", "attribute"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let fold = !is_set(case_sensitive);
     let items = iterate::items(&budget, &value)?;
@@ -130,7 +143,10 @@ pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
             }
             let mut sorted = Vec::with_capacity(items.len());
             for item in items {
-                let keys = paths.iter().map(|path| path.of(interpreter, &item)).collect::<Result<Vec<_>>>()?;
+                let keys = paths
+                    .iter()
+                    .map(|path| path.of(interpreter, &item))
+                    .collect::<Result<Vec<_>>>()?;
                 sorted.push((Value::list(&budget, keys)?, item));
             }
             sorted
@@ -144,8 +160,13 @@ pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     Value::list(&budget, sorted.into_iter().map(|(_, item)| item).collect())
 }
 
-pub(super) fn dictsort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [case_sensitive, by, reverse] = args.bind("dictsort", ["case_sensitive", "by", "reverse"], 0)?;
+pub(super) fn dictsort(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    let [case_sensitive, by, reverse] =
+        args.bind("dictsort", ["case_sensitive", "by", "reverse"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let by_value = match by.as_ref().map_or(Some("key"), Value::as_str) {
         Some("key") => false,
@@ -166,11 +187,19 @@ pub(super) fn dictsort(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
     Value::list(&budget, sorted.into_iter().map(|(_, pair)| pair).collect())
 }
 
-pub(super) fn groupby(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [attribute, default, case_sensitive] = args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
+pub(super) fn groupby(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    let [attribute, default, case_sensitive] =
+        args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
     let budget = Rc::clone(&interpreter.budget);
     let default = default.filter(|default| !default.is_none());
-    let path = Path { default: default.clone(), ..Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))? };
+    let path = Path {
+        default: default.clone(),
+        ..Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?
+    };
     let plain = Path { default, ..Path::new(&budget, attribute.as_ref(), false)? };
     let items = iterate::items(&budget, &value)?;
     let _room = working_room(&budget, items.len())?;
@@ -212,7 +241,12 @@ pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     generator(&budget, kept, None)
 }
 
-fn is_new(interpreter: &mut Interpreter<'_>, seen: &mut HashMap<u64, Vec<Value>>, path: &Path, item: &Value) -> Result<bool> {
+fn is_new(
+    interpreter: &mut Interpreter<'_>,
+    seen: &mut HashMap<u64, Vec<Value>>,
+    path: &Path,
+    item: &Value,
+) -> Result<bool> {
     let key = path.of(interpreter, item)?;
     let budget = &interpreter.budget;
     let known = seen.entry(compare::hash(budget, &key)?).or_default();
@@ -233,7 +267,13 @@ pub(super) fn max(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
     extreme(interpreter, value, args, "max", Ordering::Greater)
 }
 
-fn extreme(interpreter: &mut Interpreter<'_>, value: Value, args: Args, name: &str, wanted: Ordering) -> Result<Value> {
+fn extreme(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+    name: &str,
+    wanted: Ordering,
+) -> Result<Value> {
     let [case_sensitive, attribute] = args.bind(name, ["case_sensitive", "attribute"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let path = Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
@@ -251,7 +291,10 @@ fn extreme(interpreter: &mut Interpreter<'_>, value: Value, args: Args, name: &s
             best = Some((key, item));
         }
     }
-    Ok(best.map_or_else(|| Value::undefined(Undefined::Other("No aggregated item, sequence was empty.")), |(_, item)| item))
+    Ok(best.map_or_else(
+        || Value::undefined(Undefined::Other("No aggregated item, sequence was empty.")),
+        |(_, item)| item,
+    ))
 }
 
 pub(super) fn sum(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
@@ -277,22 +320,29 @@ pub(super) fn first(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
             _ => iterate::items(&interpreter.budget, &value)?.into_iter().next(),
         },
         Value::List(list) | Value::Tuple(list) => list.get(0),
-        Value::Text(text) => text.chars().next().map(|c| Value::Text(text.slice(0..c.len_utf8()).with_safe(false))),
+        Value::Text(text) => {
+            text.chars().next().map(|c| Value::Text(text.slice(0..c.len_utf8()).with_safe(false)))
+        }
         other => iterate::items(&interpreter.budget, other)?.into_iter().next(),
     };
-    Ok(first.unwrap_or_else(|| Value::undefined(Undefined::Other("No first item, sequence was empty."))))
+    Ok(first.unwrap_or_else(|| {
+        Value::undefined(Undefined::Other("No first item, sequence was empty."))
+    }))
 }
 
 pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     args.none("last")?;
     let last = match &value {
-        Value::List(list) | Value::Tuple(list) => list.len().checked_sub(1).and_then(|at| list.get(at)),
-        Value::Text(text) => {
-            text.chars().next_back().map(|c| Value::Text(text.slice(text.len() - c.len_utf8()..text.len()).with_safe(false)))
+        Value::List(list) | Value::Tuple(list) => {
+            list.len().checked_sub(1).and_then(|at| list.get(at))
         }
+        Value::Text(text) => text.chars().next_back().map(|c| {
+            Value::Text(text.slice(text.len() - c.len_utf8()..text.len()).with_safe(false))
+        }),
         other => iterate::items(&interpreter.budget, reversible(other)?)?.pop(),
     };
-    Ok(last.unwrap_or_else(|| Value::undefined(Undefined::Other("No last item, sequence was empty."))))
+    Ok(last
+        .unwrap_or_else(|| Value::undefined(Undefined::Other("No last item, sequence was empty."))))
 }
 
 /// What has an end to start from.
@@ -317,15 +367,25 @@ pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     match &value {
         Value::Undefined(_) => generator(budget, Vec::new(), None),
         Value::Dict(dict) => generator(budget, pairs(budget, dict)?, None),
-        _ => generator(budget, Vec::new(), Some(Error::value("Can only get item pairs from a mapping."))),
+        _ => generator(
+            budget,
+            Vec::new(),
+            Some(Error::value("Can only get item pairs from a mapping.")),
+        ),
     }
 }
 
-pub(super) fn reverse(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn reverse(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.none("reverse")?;
     let budget = Rc::clone(&interpreter.budget);
     let type_name = match &value {
-        Value::Text(_) => return operators::slice(&budget, &value, &[Value::None, Value::None, Value::Int(-1)]),
+        Value::Text(_) => {
+            return operators::slice(&budget, &value, &[Value::None, Value::None, Value::Int(-1)]);
+        }
         Value::List(_) => "list_reverseiterator",
         Value::Dict(_) => "dict_reversekeyiterator",
         Value::Range(_) => "range_iterator",
@@ -338,7 +398,8 @@ pub(super) fn reverse(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
     };
     items.reverse();
     // What has no end to start from becomes a list.
-    let is_generator = matches!(&value, Value::Object(object) if matches!(**object, Object::Generator(_)));
+    let is_generator =
+        matches!(&value, Value::Object(object) if matches!(**object, Object::Generator(_)));
     if is_generator || value.is_undefined() {
         return Value::list(&budget, items);
     }
@@ -388,7 +449,11 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
         Err(error) => return generator(&budget, Vec::new(), Some(error)),
     };
     if count == 0 {
-        return generator(&budget, Vec::new(), Some(Error::value("integer division or modulo by zero")));
+        return generator(
+            &budget,
+            Vec::new(),
+            Some(Error::value("integer division or modulo by zero")),
+        );
     }
     let count = usize::try_from(count).unwrap_or(0);
     budget.can_allocate(count.saturating_mul(128))?;
@@ -410,7 +475,9 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
 
 pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [name] = args.bind("attr", ["name"], 1)?;
-    let Some(Value::Text(name)) = name else { return Err(Error::value("attribute name must be string")) };
+    let Some(Value::Text(name)) = name else {
+        return Err(Error::value("attribute name must be string"));
+    };
     if !methods::is_unsafe(&value, &name) {
         value.defined()?;
     }
@@ -418,7 +485,8 @@ pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     Ok(found.unwrap_or_else(|| Value::undefined(Undefined::Attribute(value.owner_name(), name))))
 }
 
-/// Applies to each item, with copies of so many arguments; stops at the first failure. Filters that apply filters nest.
+/// Applies to each item, with copies of so many arguments; stops at the first failure. Filters that
+/// apply filters nest.
 fn each(
     interpreter: &mut Interpreter<'_>,
     value: &Value,
@@ -447,7 +515,11 @@ fn each(
     })
 }
 
-pub(super) fn map(interpreter: &mut Interpreter<'_>, value: Value, mut args: Args) -> Result<Value> {
+pub(super) fn map(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    mut args: Args,
+) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let take = |args: &mut Args, name: &str| -> Option<Value> {
         let place = args.named.iter().position(|(known, _)| known.as_str() == name)?;
@@ -461,16 +533,24 @@ pub(super) fn map(interpreter: &mut Interpreter<'_>, value: Value, mut args: Arg
             return Err(Error::value(format!("Unexpected keyword argument '{}'", name.as_str())));
         }
         let path = Path { default, ..Path::new(&budget, Some(&attribute), false)? };
-        return each(interpreter, &value, 0, |interpreter, item| path.of(interpreter, &item).map(Some));
+        return each(interpreter, &value, 0, |interpreter, item| {
+            path.of(interpreter, &item).map(Some)
+        });
     }
     if args.positional.is_empty() {
-        return generator(&budget, Vec::new(), Some(Error::value("map requires a filter argument")));
+        return generator(
+            &budget,
+            Vec::new(),
+            Some(Error::value("map requires a filter argument")),
+        );
     }
     let name = args.positional.remove(0);
     let arguments = args.positional.len() + args.named.len();
     each(interpreter, &value, arguments, |interpreter, item| {
-        let filter =
-            name.as_str().and_then(filters::find).ok_or_else(|| Error::unsupported(format!("No filter named {name:?}.")))?;
+        let filter = name
+            .as_str()
+            .and_then(filters::find)
+            .ok_or_else(|| Error::unsupported(format!("No filter named {name:?}.")))?;
         filter(interpreter, item, args.clone()).map(Some)
     })
 }
@@ -483,11 +563,19 @@ pub(super) fn reject(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     selected(interpreter, &value, args, false, false)
 }
 
-pub(super) fn selectattr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn selectattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     selected(interpreter, &value, args, true, true)
 }
 
-pub(super) fn rejectattr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn rejectattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     selected(interpreter, &value, args, true, false)
 }
 
@@ -501,7 +589,11 @@ fn selected(
     let budget = Rc::clone(&interpreter.budget);
     let path = if by_attribute {
         if args.positional.is_empty() {
-            return generator(&budget, Vec::new(), Some(Error::value("Missing parameter for attribute name")));
+            return generator(
+                &budget,
+                Vec::new(),
+                Some(Error::value("Missing parameter for attribute name")),
+            );
         }
         Path::new(&budget, Some(&args.positional.remove(0)), false)?
     } else {
@@ -515,7 +607,8 @@ fn selected(
             None => subject.is_true(),
             Some(name) => {
                 let test = name.as_str().and_then(is_tests::find);
-                let test = test.ok_or_else(|| Error::unsupported(format!("No test named {name:?}.")))?;
+                let test =
+                    test.ok_or_else(|| Error::unsupported(format!("No test named {name:?}.")))?;
                 test(interpreter, &subject, args.clone())?
             }
         };

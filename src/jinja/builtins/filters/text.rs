@@ -16,7 +16,12 @@ fn soft(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
     print::text(&interpreter.budget, value)
 }
 
-fn cased(interpreter: &mut Interpreter<'_>, value: &Value, args: Args, name: &str) -> Result<Value> {
+fn cased(
+    interpreter: &mut Interpreter<'_>,
+    value: &Value,
+    args: Args,
+    name: &str,
+) -> Result<Value> {
     args.none(name)?;
     let text = soft(interpreter, value)?;
     let changed = methods::changed_case(&interpreter.budget, &text, name)?;
@@ -31,7 +36,11 @@ pub(super) fn lower(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     cased(interpreter, &value, args, "lower")
 }
 
-pub(super) fn capitalize(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn capitalize(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     cased(interpreter, &value, args, "capitalize")
 }
 
@@ -66,8 +75,12 @@ fn note_all(value: &Value, depth: usize) {
         return;
     }
     match value {
-        Value::List(list) if list.is_watched() => list.items().iter().for_each(|item| note_all(item, depth + 1)),
-        Value::Dict(dict) if dict.is_watched() => dict.entries().iter().for_each(|(_, value)| note_all(value, depth + 1)),
+        Value::List(list) if list.is_watched() => {
+            list.items().iter().for_each(|item| note_all(item, depth + 1))
+        }
+        Value::Dict(dict) if dict.is_watched() => {
+            dict.entries().iter().for_each(|(_, value)| note_all(value, depth + 1))
+        }
         _ => {}
     }
 }
@@ -82,13 +95,21 @@ pub(super) fn escape(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     Ok(Value::Text(markup::escape(&interpreter.budget, &value)?))
 }
 
-pub(super) fn forceescape(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn forceescape(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.none("forceescape")?;
     let text = soft(interpreter, &value)?;
     Ok(Value::Text(markup::force_escape(&interpreter.budget, &text)?))
 }
 
-pub(super) fn striptags(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn striptags(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.none("striptags")?;
     let text = soft(interpreter, &value)?;
     Ok(Value::Text(methods::strip_tags(&interpreter.budget, &text)?))
@@ -101,7 +122,11 @@ pub(super) fn trim(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     methods::trim(&interpreter.budget, &text, chars)
 }
 
-pub(super) fn replace(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn replace(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [old, new, count] = args.bind("replace", ["old", "new", "count"], 2)?;
     let budget = Rc::clone(&interpreter.budget);
     let count = match count.filter(|count| !count.is_none()) {
@@ -113,10 +138,17 @@ pub(super) fn replace(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
     let new = print::text(&budget, &new.unwrap_or(Value::None))?;
     budget.read(text.len())?;
     if !interpreter.autoescape {
-        return Ok(Value::Text(methods::replace(&budget, &text, &old, &new, count)?.with_safe(false)));
+        return Ok(Value::Text(
+            methods::replace(&budget, &text, &old, &new, count)?.with_safe(false),
+        ));
     }
-    let text = if old.is_safe() || new.is_safe() && !text.is_safe() { markup::escape_text(&budget, &text)? } else { text };
-    let (old, new) = (markup::argument(&budget, &text, &old)?, markup::argument(&budget, &text, &new)?);
+    let text = if old.is_safe() || new.is_safe() && !text.is_safe() {
+        markup::escape_text(&budget, &text)?
+    } else {
+        text
+    };
+    let (old, new) =
+        (markup::argument(&budget, &text, &old)?, markup::argument(&budget, &text, &new)?);
     Ok(Value::Text(methods::replace(&budget, &text, &old, &new, count)?.with_safe(text.is_safe())))
 }
 
@@ -159,11 +191,14 @@ pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     let template = soft(interpreter, &value)?;
     let value = match (args.positional.is_empty(), args.named.is_empty()) {
         (false, false) => {
-            return Err(Error::value("can't handle positional and keyword arguments at the same time"));
+            return Err(Error::value(
+                "can't handle positional and keyword arguments at the same time",
+            ));
         }
         (_, true) => Value::tuple(&budget, args.positional)?,
         (true, false) => {
-            let entries = args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
+            let entries =
+                args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
             Value::dict(&budget, entries)?
         }
     };
@@ -194,7 +229,10 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     let text = match value.defined()? {
         Value::Text(text) => text.clone(),
         other => {
-            return Err(Error::value(format!("unsupported operand type(s) for +=: '{}' and 'str'", other.type_name())));
+            return Err(Error::value(format!(
+                "unsupported operand type(s) for +=: '{}' and 'str'",
+                other.type_name()
+            )));
         }
     };
     let indention = if text.is_safe() { indention.with_safe(true) } else { indention };
@@ -203,7 +241,8 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
         out.push_text(&indention)?;
     }
     // The newline that Jinja2 adds makes a last empty line of one that ends the text.
-    let last = (text.is_empty() || text.ends_with(unicode::is_line_break)).then_some(&text[text.len()..]);
+    let last =
+        (text.is_empty() || text.ends_with(unicode::is_line_break)).then_some(&text[text.len()..]);
     for (index, line) in methods::line_parts(&text, false).chain(last).enumerate() {
         if index > 0 {
             out.push("\n")?;
@@ -216,15 +255,26 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-pub(super) fn truncate(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    let [length, killwords, end, leeway] = args.bind("truncate", ["length", "killwords", "end", "leeway"], 0)?;
+pub(super) fn truncate(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
+    let [length, killwords, end, leeway] =
+        args.bind("truncate", ["length", "killwords", "end", "leeway"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let count = i64::try_from(iterate::length(&budget, &value)?).unwrap_or(i64::MAX);
     let length = length.map_or(Ok(255), |length| integer(&length))?;
-    let leeway = leeway.filter(|leeway| !leeway.is_none()).map_or(Ok(5), |leeway| integer(&leeway))?;
+    let leeway =
+        leeway.filter(|leeway| !leeway.is_none()).map_or(Ok(5), |leeway| integer(&leeway))?;
     let end = match end {
         Some(Value::Text(end)) => end,
-        Some(other) => return Err(Error::value(format!("object of type '{}' has no len()", other.type_name()))),
+        Some(other) => {
+            return Err(Error::value(format!(
+                "object of type '{}' has no len()",
+                other.type_name()
+            )));
+        }
         None => Text::plain(&budget, "...")?,
     };
     let end_length = i64::try_from(end.char_count()).unwrap_or(i64::MAX);
@@ -238,7 +288,10 @@ pub(super) fn truncate(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
         return Ok(value);
     }
     let Value::Text(text) = value else {
-        return Err(Error::value(format!("can only concatenate {0} (not \"str\") to {0}", value.type_name())));
+        return Err(Error::value(format!(
+            "can only concatenate {0} (not \"str\") to {0}",
+            value.type_name()
+        )));
     };
     let keep = usize::try_from(length - end_length).unwrap_or(0);
     let mut kept = text.slice(0..text.byte_of_char(keep));
@@ -253,15 +306,26 @@ pub(super) fn truncate(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-pub(super) fn wordcount(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn wordcount(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.none("wordcount")?;
     let text = soft(interpreter, &value)?;
     interpreter.budget.read(text.len())?;
-    let words = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).count();
+    let words = text
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .filter(|word| !word.is_empty())
+        .count();
     Ok(Value::count(words))
 }
 
-pub(super) fn urlencode(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn urlencode(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     args.none("urlencode")?;
     let budget = Rc::clone(&interpreter.budget);
     let pairs = match &value {
@@ -270,7 +334,12 @@ pub(super) fn urlencode(interpreter: &mut Interpreter<'_>, value: Value, args: A
             budget.can_allocate(dict.len().saturating_mul(2 * size_of::<Value>()))?;
             dict.entries().to_vec()
         }
-        Value::Text(_) | Value::None | Value::Int(_) | Value::Big(_) | Value::Float(_) | Value::Bool(_) => {
+        Value::Text(_)
+        | Value::None
+        | Value::Int(_)
+        | Value::Big(_)
+        | Value::Float(_)
+        | Value::Bool(_) => {
             let text = soft(interpreter, &value)?;
             return Ok(Value::Text(quoted(&text, &budget, false)?));
         }
@@ -280,7 +349,10 @@ pub(super) fn urlencode(interpreter: &mut Interpreter<'_>, value: Value, args: A
                 match iterate::items(&budget, &pair)?.as_slice() {
                     [key, value] => pairs.push((key.clone(), value.clone())),
                     items => {
-                        return Err(Error::value(format!("not enough values to unpack (expected 2, got {})", items.len())));
+                        return Err(Error::value(format!(
+                            "not enough values to unpack (expected 2, got {})",
+                            items.len()
+                        )));
                     }
                 }
             }
@@ -314,7 +386,11 @@ fn quoted(text: &Text, budget: &Rc<crate::jinja::budget::Budget>, query: bool) -
     Ok(quoted.with_safe(false))
 }
 
-pub(super) fn xmlattr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn xmlattr(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [autospace] = args.bind("xmlattr", ["autospace"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let Value::Dict(dict) = value.defined()? else {
@@ -326,7 +402,9 @@ pub(super) fn xmlattr(interpreter: &mut Interpreter<'_>, value: Value, args: Arg
         if value.is_none() || value.is_undefined() {
             continue;
         }
-        let Value::Text(name) = key else { return Err(Error::value("expected string or bytes-like object")) };
+        let Value::Text(name) = key else {
+            return Err(Error::value("expected string or bytes-like object"));
+        };
         if name.contains([' ', '\t', '\n', '\r', '\u{b}', '\u{c}', '/', '>', '=']) {
             return Err(Error::value(format!("Invalid character in attribute name: {key:?}")));
         }

@@ -18,7 +18,11 @@ struct Breaks {
     hyphens: bool,
 }
 
-pub(super) fn wordwrap(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
+pub(super) fn wordwrap(
+    interpreter: &mut Interpreter<'_>,
+    value: Value,
+    args: Args,
+) -> Result<Value> {
     let [width, break_long_words, wrapstring, break_on_hyphens] =
         args.bind("wordwrap", ["width", "break_long_words", "wrapstring", "break_on_hyphens"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
@@ -36,7 +40,10 @@ pub(super) fn wordwrap(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
         None => Text::plain(&budget, "\n")?,
     };
     let Value::Text(text) = value.defined()? else {
-        return Err(Error::undefined(format!("'{}' has no attribute 'splitlines'", value.owner_name())));
+        return Err(Error::undefined(format!(
+            "'{}' has no attribute 'splitlines'",
+            value.owner_name()
+        )));
     };
     let mut out = TextBuilder::new(&budget);
     for (index, line) in methods::line_parts(text, false).enumerate() {
@@ -56,7 +63,8 @@ pub(super) fn wordwrap(interpreter: &mut Interpreter<'_>, value: Value, args: Ar
     Ok(Value::Text(out.finish()?.with_safe(false)))
 }
 
-/// The blanks and words of a line; words end after a hyphen between letters, if they may be broken there.
+/// The blanks and words of a line; words end after a hyphen between letters, if they may be broken
+/// there.
 fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
     let blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\u{b}' | '\u{c}' | '\r');
     let chars: Vec<(usize, char)> = line.char_indices().collect();
@@ -66,7 +74,11 @@ fn chunks(line: &str, break_hyphens: bool) -> Vec<&str> {
     for (index, pair) in chars.windows(2).enumerate() {
         let ((_, before), (at, c)) = (pair[0], pair[1]);
         let letters_before = index >= 2 && letter(index - 1) && letter(index - 2);
-        let hyphen = break_hyphens && before == '-' && letters_before && letter(index + 1) && letter(index + 2);
+        let hyphen = break_hyphens
+            && before == '-'
+            && letters_before
+            && letter(index + 1)
+            && letter(index + 2);
         if blank(before) != blank(c) || hyphen {
             chunks.push(&line[start..at]);
             start = at;
@@ -83,9 +95,13 @@ fn wrap<'l>(budget: &Rc<Budget>, line: &'l str, breaks: &Breaks) -> Result<Vec<&
     let place = |part: &str| part.as_ptr() as usize - line.as_ptr() as usize;
     let is_blank = |chunk: &str| chunk.chars().all(unicode::is_space);
     let mut lines: Vec<&str> = Vec::new();
-    // Each with its number of characters, so that what is left of a long word need not be counted again.
-    let mut rest: Vec<(&str, usize)> =
-        chunks(line, breaks.hyphens).into_iter().rev().map(|chunk| (chunk, chunk.chars().count())).collect();
+    // Each with its number of characters, so that what is left of a long word need not be counted
+    // again.
+    let mut rest: Vec<(&str, usize)> = chunks(line, breaks.hyphens)
+        .into_iter()
+        .rev()
+        .map(|chunk| (chunk, chunk.chars().count()))
+        .collect();
     while !rest.is_empty() {
         budget.step(1)?;
         if !lines.is_empty() {

@@ -141,14 +141,18 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
     // Only a whole name counts as automatic or manual numbering.
     let index = if name.is_empty() {
         let Some(next) = fields.next else {
-            return Err(Error::value("cannot switch from manual field specification to automatic field numbering"));
+            return Err(Error::value(
+                "cannot switch from manual field specification to automatic field numbering",
+            ));
         };
         fields.next = Some(next + 1);
         Some(next)
     } else if !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit()) {
         if rest.is_empty() {
             if fields.next.is_some_and(|next| next > 0) {
-                return Err(Error::value("cannot switch from automatic field numbering to manual field specification"));
+                return Err(Error::value(
+                    "cannot switch from automatic field numbering to manual field specification",
+                ));
             }
             fields.next = None;
         }
@@ -158,7 +162,8 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
     };
     let mut value = match index {
         Some(index) => {
-            let message = || format!("Replacement index {index} out of range for positional args tuple");
+            let message =
+                || format!("Replacement index {index} out of range for positional args tuple");
             fields.positional.get(index).cloned().ok_or_else(|| Error::value(message()))?
         }
         None => {
@@ -193,7 +198,9 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
             };
             value = attribute::item(interpreter, &value, &key)?;
             if !after.is_empty() && !after.starts_with(['.', '[']) {
-                return Err(Error::value("Only '.' or '[' may follow ']' in format field specifier"));
+                return Err(Error::value(
+                    "Only '.' or '[' may follow ']' in format field specifier",
+                ));
             }
             rest = after;
         } else {

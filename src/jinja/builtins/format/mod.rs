@@ -47,7 +47,13 @@ pub(crate) fn repr(budget: &Rc<Budget>, value: &Value, ascii: bool) -> Result<Te
 }
 
 /// The digits of a positive float, laid out as `e`, `f` or `g`.
-pub(crate) fn float_digits(budget: &Rc<Budget>, number: f64, kind: char, precision: usize, alternate: bool) -> Result<String> {
+pub(crate) fn float_digits(
+    budget: &Rc<Budget>,
+    number: f64,
+    kind: char,
+    precision: usize,
+    alternate: bool,
+) -> Result<String> {
     budget.can_allocate(precision)?;
     if precision > 10_000 {
         return Err(Error::limit("a float is printed with more than 10000 digits"));
@@ -87,7 +93,8 @@ fn exponential(text: &str) -> String {
 fn general(number: f64, precision: usize, alternate: bool) -> String {
     let precision = precision.max(1);
     let scientific = format!("{number:.*e}", precision - 1);
-    let exponent: i64 = scientific.split_once('e').and_then(|(_, power)| power.parse().ok()).unwrap_or(0);
+    let exponent: i64 =
+        scientific.split_once('e').and_then(|(_, power)| power.parse().ok()).unwrap_or(0);
     let limit = i64::try_from(precision).unwrap_or(i64::MAX);
     let strip = |text: &str| -> String {
         if alternate || !text.contains('.') {
@@ -126,8 +133,15 @@ pub(crate) fn pad_text(out: &mut TextBuilder, text: &Text, spec: &Spec) -> Resul
 }
 
 /// Appends a number, given as its digits, with sign, prefix, separators and padding.
-pub(crate) fn pad_number(out: &mut TextBuilder, negative: bool, prefix: &str, digits: &str, spec: &Spec) -> Result<()> {
-    let negative = negative && !(spec.plain_zero && digits.bytes().all(|byte| matches!(byte, b'0' | b'.' | b'%')));
+pub(crate) fn pad_number(
+    out: &mut TextBuilder,
+    negative: bool,
+    prefix: &str,
+    digits: &str,
+    spec: &Spec,
+) -> Result<()> {
+    let negative = negative
+        && !(spec.plain_zero && digits.bytes().all(|byte| matches!(byte, b'0' | b'.' | b'%')));
     let sign = match (negative, spec.sign) {
         (true, _) => "-",
         (false, Some('+')) => "+",
@@ -142,7 +156,12 @@ pub(crate) fn pad_number(out: &mut TextBuilder, negative: bool, prefix: &str, di
             let every = if matches!(spec.kind, Some('b' | 'o' | 'x' | 'X')) { 4 } else { 3 };
             // Zeros are grouped as well.
             let zeros = spec.fill == Some('0') && spec.align == Some('=');
-            grouped(digits, separator, every, if zeros { spec.width.saturating_sub(lead) } else { 0 })
+            grouped(
+                digits,
+                separator,
+                every,
+                if zeros { spec.width.saturating_sub(lead) } else { 0 },
+            )
         }
         None => digits.to_owned(),
     };

@@ -14,7 +14,11 @@ use crate::jinja::vm::args::integer;
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `template % value`
-pub(crate) fn percent(interpreter: &mut Interpreter<'_>, template: &Text, value: &Value) -> Result<Value> {
+pub(crate) fn percent(
+    interpreter: &mut Interpreter<'_>,
+    template: &Text,
+    value: &Value,
+) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let arguments = match value {
         Value::Tuple(_) => iterate::items(&budget, value)?,
@@ -45,7 +49,9 @@ pub(crate) fn percent(interpreter: &mut Interpreter<'_>, template: &Text, value:
                 depth == 0
             });
             let Some((end, _)) = end else { return Err(Error::value("incomplete format key")) };
-            let Some(mapping) = &mapping else { return Err(Error::value("format requires a mapping")) };
+            let Some(mapping) = &mapping else {
+                return Err(Error::value("format requires a mapping"));
+            };
             let key = &rest[1..end];
             budget.read(key.len())?;
             let Some(value) = mapping.get_name(key) else {
@@ -56,7 +62,10 @@ pub(crate) fn percent(interpreter: &mut Interpreter<'_>, template: &Text, value:
             chars = rest.chars().peekable();
         }
         let mut next = || -> Result<Value> {
-            let value = arguments.get(used).cloned().ok_or_else(|| Error::value("not enough arguments for format string"))?;
+            let value = arguments
+                .get(used)
+                .cloned()
+                .ok_or_else(|| Error::value("not enough arguments for format string"))?;
             used += 1;
             Ok(value)
         };
@@ -128,7 +137,8 @@ pub(crate) fn percent(interpreter: &mut Interpreter<'_>, template: &Text, value:
     }
     out.push_text(&template.slice(at..source.len()))?;
     // What has elements by key may be left over.
-    let keyed = matches!(value, Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_));
+    let keyed =
+        matches!(value, Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_));
     if used < arguments.len() && !keyed {
         return Err(Error::value("not all arguments converted during string formatting"));
     }
@@ -161,7 +171,8 @@ fn one_percent(
                 Value::Text(text) if text.char_count() == 1 => text.clone(),
                 Value::Text(_) => return Err(Error::value("%c requires int or char")),
                 other => {
-                    let code = integer(other).map_err(|_| Error::value("%c requires int or char"))?;
+                    let code =
+                        integer(other).map_err(|_| Error::value("%c requires int or char"))?;
                     let c = u32::try_from(code).ok().and_then(char::from_u32);
                     let c = c.ok_or_else(|| Error::value("%c arg not in range(0x110000)"))?;
                     Text::plain(budget, c.to_string())?
@@ -175,7 +186,10 @@ fn one_percent(
                 other => number::big(other),
             };
             let Some(number) = number else {
-                return Err(Error::value(format!("%{kind} format: a real number is required, not {}", value.type_name())));
+                return Err(Error::value(format!(
+                    "%{kind} format: a real number is required, not {}",
+                    value.type_name()
+                )));
             };
             spec.kind = Some('d');
             let digits = at_least(budget, number::digits(&number.abs())?, spec.precision)?;
@@ -183,7 +197,10 @@ fn one_percent(
         }
         'x' | 'X' | 'o' => {
             let Some(number) = number::big(value) else {
-                return Err(Error::value(format!("%{kind} format: an integer is required, not {}", value.type_name())));
+                return Err(Error::value(format!(
+                    "%{kind} format: an integer is required, not {}",
+                    value.type_name()
+                )));
             };
             let digits = match kind {
                 'x' => number.abs().to_str_radix(16),
@@ -200,9 +217,16 @@ fn one_percent(
             pad_number(out, number.is_negative(), prefix, &digits, &spec)
         }
         'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
-            let number = number::as_float(value.defined()?)?
-                .ok_or_else(|| Error::value(format!("must be real number, not {}", value.type_name())))?;
-            let digits = float_digits(budget, number.abs(), kind, spec.precision.unwrap_or(6), spec.alternate)?;
+            let number = number::as_float(value.defined()?)?.ok_or_else(|| {
+                Error::value(format!("must be real number, not {}", value.type_name()))
+            })?;
+            let digits = float_digits(
+                budget,
+                number.abs(),
+                kind,
+                spec.precision.unwrap_or(6),
+                spec.alternate,
+            )?;
             pad_number(out, number.is_sign_negative() && !number.is_nan(), "", &digits, &spec)
         }
         other => Err(Error::value(format!(

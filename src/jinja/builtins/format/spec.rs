@@ -38,7 +38,8 @@ fn parse_spec(text: &str, default_align: char) -> Result<Spec> {
     spec.width = decimal(&mut chars).unwrap_or(0);
     spec.grouping = chars.next_if(|c| matches!(c, ',' | '_'));
     if chars.next_if_eq(&'.').is_some() {
-        let precision = decimal(&mut chars).ok_or_else(|| Error::value("Format specifier missing precision"))?;
+        let precision = decimal(&mut chars)
+            .ok_or_else(|| Error::value("Format specifier missing precision"))?;
         spec.precision = Some(precision);
     }
     spec.kind = chars.next();
@@ -60,14 +61,24 @@ fn decimal(chars: &mut Peekable<Chars<'_>>) -> Option<usize> {
 }
 
 /// `format(value, spec)`
-pub(super) fn write_value(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Value, spec: &Text) -> Result<()> {
+pub(super) fn write_value(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    value: &Value,
+    spec: &Text,
+) -> Result<()> {
     if spec.is_empty() {
         return print::write(out, budget, value);
     }
     budget.read(spec.len())?;
     let spec = parse_spec(spec, if number::is_number(value) { '>' } else { '<' })?;
     budget.can_allocate(spec.width)?;
-    let unknown = |kind: char| Error::value(format!("Unknown format code '{kind}' for object of type '{}'", value.type_name()));
+    let unknown = |kind: char| {
+        Error::value(format!(
+            "Unknown format code '{kind}' for object of type '{}'",
+            value.type_name()
+        ))
+    };
     match value {
         Value::Text(text) => {
             if let Some(kind) = spec.kind.filter(|kind| *kind != 's') {
@@ -77,10 +88,14 @@ pub(super) fn write_value(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Va
                 return Err(Error::value(format!("Cannot specify '{separator}' with 's'.")));
             }
             if spec.alternate {
-                return Err(Error::value("Alternate form (#) not allowed in string format specifier"));
+                return Err(Error::value(
+                    "Alternate form (#) not allowed in string format specifier",
+                ));
             }
             if spec.plain_zero {
-                return Err(Error::value("Negative zero coercion (z) not allowed in format specifier with string"));
+                return Err(Error::value(
+                    "Negative zero coercion (z) not allowed in format specifier with string",
+                ));
             }
             if spec.sign.is_some() {
                 return Err(Error::value("Sign not allowed in string format specifier"));
@@ -100,9 +115,9 @@ pub(super) fn write_value(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Va
                 _ => {}
             }
             match kind {
-                'c' if spec.sign.is_some() || spec.alternate => {
-                    Err(Error::value("Sign or alternate form not allowed with integer format specifier 'c'"))
-                }
+                'c' if spec.sign.is_some() || spec.alternate => Err(Error::value(
+                    "Sign or alternate form not allowed with integer format specifier 'c'",
+                )),
                 'd' | 'n' => integer(out, &number, 10, "", spec),
                 'b' => integer(out, &number, 2, "0b", spec),
                 'o' => integer(out, &number, 8, "0o", spec),
@@ -120,21 +135,35 @@ pub(super) fn write_value(out: &mut TextBuilder, budget: &Rc<Budget>, value: &Va
             }
         }
         Value::Float(number) => match spec.kind {
-            None | Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n' | '%') => float(out, budget, *number, spec),
+            None | Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'n' | '%') => {
+                float(out, budget, *number, spec)
+            }
             Some(other) => Err(unknown(other)),
         },
-        other => Err(Error::value(format!("unsupported format string passed to {}.__format__", other.type_name()))),
+        other => Err(Error::value(format!(
+            "unsupported format string passed to {}.__format__",
+            other.type_name()
+        ))),
     }
 }
 
-fn integer(out: &mut TextBuilder, number: &BigInt, radix: u32, prefix: &str, spec: Spec) -> Result<()> {
+fn integer(
+    out: &mut TextBuilder,
+    number: &BigInt,
+    radix: u32,
+    prefix: &str,
+    spec: Spec,
+) -> Result<()> {
     if spec.precision.is_some() {
         return Err(Error::value("Precision not allowed in integer format specifier"));
     }
     if spec.plain_zero {
-        return Err(Error::value("Negative zero coercion (z) not allowed in format specifier with integer"));
+        return Err(Error::value(
+            "Negative zero coercion (z) not allowed in format specifier with integer",
+        ));
     }
-    let mut digits = if radix == 10 { number::digits(&number.abs())? } else { number.abs().to_str_radix(radix) };
+    let mut digits =
+        if radix == 10 { number::digits(&number.abs())? } else { number.abs().to_str_radix(radix) };
     if prefix == "0X" {
         digits = digits.to_uppercase();
     }
@@ -152,9 +181,16 @@ fn float(out: &mut TextBuilder, budget: &Rc<Budget>, number: f64, mut spec: Spec
             // Unlike `g`, at least one digit follows the point.
             if digits.contains(['.', 'e', 'n', 'i']) { digits } else { digits + ".0" }
         }
-        (Some('%'), precision) => float_digits(budget, positive * 100.0, 'f', precision.unwrap_or(6), spec.alternate)? + "%",
-        (Some('n'), precision) => float_digits(budget, positive, 'g', precision.unwrap_or(6), spec.alternate)?,
-        (Some(kind), precision) => float_digits(budget, positive, kind, precision.unwrap_or(6), spec.alternate)?,
+        (Some('%'), precision) => {
+            float_digits(budget, positive * 100.0, 'f', precision.unwrap_or(6), spec.alternate)?
+                + "%"
+        }
+        (Some('n'), precision) => {
+            float_digits(budget, positive, 'g', precision.unwrap_or(6), spec.alternate)?
+        }
+        (Some(kind), precision) => {
+            float_digits(budget, positive, kind, precision.unwrap_or(6), spec.alternate)?
+        }
     };
     spec.kind = Some('f');
     pad_number(out, negative, "", &digits, &spec)

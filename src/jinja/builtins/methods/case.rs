@@ -20,21 +20,23 @@ pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Resu
         }
         "swapcase" => {
             let source = text.as_str();
-            text.map_chars(
-                budget,
-                |at, c, out| {
-                    if c.is_uppercase() { lower(source, at, c, out) } else { out.extend(c.to_uppercase()) }
-                },
-            )?
+            text.map_chars(budget, |at, c, out| {
+                if c.is_uppercase() {
+                    lower(source, at, c, out)
+                } else {
+                    out.extend(c.to_uppercase())
+                }
+            })?
         }
         "capitalize" => {
             let source = text.as_str();
-            text.map_chars(
-                budget,
-                |at, c, out| {
-                    if at == 0 { out.push_str(&unicode::to_title(c)) } else { lower(source, at, c, out) }
-                },
-            )?
+            text.map_chars(budget, |at, c, out| {
+                if at == 0 {
+                    out.push_str(&unicode::to_title(c))
+                } else {
+                    lower(source, at, c, out)
+                }
+            })?
         }
         "title" => {
             let source = text.as_str();
@@ -55,7 +57,8 @@ pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Resu
 /// A lower-case character; a sigma at the end of a word has a form of its own.
 fn lower(text: &str, at: usize, c: char, out: &mut String) {
     if c == 'Σ' {
-        let ignorable = |c: &char| !matches!(c, '\'' | '.' | ':' | '\u{ad}' | '\u{b7}' | '\u{2019}');
+        let ignorable =
+            |c: &char| !matches!(c, '\'' | '.' | ':' | '\u{ad}' | '\u{b7}' | '\u{2019}');
         let cased = |c: Option<char>| c.is_some_and(unicode::is_cased);
         let before = text[..at].chars().rev().find(ignorable);
         let after = text[at + c.len_utf8()..].chars().find(ignorable);

@@ -93,7 +93,8 @@ pub(super) fn list(
             budget.read(list.len() * size_of::<Value>())?;
             list.change(&budget, |items| {
                 let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
-                let at = if index < 0 { index.saturating_add(length).max(0) } else { index.min(length) };
+                let at =
+                    if index < 0 { index.saturating_add(length).max(0) } else { index.min(length) };
                 items.insert(usize::try_from(at).unwrap_or(0), item);
             })?;
             Ok(Value::None)
@@ -118,7 +119,12 @@ pub(super) fn list(
     }
 }
 
-pub(super) fn dict(interpreter: &mut Interpreter<'_>, dict: &Rc<Dict>, name: &Text, args: Args) -> Result<Value> {
+pub(super) fn dict(
+    interpreter: &mut Interpreter<'_>,
+    dict: &Rc<Dict>,
+    name: &Text,
+    args: Args,
+) -> Result<Value> {
     let budget = &interpreter.budget;
     match name.as_str() {
         "get" => {
@@ -139,7 +145,10 @@ pub(super) fn dict(interpreter: &mut Interpreter<'_>, dict: &Rc<Dict>, name: &Te
             let charge = budget.charge_values(dict.len() + 8)?;
             let (kind, items) = match view {
                 "keys" => (ViewKind::Keys, dict.keys().cloned().collect()),
-                "values" => (ViewKind::Values, dict.entries().iter().map(|(_, value)| value.clone()).collect()),
+                "values" => (
+                    ViewKind::Values,
+                    dict.entries().iter().map(|(_, value)| value.clone()).collect(),
+                ),
                 _ => (ViewKind::Items, pairs(budget, dict)?),
             };
             Ok(object::value(Object::View { kind, items, _charge: charge }))
@@ -151,7 +160,10 @@ pub(super) fn dict(interpreter: &mut Interpreter<'_>, dict: &Rc<Dict>, name: &Te
 pub(crate) fn pairs(budget: &Rc<Budget>, dict: &Dict) -> Result<Vec<Value>> {
     budget.step(dict.len() as u64)?;
     budget.can_allocate(dict.len().saturating_mul(2 * size_of::<Value>()))?;
-    dict.entries().iter().map(|(key, value)| Value::tuple(budget, vec![key.clone(), value.clone()])).collect()
+    dict.entries()
+        .iter()
+        .map(|(key, value)| Value::tuple(budget, vec![key.clone(), value.clone()]))
+        .collect()
 }
 
 /// `dict.fromkeys(keys, value)`

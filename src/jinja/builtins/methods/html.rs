@@ -42,7 +42,8 @@ pub(crate) fn strip_tags(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     unescape(budget, &joined.finish()?)
 }
 
-/// `html.unescape`, for numeric entities and the names of escaping. The other names of HTML stay as they are.
+/// `html.unescape`, for numeric entities and the names of escaping. The other names of HTML stay as
+/// they are.
 pub(super) fn unescape(budget: &Rc<Budget>, text: &Text) -> Result<Text> {
     let source = text.as_str();
     let mut out = TextBuilder::new(budget);
@@ -71,7 +72,14 @@ fn entity(text: &str) -> Option<(char, usize)> {
         return numeric_entity(number).map(|(c, length)| (c, length + 1));
     }
     // The first five do without a semicolon as well.
-    let names = [("amp", '&'), ("lt", '<'), ("gt", '>'), ("quot", '"'), ("nbsp", '\u{a0}'), ("apos;", '\'')];
+    let names = [
+        ("amp", '&'),
+        ("lt", '<'),
+        ("gt", '>'),
+        ("quot", '"'),
+        ("nbsp", '\u{a0}'),
+        ("apos;", '\''),
+    ];
     let (name, c) = names.into_iter().find(|(name, _)| text.starts_with(name))?;
     Some((c, name.len() + usize::from(text[name.len()..].starts_with(';'))))
 }
@@ -87,7 +95,9 @@ fn numeric_entity(text: &str) -> Option<(char, usize)> {
     let windows = "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8d}Ž\u{8f}\u{90}‘’“”•–—˜™š›œ\u{9d}žŸ";
     let c = match code {
         0 => '\u{fffd}',
-        0x80..=0x9f => windows.chars().nth(usize::try_from(code - 0x80).unwrap_or(0)).unwrap_or('\u{fffd}'),
+        0x80..=0x9f => {
+            windows.chars().nth(usize::try_from(code - 0x80).unwrap_or(0)).unwrap_or('\u{fffd}')
+        }
         code => char::from_u32(code).unwrap_or('\u{fffd}'),
     };
     let end = text.len() - digits.len() + length;

@@ -27,7 +27,10 @@ use crate::jinja::vm::interpreter::Interpreter;
 /// Whether a value has a method of this name.
 pub(crate) fn has(of: &Value, name: &str) -> bool {
     match of {
-        Value::Text(text) => self::text::NAMES.contains(&name) || text.is_safe() && self::text::MARKUP_NAMES.contains(&name),
+        Value::Text(text) => {
+            self::text::NAMES.contains(&name)
+                || text.is_safe() && self::text::MARKUP_NAMES.contains(&name)
+        }
         Value::List(list) => {
             matches!(name, "count" | "index" | "copy")
                 || list.is_own() && matches!(name, "append" | "extend" | "insert" | "pop")
@@ -74,7 +77,8 @@ pub(crate) fn is_member(name: &str) -> bool {
     !name.starts_with('_') && !dict_has(name) && !dict_hides(name)
 }
 
-/// Whether this is the method of a list that may be called, but is not to be had otherwise: the sandbox hides it.
+/// Whether this is the method of a list that may be called, but is not to be had otherwise: the
+/// sandbox hides it.
 pub(crate) fn changes_list(of: &Value, name: &str) -> bool {
     matches!(of, Value::List(_)) && matches!(name, "append" | "extend" | "insert" | "pop")
 }
@@ -93,7 +97,10 @@ pub(crate) fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
         _ => false,
     };
     if lacks {
-        return Err(Error::unsupported(format!("the attribute '{name}' of '{}' is not supported", of.type_name())));
+        return Err(Error::unsupported(format!(
+            "the attribute '{name}' of '{}' is not supported",
+            of.type_name()
+        )));
     }
     Ok(())
 }
@@ -126,7 +133,8 @@ fn is_dunder(of: &Value, name: &str) -> bool {
         "__format__",
     ];
     // The private ones of Jinja2's undefined.
-    let undefined = ["_undefined_hint", "_undefined_obj", "_undefined_name", "_undefined_exception"];
+    let undefined =
+        ["_undefined_hint", "_undefined_obj", "_undefined_name", "_undefined_exception"];
     every.contains(&name)
         || matches!(of, Value::Undefined(_)) && undefined.contains(&name)
         || matches!(of, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_))
@@ -134,10 +142,19 @@ fn is_dunder(of: &Value, name: &str) -> bool {
 }
 
 /// Calls a method that the value [has](has).
-pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, args: Args) -> Result<Value> {
+pub(crate) fn call(
+    interpreter: &mut Interpreter<'_>,
+    of: &Value,
+    name: &Text,
+    args: Args,
+) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     if !args.named.is_empty() && !takes_names(of, name) {
-        return Err(Error::value(format!("{}.{}() takes no keyword arguments", of.type_name(), name.as_str())));
+        return Err(Error::value(format!(
+            "{}.{}() takes no keyword arguments",
+            of.type_name(),
+            name.as_str()
+        )));
     }
     match of {
         Value::Text(text) => self::text::call(interpreter, text, name, args),
@@ -154,12 +171,16 @@ pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, a
             args.none(name)?;
             let number = number::big(of).unwrap_or_default();
             match name.as_str() {
-                "bit_length" => Ok(Value::count(usize::try_from(number.bits()).unwrap_or(usize::MAX))),
+                "bit_length" => {
+                    Ok(Value::count(usize::try_from(number.bits()).unwrap_or(usize::MAX)))
+                }
                 "bit_count" => {
                     let digits = number.abs().to_str_radix(2);
                     Ok(Value::count(digits.bytes().filter(|digit| *digit == b'1').count()))
                 }
-                "as_integer_ratio" => Value::tuple(&budget, vec![Value::own_integer(&budget, number), Value::Int(1)]),
+                "as_integer_ratio" => {
+                    Value::tuple(&budget, vec![Value::own_integer(&budget, number), Value::Int(1)])
+                }
                 _ => Ok(Value::own_integer(&budget, number)),
             }
         }
@@ -211,7 +232,8 @@ pub(crate) fn call(interpreter: &mut Interpreter<'_>, of: &Value, name: &Text, a
 
 /// Whether a method takes keyword arguments; those of C take none but for these.
 fn takes_names(of: &Value, name: &str) -> bool {
-    matches!(of, Value::Text(_)) && matches!(name, "format" | "split" | "rsplit" | "splitlines" | "expandtabs")
+    matches!(of, Value::Text(_))
+        && matches!(name, "format" | "split" | "rsplit" | "splitlines" | "expandtabs")
 }
 
 /// A float as the exact fraction it is.

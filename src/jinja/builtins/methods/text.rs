@@ -68,19 +68,27 @@ pub(super) const NAMES: [&str; 44] = [
 /// Those of markup alone.
 pub(super) const MARKUP_NAMES: [&str; 3] = ["escape", "striptags", "unescape"];
 
-pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, args: Args) -> Result<Value> {
+pub(super) fn call(
+    interpreter: &mut Interpreter<'_>,
+    text: &Text,
+    name: &Text,
+    args: Args,
+) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let budget = &budget;
     budget.read(text.len())?;
     match name.as_str() {
         "format" => {
-            let named = args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
+            let named =
+                args.named.into_iter().map(|(name, value)| (Value::Text(name), value)).collect();
             let named = Value::dict(budget, named)?;
             format::format(interpreter, text, args.positional, named)
         }
         "format_map" => {
             let [mapping] = args.bind("format_map", ["mapping"], 1)?;
-            let Some(Value::Dict(dict)) = mapping else { return Err(Error::value("format_map() takes a mapping")) };
+            let Some(Value::Dict(dict)) = mapping else {
+                return Err(Error::value("format_map() takes a mapping"));
+            };
             format::format(interpreter, text, Vec::new(), Value::Dict(dict))
         }
         "strip" | "lstrip" | "rstrip" => {
@@ -141,7 +149,10 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
             let old = string(&old, "replace() argument 1")?;
             let new = markup::argument(budget, text, string(&new, "replace() argument 2")?)?;
             let count = count.map_or(Ok(-1), |count| integer(&count))?;
-            Ok(Value::Text(replace(budget, text, old, &new, usize::try_from(count).ok())?.with_safe(text.is_safe())))
+            Ok(Value::Text(
+                replace(budget, text, old, &new, usize::try_from(count).ok())?
+                    .with_safe(text.is_safe()),
+            ))
         }
         "join" => {
             let [items] = args.bind("join", ["iterable"], 1)?;
@@ -184,7 +195,11 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
                 return Err(Error::value("empty separator"));
             }
             let from_end = name.as_str() == "rpartition";
-            let at = if from_end { text.rfind(separator.as_str()) } else { text.find(separator.as_str()) };
+            let at = if from_end {
+                text.rfind(separator.as_str())
+            } else {
+                text.find(separator.as_str())
+            };
             let empty = || text.slice(0..0);
             let parts = match at {
                 Some(at) => {
@@ -217,7 +232,11 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
                     let mut chars = fill.chars();
                     match (chars.next(), chars.next()) {
                         (Some(fill), None) => fill,
-                        _ => return Err(Error::value("The fill character must be exactly one character long")),
+                        _ => {
+                            return Err(Error::value(
+                                "The fill character must be exactly one character long",
+                            ));
+                        }
                     }
                 }
             };
@@ -244,7 +263,9 @@ pub(super) fn call(interpreter: &mut Interpreter<'_>, text: &Text, name: &Text, 
             let [value] = args.bind("escape", ["s"], 1)?;
             Ok(Value::Text(markup::escape(budget, &value.unwrap_or(Value::None))?))
         }
-        "striptags" => args.none("striptags").and_then(|()| Ok(Value::Text(strip_tags(budget, text)?))),
+        "striptags" => {
+            args.none("striptags").and_then(|()| Ok(Value::Text(strip_tags(budget, text)?)))
+        }
         "unescape" => args.none("unescape").and_then(|()| Ok(Value::Text(unescape(budget, text)?))),
         other => {
             args.none(other)?;
@@ -286,7 +307,11 @@ pub(crate) fn trim(budget: &Rc<Budget>, text: &Text, chars: Option<Value>) -> Re
 }
 
 /// The bytes between two indices that count characters; None where the start lies behind the end.
-fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Option<std::ops::Range<usize>>> {
+fn window(
+    text: &Text,
+    start: Option<Value>,
+    end: Option<Value>,
+) -> Result<Option<std::ops::Range<usize>>> {
     if start.is_none() && end.is_none() {
         return Ok(Some(0..text.len()));
     }
@@ -309,7 +334,13 @@ fn window(text: &Text, start: Option<Value>, end: Option<Value>) -> Result<Optio
     Ok(Some(byte(start)..byte(end)))
 }
 
-fn locate(text: &Text, name: &str, part: &Text, start: Option<Value>, end: Option<Value>) -> Result<Value> {
+fn locate(
+    text: &Text,
+    name: &str,
+    part: &Text,
+    start: Option<Value>,
+    end: Option<Value>,
+) -> Result<Value> {
     let Some(range) = window(text, start, end)? else {
         return match name {
             "count" => Ok(Value::Int(0)),
@@ -319,10 +350,18 @@ fn locate(text: &Text, name: &str, part: &Text, start: Option<Value>, end: Optio
     };
     let searched = &text.as_str()[range.clone()];
     if name == "count" {
-        let count = if part.is_empty() { searched.chars().count() + 1 } else { searched.matches(part.as_str()).count() };
+        let count = if part.is_empty() {
+            searched.chars().count() + 1
+        } else {
+            searched.matches(part.as_str()).count()
+        };
         return Ok(Value::count(count));
     }
-    let found = if name.starts_with('r') { searched.rfind(part.as_str()) } else { searched.find(part.as_str()) };
+    let found = if name.starts_with('r') {
+        searched.rfind(part.as_str())
+    } else {
+        searched.find(part.as_str())
+    };
     match found {
         Some(at) => Ok(Value::count(text.as_str()[..range.start + at].chars().count())),
         None if name.ends_with("find") => Ok(Value::Int(-1)),
@@ -330,7 +369,13 @@ fn locate(text: &Text, name: &str, part: &Text, start: Option<Value>, end: Optio
     }
 }
 
-fn split(budget: &Rc<Budget>, text: &Text, separator: Option<&Text>, limit: Option<usize>, from_end: bool) -> Result<Value> {
+fn split(
+    budget: &Rc<Budget>,
+    text: &Text,
+    separator: Option<&Text>,
+    limit: Option<usize>,
+    from_end: bool,
+) -> Result<Value> {
     let source = text.as_str();
     let limit = limit.unwrap_or(usize::MAX);
     let mut parts: Vec<Value> = Vec::new();
@@ -362,8 +407,11 @@ fn split(budget: &Rc<Budget>, text: &Text, separator: Option<&Text>, limit: Opti
                     push(&mut parts, rest)?;
                     break;
                 }
-                let start =
-                    rest.char_indices().rev().find(|(_, c)| unicode::is_space(*c)).map_or(0, |(at, c)| at + c.len_utf8());
+                let start = rest
+                    .char_indices()
+                    .rev()
+                    .find(|(_, c)| unicode::is_space(*c))
+                    .map_or(0, |(at, c)| at + c.len_utf8());
                 push(&mut parts, &rest[start..])?;
                 rest = rest[..start].trim_end_matches(unicode::is_space);
             }
@@ -408,11 +456,20 @@ fn lines(budget: &Rc<Budget>, text: &Text, keep_ends: bool) -> Result<Value> {
     let count = line_parts(text, keep_ends).count();
     budget.step(count as u64)?;
     budget.can_allocate(count.saturating_mul(4 * size_of::<Value>()))?;
-    Value::list(budget, line_parts(text, keep_ends).map(|part| Value::Text(text.part(part))).collect())
+    Value::list(
+        budget,
+        line_parts(text, keep_ends).map(|part| Value::Text(text.part(part))).collect(),
+    )
 }
 
 /// `text.replace(old, new, count)`
-pub(crate) fn replace(budget: &Rc<Budget>, text: &Text, old: &Text, new: &Text, count: Option<usize>) -> Result<Text> {
+pub(crate) fn replace(
+    budget: &Rc<Budget>,
+    text: &Text,
+    old: &Text,
+    new: &Text,
+    count: Option<usize>,
+) -> Result<Text> {
     let count = count.unwrap_or(usize::MAX);
     let mut out = TextBuilder::new(budget);
     if old.is_empty() {
@@ -442,7 +499,13 @@ pub(crate) fn replace(budget: &Rc<Budget>, text: &Text, old: &Text, new: &Text, 
 }
 
 /// `center`, `ljust`, `rjust`.
-pub(crate) fn pad(budget: &Rc<Budget>, text: &Text, name: &str, width: usize, fill: char) -> Result<Text> {
+pub(crate) fn pad(
+    budget: &Rc<Budget>,
+    text: &Text,
+    name: &str,
+    width: usize,
+    fill: char,
+) -> Result<Text> {
     let count = text.char_count();
     let padding = width.saturating_sub(count);
     if padding == 0 {

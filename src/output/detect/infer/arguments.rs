@@ -7,17 +7,22 @@ use super::probe::{KEYS, Prober};
 use crate::output::format::{Encoding, Kind, KindForm, Tagged};
 use crate::output::write::{Call, Style, arguments as write};
 
-/// How arguments are encoded, and which spelling showed. The outer texts of [`Tagged`] are not known yet: its `separator` is all
-/// the text between two parameters, `open` and `close` are empty.
+/// How arguments are encoded, and which spelling showed. The outer texts of [`Tagged`] are not
+/// known yet: its `separator` is all the text between two parameters, `open` and `close` are empty.
 pub(super) fn locate(text: &str, call: &Call) -> Result<(Encoding, Style), String> {
     let [first, second] = parameters(call);
     let mut candidates = vec![Encoding::JsonText, Encoding::Json, Encoding::Python];
-    if let (Some(after_key), Some(between)) = (between(text, first.0, first.1), between(text, first.1, second.0)) {
+    if let (Some(after_key), Some(between)) =
+        (between(text, first.0, first.1), between(text, first.1, second.0))
+    {
         if let Some(quote) = after_key.strip_prefix(':').filter(|quote| !quote.is_empty()) {
             candidates.push(Encoding::Pairs { quote: quote.to_owned().into() });
         }
-        if let (Some(prefix), true) = (between.split_once("</").map(|(prefix, _)| prefix), after_key == ">") {
-            candidates.push(Encoding::Elements { prefix: prefix.to_owned().into(), item: "item".into() });
+        if let (Some(prefix), true) =
+            (between.split_once("</").map(|(prefix, _)| prefix), after_key == ">")
+        {
+            candidates
+                .push(Encoding::Elements { prefix: prefix.to_owned().into(), item: "item".into() });
         }
         candidates.push(Encoding::Tagged(Tagged {
             open: "".into(),
@@ -71,14 +76,15 @@ pub(super) struct Around<'a> {
     pub(super) empty: Option<&'a str>,
 }
 
-/// Tells the texts of a parameter from those of the call. Returns the encoding, how much of `before` is the call's, and how
-/// much of `after` is the last parameter's.
+/// Tells the texts of a parameter from those of the call. Returns the encoding, how much of
+/// `before` is the call's, and how much of `after` is the last parameter's.
 pub(super) fn settle(tags: &Tagged, around: &Around<'_>) -> Option<(Tagged, usize, usize)> {
     let between = &*tags.separator;
     let fits = |begin: usize, end: usize| {
         let (open, close) = (around.before.get(begin..)?, around.after.get(..end)?);
         // A tag that is begun is not cut.
-        let whole = |text: &str| text.rfind(['<', '>']).is_none_or(|at| text[at..].starts_with('>'));
+        let whole =
+            |text: &str| text.rfind(['<', '>']).is_none_or(|at| text[at..].starts_with('>'));
         if !whole(&around.before[..begin]) || !whole(close) {
             return None;
         }
@@ -91,9 +97,16 @@ pub(super) fn settle(tags: &Tagged, around: &Around<'_>) -> Option<(Tagged, usiz
         })
     };
     if let Some(empty) = around.empty {
-        for begin in (0..=common_prefix(around.before, empty)).rev().filter(|&at| around.before.is_char_boundary(at)) {
+        for begin in (0..=common_prefix(around.before, empty))
+            .rev()
+            .filter(|&at| around.before.is_char_boundary(at))
+        {
             let rest = &empty[begin..];
-            let Some(end) = around.after.len().checked_sub(rest.len()).filter(|&end| end <= around.limit) else { continue };
+            let Some(end) =
+                around.after.len().checked_sub(rest.len()).filter(|&end| end <= around.limit)
+            else {
+                continue;
+            };
             if around.after.ends_with(rest)
                 && let Some(tags) = fits(begin, end)
                 && !tags.close.is_empty()
@@ -106,20 +119,28 @@ pub(super) fn settle(tags: &Tagged, around: &Around<'_>) -> Option<(Tagged, usiz
     let begin = snap_right(around.before, alike);
     let begin = around.before.len() - trim_start(&around.before[begin..]).len();
     let end = between.len().checked_sub(around.before.len() - begin)?;
-    let end = end.min(snap_left(around.after, common_prefix(around.after, between))).min(around.limit);
+    let end =
+        end.min(snap_left(around.after, common_prefix(around.after, between))).min(around.limit);
     fits(begin, end).map(|tags| (tags, begin, end))
 }
 
-/// What else an element says about its value: what stands behind the key of a string, and behind that of a number.
+/// What else an element says about its value: what stands behind the key of a string, and behind
+/// that of a number.
 pub(super) fn kind(prober: &Prober<'_>, tags: &mut Tagged) -> Result<(), String> {
     let calls = prober.list(0, [json!({ KEYS[2]: 41237 })]);
     let Ok(text) = prober.calls(&calls, "") else { return Ok(()) };
-    let Some(of_number) = between(&text[text.find(&tags.open[..]).unwrap_or(0)..], KEYS[2], "41237") else { return Ok(()) };
+    let Some(of_number) =
+        between(&text[text.find(&tags.open[..]).unwrap_or(0)..], KEYS[2], "41237")
+    else {
+        return Ok(());
+    };
     let of_string = tags.after_key.clone();
     if of_number == of_string {
         return Ok(());
     }
-    for (form, [string, number]) in [(KindForm::IsString, ["true", "false"]), (KindForm::TypeName, ["string", "number"])] {
+    for (form, [string, number]) in
+        [(KindForm::IsString, ["true", "false"]), (KindForm::TypeName, ["string", "number"])]
+    {
         if let Some((before, after)) = of_string.split_once(string)
             && of_number == format!("{before}{number}{after}")
         {

@@ -1,4 +1,5 @@
-//! Calls that inference never saw: a format is believed only if it writes them as the template does.
+//! Calls that inference never saw: a format is believed only if it writes them as the template
+//! does.
 
 use serde_json::{Value, json};
 
@@ -32,13 +33,27 @@ impl HeldOut {
             base: held("one call", 0, vec![json!({ a: "tessilq", b: "umbrofz" })]),
             others: vec![
                 held("numbers", 2, vec![json!({ c: 90431, d: -2.5 })]),
-                held("quotes and letters of other scripts", 1, vec![json!({ a: quotes, b: "Übergröße 漢字" })]),
-                held("nested arguments", 3, vec![json!({ c: 7, d: { "deep": [1, "two", { "x": "y" }], "even": { "n": 3 } } })]),
+                held(
+                    "quotes and letters of other scripts",
+                    1,
+                    vec![json!({ a: quotes, b: "Übergröße 漢字" })],
+                ),
+                held(
+                    "nested arguments",
+                    3,
+                    vec![
+                        json!({ c: 7, d: { "deep": [1, "two", { "x": "y" }], "even": { "n": 3 } } }),
+                    ],
+                ),
                 held("booleans", 1, vec![json!({ c: true, d: [false] })]),
                 held("null", 1, vec![json!({ c: null, d: 1 })]),
                 held("no arguments", 2, vec![json!({})]),
                 held("two calls", 1, vec![json!({ a: "wexlim" }), json!({ a: "x", c: 3 })]),
-                held("three calls", 0, vec![json!({ c: 1, d: [] }), json!({ b: "yorpund" }), json!({ a: "z" })]),
+                held(
+                    "three calls",
+                    0,
+                    vec![json!({ c: 1, d: [] }), json!({ b: "yorpund" }), json!({ a: "z" })],
+                ),
             ],
         }
     }
@@ -47,10 +62,11 @@ impl HeldOut {
     pub(super) fn check(&self, calls: &Calls, exactness: Exactness) -> Result<Style, String> {
         let base = self.base.rendered.as_ref().map_err(String::clone)?;
         // What begins a call in every style, before anything is written in one.
-        let leads = std::iter::once(&calls.open).chain(calls.call.iter().map_while(|part| match part {
-            Part::Text(text) => Some(text),
-            _ => None,
-        }));
+        let leads =
+            std::iter::once(&calls.open).chain(calls.call.iter().map_while(|part| match part {
+                Part::Text(text) => Some(text),
+                _ => None,
+            }));
         let lead = leads.map(|text| exactness.free(text)).collect::<String>();
         if !exactness.free(base).contains(&lead) {
             return Err(format!("one call: {lead:?} is not in {base:?}"));
@@ -60,7 +76,9 @@ impl HeldOut {
         for style in Style::all() {
             match self.explained(calls, style, exactness) {
                 Ok(()) => return Ok(style),
-                Err((rows, because)) if rows >= best && (rows > best || reason.is_empty()) => (best, reason) = (rows, because),
+                Err((rows, because)) if rows >= best && (rows > best || reason.is_empty()) => {
+                    (best, reason) = (rows, because)
+                }
                 Err(_) => {}
             }
         }
@@ -70,47 +88,69 @@ impl HeldOut {
     /// Whether the template writes two calls.
     pub(super) fn writes_two(&self) -> bool {
         self.others.iter().filter(|held| held.calls.len() == 2).any(|held| {
-            held.rendered.as_ref().is_ok_and(|rendered| held.calls.iter().all(|call| rendered.contains(&call.name)))
+            held.rendered
+                .as_ref()
+                .is_ok_and(|rendered| held.calls.iter().all(|call| rendered.contains(&call.name)))
         })
     }
 
-    fn explained(&self, calls: &Calls, style: Style, exactness: Exactness) -> Result<(), (usize, String)> {
+    fn explained(
+        &self,
+        calls: &Calls,
+        style: Style,
+        exactness: Exactness,
+    ) -> Result<(), (usize, String)> {
         let base = self.base.rendered.as_ref().map_err(|error| (0, error.clone()))?;
         let free = |text: &str| exactness.free(text);
         let (base, written) = (free(base), free(&section(calls, &self.base.calls, style)));
-        let at = base.rfind(&written).ok_or((0, format!("one call: {written:?} is not in {base:?}")))?;
+        let at =
+            base.rfind(&written).ok_or((0, format!("one call: {written:?} is not in {base:?}")))?;
         let (before, after) = (&base[..at], &base[at + written.len()..]);
         for (row, held) in self.others.iter().enumerate() {
             if held.calls.len() > 1 && !calls.parallel {
                 continue;
             }
-            let rendered = held.rendered.as_ref().map_err(|error| (row + 1, format!("{}: {error}", held.name)))?;
+            let rendered = held
+                .rendered
+                .as_ref()
+                .map_err(|error| (row + 1, format!("{}: {error}", held.name)))?;
             let rendered = free(rendered);
             let written = free(&section(calls, &held.calls, style));
             let inner = rendered.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-            let left_out = || inner == Some(&*free(&section(calls, &without_nulls(&held.calls), style)));
+            let left_out =
+                || inner == Some(&*free(&section(calls, &without_nulls(&held.calls), style)));
             if inner != Some(&*written) && !left_out() {
-                return Err((row + 1, format!("{}: wrote {written:?}, the template {rendered:?}", held.name)));
+                return Err((
+                    row + 1,
+                    format!("{}: wrote {written:?}, the template {rendered:?}", held.name),
+                ));
             }
         }
         Ok(())
     }
 
-    /// Whether single calls are messages with this header: the recipient, the body's mark, the arguments.
+    /// Whether single calls are messages with this header: the recipient, the body's mark, the
+    /// arguments.
     pub(super) fn is_channelled(&self, channels: &Channels) -> bool {
         if channels.recipient.is_empty() {
             return false;
         }
-        [&self.base].into_iter().chain(&self.others).filter(|held| held.calls.len() == 1).all(|held| {
-            let mut arguments = String::new();
-            write_json(&held.calls[0].arguments, false, &mut arguments);
-            let recipient = format!("{}{}{}", channels.recipient, channels.function, held.calls[0].name);
-            held.rendered.as_ref().is_ok_and(|rendered| {
-                let header = rendered.split_once(&recipient).and_then(|(_, rest)| rest.split_once(&*channels.body));
-                let turns = rendered.contains(&*channels.turn);
-                turns && header.is_some_and(|(_, body)| body.trim_start().starts_with(&arguments))
-            })
-        })
+        [&self.base].into_iter().chain(&self.others).filter(|held| held.calls.len() == 1).all(
+            |held| {
+                let mut arguments = String::new();
+                write_json(&held.calls[0].arguments, false, &mut arguments);
+                let recipient =
+                    format!("{}{}{}", channels.recipient, channels.function, held.calls[0].name);
+                held.rendered.as_ref().is_ok_and(|rendered| {
+                    let header = rendered
+                        .split_once(&recipient)
+                        .and_then(|(_, rest)| rest.split_once(&*channels.body));
+                    let turns = rendered.contains(&*channels.turn);
+                    turns
+                        && header.is_some_and(|(_, body)| body.trim_start().starts_with(&arguments))
+                })
+            },
+        )
     }
 }
 

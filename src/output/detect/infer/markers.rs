@@ -7,11 +7,16 @@ pub(super) fn common_prefix(a: &str, b: &str) -> usize {
 
 /// How many bytes two texts end alike.
 pub(super) fn common_suffix(a: &str, b: &str) -> usize {
-    a.chars().rev().zip(b.chars().rev()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+    a.chars()
+        .rev()
+        .zip(b.chars().rev())
+        .take_while(|(a, b)| a == b)
+        .map(|(a, _)| a.len_utf8())
+        .sum()
 }
 
-/// The marker that a position cuts: where it begins and ends. `<…>` without blanks or another `<` in the first word, or
-/// `[NAME]`.
+/// The marker that a position cuts: where it begins and ends. `<…>` without blanks or another `<`
+/// in the first word, or `[NAME]`.
 pub(super) fn cut(text: &str, at: usize) -> Option<(usize, usize)> {
     let (before, after) = text.split_at_checked(at)?;
     let open = before.rfind(['<', '[', '>', ']'])?;
@@ -19,10 +24,17 @@ pub(super) fn cut(text: &str, at: usize) -> Option<(usize, usize)> {
     let close = after.find(['<', '[', '>', ']'])?;
     let (begins, ends) = (open, at + close + 1);
     let inner = text.get(begins + 1..ends - 1)?;
-    let word = |c: char| !c.is_whitespace() && !matches!(c, '{' | '}' | '"' | ',') || c == ' ' || c == '"' && closes == '>';
+    let word = |c: char| {
+        !c.is_whitespace() && !matches!(c, '{' | '}' | '"' | ',')
+            || c == ' '
+            || c == '"' && closes == '>'
+    };
     let is_marker = match &before[open..=open] {
         "<" => after[close..].starts_with('>') && inner.chars().all(word),
-        "[" => after[close..].starts_with(']') && inner.chars().all(|c| c.is_ascii_uppercase() || matches!(c, '_' | '/' | ' ')),
+        "[" => {
+            after[close..].starts_with(']')
+                && inner.chars().all(|c| c.is_ascii_uppercase() || matches!(c, '_' | '/' | ' '))
+        }
         _ => false,
     };
     is_marker.then_some((begins, ends))
@@ -71,11 +83,17 @@ mod tests {
         assert_eq!((cut(text, 1), cut(text, 10), cut(text, 12)), (None, None, Some((10, 16))));
         assert_eq!((cut(text, 16), cut(text, 24)), (None, None));
         assert_eq!((snap_left(text, 3), snap_right(text, 3), snap_right(text, 0)), (1, 10, 0));
-        assert_eq!((first("<a>b"), first("b<a>"), last("x<a>b")), (Some("<a>"), None, Some("<a>b")));
+        assert_eq!(
+            (first("<a>b"), first("b<a>"), last("x<a>b")),
+            (Some("<a>"), None, Some("<a>b"))
+        );
     }
 
     #[test]
     fn blanks() {
-        assert_eq!((trim_start("\n\n to="), trim_start(" \n<a>"), trim_start("  {")), (" to=", "<a>", "{"));
+        assert_eq!(
+            (trim_start("\n\n to="), trim_start(" \n<a>"), trim_start("  {")),
+            (" to=", "<a>", "{")
+        );
     }
 }

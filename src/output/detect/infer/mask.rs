@@ -23,13 +23,19 @@ pub(super) type Needle = (String, Mark, usize);
 pub(super) fn mask(text: &str, from: usize, needles: &[Needle]) -> Masked {
     let mut masked = Masked { texts: Vec::new(), marks: Vec::new() };
     // The position is another render's.
-    let from = (0..=from.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    let from =
+        (0..=from.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     let (mut begin, mut at) = (0, from);
     loop {
         let next = needles.iter().filter(|(needle, ..)| !needle.is_empty());
-        let next = next.filter_map(|needle| text[at..].find(&needle.0).map(|found| (at + found, needle)));
+        let next =
+            next.filter_map(|needle| text[at..].find(&needle.0).map(|found| (at + found, needle)));
         // Of two that begin at one place, the longer one.
-        let Some((found, needle)) = next.min_by_key(|(found, needle)| (*found, usize::MAX - needle.0.len())) else { break };
+        let Some((found, needle)) =
+            next.min_by_key(|(found, needle)| (*found, usize::MAX - needle.0.len()))
+        else {
+            break;
+        };
         masked.texts.push(text[begin..found].to_owned());
         masked.marks.push((needle.1, needle.2));
         at = found + needle.0.len();
@@ -46,7 +52,8 @@ impl Masked {
 
     /// Whether the marks are those of one call, so many times over, in the order of the calls.
     pub(super) fn repeats(&self, one: &Masked, times: usize) -> bool {
-        let expected = (0..times).flat_map(|call| one.marks.iter().map(move |(mark, _)| (*mark, call)));
+        let expected =
+            (0..times).flat_map(|call| one.marks.iter().map(move |(mark, _)| (*mark, call)));
         self.marks.iter().copied().eq(expected)
     }
 }

@@ -1,7 +1,8 @@
-//! A template nobody wrote a family for -> its format, by rendering histories that differ in one thing.
+//! A template nobody wrote a family for -> its format, by rendering histories that differ in one
+//! thing.
 //!
-//! In: a way to render. Out: a format that writes, byte for byte, what the template writes for calls it was not derived
-//! from; or why there is none. Knows no model, no family and no marker.
+//! In: a way to render. Out: a format that writes, byte for byte, what the template writes for
+//! calls it was not derived from; or why there is none. Knows no model, no family and no marker.
 
 mod arguments;
 mod check;
@@ -66,28 +67,43 @@ pub(crate) enum Match {
     OneCall,
 }
 
-/// The first of these formats that the template writes, for every kind of arguments, and for several calls where it writes
-/// them: byte for byte, or else but for blanks, or else in channels, or else for
-/// one call. The error says what the last one would have written.
-pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f Format, Match), Unexplained> {
-    // A template may write several calls wrongly, or close only several, and still be right about one.
-    let alone =
-        |format: &Format, close: &str| Some(Calls { parallel: false, close: close.to_owned().into(), ..format.calls.clone()? });
-    let close = |format: &Format| format.calls.as_ref().map_or(String::new(), |calls| calls.close.to_string());
+/// The first of these formats that the template writes, for every kind of arguments, and for
+/// several calls where it writes them: byte for byte, or else but for blanks, or else in channels,
+/// or else for one call. The error says what the last one would have written.
+pub(crate) fn find<'f>(
+    formats: &'f [Format],
+    render: Render<'_>,
+) -> Result<(&'f Format, Match), Unexplained> {
+    // A template may write several calls wrongly, or close only several, and still be right about
+    // one.
+    let alone = |format: &Format, close: &str| {
+        Some(Calls { parallel: false, close: close.to_owned().into(), ..format.calls.clone()? })
+    };
+    let close = |format: &Format| {
+        format.calls.as_ref().map_or(String::new(), |calls| calls.close.to_string())
+    };
     let found = in_some_form(render, &Cell::new(0), |prober, _| {
         let held = HeldOut::new(prober);
         let several = held.writes_two();
         let mut reason = "no family to try".to_owned();
-        for (exactness, kind) in [(Exactness::Bytes, Match::Bytes), (Exactness::ButBlanks, Match::ButBlanks)] {
+        for (exactness, kind) in
+            [(Exactness::Bytes, Match::Bytes), (Exactness::ButBlanks, Match::ButBlanks)]
+        {
             let (mut best, mut found) = (0, None);
             let mut around = None;
-            let mut likeness = |format| likeness(around.get_or_insert_with(|| Around::new(prober)), format);
+            let mut likeness =
+                |format| likeness(around.get_or_insert_with(|| Around::new(prober)), format);
             for format in formats {
-                let Some(calls) = format.calls.as_ref().filter(|calls| calls.parallel || !several) else { continue };
+                let Some(calls) = format.calls.as_ref().filter(|calls| calls.parallel || !several)
+                else {
+                    continue;
+                };
                 match held.check(calls, exactness) {
                     // Families that write calls alike differ in what they write around text.
                     Ok(_) if found.is_none() => (best, found) = (likeness(format), Some(format)),
-                    Ok(_) if likeness(format) > best => (best, found) = (likeness(format), Some(format)),
+                    Ok(_) if likeness(format) > best => {
+                        (best, found) = (likeness(format), Some(format))
+                    }
                     Ok(_) => {}
                     Err(because) => reason = because,
                 }
@@ -96,13 +112,18 @@ pub(crate) fn find<'f>(formats: &'f [Format], render: Render<'_>) -> Result<(&'f
                 return Ok((format, kind));
             }
         }
-        let in_channels = |format: &&Format| format.channels.as_ref().is_some_and(|channels| held.is_channelled(channels));
+        let in_channels = |format: &&Format| {
+            format.channels.as_ref().is_some_and(|channels| held.is_channelled(channels))
+        };
         if let Some(format) = formats.iter().find(in_channels) {
             return Ok((format, Match::Channels));
         }
-        let marked = |calls: &Calls| !calls.open.is_empty() || matches!(calls.call.first(), Some(Part::Text(_)));
+        let marked = |calls: &Calls| {
+            !calls.open.is_empty() || matches!(calls.call.first(), Some(Part::Text(_)))
+        };
         let one = |format: &Format, close: &str| {
-            alone(format, close).is_some_and(|calls| marked(&calls) && held.check(&calls, Exactness::Bytes).is_ok())
+            alone(format, close)
+                .is_some_and(|calls| marked(&calls) && held.check(&calls, Exactness::Bytes).is_ok())
         };
         let single = formats.iter().find(|format| one(format, &close(format)));
         let single = single.or_else(|| formats.iter().find(|format| one(format, "")));
@@ -124,9 +145,11 @@ impl Around {
     }
 }
 
-/// How much of what a format writes around text the template writes: the end of reasoning counts more than ends of turns.
+/// How much of what a format writes around text the template writes: the end of reasoning counts
+/// more than ends of turns.
 fn likeness(around: &Around, format: &Format) -> u32 {
-    let closes = format.reasoning.as_ref().is_some_and(|tags| around.reasoning.contains(&*tags.close));
+    let closes =
+        format.reasoning.as_ref().is_some_and(|tags| around.reasoning.contains(&*tags.close));
     let ends = format.ends.iter().any(|end| around.content.contains(&**end));
     2 * u32::from(closes) + u32::from(ends)
 }
@@ -148,7 +171,8 @@ fn in_some_form<T>(
             Ok(Some(rendered)) => match understand(&prober, &rendered) {
                 Ok(found) => return Ok((prober.form, found)),
                 Err(because) => {
-                    reasons.push(format!("{}: {because}", if form.text { "text" } else { "object" }));
+                    reasons
+                        .push(format!("{}: {because}", if form.text { "text" } else { "object" }));
                     shown_as = Some(form.text);
                 }
             },
@@ -171,7 +195,8 @@ fn shown(prober: &mut Prober<'_>) -> Result<Option<String>, String> {
         let call = prober.strings(1);
         let text = prober.calls(&call, "")?;
         let values = call[0].arguments.as_object().into_iter().flatten();
-        let values = values.filter_map(|(_, value)| value.as_str()).all(|value| text.contains(value));
+        let values =
+            values.filter_map(|(_, value)| value.as_str()).all(|value| text.contains(value));
         if values && text.contains(&call[0].name) {
             return Ok(Some(text));
         }
@@ -182,12 +207,18 @@ fn shown(prober: &mut Prober<'_>) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-/// As the template writes several calls; or only one, if the way it writes several is not to be explained.
+/// As the template writes several calls; or only one, if the way it writes several is not to be
+/// explained.
 fn derive(prober: &Prober<'_>, rendered: &str) -> Result<(Format, Style), String> {
-    derive_for(prober, rendered, true).or_else(|because| derive_for(prober, rendered, false).map_err(|_| because))
+    derive_for(prober, rendered, true)
+        .or_else(|because| derive_for(prober, rendered, false).map_err(|_| because))
 }
 
-fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Format, Style), String> {
+fn derive_for(
+    prober: &Prober<'_>,
+    rendered: &str,
+    parallel: bool,
+) -> Result<(Format, Style), String> {
     let (encoding, style) = arguments::locate(rendered, &prober.strings(1)[0])?;
     let controls = Controls::new(prober);
     let mut found = section::section(prober, &controls, rendered, encoding, style, parallel)?;
@@ -196,7 +227,8 @@ fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Fo
     if let Some(tags) = &reasoning {
         // Tags of an empty block, where nothing else told them from the call.
         let open = [&tags.open, &tags.close].iter().fold(&*found.calls.open, |open, tag| {
-            let rest = Some(&***tag).filter(|tag| !tag.is_empty()).and_then(|tag| open.strip_prefix(tag));
+            let rest =
+                Some(&***tag).filter(|tag| !tag.is_empty()).and_then(|tag| open.strip_prefix(tag));
             rest.map_or(open, str::trim_start)
         });
         found.calls.open = open.to_owned().into();
@@ -204,8 +236,11 @@ fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Fo
     plausible(&found.calls, prober, style)?;
     let style = HeldOut::new(prober).check(&found.calls, Exactness::Bytes)?;
     let ends = [Some(&found.tail), controls.content.as_ref().map(|(_, end)| end)];
-    let mut ends: Vec<_> =
-        ends.into_iter().flatten().filter_map(|end| markers::first(end.trim()).or(end.split_whitespace().next())).collect();
+    let mut ends: Vec<_> = ends
+        .into_iter()
+        .flatten()
+        .filter_map(|end| markers::first(end.trim()).or(end.split_whitespace().next()))
+        .collect();
     ends.extend(controls.turn_end.as_deref());
     ends.dedup();
     let ends = ends.into_iter().map(|end| end.to_owned().into()).collect();
@@ -213,7 +248,11 @@ fn derive_for(prober: &Prober<'_>, rendered: &str, parallel: bool) -> Result<(Fo
         family: "inferred".into(),
         source: Source::Inferred,
         verified: false,
-        wrappers: found.wrapper.into_iter().chain(wrapper(&controls, reasoning.as_ref().map(|tags| &*tags.close))).collect(),
+        wrappers: found
+            .wrapper
+            .into_iter()
+            .chain(wrapper(&controls, reasoning.as_ref().map(|tags| &*tags.close)))
+            .collect(),
         reasoning,
         channels: None,
         calls: Some(found.calls),
@@ -233,16 +272,22 @@ fn wrapper(controls: &Controls, reasoning: Option<&str>) -> Option<Wrapper> {
     if markers::last(open).is_none() || reasoning.is_some_and(|close| open.contains(close)) {
         return None;
     }
-    let close = markers::first(after.trim()).filter(|close| controls.turn_end.as_deref() != Some(close)).unwrap_or_default();
+    let close = markers::first(after.trim())
+        .filter(|close| controls.turn_end.as_deref() != Some(close))
+        .unwrap_or_default();
     Some(Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
 }
 
 /// Refuses what no reader could read: a call that begins as JSON and is none.
 fn plausible(calls: &Calls, prober: &Prober<'_>, style: Style) -> Result<(), String> {
-    let json = calls.call.iter().any(|part| matches!(part, Part::Arguments(Encoding::Json | Encoding::JsonText)));
+    let json = calls
+        .call
+        .iter()
+        .any(|part| matches!(part, Part::Arguments(Encoding::Json | Encoding::JsonText)));
     let written = write(calls, &prober.strings(1), style);
     let Some(at) = written.find('{').filter(|_| json) else { return Ok(()) };
-    let mut values = serde_json::Deserializer::from_str(&written[at..]).into_iter::<serde_json::Value>();
+    let mut values =
+        serde_json::Deserializer::from_str(&written[at..]).into_iter::<serde_json::Value>();
     match values.next() {
         Some(Ok(value)) if !value.to_string().contains(CONTENT) => Ok(()),
         _ => Err(format!("{:?} begins as JSON and is none", &written[at..])),

@@ -1,4 +1,5 @@
-//! Renders of histories that differ in one thing. What the assistant wrote is all behind the last words of the user.
+//! Renders of histories that differ in one thing. What the assistant wrote is all behind the last
+//! words of the user.
 
 use std::cell::Cell;
 
@@ -7,7 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::error::Result;
 use crate::output::write::{Call, json as write_json};
 
-/// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own template.
+/// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own
+/// template.
 pub(crate) type Render<'a> = &'a dyn Fn(&[Value], &[Value], bool) -> Result<String>;
 
 pub(super) const CONTENT: &str = "Zarvox quillem.";
@@ -17,7 +19,8 @@ const NAMES: [&str; 4] = ["fetch_plimsoll", "rank_quagga", "sort_wimble", "hover
 const IDS: [&str; 4] = ["pQ7xK2mWz", "vR4tN9bLc", "hJ6yD3sFg", "kT8wB5nXq"];
 /// Keys in the order of the alphabet, in which some templates write them.
 pub(super) const KEYS: [&str; 4] = ["akelv", "bmorn", "cquist", "dvrell"];
-const VALUES: [[&str; 2]; 3] = [["tessilq", "umbrofz"], ["wexlim", "yorpund"], ["zintok", "sculvane"]];
+const VALUES: [[&str; 2]; 3] =
+    [["tessilq", "umbrofz"], ["wexlim", "yorpund"], ["zintok", "sculvane"]];
 
 /// A way of writing a history with calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +75,8 @@ impl Prober<'_> {
     }
 
     fn message(&self, list: &[Call], content: &str) -> Map<String, Value> {
-        let content = if content.is_empty() && self.form.null { Value::Null } else { content.into() };
+        let content =
+            if content.is_empty() && self.form.null { Value::Null } else { content.into() };
         let mut message = Map::new();
         message.insert("role".to_owned(), "assistant".into());
         message.insert("content".to_owned(), content);
@@ -102,11 +106,18 @@ impl Prober<'_> {
     }
 
     /// Calls with these arguments, the names from `first` on.
-    pub(super) fn list(&self, first: usize, arguments: impl IntoIterator<Item = Value>) -> Vec<Call> {
+    pub(super) fn list(
+        &self,
+        first: usize,
+        arguments: impl IntoIterator<Item = Value>,
+    ) -> Vec<Call> {
         let list = arguments.into_iter().enumerate().map(|(i, arguments)| {
             let name = NAMES[(first + i) % NAMES.len()].to_owned();
-            let id =
-                if self.form.named_ids { format!("functions.{name}:{i}") } else { IDS[(first + i) % IDS.len()].to_owned() };
+            let id = if self.form.named_ids {
+                format!("functions.{name}:{i}")
+            } else {
+                IDS[(first + i) % IDS.len()].to_owned()
+            };
             Call { name, arguments, id }
         });
         list.collect()

@@ -31,7 +31,8 @@ pub(super) struct Controls {
 impl Controls {
     pub(super) fn new(prober: &Prober<'_>) -> Controls {
         let content = prober.content().ok();
-        let content = content.and_then(|text| text.split_once(CONTENT).map(|(a, b)| (a.to_owned(), b.to_owned())));
+        let content = content
+            .and_then(|text| text.split_once(CONTENT).map(|(a, b)| (a.to_owned(), b.to_owned())));
         let turn_end = prober.turn_end().and_then(|text| first(text.trim()).map(str::to_owned));
         Controls { prompt: prober.prompt().ok(), content, turn_end }
     }
@@ -47,7 +48,10 @@ pub(super) fn section(
     parallel: bool,
 ) -> Result<Section, String> {
     // Names in the list of tools, if it stands behind the user's words, are not the call's.
-    let skip = controls.prompt.as_deref().map_or(0, |prompt| snap_left(rendered, common_prefix(prompt, rendered)));
+    let skip = controls
+        .prompt
+        .as_deref()
+        .map_or(0, |prompt| snap_left(rendered, common_prefix(prompt, rendered)));
     let masked = |text: &str, list: &[Call]| mask(text, skip, &needles(list, &encoding, style));
 
     let mut one = masked(rendered, &prober.strings(1));
@@ -63,7 +67,11 @@ pub(super) fn section(
         if !parallel {
             return None;
         }
-        prober.calls(&list, "").ok().map(|text| masked(&text, &list)).filter(|text| text.repeats(&one, count))
+        prober
+            .calls(&list, "")
+            .ok()
+            .map(|text| masked(&text, &list))
+            .filter(|text| text.repeats(&one, count))
     };
     let (mut two, mut three) = (several(2), several(3));
     let first_text = one.texts[0].clone();
@@ -80,8 +88,13 @@ pub(super) fn section(
     let head = before[..before.len() - open.len()].to_owned();
     let (stripped, mut tail) = split_end(&after, controls, beside.after.as_deref());
 
-    let mut calls =
-        Calls { open: "".into(), close: "".into(), separator: "".into(), call: Vec::new(), parallel: two.is_some() };
+    let mut calls = Calls {
+        open: "".into(),
+        close: "".into(),
+        separator: "".into(),
+        call: Vec::new(),
+        parallel: two.is_some(),
+    };
     let (lead, mut trail);
     if let Some(two) = &two {
         let apart = apart(&before, open, &stripped, &two.texts[one.marks.len()]);
@@ -106,7 +119,8 @@ pub(super) fn section(
     let mut texts_before = lead;
     let mut settled = encoding.clone();
     if let Encoding::Tagged(tags) = &encoding {
-        let place = one.marks.iter().position(|(mark, _)| *mark == Mark::Arguments).unwrap_or_default();
+        let place =
+            one.marks.iter().position(|(mark, _)| *mark == Mark::Arguments).unwrap_or_default();
         let last = place + 1 == one.marks.len();
         let list = prober.list(0, [serde_json::json!({})]);
         let mut empty = prober.calls(&list, "").ok().map(|text| masked(&text, &list));
@@ -120,8 +134,8 @@ pub(super) fn section(
             limit: if last { trail.len() } else { one.texts[place + 1].len() },
             empty: empty.map(|empty| &*empty.texts[place]),
         };
-        let (mut tags, begin, end) =
-            arguments::settle(tags, &around).ok_or("what stands around an argument differs from one to the next")?;
+        let (mut tags, begin, end) = arguments::settle(tags, &around)
+            .ok_or("what stands around an argument differs from one to the next")?;
         arguments::kind(prober, &mut tags)?;
         settled = Encoding::Tagged(tags);
         match place.checked_sub(1) {
@@ -158,20 +172,22 @@ struct Apart {
     rest: String,
 }
 
-/// `before` ends in `open`, which ends where the first call has its first needle; `behind` begins where the last call has its
-/// last one. Blanks next to a call separate.
+/// `before` ends in `open`, which ends where the first call has its first needle; `behind` begins
+/// where the last call has its last one. Blanks next to a call separate.
 fn apart(before: &str, open: &str, behind: &str, between: &str) -> Apart {
     let alike = (before.len() - common_suffix(before, between)).max(before.len() - open.len());
     let lead = trim_start(&before[snap_right(before, alike)..]);
     let lead = if between.ends_with(lead) { lead } else { "" };
-    // A marker that both the end of a call and the beginning of the next one could have is the end's.
+    // A marker that both the end of a call and the beginning of the next one could have is the
+    // end's.
     let ends = snap_left(between, common_prefix(behind, between));
     let shared = between.get(between.len() - lead.len()..ends).unwrap_or_default();
     let lead = &lead[if first(shared) == Some(shared) { shared.len() } else { 0 }..];
     let room = &between[..between.len() - lead.len()];
     let alike = common_prefix(behind, room);
     let whole = alike == room.len() && alike == behind.len();
-    let trail = if whole { behind } else { &behind[..snap_left(behind, snap_left(room, alike))] }.trim_end();
+    let trail = if whole { behind } else { &behind[..snap_left(behind, snap_left(room, alike))] }
+        .trim_end();
     Apart {
         open: open[..open.len() - lead.len()].to_owned(),
         lead: lead.to_owned(),
@@ -182,7 +198,12 @@ fn apart(before: &str, open: &str, behind: &str, between: &str) -> Apart {
 }
 
 /// Texts and marks in turn.
-fn parts(texts: Vec<String>, one: &Masked, id: Option<&IdForm>, encoding: &Encoding) -> Result<Vec<Part>, String> {
+fn parts(
+    texts: Vec<String>,
+    one: &Masked,
+    id: Option<&IdForm>,
+    encoding: &Encoding,
+) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut marks = one.marks.iter();
     for text in texts {
@@ -202,7 +223,9 @@ fn parts(texts: Vec<String>, one: &Masked, id: Option<&IdForm>, encoding: &Encod
 fn needles(list: &[Call], encoding: &Encoding, style: Style) -> Vec<Needle> {
     let mut needles = Vec::new();
     for (i, call) in list.iter().enumerate() {
-        if call.arguments.as_object().is_some_and(|members| !members.is_empty()) || !matches!(encoding, Encoding::Tagged(_)) {
+        if call.arguments.as_object().is_some_and(|members| !members.is_empty())
+            || !matches!(encoding, Encoding::Tagged(_))
+        {
             needles.push((arguments::region(encoding, call, style), Mark::Arguments, i));
         }
         needles.push((call.name.clone(), Mark::Name, i));
@@ -225,18 +248,22 @@ fn id_form(prober: &Prober<'_>, one: &Masked) -> Option<IdForm> {
     Some(if free { IdForm::Free } else { IdForm::Alphanumeric(9) })
 }
 
-/// A number that counts the calls, taken out of all three renders as if it were an id. Returns the first number.
+/// A number that counts the calls, taken out of all three renders as if it were an id. Returns the
+/// first number.
 fn index(one: &mut Masked, two: &mut Masked, three: &mut Masked) -> Option<usize> {
     let marks = one.marks.len();
     for place in 0..marks {
-        let (a, b, c) = (&one.texts[place], &three.texts[marks + place], &three.texts[2 * marks + place]);
+        let (a, b, c) =
+            (&one.texts[place], &three.texts[marks + place], &three.texts[2 * marks + place]);
         let suffix = b[b.len() - common_suffix(b, c)..].to_owned();
         let number = |text: &str| {
             let text = text.strip_suffix(&*suffix)?;
             let digits = text.len() - text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
             text[text.len() - digits..].parse::<usize>().ok()
         };
-        let (Some(first), Some(second), Some(third)) = (number(a), number(b), number(c)) else { continue };
+        let (Some(first), Some(second), Some(third)) = (number(a), number(b), number(c)) else {
+            continue;
+        };
         if second != first + 1 || third != first + 2 {
             continue;
         }
@@ -244,7 +271,10 @@ fn index(one: &mut Masked, two: &mut Masked, three: &mut Masked) -> Option<usize
             for call in (0..calls).rev() {
                 let at = call * marks + place;
                 let text = masked.texts[at].clone();
-                let before = text.strip_suffix(&*suffix).unwrap_or(&text).trim_end_matches(|c: char| c.is_ascii_digit());
+                let before = text
+                    .strip_suffix(&*suffix)
+                    .unwrap_or(&text)
+                    .trim_end_matches(|c: char| c.is_ascii_digit());
                 masked.texts[at] = before.to_owned();
                 masked.texts.insert(at + 1, suffix.clone());
                 masked.marks.insert(at, (Mark::Id, call));
@@ -262,7 +292,9 @@ fn index(one: &mut Masked, two: &mut Masked, three: &mut Masked) -> Option<usize
 fn take_number(empty: &mut Masked, one: &Masked, number: usize) {
     let Some(place) = one.marks.iter().position(|(mark, _)| *mark == Mark::Id) else { return };
     let expected = format!("{}{number}", one.texts[place]);
-    if let Some(rest) = empty.texts.get(place).and_then(|text| text.strip_prefix(&expected)).map(str::to_owned) {
+    if let Some(rest) =
+        empty.texts.get(place).and_then(|text| text.strip_prefix(&expected)).map(str::to_owned)
+    {
         empty.texts[place] = one.texts[place].clone();
         empty.texts.insert(place + 1, rest);
         empty.marks.insert(place, (Mark::Id, 0));
@@ -277,20 +309,34 @@ struct Beside {
     wrapper: Option<Wrapper>,
 }
 
-fn beside_content(prober: &Prober<'_>, controls: &Controls, without: &str, encoding: &Encoding, style: Style) -> Beside {
+fn beside_content(
+    prober: &Prober<'_>,
+    controls: &Controls,
+    without: &str,
+    encoding: &Encoding,
+    style: Style,
+) -> Beside {
     let list = prober.strings(1);
     let Ok(text) = prober.calls(&list, CONTENT) else { return Beside::default() };
     let Some(at) = text.find(CONTENT) else { return Beside::default() };
-    let skip = controls.prompt.as_deref().map_or(0, |prompt| snap_left(&text, common_prefix(prompt, &text)));
+    let skip = controls
+        .prompt
+        .as_deref()
+        .map_or(0, |prompt| snap_left(&text, common_prefix(prompt, &text)));
     let masked = mask(&text, skip, &needles(&list, encoding, style));
     // Some templates write either content or calls.
-    let (true, Some(first), Some(last)) = (masked.has(Mark::Arguments), masked.texts.first(), masked.texts.last()) else {
+    let (true, Some(first), Some(last)) =
+        (masked.has(Mark::Arguments), masked.texts.first(), masked.texts.last())
+    else {
         return Beside::default();
     };
     if at < first.len() {
         let between = &first[at + CONTENT.len()..];
-        let wrapper = wrapper(&first[..at], between, controls).filter(|_| first.replacen(CONTENT, "", 1) == without);
-        let close = wrapper.as_ref().map_or(0, |wrapper| between.find(&*wrapper.close).unwrap_or(0) + wrapper.close.len());
+        let wrapper = wrapper(&first[..at], between, controls)
+            .filter(|_| first.replacen(CONTENT, "", 1) == without);
+        let close = wrapper
+            .as_ref()
+            .map_or(0, |wrapper| between.find(&*wrapper.close).unwrap_or(0) + wrapper.close.len());
         return Beside { before: Some(between[close..].to_owned()), after: None, wrapper };
     }
     let after = last.split_once(CONTENT).map(|(after, _)| after.to_owned());
@@ -306,23 +352,37 @@ fn wrapper(before: &str, behind: &str, controls: &Controls) -> Option<Wrapper> {
     is_marker.then(|| Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
 }
 
-/// Where the calls begin in the text before the first name: behind the prompt, behind what stands before content, and not
-/// before what stands between content and calls.
+/// Where the calls begin in the text before the first name: behind the prompt, behind what stands
+/// before content, and not before what stands between content and calls.
 fn start(before: &str, controls: &Controls, beside: Option<&str>) -> usize {
     let prompt = controls.prompt.as_deref().map_or(0, |prompt| {
         let alike = snap_left(before, common_prefix(prompt, before));
         // A tag that both begin alike, and that a name cuts in `before`.
-        before[..alike].rfind(['<', '>']).filter(|at| before[*at..].starts_with('<')).unwrap_or(alike)
+        before[..alike]
+            .rfind(['<', '>'])
+            .filter(|at| before[*at..].starts_with('<'))
+            .unwrap_or(alike)
     });
-    let content = controls.content.as_ref().filter(|(head, _)| before.starts_with(head)).map_or(0, |(head, _)| head.len());
-    let beside = beside.map_or(0, |beside| snap_right(before, before.len() - common_suffix(before, beside)));
+    let content = controls
+        .content
+        .as_ref()
+        .filter(|(head, _)| before.starts_with(head))
+        .map_or(0, |(head, _)| head.len());
+    let beside =
+        beside.map_or(0, |beside| snap_right(before, before.len() - common_suffix(before, beside)));
     prompt.max(content).max(beside)
 }
 
 /// The text behind the last call, without what ends the turn; and that.
 fn split_end(after: &str, controls: &Controls, beside: Option<&str>) -> (String, String) {
-    let beside = beside.filter(|beside| after.starts_with(beside.trim_end())).map(|beside| beside.trim_end().len());
-    let content = controls.content.as_ref().filter(|(_, end)| after.ends_with(&**end)).map(|(_, end)| after.len() - end.len());
+    let beside = beside
+        .filter(|beside| after.starts_with(beside.trim_end()))
+        .map(|beside| beside.trim_end().len());
+    let content = controls
+        .content
+        .as_ref()
+        .filter(|(_, end)| after.ends_with(&**end))
+        .map(|(_, end)| after.len() - end.len());
     let at = beside.or(content).unwrap_or(after.len());
     // What ends a turn ends the calls, even if something follows.
     let ends = [controls.content.as_ref().map(|(_, end)| end.trim()), controls.turn_end.as_deref()];

@@ -1,4 +1,5 @@
-//! Every template of the conformance set that writes calls: which family writes the same, and what inference makes of it.
+//! Every template of the conformance set that writes calls: which family writes the same, and what
+//! inference makes of it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,9 +11,18 @@ use crate::output::format::Tagged;
 use crate::template::tests::renders::{data, say, templates};
 use crate::template::{LocalTime, RenderInput, Sources, Templates};
 
-fn render(templates: &Templates, messages: &[Value], tools: &[Value], prompt: bool) -> crate::error::Result<String> {
+fn render(
+    templates: &Templates,
+    messages: &[Value],
+    tools: &[Value],
+    prompt: bool,
+) -> crate::error::Result<String> {
     let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
-    let input = RenderInput { tools: Some(tools), add_generation_prompt: prompt, ..RenderInput::new(messages, now) };
+    let input = RenderInput {
+        tools: Some(tools),
+        add_generation_prompt: prompt,
+        ..RenderInput::new(messages, now)
+    };
     templates.render(&input).map(|prompt| prompt.text)
 }
 
@@ -53,12 +63,15 @@ const EACH: &str = "{% for c in m.tool_calls %}{% set f = c.function %}";
 #[track_caller]
 fn check(family: &str, calls: &str) {
     let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
-    let render = |messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt);
+    let render = |messages: &[Value], tools: &[Value], prompt: bool| {
+        render(&compiled, messages, tools, prompt)
+    };
     let formats = families::all();
     let found = find(&formats, &render).map(|(format, kind)| (&*format.family, kind));
     assert_eq!(found, Ok((family, Match::Bytes)), "{:?}", infer(&render));
     let inferred = infer(&render).unwrap().format.calls.unwrap();
-    let expected = formats.iter().find(|format| format.family == family).unwrap().calls.as_ref().unwrap();
+    let expected =
+        formats.iter().find(|format| format.family == family).unwrap().calls.as_ref().unwrap();
     assert_eq!(without_blanks(&inferred), without_blanks(expected));
 }
 
@@ -85,7 +98,9 @@ fn ids_and_types() {
     );
     check(
         "mistral-id",
-        &format!("{nine}[TOOL_CALLS]{{{{ f.name }}}}[CALL_ID]{{{{ c.id }}}}[ARGS]{{{{ f.arguments|tojson }}}}DONE"),
+        &format!(
+            "{nine}[TOOL_CALLS]{{{{ f.name }}}}[CALL_ID]{{{{ c.id }}}}[ARGS]{{{{ f.arguments|tojson }}}}DONE"
+        ),
     );
     check("mistral-args", "EACH[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments|tojson }}DONE");
     check(
@@ -112,12 +127,22 @@ fn ids_and_types() {
 fn what_cannot_be_read_is_refused() {
     let refused = |calls: &str| {
         let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
-        infer(&|messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt)).unwrap_err()
+        infer(&|messages: &[Value], tools: &[Value], prompt: bool| {
+            render(&compiled, messages, tools, prompt)
+        })
+        .unwrap_err()
     };
-    let bare = refused("EACH[{{ f.name }}({% for k, v in f.arguments.items() %}{{ k }}={{ v }}, {% endfor %})]DONE");
+    let bare = refused(
+        "EACH[{{ f.name }}({% for k, v in f.arguments.items() %}{{ k }}={{ v }}, {% endfor %})]DONE",
+    );
     assert!(bare.writes_calls && bare.because.contains("nothing but text"), "{bare:?}");
-    let quote = refused("EACH<c>{{ '{\"name\": \"' ~ f.name ~ ', \"arguments\": ' ~ f.arguments|tojson }}}</c>DONE");
-    assert!(quote.writes_calls && quote.because.contains("begins as JSON and is none"), "{quote:?}");
+    let quote = refused(
+        "EACH<c>{{ '{\"name\": \"' ~ f.name ~ ', \"arguments\": ' ~ f.arguments|tojson }}}</c>DONE",
+    );
+    assert!(
+        quote.writes_calls && quote.because.contains("begins as JSON and is none"),
+        "{quote:?}"
+    );
     assert!(!refused("EACHcallDONE").writes_calls);
 }
 
@@ -130,7 +155,9 @@ fn the_templates_of_the_conformance_set() {
     let (mut exact, mut blanks, mut channels, mut one_call) = (0, 0, 0, 0);
     let (mut total, mut by_family, mut inferred, mut alike, mut most) = (0, 0, 0, 0, 0);
     for (name, compiled) in templates(&root) {
-        let render = |messages: &[Value], tools: &[Value], prompt: bool| render(&compiled, messages, tools, prompt);
+        let render = |messages: &[Value], tools: &[Value], prompt: bool| {
+            render(&compiled, messages, tools, prompt)
+        };
         let found = infer(&render);
         if found.as_ref().is_err_and(|unexplained| !unexplained.writes_calls) {
             continue;
@@ -153,9 +180,9 @@ fn the_templates_of_the_conformance_set() {
                 inferred += 1;
                 most = most.max(found.renders);
                 let calls = found.format.calls.as_ref().unwrap();
-                let agrees = family
-                    .as_ref()
-                    .is_some_and(|family| without_blanks(family.calls.as_ref().unwrap()) == without_blanks(calls));
+                let agrees = family.as_ref().is_some_and(|family| {
+                    without_blanks(family.calls.as_ref().unwrap()) == without_blanks(calls)
+                });
                 alike += usize::from(agrees);
                 lines.push(format!(
                     "{name}: {family_name} {} {:?} reasoning {:?} ends {:?} wrappers {:?}",
@@ -172,7 +199,9 @@ fn the_templates_of_the_conformance_set() {
                     found.format.wrappers
                 ));
             }
-            Err(unexplained) => lines.push(format!("{name}: {family_name} NONE {}", unexplained.because)),
+            Err(unexplained) => {
+                lines.push(format!("{name}: {family_name} NONE {}", unexplained.because))
+            }
         }
     }
     if show {
@@ -181,7 +210,8 @@ fn the_templates_of_the_conformance_set() {
     say(&format!(
         "formats: {total} templates, {by_family} by family ({exact} exact, {blanks} but for blanks, {channels} by channels, {one_call} for one call), {inferred} inferred, {alike} alike; at most {most} renders"
     ));
-    // The others print what nobody can read: strings without quotes, numbers as strings, a name without its closing quote.
+    // The others print what nobody can read: strings without quotes, numbers as strings, a name
+    // without its closing quote.
     assert!(total >= 189 && inferred >= total - 6, "{inferred} of {total} inferred");
     assert!(by_family >= 180 && exact >= 152, "{by_family} of {total} by family, {exact} exactly");
     assert!(alike >= 164, "{alike} as their family");

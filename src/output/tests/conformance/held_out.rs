@@ -1,16 +1,21 @@
-//! Templates that the corpus does not have: shapes of the table, and shapes that a vendor could invent.
+//! Templates that the corpus does not have: shapes of the table, and shapes that a vendor could
+//! invent.
 
 use super::{round_trips, verdict};
 
-/// A template whose assistant's turns hold this. `EACH` … `DONE` is a loop over the calls `c` with the functions `f`, `JSON`
-/// the arguments, `PAIRS` … `DONE` a loop over keys `k` and values `v`, `THOUGHT` the reasoning, `RAW` a value whose strings have no quotes.
+/// A template whose assistant's turns hold this. `EACH` … `DONE` is a loop over the calls `c` with
+/// the functions `f`, `JSON` the arguments, `PAIRS` … `DONE` a loop over keys `k` and values `v`,
+/// `THOUGHT` the reasoning, `RAW` a value whose strings have no quotes.
 fn template(turn: &str) -> String {
     framed("<|assistant|>", turn, "<|end|>")
 }
 
 fn framed(open: &str, turn: &str, end: &str) -> String {
     let turn = turn
-        .replace("EACH", "{%- for c in m.tool_calls -%}{%- set f = c.function -%}{%- set outer = loop -%}")
+        .replace(
+            "EACH",
+            "{%- for c in m.tool_calls -%}{%- set f = c.function -%}{%- set outer = loop -%}",
+        )
         .replace("PAIRS", "{%- for k, v in f.arguments.items() -%}")
         .replace("DONE", "{%- endfor -%}")
         .replace("JSON", "{{- f.arguments if f.arguments is string else f.arguments | tojson -}}")
@@ -37,11 +42,16 @@ fn check(name: &str, template: &str, parallel: bool) {
         "{name}: {} {} lost {:?} moved {:?}",
         format.family, tally.sets, tally.lost, tally.moved
     ));
-    assert!(tally.failures.is_empty(), "{name}: {} of {}: {}\n{format:?}", tally.failures.len(), tally.sets, tally.failures[0]);
+    assert!(
+        tally.failures.is_empty(),
+        "{name}: {} of {}: {}\n{format:?}",
+        tally.failures.len(),
+        tally.sets,
+        tally.failures[0]
+    );
 }
 
-const THINK: &str =
-    "{%- if m.reasoning_content -%}<think>{{- '\\n' -}}THOUGHT{{- '\\n' -}}</think>{{- '\\n\\n' -}}{%- endif -%}";
+const THINK: &str = "{%- if m.reasoning_content -%}<think>{{- '\\n' -}}THOUGHT{{- '\\n' -}}</think>{{- '\\n\\n' -}}{%- endif -%}";
 
 fn thinking(turn: &str) -> String {
     template(&format!("{THINK}TEXT{{%- if m.tool_calls -%}}{turn}{{%- endif -%}}"))
@@ -61,7 +71,11 @@ fn kimi_k3() {
         PAIRS<|open|>argument key=\"{{- k -}}\" type=\"{%- if v is string -%}string\
         {%- elif v is boolean -%}boolean{%- elif v is none -%}null{%- elif v is number -%}number{%- elif v is mapping -%}object\
         {%- else -%}array{%- endif -%}\"<|sep|>RAW<|close|>argument<|sep|>DONE<|close|>call<|sep|>DONE<|close|>tools<|sep|>{%- endif -%}";
-    check("kimi-k3", &framed("<|open|>message role=\"assistant\"<|sep|>", turn, "<|close|>message<|sep|>"), true);
+    check(
+        "kimi-k3",
+        &framed("<|open|>message role=\"assistant\"<|sep|>", turn, "<|close|>message<|sep|>"),
+        true,
+    );
 }
 
 #[test]
@@ -94,8 +108,16 @@ fn mistral() {
 fn functionary() {
     let turn = "{%- if m.content -%}all{{- '\\n' -}}TEXT{%- if m.tool_calls -%}{{- '>>>' -}}{%- endif -%}{%- endif -%}\
         EACH{{- f.name ~ '\\n' -}}JSON{%- if not loop.last -%}{{- '>>>' -}}{%- endif -%}DONE";
-    check("functionary-3.2", &framed("<|start_header_id|>assistant<|end_header_id|>\n\n>>>", turn, "<|eot_id|>"), true);
-    check("functionary-3.1", &template("TEXTEACH<function={{- f.name -}}>JSON</function>DONE"), true);
+    check(
+        "functionary-3.2",
+        &framed("<|start_header_id|>assistant<|end_header_id|>\n\n>>>", turn, "<|eot_id|>"),
+        true,
+    );
+    check(
+        "functionary-3.1",
+        &template("TEXTEACH<function={{- f.name -}}>JSON</function>DONE"),
+        true,
+    );
 }
 
 #[test]
@@ -112,11 +134,16 @@ fn minicpm5() {
 
 #[test]
 fn lfm2() {
-    let value = "{%- if v is boolean or v is none -%}{{- v -}}{%- else -%}{{- v | tojson -}}{%- endif -%}";
-    let one = format!("{{{{- f.name -}}}}(PAIRS{{{{- '' if loop.first else ', ' -}}}}{{{{- k -}}}}={value}DONE)");
+    let value =
+        "{%- if v is boolean or v is none -%}{{- v -}}{%- else -%}{{- v | tojson -}}{%- endif -%}";
+    let one = format!(
+        "{{{{- f.name -}}}}(PAIRS{{{{- '' if loop.first else ', ' -}}}}{{{{- k -}}}}={value}DONE)"
+    );
     check(
         "lfm2",
-        &thinking(&format!("<|tool_call_start|>[EACH{{{{- '' if loop.first else ', ' -}}}}{one}DONE]<|tool_call_end|>")),
+        &thinking(&format!(
+            "<|tool_call_start|>[EACH{{{{- '' if loop.first else ', ' -}}}}{one}DONE]<|tool_call_end|>"
+        )),
         true,
     );
 }
@@ -125,7 +152,11 @@ fn lfm2() {
 fn command_r() {
     let turn = "TEXT{%- if m.tool_calls -%}{{- 'Action:\\n```json\\n[\\n' -}}EACH{{- '    {\\n        \"tool_name\": \"' ~ f.name ~ '\",\\n        \"parameters\": ' -}}JSON\
         {{- '\\n    }' ~ ('\\n' if loop.last else ',\\n') -}}DONE{{- ']```' -}}{%- endif -%}";
-    check("command-r-plus", &framed("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", turn, "<|END_OF_TURN_TOKEN|>"), true);
+    check(
+        "command-r-plus",
+        &framed("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", turn, "<|END_OF_TURN_TOKEN|>"),
+        true,
+    );
 }
 
 #[test]
@@ -138,8 +169,16 @@ fn harmony_spaced() {
 
 #[test]
 fn invented_by_nobody_yet() {
-    check("brackets", &thinking("EACH{{- '<<call ' ~ f.name ~ '>>' -}}JSON{{- '<<end>>' -}}DONE"), true);
-    check("assignments", &thinking("EACH<|run|>{{- f.name -}}PAIRS<|set|>{{- k -}}=RAW<|/set|>DONE<|/run|>DONE"), true);
+    check(
+        "brackets",
+        &thinking("EACH{{- '<<call ' ~ f.name ~ '>>' -}}JSON{{- '<<end>>' -}}DONE"),
+        true,
+    );
+    check(
+        "assignments",
+        &thinking("EACH<|run|>{{- f.name -}}PAIRS<|set|>{{- k -}}=RAW<|/set|>DONE<|/run|>DONE"),
+        true,
+    );
     check(
         "lines",
         &thinking(

@@ -1,4 +1,5 @@
-//! The round trip of random replies through every template that writes calls: what is rendered parses back equal.
+//! The round trip of random replies through every template that writes calls: what is rendered
+//! parses back equal.
 
 mod held_out;
 mod sets;
@@ -18,18 +19,26 @@ use sets::{Call, Random, Reply};
 
 /// Templates that lose what they are given, so that no reader can get it back, with the reason.
 const BROKEN: [(&str, &str); 5] = [
-    ("vllm.tool_chat_template_gemma3_pythonic", "parameters stand next to each other without a comma: `f(a=1  b=2)`"),
-    ("vllm.tool_chat_template_llama4_pythonic", "every value stands between quotes and none is escaped: `f(a=\"say \"x\"\")`"),
+    (
+        "vllm.tool_chat_template_gemma3_pythonic",
+        "parameters stand next to each other without a comma: `f(a=1  b=2)`",
+    ),
+    (
+        "vllm.tool_chat_template_llama4_pythonic",
+        "every value stands between quotes and none is escaped: `f(a=\"say \"x\"\")`",
+    ),
     ("vllm085.tool_chat_template_llama4_pythonic", "strings stand without quotes: `f(a=x, b=y)`"),
     ("vllm.tool_chat_template_llama3.2_pythonic", "strings stand without quotes: `f(a=x, b=y)`"),
     ("vllm.tool_chat_template_toolace", "strings stand without quotes: `f(a=x, b=y)`"),
 ];
 
-/// Replies tried for the first template of each format, and for the others; without optimisation a few.
+/// Replies tried for the first template of each format, and for the others; without optimisation a
+/// few.
 const MANY: usize = if cfg!(debug_assertions) { 10 } else { 200 };
 const FEW: usize = if cfg!(debug_assertions) { 1 } else { MANY };
 
-/// Which format is found for each template, how long that takes, and what of a random reply comes back.
+/// Which format is found for each template, how long that takes, and what of a random reply comes
+/// back.
 #[test]
 fn random_replies_come_back() {
     let Some(folder) = conformance::folder("output formats") else { return };
@@ -100,7 +109,8 @@ struct Tally {
     sets: usize,
     /// The template raised an error.
     refused: usize,
-    /// The template renders what was read as it rendered what was given: by what differs, with the templates.
+    /// The template renders what was read as it rendered what was given: by what differs, with the
+    /// templates.
     lost: BTreeMap<&'static str, (usize, Vec<String>)>,
     /// Where the template shows text in another place: as content, as reasoning, or not at all.
     moved: BTreeMap<&'static str, Vec<String>>,
@@ -126,8 +136,13 @@ impl Tally {
     }
 
     fn say(&self) {
-        let names =
-            |names: &[String]| if conformance::shows() { names.join(" ") } else { format!("{} templates", names.len()) };
+        let names = |names: &[String]| {
+            if conformance::shows() {
+                names.join(" ")
+            } else {
+                format!("{} templates", names.len())
+            }
+        };
         for (rule, (count, templates)) in &self.lost {
             conformance::say(&format!("lost {count} times: {rule}: {}", names(templates)));
         }
@@ -160,7 +175,13 @@ fn round_trips(verdict: &Verdict, format: &Format, sets: usize) -> Tally {
         verdict.templates.probe(&input).map(|prompt| prompt.text)
     };
     let tools = sets::tools();
-    let trip = Trip { given: Renders::new(&render).given, frame: Frame::new(&render, &tools), render: &render, format, tools };
+    let trip = Trip {
+        given: Renders::new(&render).given,
+        frame: Frame::new(&render, &tools),
+        render: &render,
+        format,
+        tools,
+    };
     trip.run(sets)
 }
 
@@ -191,7 +212,8 @@ impl Trip<'_> {
                 tally.refused += 1;
                 continue;
             };
-            let kind = (reply.content.is_empty(), reply.reasoning.is_empty(), reply.calls.len().min(2));
+            let kind =
+                (reply.content.is_empty(), reply.reasoning.is_empty(), reply.calls.len().min(2));
             let (calls, shown) = *controls.entry(kind).or_insert_with(|| self.control(&reply));
             if !calls {
                 tally.moved.entry("calls are left out beside text").or_default();
@@ -202,13 +224,19 @@ impl Trip<'_> {
                     &reply.content,
                     Shown::Content,
                     shown.0,
-                    ["content is left out beside calls", "content beside calls is shown as reasoning"],
+                    [
+                        "content is left out beside calls",
+                        "content beside calls is shown as reasoning",
+                    ],
                 ),
                 (
                     &reply.reasoning,
                     Shown::Reasoning,
                     shown.1,
-                    ["reasoning is left out beside calls", "reasoning beside calls is shown as content"],
+                    [
+                        "reasoning is left out beside calls",
+                        "reasoning beside calls is shown as content",
+                    ],
                 ),
             ] {
                 if !text.is_empty() && place != own {
@@ -219,11 +247,16 @@ impl Trip<'_> {
             let (whole, single) = self.read(&rendered);
             tally.reading += begin.elapsed();
             if whole != single {
-                tally.failures.push(format!("one character at a time: {single:?}\nwhole: {whole:?}\nof {rendered:?}"));
+                tally.failures.push(format!(
+                    "one character at a time: {single:?}\nwhole: {whole:?}\nof {rendered:?}"
+                ));
             } else if let Err(because) = self.compare(&reply, &whole, shown) {
                 match self.lost(&reply, &whole, &rendered) {
                     Some(rule) => tally.lost.entry(rule).or_default().0 += 1,
-                    None => tally.failures.push(format!("{because}\n    of {:?}", self.frame.reply(self.format, &rendered))),
+                    None => tally.failures.push(format!(
+                        "{because}\n    of {:?}",
+                        self.frame.reply(self.format, &rendered)
+                    )),
                 }
             }
         }
@@ -235,7 +268,11 @@ impl Trip<'_> {
 
     /// A history that ends with this reply; None where the template raises an error.
     fn rendered(&self, reply: &Reply) -> Option<String> {
-        let calls = reply.calls.iter().enumerate().map(|(i, call)| self.given.call(i, &call.id, &call.name, &call.arguments));
+        let calls = reply
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(i, call)| self.given.call(i, &call.id, &call.name, &call.arguments));
         let mut message = json!({ "role": "assistant", "content": reply.content, "tool_calls": calls.collect::<Vec<_>>() });
         if !reply.reasoning.is_empty() {
             message["reasoning_content"] = reply.reasoning.as_str().into();
@@ -243,17 +280,22 @@ impl Trip<'_> {
         (self.render)(&[user(), message], &self.tools, false).ok()
     }
 
-    /// Whether the template shows the calls of replies like this one, and where their text, by one that is easy to read.
+    /// Whether the template shows the calls of replies like this one, and where their text, by one
+    /// that is easy to read.
     fn control(&self, like: &Reply) -> (bool, (Shown, Shown)) {
         let (content, reasoning) = ("Zarvox quillem.", "Brindle first, then quorv.");
-        let or_empty = |text: &str, rare: &str| if text.is_empty() { String::new() } else { rare.to_owned() };
-        let calls = like.calls.iter().take(2).map(|call| Call { arguments: json!({}), ..call.clone() });
+        let or_empty =
+            |text: &str, rare: &str| if text.is_empty() { String::new() } else { rare.to_owned() };
+        let calls =
+            like.calls.iter().take(2).map(|call| Call { arguments: json!({}), ..call.clone() });
         let control = Reply {
             content: or_empty(&like.content, content),
             reasoning: or_empty(&like.reasoning, reasoning),
             calls: calls.collect(),
         };
-        let Some(rendered) = self.rendered(&control) else { return (true, (Shown::Content, Shown::Reasoning)) };
+        let Some(rendered) = self.rendered(&control) else {
+            return (true, (Shown::Content, Shown::Reasoning));
+        };
         let (parsed, _) = self.read(&rendered);
         let place = |text: &str, own: Shown| {
             // What is shown and does not come back is for the comparison to find.
@@ -267,7 +309,10 @@ impl Trip<'_> {
                 own
             }
         };
-        let calls = control.calls.iter().all(|call| self.frame.reply(self.format, &rendered).contains(&call.name));
+        let calls = control
+            .calls
+            .iter()
+            .all(|call| self.frame.reply(self.format, &rendered).contains(&call.name));
         (calls, (place(content, Shown::Content), place(reasoning, Shown::Reasoning)))
     }
 
@@ -287,11 +332,15 @@ impl Trip<'_> {
 
     fn compare(&self, reply: &Reply, parsed: &Parsed, shown: (Shown, Shown)) -> Result<(), String> {
         if parsed.tool_calls.len() != reply.calls.len() {
-            return Err(format!("{} of {} calls: {parsed:?}", parsed.tool_calls.len(), reply.calls.len()));
+            return Err(format!(
+                "{} of {} calls: {parsed:?}",
+                parsed.tool_calls.len(),
+                reply.calls.len()
+            ));
         }
         for (got, want) in parsed.tool_calls.iter().zip(&reply.calls) {
-            let arguments: Value =
-                serde_json::from_str(&got.arguments).map_err(|error| format!("{error}: {}", got.arguments))?;
+            let arguments: Value = serde_json::from_str(&got.arguments)
+                .map_err(|error| format!("{error}: {}", got.arguments))?;
             if got.name != want.name || !same(&arguments, &want.arguments) {
                 return Err(format!(
                     "{} {} came back as {} {arguments} {:?}",
@@ -312,27 +361,39 @@ impl Trip<'_> {
             [_, _, ..] => want.iter().all(|part| got.contains(part)),
             one => got.trim() == one.concat(),
         };
-        if !is(&parsed.content, &content) || !is(parsed.reasoning.as_deref().unwrap_or_default(), &reasoning) {
-            return Err(format!("{content:?} and {reasoning:?} came back as {:?} and {:?}", parsed.content, parsed.reasoning));
+        if !is(&parsed.content, &content)
+            || !is(parsed.reasoning.as_deref().unwrap_or_default(), &reasoning)
+        {
+            return Err(format!(
+                "{content:?} and {reasoning:?} came back as {:?} and {:?}",
+                parsed.content, parsed.reasoning
+            ));
         }
         Ok(())
     }
 
-    /// What the template itself does not tell apart: it renders the reply that was read as it did the one given, and both
-    /// keep the schema. Any other difference is the reader's.
+    /// What the template itself does not tell apart: it renders the reply that was read as it did
+    /// the one given, and both keep the schema. Any other difference is the reader's.
     fn lost(&self, reply: &Reply, parsed: &Parsed, rendered: &str) -> Option<&'static str> {
         let calls = reply.calls.iter().zip(&parsed.tool_calls).map(|(call, got)| {
             let arguments = serde_json::from_str(&got.arguments).ok()?;
             Some(Call { name: got.name.clone(), arguments, id: call.id.clone() })
         });
         let calls: Vec<Call> = calls.collect::<Option<_>>()?;
-        let read = Reply { content: parsed.content.clone(), reasoning: parsed.reasoning.clone().unwrap_or_default(), calls };
-        if read.calls.len() != reply.calls.len() || self.rendered(&read).as_deref() != Some(rendered) {
+        let read = Reply {
+            content: parsed.content.clone(),
+            reasoning: parsed.reasoning.clone().unwrap_or_default(),
+            calls,
+        };
+        if read.calls.len() != reply.calls.len()
+            || self.rendered(&read).as_deref() != Some(rendered)
+        {
             return None;
         }
         let mut rule = None;
         for (got, want) in read.calls.iter().zip(&reply.calls) {
-            let tool = self.tools.iter().find(|tool| tool["function"]["name"] == want.name.as_str())?;
+            let tool =
+                self.tools.iter().find(|tool| tool["function"]["name"] == want.name.as_str())?;
             if got.name != want.name || !keeps(&got.arguments, &tool["function"]["parameters"]) {
                 return None;
             }
@@ -344,7 +405,8 @@ impl Trip<'_> {
     }
 }
 
-/// Whether a value of no known type says what it is: in elements a string has no quotes, and `12` may be either.
+/// Whether a value of no known type says what it is: in elements a string has no quotes, and `12`
+/// may be either.
 fn tells_types(format: &Format) -> bool {
     let mut parts = format.calls.iter().flat_map(|calls| &calls.call);
     !parts.any(|part| match part {
@@ -360,10 +422,14 @@ fn same(a: &Value, b: &Value) -> bool {
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
         }
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
         (Value::Number(a), Value::Number(b)) => {
             let (a, b) = (a.to_string(), b.to_string());
-            let whole = |text: &str| text.len() > 2 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+            let whole = |text: &str| {
+                text.len() > 2 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+            };
             a == b || !(whole(&a) && whole(&b)) && a.parse::<f64>().ok() == b.parse::<f64>().ok()
         }
         (a, b) => a == b,
@@ -375,18 +441,24 @@ fn keeps(value: &Value, schema: &Value) -> bool {
     match (schema["type"].as_str(), value) {
         (None, _) | (Some("string"), Value::String(_)) | (Some("boolean"), Value::Bool(_)) => true,
         (Some("integer" | "number"), Value::Number(_)) => true,
-        (Some("array"), Value::Array(items)) => items.iter().all(|item| keeps(item, &schema["items"])),
-        (Some("object"), Value::Object(members)) => members.iter().all(|(key, value)| keeps(value, &schema["properties"][key])),
+        (Some("array"), Value::Array(items)) => {
+            items.iter().all(|item| keeps(item, &schema["items"]))
+        }
+        (Some("object"), Value::Object(members)) => {
+            members.iter().all(|(key, value)| keeps(value, &schema["properties"][key]))
+        }
         _ => false,
     }
 }
 
-/// The rule by which a template loses what differs here. Nested elements (minimax-m3) leave out members that are null, write
-/// a null item as nothing, and empty objects and lists like empty strings; some templates trim strings.
+/// The rule by which a template loses what differs here. Nested elements (minimax-m3) leave out
+/// members that are null, write a null item as nothing, and empty objects and lists like empty
+/// strings; some templates trim strings.
 fn difference(got: &Value, want: &Value) -> &'static str {
     match (got, want) {
         (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
-            let pair = a.iter().filter_map(|(key, a)| Some((a, b.get(key)?))).find(|(a, b)| !same(a, b));
+            let pair =
+                a.iter().filter_map(|(key, a)| Some((a, b.get(key)?))).find(|(a, b)| !same(a, b));
             pair.map_or("keys", |(a, b)| difference(a, b))
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
@@ -394,10 +466,14 @@ fn difference(got: &Value, want: &Value) -> &'static str {
         }
         (Value::Object(_), Value::Object(_)) => "members that are null or empty are left out",
         (Value::Array(_), Value::Array(_)) => "empty items are left out",
-        (Value::String(a), Value::String(b)) if a.trim() == b.trim() => "blanks around a string are left out",
+        (Value::String(a), Value::String(b)) if a.trim() == b.trim() => {
+            "blanks around a string are left out"
+        }
         (Value::String(_), Value::String(_)) => "strings are changed",
         (_, Value::Null) => "null is written as nothing",
-        (Value::String(_), _) | (_, Value::String(_)) => "strings without quotes where the schema names no type",
+        (Value::String(_), _) | (_, Value::String(_)) => {
+            "strings without quotes where the schema names no type"
+        }
         _ => "nothing tells empty values apart",
     }
 }

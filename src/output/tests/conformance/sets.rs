@@ -1,4 +1,5 @@
-//! Random replies with calls, and the tools they call: typed, so that a format without types can be read.
+//! Random replies with calls, and the tools they call: typed, so that a format without types can be
+//! read.
 
 use serde_json::{Map, Value, json};
 
@@ -89,11 +90,33 @@ const PIECES: [&str; 44] = [
     "(",
 ];
 /// Strings that look like something else.
-const LIKE: [&str; 14] = ["", " ", "None", "null", "true", "False", "12", "-0", "1.5e10", "[1]", "{}", "\"q\"", "'q'", "\n"];
-const INTEGERS: [&str; 9] =
-    ["0", "-0", "-1", "7", "41237", "9007199254740993", "1234567890123456789012345", "-9876543210987654321098765", "1000000"];
-const NUMBERS: [&str; 10] =
-    ["1.5e10", "0.1", "-2.5", "1e-7", "3.0", "6.02e23", "-0.0", "2", "123456789.125", "0.30000000000000004"];
+const LIKE: [&str; 14] = [
+    "", " ", "None", "null", "true", "False", "12", "-0", "1.5e10", "[1]", "{}", "\"q\"", "'q'",
+    "\n",
+];
+const INTEGERS: [&str; 9] = [
+    "0",
+    "-0",
+    "-1",
+    "7",
+    "41237",
+    "9007199254740993",
+    "1234567890123456789012345",
+    "-9876543210987654321098765",
+    "1000000",
+];
+const NUMBERS: [&str; 10] = [
+    "1.5e10",
+    "0.1",
+    "-2.5",
+    "1e-7",
+    "3.0",
+    "6.02e23",
+    "-0.0",
+    "2",
+    "123456789.125",
+    "0.30000000000000004",
+];
 const PROSE: [&str; 16] = [
     "Zarvox",
     "quillem",
@@ -113,8 +136,14 @@ const PROSE: [&str; 16] = [
     "C:\\dir",
 ];
 
-/// A reply with so many calls, one at least. Where nothing `tells_types`, strings that the schema does not name are words.
-pub(super) fn reply(random: &mut Random, calls: usize, tools: &[Value], tells_types: bool) -> Reply {
+/// A reply with so many calls, one at least. Where nothing `tells_types`, strings that the schema
+/// does not name are words.
+pub(super) fn reply(
+    random: &mut Random,
+    calls: usize,
+    tools: &[Value],
+    tells_types: bool,
+) -> Reply {
     let prose = |random: &mut Random| {
         let words = (0..1 + random.below(8)).map(|_| random.pick(&PROSE)).collect::<Vec<_>>();
         words.join(" ")
@@ -123,8 +152,14 @@ pub(super) fn reply(random: &mut Random, calls: usize, tools: &[Value], tells_ty
     let reasoning = if random.below(2) == 0 { prose(random) } else { String::new() };
     let calls = (0..calls.max(1)).map(|_| {
         let function = &tools[random.below(tools.len())]["function"];
-        let arguments = if random.below(8) == 0 { json!({}) } else { value(random, &function["parameters"], tells_types, 0) };
-        let id = (0..9).map(|_| char::from(b"abcdefghijkLMNOPQRSTUVW0123456789"[random.below(33)])).collect();
+        let arguments = if random.below(8) == 0 {
+            json!({})
+        } else {
+            value(random, &function["parameters"], tells_types, 0)
+        };
+        let id = (0..9)
+            .map(|_| char::from(b"abcdefghijkLMNOPQRSTUVW0123456789"[random.below(33)]))
+            .collect();
         Call { id, name: function["name"].as_str().unwrap().to_owned(), arguments }
     });
     let calls = calls.collect();
@@ -133,7 +168,9 @@ pub(super) fn reply(random: &mut Random, calls: usize, tools: &[Value], tells_ty
 
 /// A value that the schema allows.
 fn value(random: &mut Random, schema: &Value, tells_types: bool, depth: usize) -> Value {
-    let kind = schema["type"].as_str().unwrap_or(["string", "integer", "boolean", "null", "array"][random.below(5)]);
+    let kind = schema["type"]
+        .as_str()
+        .unwrap_or(["string", "integer", "boolean", "null", "array"][random.below(5)]);
     match kind {
         "object" => {
             let mut members = Map::new();

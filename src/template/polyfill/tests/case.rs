@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api::Polyfills;
 use crate::template::polyfill::{Polyfilled, apply};
-use crate::template::probe::traits::{Arguments, Details, Fate, NoContent, ReasoningFormat, TemplateCaps, Traits, WithCalls};
+use crate::template::probe::traits::{
+    Arguments, Details, Fate, NoContent, ReasoningFormat, TemplateCaps, Traits, WithCalls,
+};
 
 /// A template that takes everything as it is sent.
 pub(crate) fn traits() -> Traits {
@@ -96,23 +98,40 @@ impl Case {
     #[track_caller]
     pub(crate) fn unchanged(self) {
         let got = self.run();
-        assert!(matches!(got.messages, std::borrow::Cow::Borrowed(_)), "changed: {:?} {:?}", got.applied, got.messages);
+        assert!(
+            matches!(got.messages, std::borrow::Cow::Borrowed(_)),
+            "changed: {:?} {:?}",
+            got.applied,
+            got.messages
+        );
         assert!(got.applied.is_empty());
     }
 
     #[track_caller]
     pub(crate) fn refused(self, problem: &str) {
-        let error = apply(self.sent(), self.declared(), &self.traits, &self.options).expect_err("refused");
+        let error =
+            apply(self.sent(), self.declared(), &self.traits, &self.options).expect_err("refused");
         assert_eq!((error.code(), error.message()), (crate::error::Code::InvalidRequest, problem));
     }
 
     #[track_caller]
     pub(crate) fn run(&self) -> Polyfilled<'_> {
-        let got = apply(self.sent(), self.declared(), &self.traits, &self.options).expect("polyfilled");
-        let notes: Vec<_> = got.diagnostics.iter().map(|note| (note.code, note.index.unwrap_or(NO_MESSAGE))).collect();
+        let got =
+            apply(self.sent(), self.declared(), &self.traits, &self.options).expect("polyfilled");
+        let notes: Vec<_> = got
+            .diagnostics
+            .iter()
+            .map(|note| (note.code, note.index.unwrap_or(NO_MESSAGE)))
+            .collect();
         assert_eq!(notes, self.notes);
-        let again = apply(&got.messages, None, &self.traits, &self.options).expect("polyfilled again");
-        assert!(again.applied.is_empty(), "a second time {:?} make {:?}", again.applied, again.messages);
+        let again =
+            apply(&got.messages, None, &self.traits, &self.options).expect("polyfilled again");
+        assert!(
+            again.applied.is_empty(),
+            "a second time {:?} make {:?}",
+            again.applied,
+            again.messages
+        );
         check_origins(&got, &json!({"messages": self.messages, "tools": self.tools}));
         got
     }
@@ -126,23 +145,36 @@ impl Case {
     }
 }
 
-/// Every string of the result is visited once, and every segment holds what its member holds, or a JSON escape of it.
+/// Every string of the result is visited once, and every segment holds what its member holds, or a
+/// JSON escape of it.
 #[track_caller]
 pub(crate) fn check_origins(got: &Polyfilled, request: &Value) {
     let mut visited = 0;
     got.visit_strings(&mut |message, pointer, text, segments| {
         visited += 1;
-        assert_eq!(got.messages[message].pointer(pointer).and_then(Value::as_str), Some(text), "{message} {pointer}");
+        assert_eq!(
+            got.messages[message].pointer(pointer).and_then(Value::as_str),
+            Some(text),
+            "{message} {pointer}"
+        );
         let mut at = 0;
         for segment in segments {
-            assert!(at <= segment.start && segment.start < segment.end && segment.end <= text.len(), "{segments:?}");
+            assert!(
+                at <= segment.start && segment.start < segment.end && segment.end <= text.len(),
+                "{segments:?}"
+            );
             at = segment.end;
             let piece = &text[segment.start..segment.end];
             let member = at_path(request, &segment.path);
             let member = member.as_str().unwrap_or_else(|| panic!("{} is no string", segment.path));
-            let unescaped: String = serde_json::from_str(&format!("\"{piece}\"")).unwrap_or_else(|_| piece.to_owned());
+            let unescaped: String =
+                serde_json::from_str(&format!("\"{piece}\"")).unwrap_or_else(|_| piece.to_owned());
             let spelled = member.parse::<Value>().is_ok_and(|value| holds(&value, &unescaped));
-            assert!(member == piece || member == unescaped || spelled, "{piece:?} is not {member:?} of {}", segment.path);
+            assert!(
+                member == piece || member == unescaped || spelled,
+                "{piece:?} is not {member:?} of {}",
+                segment.path
+            );
         }
     });
     let strings: usize = got.messages.iter().map(count).sum();

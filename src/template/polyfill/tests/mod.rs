@@ -1,4 +1,5 @@
-//! Laws of the whole pipeline, over the conversations of minja's test suite and many kinds of templates.
+//! Laws of the whole pipeline, over the conversations of minja's test suite and many kinds of
+//! templates.
 
 #[cfg(test)]
 pub(crate) mod case;
@@ -7,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::apply;
 use crate::api::Polyfills;
-use crate::template::probe::traits::{Arguments, Fate, NoContent, ReasoningFormat, Traits, WithCalls};
+use crate::template::probe::traits::{
+    Arguments, Fate, NoContent, ReasoningFormat, Traits, WithCalls,
+};
 use crate::template::tests::renders;
 use case::{Case, call, check_origins, traits};
 
@@ -66,7 +69,9 @@ fn kinds() -> Vec<Traits> {
     for _ in 0..400 {
         let mut kind = traits();
         for change in &changes {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             if random >> 62 == 0 {
                 change(&mut kind);
             }
@@ -103,7 +108,9 @@ fn check(messages: &[Value], tools: Option<&[Value]>) {
         }
         let off = Polyfills { apply_polyfills: false, ..Polyfills::default() };
         let off = apply(messages, tools, traits, &off).expect("untouched");
-        assert!(matches!(off.messages, std::borrow::Cow::Borrowed(_)) && off.diagnostics.is_empty());
+        assert!(
+            matches!(off.messages, std::borrow::Cow::Borrowed(_)) && off.diagnostics.is_empty()
+        );
     }
 }
 
@@ -124,8 +131,7 @@ fn conversations_of_minja() {
 #[test]
 fn a_conversation_of_everything() {
     let part = |text: &str| json!({"type": "text", "text": text});
-    let tools =
-        json!([{"type": "function", "function": {"name": "f", "description": "\"é\"\n", "parameters": {"type": "object"}}}]);
+    let tools = json!([{"type": "function", "function": {"name": "f", "description": "\"é\"\n", "parameters": {"type": "object"}}}]);
     let messages = json!([
         {"role": "developer", "content": "D"},
         {"role": "system", "content": [part("S")], "name": null},

@@ -47,15 +47,9 @@ pub(crate) fn calls() -> &'static [(Text, Calls)] {
     &CALLS
 }
 
-/// How a family writes calls.
-pub(super) fn calls_of(family: &str) -> Option<&'static Calls> {
-    calls().iter().find(|(name, _)| name == family).map(|(_, calls)| calls)
-}
-
 /// The families whose calls begin with a known tag.
-pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<Text> {
-    let evident = calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known));
-    evident.map(|(family, _)| family.clone()).collect()
+pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<&'static (Text, Calls)> {
+    calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known)).collect()
 }
 
 /// The most common call.
@@ -89,11 +83,11 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
             .fenced_calls(),
         // Llama 3.1, 3.2 and 3.3. Their templates reject a second call; the models still write
         // several, separated by `; `.
-        family("llama3").section("{call}; {call}").call(r#"{"name": "{name}", "parameters": {arguments}}"#).single().ends(&[
-            "<|eom_id|>",
-            "<|eot_id|>",
-            "<|python_tag|>",
-        ]),
+        family("llama3")
+            .section("{call}; {call}")
+            .call(r#"{"name": "{name}", "parameters": {arguments}}"#)
+            .single()
+            .ends(&["<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]),
         // Llama 4.
         family("llama4")
             .wrapper("<|python_start|>", "<|python_end|>")
@@ -142,7 +136,10 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
             .reasoning("<think>", "</think>")
             .end_alone()
             .section("<｜tool▁calls▁begin｜>{call}{call}<｜tool▁calls▁end｜>")
-            .call(r#"<｜tool▁call▁begin｜>{"name": "{name}", "parameters": {arguments}}<｜tool▁call▁end｜>"#)
+            .call(
+                "<｜tool▁call▁begin｜>{\"name\": \"{name}\", \"parameters\": \
+                 {arguments}}<｜tool▁call▁end｜>",
+            )
             .ends(&["<｜end▁of▁sentence｜>"]),
         // DeepSeek V3.2.
         family("dsml")
@@ -175,13 +172,22 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // Command-R and R+. The name `directly-answer` means no call.
         family("command-r-plus")
             .section("Action:\n```json\n[\n    {call},\n    {call}\n]```")
-            .call("{\n        \"tool_name\": \"{name}\",\n        \"parameters\": {arguments}\n    }")
+            .call(
+                "{\n        \"tool_name\": \"{name}\",\n        \"parameters\": {arguments}\n    }",
+            )
             .ends(&["<|END_OF_TURN_TOKEN|>"]),
         // Functionary 3.1; Llama 3.1 with that prompt.
-        family("functionary-3.1").call("<function={name}>{arguments}</function>").ends(&["<|eom_id|>", "<|eot_id|>"]),
+        family("functionary-3.1")
+            .call("<function={name}>{arguments}</function>")
+            .ends(&["<|eom_id|>", "<|eot_id|>"]),
         // Functionary 3.2: `>>>all\nTEXT>>>f\n{"a": 1}`. The prompt ends in `>>>`.
         family("functionary-3.2")
-            .channels(Channels { turn: text(">>>"), body: text("\n"), content: texts(&["all"]), ..Channels::default() })
+            .channels(Channels {
+                turn: text(">>>"),
+                body: text("\n"),
+                content: texts(&["all"]),
+                ..Channels::default()
+            })
             .section("{call}>>>{call}")
             .call("{name}\n{arguments}")
             .ends(&["<|eot_id|>"]),
@@ -198,12 +204,18 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
             .call("<|from|>assistant\n<|recipient|>{name}\n<|content|>{arguments}")
             .ends(&["<|stop|>"]),
         // FireFunction v2.
-        family("firefunction").section(" functools[{call}, {call}]").call(OBJECT).ends(&["<|eot_id|>"]),
+        family("firefunction")
+            .section(" functools[{call}, {call}]")
+            .call(OBJECT)
+            .ends(&["<|eot_id|>"]),
         // gpt-oss. The template writes the recipient before the channel, the model in either order.
         family("harmony")
             .channels(harmony("<|start|>assistant"))
             .section("{call}<|end|><|start|>assistant{call}")
-            .call("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}")
+            .call(
+                "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>\
+                 {arguments}",
+            )
             .single()
             .ends(&["<|call|>", "<|return|>", "<|end|>"]),
         // LLM-jp 4.1. Harmony with a space after every marker.
@@ -359,11 +371,11 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
             .ends(&["<|im_end|>", "<|endoftext|>"]),
         // Llama 3.2, Llama 4, ToolACE and Gemma 3 with a pythonic prompt: `[f(a=1, b='x'), g()]`.
         // Without a marker, a list counts only if every name is a tool of the request.
-        family("pythonic").section("[{call}, {call}]").call("{name}({arguments})").arguments(Encoding::Python).ends(&[
-            "<|eot_id|>",
-            "<|eot|>",
-            "<end_of_turn>",
-        ]),
+        family("pythonic")
+            .section("[{call}, {call}]")
+            .call("{name}({arguments})")
+            .arguments(Encoding::Python)
+            .ends(&["<|eot_id|>", "<|eot|>", "<end_of_turn>"]),
         // Apriel 1.5 and 1.6. Reasoning has no opening tag; the prompt ends in `Here are my
         // reasoning steps:`.
         family("apriel")
@@ -432,7 +444,10 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
             .ends(&["<|end_of_text|>"])
             .untagged(),
         // Phi-4-mini.
-        family("phi4-mini").section("<|tool_call|>[{call}, {call}]<|/tool_call|>").call(OBJECT).ends(&["<|end|>"]),
+        family("phi4-mini")
+            .section("<|tool_call|>[{call}, {call}]<|/tool_call|>")
+            .call(OBJECT)
+            .ends(&["<|end|>"]),
         // InternLM 2 and 2.5 (which write `parameters` for `arguments`).
         family("internlm2")
             .call(

@@ -13,8 +13,6 @@
 
 use std::borrow::Cow;
 
-use super::families;
-
 /// Text of a format: written down in a family, or read off a template.
 pub type Text = Cow<'static, str>;
 
@@ -60,7 +58,7 @@ pub struct Format {
     /// is a list's.
     pub untagged: bool,
     /// Families whose calls of given tools are taken besides, because their tags are evident.
-    pub also: Vec<Text>,
+    pub also: Vec<&'static (Text, Calls)>,
 }
 
 impl Format {
@@ -101,22 +99,12 @@ impl Format {
         if let Some(calls) = &self.calls {
             texts.extend(calls.texts());
         }
-        texts.extend(
-            self.also.iter().filter_map(|family| families::calls_of(family)).flat_map(Calls::texts),
-        );
+        texts.extend(self.also.iter().flat_map(|(_, calls)| calls.texts()));
         texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
     }
 }
 
 impl Format {
-    /// Takes calls of the families whose tag `is_known`: to the template's source, or to the
-    /// vocabulary. Only where nothing shows what the model itself writes.
-    pub fn take_evident(&mut self, is_known: &dyn Fn(&str) -> bool) {
-        if self.source == Source::Polyfill {
-            self.also = families::evident(is_known);
-        }
-    }
-
     /// How many letters and digits an id must have for the template to take it back; None where any
     /// id will do.
     pub fn id_length(&self) -> Option<usize> {

@@ -5,7 +5,7 @@ pub(crate) mod turn;
 pub(crate) mod verify;
 
 use super::families;
-use super::format::Format;
+use super::format::{Format, Source};
 use turn::Opener;
 use verify::{Render, Renders};
 
@@ -46,10 +46,13 @@ impl Detected {
         Detected::new(Some(format), &renders)
     }
 
-    /// Takes calls of families besides whose tags are known: see [`Format::take_evident`].
+    /// Lets the polyfill's format also accept calls of the families whose tag `is_known`: to the
+    /// template's source, or to the vocabulary. Any other format is what the model itself writes.
     pub fn with_evidence(mut self, is_known: &dyn Fn(&str) -> bool) -> Detected {
-        if let Some(format) = &mut self.format {
-            format.take_evident(is_known);
+        if let Some(format) =
+            self.format.as_mut().filter(|format| format.source == Source::Polyfill)
+        {
+            format.also = families::evident(is_known);
         }
         self
     }

@@ -75,7 +75,8 @@ impl Plan {
         let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
         for (family, other) in kin() {
             // Where calls have no tag, nobody's tag can be mistaken for one.
-            let besides = format.also.contains(family) || (plan.bare && !other.openers.is_empty());
+            let besides = format.also.iter().any(|(also, _)| also == family)
+                || (plan.bare && !other.openers.is_empty());
             plan.add_kin(other, &own, besides);
         }
         if !plan

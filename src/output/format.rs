@@ -1,68 +1,70 @@
-//! How a model writes reasoning, text and tool calls, as data.
+//! Output formats: how a model writes reasoning, text and tool calls, as data.
 //!
-//! A format says what the model's own template writes, byte for byte, in the order in which it
-//! stands there. Three readers share it: the recogniser, which takes much more than this; the
-//! constraint, which lets the sampler write exactly this; and the round trip, which proves that
-//! template and format agree. None of them knows families.
+//! A format describes, byte for byte and in order, what the model's own template writes:
 //!
 //! ```text
-//! reply   := text | reasoning | calls, in any order
-//! calls   := section.open call (separator call)* section.close
-//! call    := its parts, one after another
+//! reply   := (text | reasoning | calls)*
+//! calls   := open call (separator call)* close
+//! call    := part+
 //! ```
+//!
+//! A format has three users, and none of them depends on a family's name:
+//!
+//! - The reply parser accepts the format and many deviations from it.
+//! - The constraint lets the sampler write exactly the format.
+//! - The round trip checks that the template and the format agree.
 
 use std::borrow::Cow;
 
-/// Text of a format: written down in a family, or read off a template.
+/// Text of a format, from the table of families or from a template.
 pub type Text = Cow<'static, str>;
 
-/// Where a format comes from.
+/// The origin of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// A family of the table.
+    /// The table of families.
     Family,
-    /// Derived from renders of the template.
+    /// Inferred from renders of the template.
     Inferred,
-    /// What our polyfill teaches.
+    /// The prompt of the tool-call polyfill.
     Polyfill,
 }
 
 /// How a model writes a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
-    /// The family's stable name, as `output_format.family` shows it; `inferred` where there is
-    /// none.
+    /// The family's stable name, shown as `output_format.family`. `inferred` if no family matches.
     pub family: Text,
-    /// Where it comes from.
+    /// The origin.
     pub source: Source,
-    /// Whether a round trip through the model's own template returned what went in.
+    /// Whether a round trip through the model's own template returned its input.
     pub verified: bool,
     /// The tags around reasoning, if the model has them.
     pub reasoning: Option<Reasoning>,
-    /// Tags around visible text that are not part of it, for example `<|START_RESPONSE|>`.
+    /// Tags around visible text, for example `<|START_RESPONSE|>`. They are not part of the text.
     pub wrappers: Vec<Wrapper>,
-    /// The headers of a reply that is made of several messages.
+    /// The headers of a reply that consists of several messages.
     pub channels: Option<Channels>,
     /// How calls are written.
     pub calls: Option<Calls>,
-    /// Text that ends a turn or begins the next one, for example `<|eom_id|>`: left out wherever it
-    /// stands.
+    /// Text that ends a turn or begins the next one, for example `<|eom_id|>`. It is removed
+    /// wherever it occurs.
     pub ends: Vec<Text>,
-    /// Whether a fenced block that holds nothing but a call of a given tool counts as that call.
+    /// Whether a fenced block that contains only a call of a tool of the request is that call.
     pub fenced_calls: bool,
-    /// Whether a reply that is one object `{"tool_calls": […], "content"}` is those calls and that
-    /// content.
+    /// Whether a reply that is one object `{"tool_calls": […], "content"}` is parsed as those calls
+    /// and that content.
     pub envelope: bool,
-    /// Whether a reply that begins with a call of a given tool is that call, though nothing stands
-    /// before it: models leave the tags out where they were not trained on them, or where the tag
-    /// is a list's.
+    /// Whether a call of a tool of the request needs no opening tag at the start of a reply. Models
+    /// omit tags that they were not trained on, and tags of lists.
     pub untagged: bool,
-    /// Families whose calls of given tools are taken besides, because their tags are evident.
+    /// Other families whose calls of tools of the request are accepted too, with their names. The
+    /// template or the vocabulary contains their tags.
     pub also: Vec<&'static (Text, Calls)>,
 }
 
 impl Format {
-    /// What opens a reasoning block, and what ends it so that the answer may follow.
+    /// The text that opens a reasoning block and the text that closes it before the answer.
     pub fn reasoning_tags(&self) -> Option<(String, String)> {
         if let Some(Reasoning { open, close, .. }) = &self.reasoning {
             return Some((open.to_string(), close.to_string()));
@@ -71,15 +73,15 @@ impl Format {
         Some((format!("{header}{}{body}", reasoning.first()?), format!("{}{turn}", ends.first()?)))
     }
 
-    /// Whether [`reasoning_tags`](Self::reasoning_tags) are known.
+    /// Whether [`reasoning_tags`](Self::reasoning_tags) returns tags.
     pub fn marks_reasoning(&self) -> bool {
         let channels = self.channels.as_ref();
         self.reasoning.is_some()
-            || channels.is_some_and(|of| !of.reasoning.is_empty() && !of.ends.is_empty())
+            || channels.is_some_and(|tags| !tags.reasoning.is_empty() && !tags.ends.is_empty())
     }
 
-    /// Every text of the format that a model may write besides names, values and text of its own.
-    /// Tokens in them must be shown by the detokeniser even when they are control tokens.
+    /// Every text that the format itself contributes to a reply, without names and values. The
+    /// detokeniser must show the tokens of these texts, control tokens included.
     pub fn texts(&self) -> Vec<&str> {
         let mut texts: Vec<&Text> = self.ends.iter().collect();
         if let Some(Reasoning { open, close, .. }) = &self.reasoning {
@@ -102,11 +104,9 @@ impl Format {
         texts.extend(self.also.iter().flat_map(|(_, calls)| calls.texts()));
         texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
     }
-}
 
-impl Format {
-    /// How many letters and digits an id must have for the template to take it back; None where any
-    /// id will do.
+    /// The number of letters and digits that the template requires of an id. None if it accepts any
+    /// id.
     pub fn id_length(&self) -> Option<usize> {
         self.calls.iter().flat_map(|calls| &calls.call).find_map(|part| match part {
             Part::Id(IdForm::Alphanumeric(length)) => Some(*length),
@@ -114,7 +114,7 @@ impl Format {
         })
     }
 
-    /// Whether an id is the call's position, so that every turn may use the same ones.
+    /// Whether an id is the call's position in its turn. Such ids repeat from turn to turn.
     pub fn counts_ids(&self) -> bool {
         let parts = self.calls.iter().flat_map(|calls| &calls.call);
         parts
@@ -123,49 +123,52 @@ impl Format {
     }
 }
 
-/// The tags around a model's reasoning, without the blanks next to them.
+/// The tags around reasoning, without adjacent whitespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reasoning {
-    /// Opens a block, for example `<think>`. Empty where only the end is ever written.
+    /// The opening tag, for example `<think>`. Empty if only the closing tag is written.
     pub open: Text,
-    /// Closes it.
+    /// The closing tag.
     pub close: Text,
-    /// A call ends reasoning that is still open. Otherwise a call in reasoning counts only if the
-    /// reasoning never closes.
+    /// Whether a call ends reasoning that is still open. Otherwise a call inside reasoning counts
+    /// only if the reasoning never closes.
     pub ends_at_call: bool,
-    /// The end alone is legal: it says that there is no reasoning, or that all text before it was
-    /// reasoning.
+    /// Whether the closing tag may occur without an opening tag. It then means that there is no
+    /// reasoning, or that all text before it is reasoning.
     pub end_alone: bool,
 }
 
 /// Tags around visible text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrapper {
-    /// Opens it.
+    /// The opening tag.
     pub open: Text,
-    /// Closes it; empty where nothing does.
+    /// The closing tag. Empty if there is none.
     pub close: Text,
 }
 
-/// A reply made of messages with headers, as in harmony:
-/// `<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>commentary
-/// to=functions.f<|message|>{…}<|call|>`.
+/// A reply that consists of messages with headers, as in harmony:
 ///
-/// A header is the text from `turn` (or `header`) to `body`; its words name the channel and the
-/// recipient. The prompt ends inside the first one.
+/// ```text
+/// <|channel|>analysis<|message|>…<|end|>
+/// <|start|>assistant<|channel|>commentary to=functions.f<|message|>{…}<|call|>
+/// ```
+///
+/// (The line break is not part of the reply.) A header is the text from `turn` (or `header`) to
+/// `body`. Its words name the channel and the recipient. The prompt ends inside the first header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Channels {
-    /// Begins a message, role included: `<|start|>assistant`.
+    /// The start of a message, role included: `<|start|>assistant`.
     pub turn: Text,
-    /// Begins or continues a header: `<|channel|>`. Empty where headers have no such mark.
+    /// The start or continuation of a header: `<|channel|>`. May be empty.
     pub header: Text,
-    /// Ends the header: `<|message|>`.
+    /// The end of a header: `<|message|>`.
     pub body: Text,
-    /// End a message: `<|end|>`, `<|call|>`, `<|return|>`.
+    /// The ends of a message: `<|end|>`, `<|call|>`, `<|return|>`.
     pub ends: Vec<Text>,
-    /// Stands before the recipient: `to=`. Empty where the header is nothing but the recipient.
+    /// The prefix of the recipient: `to=`. Empty if the header is only the recipient.
     pub recipient: Text,
-    /// Stands before a function's name in the recipient: `functions.`; may be empty.
+    /// The prefix of a function's name in the recipient: `functions.`. May be empty.
     pub function: Text,
     /// Channels or recipients whose body is reasoning: `analysis`.
     pub reasoning: Vec<Text>,
@@ -173,18 +176,18 @@ pub struct Channels {
     pub content: Vec<Text>,
 }
 
-/// How calls are written, exactly as the template writes them, blanks included.
+/// How the template writes calls, whitespace included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
-    /// Stands before the first call, with the bracket of a list if there is one: `<TOOLCALL>[`. May
-    /// be empty.
+    /// The text before the first call, including the bracket of a list: `<TOOLCALL>[`. May be
+    /// empty.
     pub open: Text,
-    /// Stands after the last one: `]</TOOLCALL>`. May be empty.
+    /// The text after the last call: `]</TOOLCALL>`. May be empty.
     pub close: Text,
-    /// Stands between two calls.
+    /// The text between two calls.
     pub separator: Text,
-    /// One call. A JSON object is parts like any other: `{"name": "`, Name, `", "arguments": `,
-    /// Arguments, `}`.
+    /// The parts of one call. A JSON object consists of parts too: `{"name": "`, Name,
+    /// `", "arguments": `, Arguments, `}`.
     pub call: Vec<Part>,
     /// Whether the template writes more than one call in a turn.
     pub parallel: bool,
@@ -197,7 +200,7 @@ impl Calls {
             .chain(self.call.iter().flat_map(Part::texts))
     }
 
-    /// The tag that the first call begins with, as far as it is one that nobody writes as prose.
+    /// The tag at the start of the first call, if it cannot be mistaken for prose.
     pub fn tag(&self) -> Option<&str> {
         let first = match self.call.first() {
             Some(Part::Text(text)) => &**text,
@@ -211,10 +214,10 @@ impl Calls {
     }
 }
 
-/// A piece of a call.
+/// A part of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// The template's own text.
+    /// Text of the template.
     Text(Text),
     /// The function's name.
     Name,
@@ -248,21 +251,21 @@ impl Part {
     }
 }
 
-/// What ids look like.
+/// The form of ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdForm {
-    /// Any text without blanks and quotes.
+    /// Any text without whitespace and quotes.
     Free,
-    /// Exactly so many letters and digits.
+    /// Exactly this number of letters and digits.
     Alphanumeric(usize),
-    /// The position of the call in the turn, counted from this number.
+    /// The position of the call in the turn. The first call has this number.
     Index(usize),
-    /// `functions.f:0`: text, name, text, position from 0. The id is the whole; there is no Name
-    /// part beside it.
+    /// The name and the position in the turn, counted from 0: `functions.f:0`. The call then has no
+    /// Name part.
     Named {
-        /// Before the name.
+        /// The text before the name.
         prefix: Text,
-        /// Between name and position.
+        /// The text between the name and the position.
         infix: Text,
     },
 }
@@ -274,56 +277,56 @@ pub enum Encoding {
     Json,
     /// A JSON string that holds a JSON object.
     JsonText,
-    /// One element a parameter: `<parameter=a>\n1\n</parameter>`. Strings are raw text, other
-    /// values JSON.
+    /// One element per parameter: `<parameter=a>\n1\n</parameter>`. Strings are raw text, other
+    /// values are JSON.
     Tagged(Tagged),
-    /// Nested elements: objects are elements named by their keys, arrays repeat `<item>`. Every tag
-    /// has this prefix.
+    /// Nested elements. The members of an object are elements named by their keys. An array
+    /// repeats one element.
     Elements {
-        /// Stands before every tag: `]<]minimax[>[`.
+        /// The prefix of every tag: `]<]minimax[>[`.
         prefix: Text,
-        /// The element of an array.
+        /// The name of an array's element: `item`.
         item: Text,
     },
-    /// An object with bare keys and quotes of its own, braces included: `{a:1,b:<|"|>x<|"|>}`.
+    /// An object with bare keys and its own quotes, braces included: `{a:1,b:<|"|>x<|"|>}`.
     Pairs {
-        /// Stands on both sides of a string.
+        /// The quote on both sides of a string.
         quote: Text,
     },
-    /// Python's keyword arguments, without the parentheses: `a=1, b='x'`.
+    /// Python keyword arguments without the parentheses: `a=1, b='x'`.
     Python,
 }
 
-/// Arguments with one element a parameter: `open` KEY `after_key` VALUE `close`, and `separator`
-/// between two.
+/// Arguments with one element per parameter: `open` KEY `after_key` VALUE `close`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tagged {
-    /// `<parameter=`
+    /// The text before the key: `<parameter=`.
     pub open: Text,
-    /// `>\n`; up to the type where the element names it: `" string="`
+    /// The text from the key to the value: `>\n`. With `kind`, the text from the key to the type:
+    /// `" string="`.
     pub after_key: Text,
-    /// Where the element names the value's type: how, and what follows it.
+    /// The type of the value, if the element names it.
     pub kind: Option<Kind>,
-    /// `\n</parameter>\n`
+    /// The text after the value: `\n</parameter>\n`.
     pub close: Text,
-    /// Between two parameters.
+    /// The text between two parameters.
     pub separator: Text,
 }
 
 /// The type of a value, as an attribute of its element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// What the attribute says.
+    /// How the attribute states the type.
     pub form: KindForm,
-    /// Stands between it and the value: `">`
+    /// The text between the attribute and the value: `">`.
     pub after: Text,
 }
 
-/// What an attribute says about a value's type.
+/// How an attribute states a value's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KindForm {
-    /// `true` for strings, `false` for JSON.
+    /// `true` for a string, `false` for any other JSON value.
     IsString,
-    /// JSON's name of the type: `string`, `number`, `boolean`, `object`, `array`, `null`.
+    /// The name of the JSON type: `string`, `number`, `boolean`, `object`, `array`, `null`.
     TypeName,
 }

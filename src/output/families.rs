@@ -1,11 +1,12 @@
-//! The table of families: how known models write reasoning, text and tool calls.
+//! The table of families: how known models write reasoning, text and tool calls. It is one file so
+//! that similar families can be compared.
 //!
 //! Patterns are text with slots. Every brace that is not part of a slot is text, so JSON needs no
 //! escapes.
 //!
 //! | pattern | slots |
 //! |---|---|
-//! | section | `{call}` twice: the first call and any further one |
+//! | section | `{call}` twice; the text between them separates two calls |
 //! | call | `{name}`, `{id}`, `{arguments}` |
 //! | parameter | `{key}`, `{value}`, and `{is_string}` or `{type}` |
 //!
@@ -47,12 +48,12 @@ pub(crate) fn calls() -> &'static [(Text, Calls)] {
     &CALLS
 }
 
-/// The families whose calls begin with a known tag.
+/// The families whose calls begin with a tag that `is_known`.
 pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<&'static (Text, Calls)> {
     calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known)).collect()
 }
 
-/// The most common call.
+/// The most common pattern of a call.
 const OBJECT: &str = r#"{"name": "{name}", "arguments": {arguments}}"#;
 
 const DSML_PARAMETER: &str =

@@ -1,31 +1,31 @@
 # Building, testing and installing llb. `make help` lists the targets.
 #
-# CPU=baseline or CPU=native choose for which processors llama.cpp is compiled; each has a target folder of its own,
-# because any change of those settings compiles llama.cpp again. All else shares target/, and every build with the
-# engine is a release build, so that llama.cpp is compiled once.
+# CPU=baseline and CPU=native select the processors that llama.cpp is compiled for. Each has its own
+# target folder, because a change of this setting compiles llama.cpp again. Everything else shares
+# target/. Every build with the engine is a release build, so llama.cpp is compiled once.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-# The number after .so, which programs ask for; it changes only with an incompatible ABI.
+# The number after .so in the SONAME. It changes only with an incompatible ABI.
 SOVERSION := 1
 
 # --- variables for the command line ---
 
-# Which processors: empty (AVX2, FMA, F16C, BMI2), baseline (any x86-64) or native (this machine).
+# Processors: empty (AVX2, FMA, F16C, BMI2), baseline (any x86-64) or native (this machine).
 CPU ?=
-# A model of the Hugging Face hub for the demo, org/name or org/name:Q8_0, in place of MODEL.
+# A model of the Hugging Face hub for the demo instead of MODEL: org/name or org/name:Q8_0.
 HF ?=
-# Where the models are, and the one the demo talks to.
+# The folder of the models, and the model of the demo.
 LLB_MODELS ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/llb/models
 MODEL ?= $(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
-# `make test REAL_MODELS=no` neither fetches nor asks for them.
+# `make test REAL_MODELS=no` does not download or use them.
 REAL_MODELS ?= yes
-# How long `make fuzz` looks at each target.
+# The time that `make fuzz` spends on each target.
 FUZZ_SECONDS ?= 600
-# The shared conformance set, for the tests that compare with it.
+# The shared conformance set. Some tests compare with it.
 LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -48,41 +48,46 @@ else ifeq ($(CPU),native)
 TARGET := $(CURDIR)/target-native
 export RUSTFLAGS := $(RUSTFLAGS) -Ctarget-cpu=native
 else
-$(error CPU=$(CPU): should be empty, baseline or native)
+$(error CPU=$(CPU): must be empty, baseline or native)
 endif
 
 RELEASE := $(TARGET)/release
 VENV := $(CURDIR)/target/venv
+PIP_INSTALL := "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check
 JAVA_BINDING := bindings/java
 
 export CARGO_TARGET_DIR := $(TARGET)
-# Variables given to this make (DESTDIR above all) would reach the make and cmake that compile llama.cpp.
+# Without this, variables of this make, such as DESTDIR, reach the make and cmake of llama.cpp.
 CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU cargo
 
 STEP := scripts/step.sh
 ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
 
-# What every test may use. Tests say in a line what they skip because one of these is empty or leads nowhere.
-TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) $(if $(LLB_CONFORMANCE),,-u LLB_CONFORMANCE) \
-	LLB_LIBRARY="$(RELEASE)/libllb.so" LLB_TEST_MODELS="$(TARGET)/scripted-models" LLB_INCLUDE="$(CURDIR)/include" \
+# Variables for all tests. A test that skips because one of them is unset or invalid prints a line.
+TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
+	$(if $(LLB_CONFORMANCE),,-u LLB_CONFORMANCE) LLB_LIBRARY="$(RELEASE)/libllb.so" \
+	LLB_TEST_MODELS="$(TARGET)/scripted-models" LLB_INCLUDE="$(CURDIR)/include" \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
 	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
 
-.PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust test-c test-python \
-	test-java fuzz lint header header-check bench bench-peers install baseline native clean
+.PHONY: help setup ready lib models scripted-models demo test test-models test-layers test-rust \
+	test-c test-python test-java fuzz lint header header-check bench bench-peers install baseline \
+	native clean
 
 help: ## list the targets
-	@echo "make demo    build llb, fetch the models once, and talk to one"
-	@echo "make test    everything that is tested: Rust, C, Python, Java"
+	@echo "make demo    build llb, download the models once, and chat with one"
+	@echo "make test    run all tests: Rust, C, Python, Java"
 	@echo
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  %-16s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | \
+		awk -F '\t' '{ printf "  %-16s %s\n", $$1, $$2 }'
 	@echo
-	@echo "Variables: MODEL=file.gguf or HF=org/name (demo)  CPU=baseline|native  LLB_MODELS=folder  PREFIX=  DESTDIR=  REAL_MODELS=no (test)"
+	@echo "Variables: MODEL=file.gguf or HF=org/name (demo)  CPU=baseline|native  LLB_MODELS=folder"
+	@echo "           PREFIX=  DESTDIR=  REAL_MODELS=no (test)"
 
-setup: ## look for what the build and the tests need; get what is missing where that is allowed
+setup: ## find what the build and the tests need; install what is missing if permitted
 	@scripts/setup.sh --for test
 
-# Quick: says what is missing instead of letting cargo fail in the middle.
+# A quick check that names what is missing before cargo fails on it.
 ready:
 	@scripts/setup.sh --check
 
@@ -90,61 +95,64 @@ lib: ready ## build the shared and the static library (target/release/libllb.so,
 	@$(ENGINE_STEP) "library" $(CARGO) build --release
 	@ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)"
 
-models: ## fetch the three small models of the demo and the tests (840 MB, once)
+models: ## download the three small models of the demo and the tests (840 MB, once)
 	@LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
 
-scripted-models: ready ## write the tiny models with known output that the tests use
-	@$(ENGINE_STEP) "scripted models" $(CARGO) run --release --quiet --example scripted_models -- "$(TARGET)/scripted-models"
+scripted-models: ready ## write the tiny test models with known output
+	@$(ENGINE_STEP) "scripted models" $(CARGO) run --release --quiet --example scripted_models -- \
+		"$(TARGET)/scripted-models"
 
-demo: ## set up, build, fetch the models and run the demo; HF=org/name talks to a model of the Hugging Face hub
+demo: ## set up, build, download the models and run the demo; HF=org/name uses a hub model
 	@$(STEP) "set-up" scripts/setup.sh --for demo
 	@$(MAKE) lib
 	@$(if $(HF),:,$(STEP) "models" env LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py)
-	@$(ENGINE_STEP) "demo" env LLB_MODELS="$(LLB_MODELS)" $(CARGO) run --release --quiet --example demo -- \
-		"$(if $(HF),hf:$(HF),$(MODEL))"
+	@$(ENGINE_STEP) "demo" env LLB_MODELS="$(LLB_MODELS)" \
+		$(CARGO) run --release --quiet --example demo -- "$(if $(HF),hf:$(HF),$(MODEL))"
 
 test: ## set up, build and run every test
 	@$(STEP) "set-up" scripts/setup.sh --for test
 	@$(MAKE) test-models test-layers lib scripted-models test-rust test-c test-python test-java
 	@echo "==> all tests passed"
 
-# Without network the tests with real models are skipped, each saying so.
+# Without a network each test with real models is skipped and prints a line.
 test-models:
 ifeq ($(REAL_MODELS),yes)
 	@$(STEP) "models" env LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py || \
-		scripts/skip.sh "tests with real models" "the models could not be fetched"
+		scripts/skip.sh "tests with real models" "the models could not be downloaded"
 endif
 
-test-layers: ## test what needs no engine: header, templates, output (seconds)
+test-layers: ## run the tests that need no engine: header, templates, output (seconds)
 	@$(STEP) "tests without the engine" $(TEST_ENV) $(CARGO) test --no-default-features
 
-test-rust: scripted-models ## all Rust tests, with the engine
+test-rust: scripted-models ## run all Rust tests, with the engine
 	@$(ENGINE_STEP) "Rust tests" $(TEST_ENV) $(CARGO) test --release
 
-test-c: lib scripted-models ## the C ABI, from C
+test-c: lib scripted-models ## test the C ABI from C
 	@$(STEP) "C tests and examples" $(TEST_ENV) tests/c/run.sh
 
-test-python: lib scripted-models ## the Python package
+test-python: lib scripted-models ## test the Python package
 	@[ -x "$(VENV)/bin/python" ] || $(STEP) "Python environment" python3 -m venv "$(VENV)"
-	@$(STEP) "Python package" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check "./bindings/python[test]"
+	@$(STEP) "Python package" $(PIP_INSTALL) "./bindings/python[test]"
 	@"$(VENV)/bin/python" -c "import xllamacpp" 2>/dev/null || \
-		$(STEP) "llama.cpp server" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check xllamacpp || \
+		$(STEP) "llama.cpp server" $(PIP_INSTALL) xllamacpp || \
 		scripts/skip.sh "tests with a llama.cpp server" "xllamacpp could not be installed"
 	@"$(VENV)/bin/python" -c "import huggingface_hub" 2>/dev/null || \
-		$(STEP) "huggingface_hub" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check huggingface_hub || \
-		scripts/skip.sh "tests with huggingface_hub" "it could not be installed"
+		$(STEP) "huggingface_hub" $(PIP_INSTALL) huggingface_hub || \
+		scripts/skip.sh "tests with huggingface_hub" "huggingface_hub could not be installed"
 	@"$(VENV)/bin/python" -c "import jinja2, minijinja, yaml" 2>/dev/null || \
-		$(STEP) "other Jinja engines" "$(VENV)/bin/python" -m pip install -q --disable-pip-version-check jinja2 minijinja pyyaml || \
+		$(STEP) "other Jinja engines" $(PIP_INSTALL) jinja2 minijinja pyyaml || \
 		scripts/skip.sh "composed templates in other engines" "they could not be installed"
 	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
-# find-jdk.sh prints the folder of a JDK that can run both ways into the library, and fails if there is none.
-test-java: lib scripted-models ## the Java module
+# find-jdk.sh prints the folder of a JDK that can run both ways into the library, or fails.
+test-java: lib scripted-models ## test the Java module
 	@if ! command -v mvn >/dev/null; then scripts/skip.sh "Java tests" "no Maven"; \
-	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then scripts/skip.sh "Java tests" "no JDK, 22 or later"; \
-	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
+	elif ! home=$$($(JAVA_BINDING)/find-jdk.sh); then \
+		scripts/skip.sh "Java tests" "no JDK 22 or later"; \
+	else $(STEP) "Java tests" $(TEST_ENV) JAVA_HOME="$$home" \
+		mvn -B -q -f $(JAVA_BINDING)/pom.xml verify; fi
 
-fuzz: ## fuzz the template and output layers: FUZZ_SECONDS for each target (needs a nightly compiler)
+fuzz: ## fuzz the template and output layers, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
 lint: ready ## check formatting, clippy, the fuzz targets, NOTICE and the crate features
@@ -152,35 +160,37 @@ lint: ready ## check formatting, clippy, the fuzz targets, NOTICE and the crate 
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --check
 	@$(ENGINE_STEP) "clippy" $(CARGO) clippy --release --all-targets -- -D warnings
-	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
+	@$(STEP) "fuzz targets compile" $(CARGO) check --quiet --bins \
+		--manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz/check
 	@$(STEP) "notice" scripts/notice-check.sh
 	@$(STEP) "features" scripts/features-check.sh
 
-header: ## write include/llb.h anew from the code
+header: ## generate include/llb.h from the code
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"
 
 header-check: ## compare include/llb.h with the code
 	@rm -f target/header/llb.h
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/target/header/llb.h"
 	@diff -u include/llb.h target/header/llb.h || \
-		{ echo "include/llb.h is not what the code says; run: make header" >&2; exit 1; }
+		{ echo "include/llb.h differs from the code; run: make header" >&2; exit 1; }
 
 bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
 
-# Without them the benchmark of templates measures llb alone, and says so.
+# Without them the template benchmark measures llb alone and prints a line.
 bench-peers:
 	@$(STEP) "peers of the benchmarks" benches/template/setup.sh || \
-		scripts/skip.sh "peers of the template benchmark" "they could not be fetched"
+		scripts/skip.sh "peers of the template benchmark" "the peers could not be installed"
 
-install: lib ## install library, header, pkg-config and CMake files: make install PREFIX=/usr [DESTDIR=...]
+install: lib ## install library, header, pkg-config and CMake files: PREFIX=/usr [DESTDIR=...]
 	@scripts/install.sh "$(RELEASE)" "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" "$(SOVERSION)" "$(VERSION)"
 
-baseline: ## the library for any x86-64 processor, in target-baseline (slow to run)
+baseline: ## build the library for any x86-64 processor, in target-baseline (slower)
 	@$(MAKE) lib CPU=baseline
 
-native: ## the library for exactly this machine, in target-native
+native: ## build the library for exactly this machine, in target-native
 	@$(MAKE) lib CPU=native
 
-clean: ## remove all that was built here; models stay
-	rm -rf target target-baseline target-native $(JAVA_BINDING)/target bindings/python/build bindings/python/*.egg-info
+clean: ## remove everything that was built here; keep the models
+	rm -rf target target-baseline target-native $(JAVA_BINDING)/target \
+		bindings/python/build bindings/python/*.egg-info

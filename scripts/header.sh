@@ -1,8 +1,8 @@
 #!/bin/sh
-# scripts/header.sh FILE: write the C header to FILE (an absolute path), from the code.
+# scripts/header.sh FILE: generate the C header from the code. FILE is an absolute path.
 #
-# The one place that knows how: build.rs, with the feature `header`, writes it to $LLB_HEADER. Without the engine, so
-# that nothing of llama.cpp is compiled; in a target folder of its own that forgets llb first, so that build.rs does run.
+# build.rs, with the feature `header`, writes it to $LLB_HEADER. The engine is off, so llama.cpp is
+# not compiled. The build has its own target folder and cleans llb first, so build.rs always runs.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -15,6 +15,6 @@ mkdir -p "$(dirname "$1")"
 cargo clean --quiet --package llb
 cargo check --quiet --lib --no-default-features --features header
 [ -f "$1" ] || {
-    echo "header: $1 was not written; does build.rs know the feature \`header\` and LLB_HEADER?" >&2
+    echo "header: $1 was not written; check the feature \`header\` and LLB_HEADER in build.rs" >&2
     exit 1
 }

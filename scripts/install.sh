@@ -1,6 +1,8 @@
 #!/bin/sh
-# scripts/install.sh BUILT DESTDIR PREFIX LIBDIR SOVERSION VERSION: copy what was built to where programs find it.
-# `make install` calls it. With DESTDIR everything goes below that folder, as packagers want it.
+# scripts/install.sh BUILT DESTDIR PREFIX LIBDIR SOVERSION VERSION
+#
+# Installs the build in folder BUILT for `make install`. With DESTDIR, for packages, all files go
+# below that folder.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,7 +16,7 @@ put() {
     echo "  $3"
 }
 
-# The names in templates, written @LIKE_THIS@.
+# Replaces the names in templates, written @LIKE_THIS@.
 fill() {
     filled=$(mktemp)
     sed -e "s|@PREFIX@|$prefix|g" -e "s|@LIBDIR@|$libdir|g" -e "s|@VERSION@|$version|g" \

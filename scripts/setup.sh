@@ -1,16 +1,17 @@
 #!/bin/sh
-# Find what the build needs and is not there, get it where that is allowed, and say what is left to do.
+# Finds the tools that the build needs, installs missing ones if permitted, and reports the rest.
 #
-#   scripts/setup.sh --for demo     what building the library and running the demo needs
-#   scripts/setup.sh --for test     and what the tests use: valgrind, a JDK, Maven
-#   scripts/setup.sh --check        only look; nothing is installed
+#   scripts/setup.sh --for demo     the tools to build the library and run the demo
+#   scripts/setup.sh --for test     also the tools of the tests: valgrind, a JDK, Maven
+#   scripts/setup.sh --check        only checks; installs nothing
 #
-# System packages are installed where this user may (root, or sudo without a password, on Debian and Ubuntu). Elsewhere
-# the command to run is printed, and cmake and libclang come from the Python package index into target/tools, which
-# touches nothing outside this folder. Rust is never installed: that is for you to decide.
-# What a build must know about private tools is written to target/tools/env.sh; the Makefile reads it.
+# Installs system packages on Debian and Ubuntu if the user may: root, or sudo without a password.
+# Otherwise it prints the command to run, and installs cmake and libclang from the Python package
+# index into target/tools. That changes nothing outside the repository. Rust is never installed.
+# The environment of private tools is written to target/tools/env.sh; the Makefile reads it.
 #
-# LLB_NO_INSTALL=1 forbids system packages. LLB_REQUIRE_ALL=1 makes a missing optional tool an error.
+# LLB_NO_INSTALL=1 forbids system packages. With LLB_REQUIRE_ALL=1 a missing optional tool is an
+# error.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -38,18 +39,21 @@ say() { echo "setup: $*"; }
 complain() { echo "setup: $*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# at_least 3.14 3.25.1: whether the second version is the first or later.
+# at_least 3.14 3.25.1: succeeds if the second version is at least the first.
 at_least() {
     awk -v want="$1" -v got="$2" 'BEGIN {
         split(want, w, "."); split(got, g, ".")
-        for (i = 1; i <= 3; i++) { if (g[i] + 0 > w[i] + 0) exit 0; if (g[i] + 0 < w[i] + 0) exit 1 }
+        for (i = 1; i <= 3; i++) {
+            if (g[i] + 0 > w[i] + 0) exit 0
+            if (g[i] + 0 < w[i] + 0) exit 1
+        }
         exit 0
     }'
 }
 
-# --- what is there -----------------------------------------------------------------------------------------------
+# --- find tools ------------------------------------------------------------------------------
 
-# A C and C++17 compiler with its standard library, which is linked into ours statically.
+# A C and C++17 compiler with a static standard library, which becomes part of libllb.
 find_compiler() {
     have "${CC:-cc}" && have "${CXX:-c++}" || return 1
     echo '#include <optional>' | "${CXX:-c++}" -std=c++17 -x c++ -E - >/dev/null 2>&1 || return 1
@@ -65,7 +69,7 @@ find_cmake() {
     return 1
 }
 
-# make builds what cmake describes; ninja is looked for only where there is no make.
+# The build tool for cmake: make, or ninja if there is no make.
 find_build_tool() {
     ninja=
     have make && return 0
@@ -75,14 +79,14 @@ find_build_tool() {
     return 1
 }
 
-# bindgen loads libclang to read llama.cpp's headers. The folders are those it looks into by itself.
+# bindgen loads libclang to read llama.cpp's headers. It searches these folders itself.
 find_libclang() {
     libclang=
     folders="${LIBCLANG_PATH:-}"
     [ -f "$folders" ] && libclang=$folders && return 0
     have llvm-config && folders="$folders $(llvm-config --libdir 2>/dev/null || true)"
-    for folder in $folders /usr/lib/llvm*/lib /usr/lib/*-linux-gnu /usr/lib64/llvm*/lib* /usr/lib64 /usr/lib \
-        /usr/local/llvm*/lib* /usr/local/lib* \
+    for folder in $folders /usr/lib/llvm*/lib /usr/lib/*-linux-gnu /usr/lib64/llvm*/lib* \
+        /usr/lib64 /usr/lib /usr/local/llvm*/lib* /usr/local/lib* \
         "$tools"/venv/lib/python*/site-packages/clang/native "$tools"/wheels/clang/native; do
         for file in "$folder"/libclang.so "$folder"/libclang.so.* "$folder"/libclang-[0-9]*.so*; do
             [ -f "$file" ] && libclang=$file && return 0
@@ -91,7 +95,7 @@ find_libclang() {
     return 1
 }
 
-# Whether that libclang brings the compiler's own headers (stddef.h and so on); the wheel does not.
+# Succeeds if that libclang includes the compiler's own headers (stddef.h, ...). The wheel does not.
 libclang_has_headers() {
     folder=$(dirname "$(readlink -f "$libclang")")
     for file in "$folder"/clang/*/include/stddef.h "$folder"/../lib/clang/*/include/stddef.h \
@@ -126,7 +130,8 @@ find_rust() {
 
 find_jdk() { "$root/bindings/java/find-jdk.sh" >/dev/null 2>&1; }
 
-# needs: without it nothing works. wants: something is skipped or slower.
+# needs: required tools that are missing. wants: missing tools without which something is skipped
+# or slower.
 needs=
 wants=
 look() {
@@ -150,19 +155,20 @@ what_it_is() {
     cmake) echo "cmake 3.18 or later" ;;
     ninja) echo "make or ninja" ;;
     libclang) echo "libclang, to read llama.cpp's headers" ;;
-    python) echo "python3, 3.9 or later, with venv and pip" ;;
-    ccache) echo "ccache; without it every clean build compiles llama.cpp anew" ;;
+    python) echo "python3 3.9 or later, with venv and pip" ;;
+    ccache) echo "ccache; without it every clean build compiles llama.cpp again" ;;
     valgrind) echo "valgrind; without it the C tests are not checked for memory errors" ;;
-    jdk) echo "a JDK, 22 or later; without it the Java tests are skipped" ;;
+    jdk) echo "JDK 22 or later; without it the Java tests are skipped" ;;
     maven) echo "Maven; without it the Java tests are skipped" ;;
     esac
 }
 
-# --- system packages ---------------------------------------------------------------------------------------------
+# --- system packages -------------------------------------------------------------------------
 
 newest_jdk_package() {
     for version in 25 24 23 22; do
-        apt-cache policy "openjdk-$version-jdk-headless" 2>/dev/null | grep -q 'Candidate: [0-9]' || continue
+        apt-cache policy "openjdk-$version-jdk-headless" 2>/dev/null |
+            grep -q 'Candidate: [0-9]' || continue
         echo "openjdk-$version-jdk-headless"
         return
     done
@@ -181,7 +187,7 @@ apt_packages() {
     done | tr '\n' ' ' | sed 's/ *$//'
 }
 
-# The command for whoever administers this machine.
+# Prints the command that installs the packages.
 command_for() {
     sudo=
     [ "$(id -u)" = 0 ] || sudo="sudo "
@@ -202,7 +208,7 @@ command_for() {
         done
         echo "${sudo}dnf install$packages"
     else
-        echo "the package manager of your system"
+        echo "use the package manager of your system"
     fi
 }
 
@@ -220,7 +226,8 @@ install_packages() {
     if [ -z "$apt_updated" ]; then
         apt_updated=1
         say "running: ${as_root:+sudo }apt-get update"
-        $as_root apt-get update -qq >/dev/null 2>&1 || complain "apt-get update failed; going on with the lists there are"
+        $as_root apt-get update -qq >/dev/null 2>&1 ||
+            complain "apt-get update failed; using the existing package lists"
         packages=$(apt_packages "$@")
     fi
     say "running: ${as_root:+sudo }apt-get install -y --no-install-recommends $packages"
@@ -228,12 +235,12 @@ install_packages() {
     # shellcheck disable=SC2086 # a list of words
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         -o DPkg::Lock::Timeout=120 $packages >"$tools/apt.log" 2>&1 && return 0
-    complain "that failed:"
+    complain "apt-get install failed:"
     tail -n 3 "$tools/apt.log" | sed 's/^/    /' >&2
     return 1
 }
 
-# --- private tools -----------------------------------------------------------------------------------------------
+# --- private tools ---------------------------------------------------------------------------
 
 wheels_for() {
     for item in "$@"; do
@@ -247,11 +254,12 @@ wheels_for() {
 
 install_wheels() {
     wheels=$(wheels_for "$@")
-    say "getting" $wheels "from the Python package index into target/tools"
+    say "installing" $wheels "from the Python package index into target/tools"
     mkdir -p "$tools"
     case $python_has in
     *venv*)
-        [ -x "$tools/venv/bin/python" ] || python3 -m venv "$tools/venv" >"$tools/pip.log" 2>&1 || return 1
+        [ -x "$tools/venv/bin/python" ] ||
+            python3 -m venv "$tools/venv" >"$tools/pip.log" 2>&1 || return 1
         # shellcheck disable=SC2086
         "$tools/venv/bin/python" -m pip install -q $wheels >"$tools/pip.log" 2>&1
         ;;
@@ -263,20 +271,24 @@ install_wheels() {
     esac
 }
 
-# The environment of a build that uses private tools; an empty one where all is the system's.
+# Writes the environment of a build with private tools. It is empty if all tools are the system's.
 write_environment() {
     new=$(
-        echo "# Written by scripts/setup.sh. What a build here must know about tools that are not the system's."
+        echo "# Written by scripts/setup.sh: environment of builds that use private tools."
         [ "$cargo" = cargo ] || echo "export PATH='$(dirname "$cargo")':\"\$PATH\""
         case $cmake in "$tools"/*) echo "export CMAKE='$cmake'" ;; esac
         case $ninja in
         "") ;;
-        "$tools"/*) printf "export CMAKE_GENERATOR=Ninja\nexport CMAKE_MAKE_PROGRAM='%s'\n" "$ninja" ;;
+        "$tools"/*)
+            echo "export CMAKE_GENERATOR=Ninja"
+            echo "export CMAKE_MAKE_PROGRAM='$ninja'"
+            ;;
         *) echo "export CMAKE_GENERATOR=Ninja" ;;
         esac
         case $libclang in "$tools"/*) echo "export LIBCLANG_PATH='$(dirname "$libclang")'" ;; esac
         if [ -z "${BINDGEN_EXTRA_CLANG_ARGS:-}" ] && ! libclang_has_headers; then
-            echo "export BINDGEN_EXTRA_CLANG_ARGS='-isystem \"$("${CC:-cc}" -print-file-name=include)\"'"
+            include=$("${CC:-cc}" -print-file-name=include)
+            echo "export BINDGEN_EXTRA_CLANG_ARGS='-isystem \"$include\"'"
         fi
     )
     [ -f "$tools/env.sh" ] && [ "$new" = "$(cat "$tools/env.sh")" ] && return 0
@@ -284,23 +296,23 @@ write_environment() {
     echo "$new" >"$tools/env.sh"
 }
 
-# --- the work ----------------------------------------------------------------------------------------------------
+# --- main ------------------------------------------------------------------------------------
 
 failed=
 if ! find_rust; then
     if [ -n "$rust" ]; then
-        complain "Rust 1.90 or later is needed, this is $rust. With rustup: rustup update stable"
+        complain "Rust 1.90 or later is required, found $rust; run: rustup update stable"
     else
-        complain "Rust 1.90 or later is needed and not there. Install it as https://rustup.rs says, which is to run"
+        complain "Rust 1.90 or later is required and not installed. See https://rustup.rs, or run"
         complain "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
-        complain "then open a new shell and run this again."
+        complain "then open a new shell and run this command again."
     fi
     failed=1
 fi
 
 look
 
-# What could not be had before is not tried again at every run; removing target/tools forgets it.
+# An optional tool that failed to install is not tried again. Remove target/tools to try again.
 try=
 for item in $wants; do
     grep -qsx "$item" "$tools/not-available" || try="$try $item"
@@ -317,13 +329,14 @@ if [ -n "$needs$try" ] && [ -z "$check_only" ] && [ -z "$failed" ]; then
         # shellcheck disable=SC2086
         [ -z "$needs" ] || install_packages $needs || true
         for item in $try; do
-            install_packages "$item" || { mkdir -p "$tools" && echo "$item" >>"$tools/not-available"; }
+            install_packages "$item" ||
+                { mkdir -p "$tools" && echo "$item" >>"$tools/not-available"; }
         done
         look
     else
         # shellcheck disable=SC2086
         by_hand=$(command_for $needs $try)
-        [ -z "$by_hand" ] || say "this user may not install packages here; to have them: $by_hand"
+        [ -z "$by_hand" ] || say "this user may not install packages; to install them: $by_hand"
     fi
 
     private=
@@ -332,27 +345,27 @@ if [ -n "$needs$try" ] && [ -z "$check_only" ] && [ -z "$failed" ]; then
     done
     if [ -n "$private" ]; then
         # shellcheck disable=SC2086
-        install_wheels $private || complain "that failed; see target/tools/pip.log"
+        install_wheels $private || complain "pip install failed; see target/tools/pip.log"
         look
     fi
 fi
 
 for item in $needs; do
-    complain "needed and not there: $(what_it_is "$item")"
+    complain "required and missing: $(what_it_is "$item")"
     failed=1
 done
 for item in $wants; do
     if [ -n "${LLB_REQUIRE_ALL:-}" ] && [ "$purpose" = test ] && [ "$item" != ccache ]; then
-        complain "not there, and LLB_REQUIRE_ALL is set: $(what_it_is "$item")"
+        complain "missing, and LLB_REQUIRE_ALL is set: $(what_it_is "$item")"
         failed=1
     elif [ -z "$check_only" ]; then
-        say "going on without $(what_it_is "$item")"
+        say "continuing without $(what_it_is "$item")"
     fi
 done
 if [ -n "$failed" ]; then
     # shellcheck disable=SC2086
     by_hand=$([ -z "$needs$wants" ] || command_for $needs $wants)
-    [ -z "$by_hand" ] || complain "to get what is missing: $by_hand"
+    [ -z "$by_hand" ] || complain "to install the missing tools: $by_hand"
     [ -z "$check_only" ] || [ -z "$needs" ] || complain "or run: make setup"
     exit 1
 fi
@@ -362,8 +375,8 @@ write_environment
 if [ "$(uname -m)" = x86_64 ] && [ -r /proc/cpuinfo ] && [ "${LLB_CPU:-}" != baseline ]; then
     for flag in avx2 fma f16c bmi2; do
         grep -qwm1 "$flag" /proc/cpuinfo && continue
-        complain "this processor has no $flag: the default build does not run here. Add CPU=baseline to the make command."
+        complain "this processor has no $flag; add CPU=baseline to the make command"
         exit 1
     done
 fi
-[ -n "$check_only" ] || say "all there (Rust $rust, cmake $version)"
+[ -n "$check_only" ] || say "all tools found (Rust $rust, cmake $version)"

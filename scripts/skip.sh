@@ -1,5 +1,5 @@
 #!/bin/sh
-# scripts/skip.sh WHAT WHY: say that a part is skipped; a failure where LLB_REQUIRE_ALL says that all must run.
+# scripts/skip.sh WHAT WHY: report that WHAT is skipped. Fails if LLB_REQUIRE_ALL is set.
 if [ -n "${LLB_REQUIRE_ALL:-}" ]; then
     echo "SKIPPED, and LLB_REQUIRE_ALL is set: $1: $2" >&2
     exit 1

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Run one step of the build under a heading, and say how it goes.
+# Runs one step of the build under a heading and reports its progress.
 #
 #   scripts/step.sh [--engine FOLDER] HEADING COMMAND [ARGUMENT...]
 #
-# The environment of private tools (target/tools/env.sh) is read first. With --engine, FOLDER is cargo's folder of the
-# profile being built: if llama.cpp is not compiled in there yet, that takes minutes in which cargo says nothing, so it
-# is announced and a line every 30 s says how far it is. With LLB_TIMINGS=FILE a line `seconds status heading` is added.
+# Reads the environment of private tools (target/tools/env.sh) first. With --engine, FOLDER is
+# cargo's folder of the profile being built. If it has no compiled llama.cpp yet, compiling takes
+# minutes in which cargo prints nothing. The script then announces it and prints the progress every
+# 30 s. With LLB_TIMINGS=FILE the script appends a line `seconds status heading` to FILE.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,10 +20,12 @@ shift
 
 compiled() { ls "$engine"/build/llama-cpp-sys-2-*/out/lib*/libllama.a >/dev/null 2>&1; }
 
-# How many of llama.cpp's files are compiled, as "12 of 74"; nothing before cmake has counted them.
+# Prints how many of llama.cpp's files are compiled, as "12 of 74"; nothing before cmake lists them.
 files() {
-    list=$(ls -t "$engine"/build/llama-cpp-sys-2-*/out/build/compile_commands.json 2>/dev/null | head -n 1)
-    [ -z "$list" ] || echo "$(find "${list%/*}" -name '*.o' | wc -l) of $(grep -c '"file":' "$list")"
+    list=$(ls -t "$engine"/build/llama-cpp-sys-2-*/out/build/compile_commands.json 2>/dev/null |
+        head -n 1)
+    [ -z "$list" ] ||
+        echo "$(find "${list%/*}" -name '*.o' | wc -l) of $(grep -c '"file":' "$list")"
 }
 
 watch_engine() {
@@ -32,8 +35,9 @@ watch_engine() {
         [ $((seconds % 30)) = 0 ] || continue
         compiled && exit 0
         files=$(files)
-        line="    $((seconds / 60)):$(printf %02d $((seconds % 60)))  llama.cpp: ${files:-getting ready}${files:+ files compiled}"
-        # On a terminal cargo's own bar is on this line.
+        time=$((seconds / 60)):$(printf %02d $((seconds % 60)))
+        line="    $time  llama.cpp: ${files:-preparing}${files:+ files compiled}"
+        # On a terminal, cargo's progress bar is on this line.
         if [ -t 2 ]; then printf '\r\033[K%s\n' "$line" >&2; else echo "$line" >&2; fi
     done
 }
@@ -45,7 +49,7 @@ watcher=
 if [ -n "$engine" ] && ! compiled; then
     cores=$(nproc 2>/dev/null || echo 2)
     minutes=$(((9 + cores - 1) / cores))
-    echo "    llama.cpp is compiled first, once: about $minutes minutes on $cores cores, less where ccache has it already"
+    echo "    compiling llama.cpp once: about $minutes minutes on $cores cores, less with ccache"
     watch_engine &
     watcher=$!
 fi

@@ -1,9 +1,9 @@
 #!/bin/sh
-# The soak test under ThreadSanitizer: scripts/tsan.sh [SECONDS], 60 without.
+# Runs the soak test under ThreadSanitizer: scripts/tsan.sh [SECONDS], default 60.
 #
-# Needs a nightly compiler with rust-src, since the standard library is compiled with the sanitizer too; and llama.cpp once more, in
-# target/tsan. The library's own code is looked at. llama.cpp's is not compiled for it; scripts/tsan.supp has what is thus reported
-# and is none.
+# Needs a nightly compiler with rust-src, because the sanitizer also instruments the standard
+# library. Compiles llama.cpp once more, in target/tsan. Only llb's own code is checked. llama.cpp is
+# compiled without the sanitizer, and scripts/tsan.supp suppresses the false reports about it.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,4 +19,5 @@ export TSAN_OPTIONS="suppressions=$root/scripts/tsan.supp report_thread_leaks=0"
 if command -v ccache >/dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
-exec cargo +nightly test -Zbuild-std --target "$triple" --release --test integration -- soak --nocapture
+exec cargo +nightly test -Zbuild-std --target "$triple" --release --test integration -- \
+    soak --nocapture

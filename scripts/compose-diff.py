@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Composed templates in other engines: the shared components, those of the Python tests, and the shared conversations, rendered by llb, by jinja2 and by minijinja.
+"""Compares composed templates rendered by llb, jinja2 and minijinja.
 
     scripts/compose-diff.py LIBRARY [CONFORMANCE]
 
-Needs the packages jinja2, minijinja and pyyaml. Both engines render with and without `trim_blocks`. Prints how many renders were
-compared, and each that differs; a refusal must be a refusal with the same reason. Not part of `make test`, which does the same with
-the built-in templates and a few more: this takes minutes.
+Renders the shared components and those of the Python tests with the shared conversations. Needs
+the packages jinja2, minijinja and pyyaml. Both engines render with and without `trim_blocks`.
+Prints the number of compared renders and each difference. A refusal must be a refusal with the same
+reason. This takes minutes and is not part of `make test`, which does the same with the built-in
+templates and a few more.
 """
 
 import copy
@@ -31,7 +33,7 @@ def read(name):
 
 
 def parsed(messages):
-    """With arguments that are JSON text parsed, as hosts of DSML templates have to (docs/compose.md)."""
+    """Parses arguments that are JSON text, as hosts of DSML templates must (docs/compose.md)."""
     messages = copy.deepcopy(messages)
     for call in (call for message in messages for call in message.get("tool_calls") or []):
         function = call.get("function", call)
@@ -45,7 +47,7 @@ def outcome(render):
         return render()
     except llb.LlbError as error:
         return ("refused", error.details.get("reason"))
-    except Exception as error:  # each engine has its own
+    except Exception as error:  # each engine has its own exceptions
         return ("refused", str(error).split(":")[0].split()[-1])
 
 
@@ -53,7 +55,10 @@ def main():
     makers = (engines.jinja2_engine, engines.minijinja_engine)
     others = {(make.__name__, trim): make(trim) for make in makers for trim in (True, False)}
     compared = differ = 0
-    own = ({"name": f"own {index}", "components": {**engines.SPEC, **policy}} for index, policy in enumerate(engines.POLICIES))
+    own = (
+        {"name": f"own {index}", "components": {**engines.SPEC, **policy}}
+        for index, policy in enumerate(engines.POLICIES)
+    )
     for row in [*read("templates.jsonl"), *own]:
         components = row["components"]
         if "chat_template" in components:

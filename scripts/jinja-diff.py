@@ -3,11 +3,11 @@
 
     scripts/jinja-diff.py LIBRARY                      random templates until Ctrl-C
     scripts/jinja-diff.py LIBRARY --seed 7 --count 500 the same 500 templates each time
-    scripts/jinja-diff.py LIBRARY --cases FILE.jsonl   the cases of a file; Jinja2 is not needed
+    scripts/jinja-diff.py LIBRARY --cases FILE.jsonl   the cases of a file, without Jinja2
 
-LIBRARY is libllb.so. Random templates need the Python packages that tests/data/jinja/README.md names. Two texts differ if
-a byte differs; an error is only compared with a text, since llb words its errors in its own way. Exit status: 0 nothing
-differs, 1 something does, 2 wrong arguments.
+LIBRARY is libllb.so. Random templates need the Python packages listed in tests/data/jinja/README.md.
+Texts are compared byte for byte. The messages of two errors are not compared, because llb words its
+errors differently. Exit status: 0 no difference, 1 a difference, 2 wrong arguments.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Library:
 
 
 class Templates:
-    """Random templates, weighted towards what chat templates do."""
+    """Random templates, weighted towards typical chat templates."""
 
     NAMES = ["h", "m", "t", "s", "n", "f", "z", "l", "d", "e", "u"]
     VALUES = ["", "a", " a b\n", "é😀", "<think>x</think>y", "user", 0, 1, -3, 7, 2.5, 1e16, None, True, False, [], {}, [1, 2, 3], ["b", "a"], {"k": 1, "b": "v"}, [{"role": "user", "content": "q"}], [[1, "x"], [2, "y"]], 10**17, {"items": 1}, "a,b,,c", "1.50", "ẞß"]
@@ -66,7 +66,8 @@ class Templates:
     LITERALS = ["'a'", "''", "'\\n'", "'é'", "\"it's\"", "0", "1", "2", "-1", "3.0", "1e3", "none", "true", "false", "[]", "{}", "[1, 'a']", "(1, 2)", "('a',)", "{'k': 1}", "'%s'", "'{}'", "'user'", "'role'", "10000000000000000000000"]
     TEXTS = ["", " ", "\n", "x", "<|im_start|>", "\n\n  ", "  ", "é", "{", "a\n", "\t"]
 
-    # What most of the variables hold, and what most of the postfixes on them are: else nearly every template would fail.
+    # Most variables have these values, and most postfixes on them are these. With random ones nearly
+    # every template would fail.
     TYPED_VALUES = {
         "s": ["", "a", " a b\n", "é😀", "<think>x</think>y", "user", "a,b,,c", "1.50", "ẞß", "it's \"q\"", "A\r\nb"],
         "t": ["x", "role", "{}", "%s", "  ", "ǆ <b>&amp;</b>"],
@@ -221,9 +222,10 @@ def report(title, source, variables, wanted, found):
 
 
 def shrink(source, variables, real, library):
-    """Leaves out pieces of the template for as long as the two still differ in the same way."""
+    """Removes pieces of the template while the outcomes still differ in the same way."""
     kind = differs(real(source, variables), library.outcome(source, variables))
-    numbers = set(LONG_NUMBER.findall(source))  # never shortened: text times a million is one thing, times a billion another
+    # Long numbers stay as they are: a text times a billion differs from a text times a million.
+    numbers = set(LONG_NUMBER.findall(source))
     size = max(1, len(source) // 2)
     tries = 400
     while size >= 1 and tries > 0:
@@ -293,7 +295,7 @@ def run_random(library, arguments):
                     report(f"template {count}: {kind}", source, variables, wanted, found)
     except KeyboardInterrupt:
         print()
-    print(f"{count} templates, {texts} of them with a text, {skipped} skipped; differences: {dict(kinds) or 'none'}")
+    print(f"{count} templates, {texts} rendered to a text, {skipped} skipped; differences: {dict(kinds) or 'none'}")
     return 1 if kinds else 0
 
 
@@ -301,11 +303,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", metavar="LIBRARY", help="path of libllb.so")
     parser.add_argument("--cases", metavar="FILE.jsonl", help="run the cases of this file instead of random templates")
-    parser.add_argument("--only", metavar="GROUP", help="with --cases: only groups that begin so")
-    parser.add_argument("--seed", type=int, help="of the random templates")
-    parser.add_argument("--count", type=int, help="how many random templates; without it, until Ctrl-C")
-    parser.add_argument("--shrink", action="store_true", help="make a template that differs smaller first")
-    parser.add_argument("--quiet", action="store_true", help="only the totals")
+    parser.add_argument("--only", metavar="GROUP", help="with --cases: only groups with this prefix")
+    parser.add_argument("--seed", type=int, help="seed of the random templates")
+    parser.add_argument("--count", type=int, help="number of random templates; default: until Ctrl-C")
+    parser.add_argument("--shrink", action="store_true", help="minimise templates that differ before printing them")
+    parser.add_argument("--quiet", action="store_true", help="print only the totals")
     arguments = parser.parse_args()
     library = Library(arguments.library)
     if arguments.cases:

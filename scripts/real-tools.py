@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Holds a real model's calls against their schemas, with a validator that is not llb's.
+"""Checks the calls of a real model against their schemas, with a validator other than llb's.
 
-    scripts/real-tools.py MODEL.gguf                   100 prompts with "required", then with "auto"
+    scripts/real-tools.py MODEL.gguf                   100 prompts each with "required" and "auto"
     scripts/real-tools.py MODEL.gguf --count 10 --choice required --show
 
-Needs the Python package of bindings/python (found beside this file, or installed), libllb.so (`LLB_LIBRARY`), and the
-package `jsonschema[format]`. Prompt n has seed n; temperature 1.0. Eight tools with nested schemas are offered each time.
-Exit status: 0 every call that came back obeys its schema, 1 one does not, or a reply is none, 2 wrong arguments.
+Needs the package of bindings/python (from this repository, or installed), libllb.so (`LLB_LIBRARY`),
+and the package `jsonschema[format]`. Prompt n has seed n and temperature 1.0. Each request offers
+eight tools with nested schemas. Exit status: 0 all calls obey their schemas, 1 a call violates its
+schema or a required call is missing, 2 wrong arguments.
 """
 
 import argparse
@@ -253,14 +254,14 @@ if missing:
 
 
 def faults(call):
-    """What is wrong with a call, in the words of jsonschema."""
+    """The problems of a call, as worded by jsonschema."""
     validator = VALIDATORS.get(call["name"])
     if validator is None:
-        return [f"no tool {call['name']}"]
+        return [f"unknown tool {call['name']}"]
     try:
         arguments = json.loads(call["arguments"])
     except ValueError as error:
-        return [f"no JSON: {error}"]
+        return [f"invalid JSON: {error}"]
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(arguments)]
 
 
@@ -289,7 +290,7 @@ def run(chats, choice, numbers, max_tokens, show):
             seen["calls"] += len(reply["tool_calls"])
             seen["without"] += not reply["tool_calls"]
             if choice == "required" and not reply["tool_calls"] and reply["finish_reason"] != "length":
-                bad.append(f"prompt {number}: required, yet no call: {reply}")
+                bad.append(f"prompt {number}: a required call is missing: {reply}")
             for call in reply["tool_calls"]:
                 wrong = faults(call)
                 called[call["name"]] += 1
@@ -301,8 +302,8 @@ def run(chats, choice, numbers, max_tokens, show):
     print(f"{choice}: {len(numbers)} prompts, {seen['calls']} calls, {seen['valid']} valid, {seen['without']} prompts without a call")
     print(f"  finish reasons {dict(finish)}, diagnostics {dict(diagnostics)}")
     print(f"  calls {dict(called)}")
-    print(f"  {seen['tokens']} tokens in {seconds:.0f} s: {seen['tokens'] / seconds:.1f} tokens/s over all, ", end="")
-    print(f"{1000 * seen['tokens'] / max(seen['decode ms'], 1):.1f} in one reply")
+    print(f"  {seen['tokens']} tokens in {seconds:.0f} s: {seen['tokens'] / seconds:.1f} tokens/s in total, ", end="")
+    print(f"{1000 * seen['tokens'] / max(seen['decode ms'], 1):.1f} per reply")
     for each in bad:
         print(f"  {each}")
     sys.stdout.flush()
@@ -312,11 +313,11 @@ def run(chats, choice, numbers, max_tokens, show):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--count", type=int, default=100, help="prompts, and seeds from 0 [100]")
-    parser.add_argument("--choice", choices=["required", "auto"], action="append", help="[both]")
+    parser.add_argument("--count", type=int, default=100, help="number of prompts, with seeds from 0 [100]")
+    parser.add_argument("--choice", choices=["required", "auto"], action="append", help="tool_choice [both]")
     parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--jobs", type=int, default=3, help="replies at a time [3]")
-    parser.add_argument("--threads", type=int, help="of the engine [its own default]")
+    parser.add_argument("--jobs", type=int, default=3, help="concurrent replies [3]")
+    parser.add_argument("--threads", type=int, help="n_threads [the engine's default]")
     parser.add_argument("--policy", default="native", help="tool_policy [native]")
     parser.add_argument("--show", action="store_true", help="print each reply")
     arguments = parser.parse_args()
@@ -324,7 +325,7 @@ def main():
     chats = queue.SimpleQueue()
     for _ in range(arguments.jobs):
         chats.put(llb.Chat(arguments.model, tool_policy=arguments.policy, n_ctx=4096, **options))
-    # The prompts' common part is read once, and copied.
+    # The common prefix of the prompts is computed once and copied.
     first = chats.get()
     first.create([{"role": "user", "content": "Hello"}], TOOLS, max_tokens=1)
     chats.put(first)

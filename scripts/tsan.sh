@@ -2,8 +2,9 @@
 # Runs the soak test under ThreadSanitizer: scripts/tsan.sh [SECONDS], default 60.
 #
 # Needs a nightly compiler with rust-src, because the sanitizer also instruments the standard
-# library. Compiles llama.cpp once more, in target/tsan. Only llb's own code is checked. llama.cpp is
-# compiled without the sanitizer, and scripts/tsan.supp suppresses the false reports about it.
+# library. Compiles llama.cpp once more, in target/tsan. Only llb's own code is checked:
+# llama.cpp is compiled without the sanitizer, and scripts/tsan.supp suppresses the false reports
+# about it.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Fuzz the template, output and schema layers: tests/fuzz/run.sh [TARGET...], all targets without one.
+# Fuzzes the template, output and schema layers: tests/fuzz/run.sh [TARGET...], default: all
+# targets.
 #
-# FUZZ_SECONDS for each target (600), FUZZ_ARGS for libFuzzer. Corpus, findings and the build are in target/fuzz. Every target runs, whatever the
-# others found; the exit status tells whether one found something. Needs a nightly compiler; cargo-fuzz is built when it
-# is not there.
+# FUZZ_SECONDS is the time for each target (600), FUZZ_ARGS goes to libFuzzer. Corpus, findings and
+# the build are in target/fuzz. A finding does not stop the other targets; the exit status is 1 if
+# there was one. Needs a nightly compiler. Builds cargo-fuzz if it is missing.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -11,7 +12,7 @@ fuzz=$root/target/fuzz
 version=0.13.2
 seconds=${FUZZ_SECONDS:-600}
 conformance=${LLB_CONFORMANCE:-$root/../shared/conformance}
-# A target folder of its own: all crates are compiled with coverage counters.
+# A separate target folder: all crates are compiled with coverage counters.
 export CARGO_TARGET_DIR="$fuzz/build"
 
 cargo +nightly --version >/dev/null 2>&1 || { echo "run: rustup toolchain install nightly" >&2; exit 1; }
@@ -29,17 +30,17 @@ fi
 found=
 for target in "$@"; do
     case $target in
-        # As bytes of a grammar, of messages, of schemas: short ones say as much.
+        # These read bytes as a grammar, messages or schemas, where short inputs suffice.
         template_grammar | template_messages | output | parse_request | schemas | arguments | compose) length=4096 dict= ;;
         *) length=32768 dict=-dict=$root/tests/fuzz/jinja.dict ;;
     esac
     mkdir -p "$fuzz/corpus/$target" "$fuzz/artifacts/$target"
     echo "    $target: $seconds s"
-    # No sanitizer: the code is safe Rust, and runs faster so.
-    # shellcheck disable=SC2086 # no dictionary is no argument, and FUZZ_ARGS may be several
+    # No sanitizer: the code is safe Rust, and runs faster without one.
+    # shellcheck disable=SC2086 # dict may be empty, FUZZ_ARGS several arguments
     cargo +nightly fuzz run -s none --fuzz-dir "$root/tests/fuzz" "$target" "$fuzz/corpus/$target" -- \
         -max_total_time="$seconds" -max_len="$length" -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 \
         -artifact_prefix="$fuzz/artifacts/$target/" $dict ${FUZZ_ARGS:-} >"$fuzz/$target.log" 2>&1 || found="$found $target"
     grep -a 'stat::number_of_executed_units\|panicked at\|SUMMARY' "$fuzz/$target.log" | tail -n 3 | sed 's/^/    /'
 done
-[ -z "$found" ] || { echo "found something:$found (target/fuzz/TARGET.log, target/fuzz/artifacts)" >&2; exit 1; }
+[ -z "$found" ] || { echo "findings in:$found (target/fuzz/TARGET.log, target/fuzz/artifacts)" >&2; exit 1; }

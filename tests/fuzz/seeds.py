@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Write a first corpus for each fuzz target from the shared conformance set: seeds.py CONFORMANCE CORPUS
+"""Writes a first corpus for the fuzz targets: seeds.py CONFORMANCE CORPUS
 
-The templates are their vendors' texts under their own licences, so the corpus is made when it is needed and never kept.
+The seeds come from the shared conformance set. Its templates have licences of their vendors, so the
+corpus is made when needed and never committed.
 """
 
 import json
 import pathlib
 import sys
 
-# Whole requests are long; a few contexts with each template show the fuzzer all the keys.
+# Whole requests are long. A few contexts with each template show all keys to the fuzzer.
 CONTEXTS = ["multi_step", "reasoning_tools", "typed_content", "documents_rag", "schema_zoo"]
 
 
@@ -35,7 +36,7 @@ def main():
             if key in context:
                 request[key] = context[key]
         text = json.dumps(request, ensure_ascii=False).encode()
-        # The first byte says which function it is for.
+        # The first byte selects the function.
         write(corpus / "template_request", f"render.{path.stem}", b"0" + text)
     for index, line in enumerate((data / "jinja-cases.jsonl").read_text().splitlines()):
         template = json.loads(line)["template"].encode()

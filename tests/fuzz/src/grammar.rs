@@ -1,9 +1,8 @@
-//! A template that Jinja's grammar allows, from bytes. What it does when it is rendered is another
-//! matter.
+//! Makes a template that Jinja's grammar allows from bytes. Rendering it may fail.
 
 use arbitrary::{Result, Unstructured};
 
-/// Deepest nesting of blocks, and of expressions.
+/// The deepest nesting of blocks and of expressions.
 const DEPTH: usize = 5;
 const LONGEST: usize = 6000;
 
@@ -225,7 +224,7 @@ const TESTS: [&str; 26] = [
     "in",
     "sameas",
 ];
-/// Tests that take an argument are the last of [`TESTS`].
+/// The number of tests at the end of [`TESTS`] that take an argument.
 const ARGUMENT_FROM: usize = 18;
 const BINARY: [&str; 17] = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or"];
 const KEYWORDS: [&str; 10] =
@@ -235,15 +234,15 @@ struct Writer<'a> {
     bytes: Unstructured<'a>,
     out: String,
     depth: usize,
-    /// Whether `break` would be in the body of a loop, and in the same function.
+    /// Whether `break` is allowed here: in the body of a loop of the same function.
     in_loop: bool,
 }
 
-/// Bytes that run out end the template early; any bytes give one.
+/// Any bytes give a template. It ends early when the bytes run out.
 pub fn template(bytes: &[u8]) -> String {
     let mut writer = Writer { bytes: Unstructured::new(bytes), out: String::new(), depth: 0, in_loop: false };
     while !writer.bytes.is_empty() && writer.out.len() < LONGEST {
-        // Only running out of bytes fails, and then what was opened is closed all the same.
+        // The only failure is running out of bytes. Open blocks are closed then too.
         if writer.statement().is_err() {
             break;
         }
@@ -453,7 +452,7 @@ impl Writer<'_> {
                 self.put(operator);
                 self.operand();
             }
-            // In brackets: `{% if a if b else c %}` and `{% for x in a if b else c %}` are not
+            // In parentheses: `{% if a if b else c %}` and `{% for x in a if b else c %}` are not
             // allowed.
             12 => {
                 self.put("(");
@@ -478,7 +477,7 @@ impl Writer<'_> {
         self.depth -= 1;
     }
 
-    /// What may stand beside any operator: in brackets, or an atom.
+    /// An operand for any operator: in parentheses, or an atom.
     fn operand(&mut self) {
         if self.depth < DEPTH && self.chance(3) {
             self.put("(");

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: fixed conversations, and what must hold whatever a template says.
+//! Fixed conversations, and the properties that every target checks.
 
 pub mod grammar;
 pub mod replies;
@@ -10,8 +10,8 @@ use llb::error::{Code, Error, Result};
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Sources, Templates};
 use serde_json::{Map, Value, json};
 
-/// No call may take longer, with debug assertions and coverage counters in it: the limits end a
-/// render long before.
+/// The longest time of a call, with debug assertions and coverage counters. The limits end a render
+/// long before.
 const LONGEST_CALL: Duration = Duration::from_secs(30);
 
 /// A conversation.
@@ -24,7 +24,7 @@ pub struct Conversation {
     pub raw: bool,
 }
 
-/// System, question, reasoning, calls, results, parts: what templates look for.
+/// System message, question, reasoning, calls, results, parts: everything templates look for.
 pub fn conversation() -> Conversation {
     let call = |id: &str, arguments: Value| {
         let function = json!({ "name": "add", "arguments": arguments });
@@ -57,7 +57,7 @@ pub fn conversation() -> Conversation {
     }
 }
 
-/// The limits of a caller who is in a hurry, and those that are used when nobody says anything.
+/// Small limits, or the default ones.
 pub fn limits(small: bool) -> Limits {
     if small { Limits { fuel: 20_000, output_bytes: 4096, recursion: 60, ..Limits::default() } } else { Limits::default() }
 }
@@ -66,12 +66,12 @@ pub fn sources(template: &str) -> Sources {
     Sources { default: Some(template.to_owned()), bos_token: "<s>".to_owned(), eos_token: "</s>".to_owned(), ..Sources::default() }
 }
 
-/// Compiles, and says how it went; a failure is checked.
+/// Compiles a template. A failure must be sound.
 pub fn compile(template: &str) -> Option<Templates> {
     in_time(|| Templates::compile(&sources(template))).map_err(|error| sound(&error)).ok()
 }
 
-/// Renders, and checks what comes of it.
+/// Renders a template and checks the outcome.
 pub fn render(templates: &Templates, conversation: &Conversation, limits: &Limits) -> Option<Prompt> {
     let now = LocalTime::parse("2026-01-31T09:30:00").expect("this is a date");
     let rendered = in_time(|| {
@@ -98,7 +98,7 @@ pub fn render(templates: &Templates, conversation: &Conversation, limits: &Limit
     }
 }
 
-/// One of the `llb_template_*` requests.
+/// Makes one of the `llb_template_*` requests.
 pub fn request(call: fn(&str) -> Result<Value>, request: &str) -> Option<Value> {
     match in_time(|| call(request)) {
         Ok(reply) => {
@@ -113,24 +113,24 @@ pub fn request(call: fn(&str) -> Result<Value>, request: &str) -> Option<Value> 
     }
 }
 
-/// An error is one that a caller can do something about: never a panic that was caught.
+/// Checks that an error is one that a caller can handle, never a caught panic.
 pub fn sound(error: &Error) {
     assert_ne!(error.code(), Code::InternalBridgeError, "{error}");
     let kind = error.details().and_then(|details| details.get("kind"));
     assert!(kind.is_none_or(|kind| kind != "engine"), "a panic was caught: {error}");
-    // A template may refuse without a word, and what it says is kept as it is.
+    // A template may raise an empty message, which is kept.
     let raised = kind.is_some_and(|kind| kind == "raised");
-    assert!(raised || !error.message().is_empty(), "an error says what is wrong");
+    assert!(raised || !error.message().is_empty(), "an error has a message");
 }
 
-/// A probe that panicked is told in the evidence of its flag.
+/// Checks that no probe panicked; the evidence of its flag would say so.
 fn no_fault_inside(evidence: &Value) {
     for (flag, evidence) in evidence.as_object().into_iter().flatten() {
         assert!(evidence["error"]["kind"] != "engine", "a panic was caught: {flag}: {evidence}");
     }
 }
 
-/// Runs it, and fails when it takes too long.
+/// Runs a call and fails if it takes too long.
 pub fn in_time<T>(run: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = run();

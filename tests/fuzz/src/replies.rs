@@ -1,4 +1,4 @@
-//! Replies made of a format's own markers, and what must hold whatever is read in them.
+//! Replies made from a format's own markers, and the properties of parsing them.
 
 use std::sync::LazyLock;
 
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use crate::in_time;
 
-/// Every family of the table, and what our polyfill teaches.
+/// Every family, and the format of our polyfill.
 pub fn families() -> &'static [Format] {
     static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(llb::output::families);
     &FAMILIES
 }
 
-/// What a request may say besides.
+/// Further parts of a request.
 #[derive(Debug, Clone, Default, Arbitrary)]
 pub struct Options {
-    /// There are no tools, or they must not be called.
+    /// No tools, or tools that must not be called.
     pub no_calls: bool,
     pub untold_reasoning: bool,
     pub json: bool,
@@ -71,7 +71,7 @@ const PIECES: [&str; 40] = [
     "call_1",
 ];
 
-/// The next piece of a reply: a marker, a part of one, something that stands in calls, or any text.
+/// The next piece of a reply: a marker, a part of one, text that occurs in calls, or any text.
 pub fn piece(u: &mut Unstructured<'_>, format: &Format, text: &mut String) -> arbitrary::Result<()> {
     let markers = format.texts();
     match u.int_in_range(0..=9)? {
@@ -87,7 +87,7 @@ pub fn piece(u: &mut Unstructured<'_>, format: &Format, text: &mut String) -> ar
     Ok(())
 }
 
-/// Reads a text whole and in pieces: the message must be the same, and the sum of the deltas.
+/// Parses a text whole and in pieces. The message and the sum of the deltas must be the same.
 pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
     let whole = in_time(|| read(format, options, [text].into_iter()));
     let characters = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);

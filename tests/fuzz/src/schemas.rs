@@ -1,4 +1,4 @@
-//! Schemas and values, more often than not like what a client sends.
+//! Schemas and values, mostly like those that clients send.
 
 use arbitrary::Unstructured;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ const TYPES: [&str; 8] = ["string", "integer", "number", "boolean", "null", "obj
 const PATTERNS: [&str; 8] = ["^a+$", "[a-z]{2,5}", "(a|b)*c", "\\d+", "(?=a)", "(", "^\\p{L}$", "((a{9}){9}){9}"];
 const REFERENCES: [&str; 6] = ["#", "#/$defs/a", "#/$defs/b", "#/properties/a", "#/nowhere", "http://x/"];
 
-/// A schema, or something in its place.
+/// A schema, or another value in its place.
 pub fn schema(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value> {
     if depth > 8 || u.is_empty() {
         return Ok(json!({}));
@@ -65,7 +65,7 @@ fn list(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value> {
     Ok(items.into())
 }
 
-/// Any JSON; the deeper, the plainer.
+/// Any JSON. Deeper levels are simpler.
 pub fn value(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value> {
     if u.is_empty() {
         return Ok(Value::Null);

@@ -1,5 +1,5 @@
-//! Any texts as the fields of a spec. What composes must agree with itself: the measured
-//! capabilities, the normal form, the mask.
+//! Any texts as the fields of a spec. A composed template must be consistent: its measured
+//! capabilities, normal form and mask.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
@@ -42,7 +42,7 @@ const TEXTS: [&str; 31] = [
 const OBJECTS: [&str; 8] =
     ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words", "no_prompt_after", "opener_after"];
 
-/// Policies that chance would hardly spell.
+/// Policies that random bytes would rarely spell.
 const POLICIES: [(&str, &str); 9] = [
     ("system_policy", r#"{"placement":"FIRST_USER"}"#),
     ("system_policy", r#"{"placement":"LAST_USER","empty_message":"as_none"}"#),
@@ -55,8 +55,8 @@ const POLICIES: [(&str, &str); 9] = [
     ("tool_policy", r#"{"formatter":{"kind":"JsonCompactFormatter"},"placement":"LAST_USER"}"#),
 ];
 
-/// Fields apart by NUL; the first byte of each says which it is. A field of two characters may be
-/// one of the policies.
+/// Fields separated by NUL. The first byte of each selects the field. A field of two characters may
+/// select one of the policies.
 fn components(text: &str) -> Value {
     let mut spec = Map::new();
     for field in text.split('\0') {

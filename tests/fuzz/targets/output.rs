@@ -1,4 +1,5 @@
-//! A reply of any family: its markers, calls, JSON and any text, in any order, whole and in pieces.
+//! A reply of any family with its markers, calls, JSON and any text in any order, whole and in
+//! pieces.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};

@@ -1,4 +1,5 @@
-//! Any schemas: the grammar of every family is made of them, and values are checked against them.
+//! Any schemas: the grammar of every family is built from them, and values are checked against
+//! them.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -60,7 +61,7 @@ fuzz_target!(|input: Input| {
     };
     let make = || in_time(|| constraint::reply(families().get(input.family), &wanted, &|_| Vec::new()));
     match make() {
-        Ok(grammar) => assert_eq!(make().ok(), Some(grammar), "the second answer is the first"),
+        Ok(grammar) => assert_eq!(make().ok(), Some(grammar), "the second answer equals the first"),
         Err(error) => sound(&error),
     }
     let calls = ["f", "get_weather"].into_iter().zip(&input.values);
@@ -68,7 +69,7 @@ fuzz_target!(|input: Input| {
     let parsed = Parsed { tool_calls: calls.collect(), content: input.values[2].to_string(), ..Parsed::default() };
     let response = ResponseFormat::JsonSchema(input.schemas[2].clone());
     let found = in_time(|| validate::message(&parsed, &tools, Some(&response)));
-    assert_eq!(validate::message(&parsed, &tools, Some(&response)), found, "the second answer is the first");
+    assert_eq!(validate::message(&parsed, &tools, Some(&response)), found, "the second answer equals the first");
     for violation in found {
         assert!(violation.to_json()["message"].is_string());
     }

@@ -1,5 +1,5 @@
-//! Templates that follow Jinja's grammar, made from bytes: deep into the engine, where random text
-//! seldom gets. With `LLB_FUZZ_SHOW` each is printed as a JSON string.
+//! Templates that follow Jinja's grammar, made from bytes. They reach parts of the engine that
+//! random text rarely reaches. With `LLB_FUZZ_SHOW` each is printed as a JSON string.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

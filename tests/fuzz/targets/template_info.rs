@@ -1,4 +1,4 @@
-//! Any text as a chat template that is probed.
+//! Any text as a chat template to probe.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,5 +10,5 @@ fuzz_target!(|bytes: &[u8]| {
     let request = json!({ "chat_template": template, "bos_token": "<s>", "eos_token": "</s>" }).to_string();
     let first = llb_fuzz::request(requests::info, &request);
     let again = llb_fuzz::request(requests::info, &request);
-    assert_eq!(first, again, "the second answer is the first");
+    assert_eq!(first, again, "the second answer equals the first");
 });

@@ -1,4 +1,4 @@
-//! Any messages, tools and variables, for a few templates of ours that look at all of them.
+//! Any messages, tools and variables, for templates of ours that read all of them.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ static COMPILED: LazyLock<Vec<Templates>> = LazyLock::new(|| {
     TEMPLATES.into_iter().map(compile).collect()
 });
 
-/// Words that templates know, so that their branches are taken.
+/// Words that templates compare with, so that their branches are taken.
 const WORDS: [&str; 24] = [
     "system",
     "user",
@@ -84,7 +84,7 @@ const KEYS: [&str; 28] = [
     "__class__",
 ];
 
-/// JSON, more often than not like what a client sends.
+/// JSON, mostly like what clients send.
 #[derive(Debug)]
 struct Json(Value);
 
@@ -125,7 +125,7 @@ fn json_value(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value
     })
 }
 
-/// Something deep; JSON that is read from text goes to 128.
+/// A deeply nested value; JSON read from text is limited to 128 levels.
 fn nested(u: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
     let mut value = json!("bottom");
     for _ in 0..u.int_in_range(1..=120)? {
@@ -142,7 +142,7 @@ fn key(u: &mut Unstructured<'_>) -> arbitrary::Result<String> {
     if u.ratio(7, 8)? { Ok((*u.choose(&KEYS)?).to_owned()) } else { u.arbitrary() }
 }
 
-/// A message: an object with a role and content, or with something else in their place.
+/// A message: an object with a role and content, or with other values in their place.
 #[derive(Debug)]
 struct Message(Value);
 

@@ -1,5 +1,5 @@
-//! Any bytes as a whole request. The first byte says which function; `gguf` would open files, so it
-//! is not followed.
+//! Any bytes as a whole request. The first byte selects the function. Requests with `gguf` are
+//! skipped, because they would open files.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
@@ -7,7 +7,7 @@ use llb::requests;
 use serde_json::Value;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
-    // What comes from C is checked to be UTF-8 before it gets here.
+    // The C layer checks that its input is UTF-8.
     let Some((function, request)) = bytes.split_first() else { return Corpus::Reject };
     let Ok(request) = std::str::from_utf8(request) else { return Corpus::Reject };
     if serde_json::from_str(request).is_ok_and(|request: Value| request.get("gguf").is_some()) {

@@ -9,8 +9,8 @@ use serde_json::json;
 fuzz_target!(|bytes: &[u8]| {
     let template = String::from_utf8_lossy(bytes);
     let conversation = llb_fuzz::conversation();
-    // Small limits first: what ends there is not worth the fuel of the default ones more than now
-    // and then.
+    // Small limits come first. A template that exceeds them is only occasionally rendered with the
+    // default limits, which are expensive.
     let small = llb_fuzz::limits(true);
     let Some(templates) = llb_fuzz::compile(&template) else { return };
     let ended = llb_fuzz::render(&templates, &conversation, &small).is_some();
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let default = llb_fuzz::limits(false);
     llb_fuzz::render(&templates, &conversation, &default);
-    // Polyfills need the capabilities, and probing for them takes many renders.
+    // Polyfills need the capabilities, and probing renders the template many times.
     if turn.is_multiple_of(4) {
         let request = json!({ "chat_template": template, "messages": conversation.messages, "tools": conversation.tools,
             "now": "2026-01-31T09:30:00", "polyfills": { "apply_polyfills": true } });

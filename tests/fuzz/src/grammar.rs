@@ -224,7 +224,7 @@ const TESTS: [&str; 26] = [
     "in",
     "sameas",
 ];
-/// The number of tests at the end of [`TESTS`] that take an argument.
+/// Tests of [`TESTS`] from this index on take an argument.
 const ARGUMENT_FROM: usize = 18;
 const BINARY: [&str; 17] = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or"];
 const KEYWORDS: [&str; 10] =

@@ -109,7 +109,8 @@ const NUMBERS: [&str; 18] = [
     "1e308",
 ];
 const CONSTANTS: [&str; 6] = ["true", "false", "none", "True", "False", "None"];
-const FUNCTIONS: [&str; 8] = ["range", "namespace", "dict", "raise_exception", "strftime_now", "f", "caller", "loop"];
+const FUNCTIONS: [&str; 8] =
+    ["range", "namespace", "dict", "raise_exception", "strftime_now", "f", "caller", "loop"];
 const METHODS: [&str; 32] = [
     "items",
     "keys",
@@ -226,9 +227,20 @@ const TESTS: [&str; 26] = [
 ];
 /// Tests of [`TESTS`] from this index on take an argument.
 const ARGUMENT_FROM: usize = 18;
-const BINARY: [&str; 17] = ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or"];
-const KEYWORDS: [&str; 10] =
-    ["indent", "width", "first", "attribute", "default", "case_sensitive", "reverse", "by", "ensure_ascii", "maxsplit"];
+const BINARY: [&str; 17] =
+    ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or"];
+const KEYWORDS: [&str; 10] = [
+    "indent",
+    "width",
+    "first",
+    "attribute",
+    "default",
+    "case_sensitive",
+    "reverse",
+    "by",
+    "ensure_ascii",
+    "maxsplit",
+];
 
 struct Writer<'a> {
     bytes: Unstructured<'a>,
@@ -240,7 +252,8 @@ struct Writer<'a> {
 
 /// Any bytes give a template. It ends early when the bytes run out.
 pub fn template(bytes: &[u8]) -> String {
-    let mut writer = Writer { bytes: Unstructured::new(bytes), out: String::new(), depth: 0, in_loop: false };
+    let mut writer =
+        Writer { bytes: Unstructured::new(bytes), out: String::new(), depth: 0, in_loop: false };
     while !writer.bytes.is_empty() && writer.out.len() < LONGEST {
         // The only failure is running out of bytes. Open blocks are closed then too.
         if writer.statement().is_err() {
@@ -268,7 +281,8 @@ impl Writer<'_> {
     }
 
     fn tag(&mut self, inside: impl FnOnce(&mut Self)) {
-        let (open, close) = (self.one_of(&["{% ", "{%- ", "{%+ "]), self.one_of(&[" %}", " -%}", "\n%}"]));
+        let (open, close) =
+            (self.one_of(&["{% ", "{%- ", "{%+ "]), self.one_of(&[" %}", " -%}", "\n%}"]));
         self.put(open);
         inside(self);
         self.put(close);
@@ -297,7 +311,8 @@ impl Writer<'_> {
                 self.put(text);
             }
             2..=6 => {
-                let (open, close) = (self.one_of(&["{{ ", "{{- "]), self.one_of(&[" }}", " -}}", "\n}}"]));
+                let (open, close) =
+                    (self.one_of(&["{{ ", "{{- "]), self.one_of(&[" }}", " -}}", "\n}}"]));
                 self.put(open);
                 self.expression();
                 self.put(close);
@@ -562,7 +577,8 @@ impl Writer<'_> {
                     for part in 0..=self.number(2).max(1) {
                         self.put(if part > 0 { ":" } else { "" });
                         if self.chance(2) {
-                            let bound = self.one_of(&["0", "1", "-1", "2", "-2", "n", "100", "none"]);
+                            let bound =
+                                self.one_of(&["0", "1", "-1", "2", "-2", "n", "100", "none"]);
                             self.put(bound);
                         }
                     }

@@ -59,11 +59,20 @@ pub fn conversation() -> Conversation {
 
 /// Small limits, or the default ones.
 pub fn limits(small: bool) -> Limits {
-    if small { Limits { fuel: 20_000, output_bytes: 4096, recursion: 60, ..Limits::default() } } else { Limits::default() }
+    if small {
+        Limits { fuel: 20_000, output_bytes: 4096, recursion: 60, ..Limits::default() }
+    } else {
+        Limits::default()
+    }
 }
 
 pub fn sources(template: &str) -> Sources {
-    Sources { default: Some(template.to_owned()), bos_token: "<s>".to_owned(), eos_token: "</s>".to_owned(), ..Sources::default() }
+    Sources {
+        default: Some(template.to_owned()),
+        bos_token: "<s>".to_owned(),
+        eos_token: "</s>".to_owned(),
+        ..Sources::default()
+    }
 }
 
 /// Compiles a template. A failure must be sound.
@@ -72,7 +81,11 @@ pub fn compile(template: &str) -> Option<Templates> {
 }
 
 /// Renders a template and checks the outcome.
-pub fn render(templates: &Templates, conversation: &Conversation, limits: &Limits) -> Option<Prompt> {
+pub fn render(
+    templates: &Templates,
+    conversation: &Conversation,
+    limits: &Limits,
+) -> Option<Prompt> {
     let now = LocalTime::parse("2026-01-31T09:30:00").expect("this is a date");
     let rendered = in_time(|| {
         templates.render(&RenderInput {

@@ -72,7 +72,11 @@ const PIECES: [&str; 40] = [
 ];
 
 /// The next piece of a reply: a marker, a part of one, text that occurs in calls, or any text.
-pub fn piece(u: &mut Unstructured<'_>, format: &Format, text: &mut String) -> arbitrary::Result<()> {
+pub fn piece(
+    u: &mut Unstructured<'_>,
+    format: &Format,
+    text: &mut String,
+) -> arbitrary::Result<()> {
     let markers = format.texts();
     match u.int_in_range(0..=9)? {
         0..=3 if !markers.is_empty() => text.push_str(u.choose(&markers)?),
@@ -95,7 +99,8 @@ pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
     let mut rest = text;
     let mut lengths = cuts.iter().cycle().map(|cut| usize::from(*cut) + 1);
     let pieces = std::iter::from_fn(|| {
-        let (piece, after) = rest.split_at(rest.ceil_char_boundary(lengths.next().unwrap_or(rest.len())));
+        let (piece, after) =
+            rest.split_at(rest.ceil_char_boundary(lengths.next().unwrap_or(rest.len())));
         rest = after;
         (!piece.is_empty()).then_some(piece)
     });
@@ -104,7 +109,10 @@ pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
 
 fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t str>) -> Parsed {
     let city = json!({ "properties": { "city": { "type": "string" }, "n": { "type": "integer" } }, "required": ["city"] });
-    let f = options.parameters.clone().unwrap_or_else(|| json!({ "properties": { "a": { "type": ["integer", "string"] } } }));
+    let f = options
+        .parameters
+        .clone()
+        .unwrap_or_else(|| json!({ "properties": { "a": { "type": ["integer", "string"] } } }));
     let tools = [("f", f), ("get_weather", city)];
     let tools =
         tools.map(|(name, parameters)| json!({ "type": "function", "function": { "name": name, "parameters": parameters } }));
@@ -147,6 +155,9 @@ fn add_up(deltas: &[Delta], parsed: &Parsed) {
     }
     assert_eq!(content, parsed.content);
     assert_eq!(reasoning, parsed.reasoning.clone().unwrap_or_default());
-    let expected = parsed.tool_calls.iter().map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()));
+    let expected = parsed
+        .tool_calls
+        .iter()
+        .map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()));
     assert_eq!(calls, expected.collect::<Vec<_>>());
 }

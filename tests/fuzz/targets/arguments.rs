@@ -9,7 +9,10 @@ use llb_fuzz::schemas;
 use serde_json::Value;
 
 fn encodings() -> [Encoding; 9] {
-    let tagged = |open: &'static str, after_key: &'static str, kind: Option<KindForm>, close: &'static str| {
+    let tagged = |open: &'static str,
+                  after_key: &'static str,
+                  kind: Option<KindForm>,
+                  close: &'static str| {
         let kind = kind.map(|form| Kind { form, after: "\">".into() });
         let after_key = if kind.is_some() { "\" kind=\"" } else { after_key };
         Encoding::Tagged(Tagged {
@@ -45,7 +48,13 @@ fn format(encoding: &Encoding) -> Format {
         Part::Arguments(encoding.clone()),
         Part::Text(format!("{after}</f>").into()),
     ];
-    let calls = Calls { open: "<c>".into(), close: "</c>".into(), separator: "\n".into(), call, parallel: true };
+    let calls = Calls {
+        open: "<c>".into(),
+        close: "</c>".into(),
+        separator: "\n".into(),
+        call,
+        parallel: true,
+    };
     Format {
         family: "fuzzed".into(),
         source: Source::Inferred,

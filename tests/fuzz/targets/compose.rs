@@ -39,18 +39,32 @@ const TEXTS: [&str; 31] = [
     "first_turn_without",
     "prompt_after_answer",
 ];
-const OBJECTS: [&str; 8] =
-    ["global_policy", "system_policy", "assistant_policy", "tool_policy", "skill_policy", "stop_words", "no_prompt_after", "opener_after"];
+const OBJECTS: [&str; 8] = [
+    "global_policy",
+    "system_policy",
+    "assistant_policy",
+    "tool_policy",
+    "skill_policy",
+    "stop_words",
+    "no_prompt_after",
+    "opener_after",
+];
 
 /// Policies that random bytes would rarely spell.
 const POLICIES: [(&str, &str); 9] = [
     ("system_policy", r#"{"placement":"FIRST_USER"}"#),
     ("system_policy", r#"{"placement":"LAST_USER","empty_message":"as_none"}"#),
-    ("system_policy", r#"{"date_format":"%d/%m","content_processor":{"kind":"prepend_if_tools","text":"-"}}"#),
+    (
+        "system_policy",
+        r#"{"date_format":"%d/%m","content_processor":{"kind":"prepend_if_tools","text":"-"}}"#,
+    ),
     ("system_policy", r#"{"use_system_without_system_message":false}"#),
     ("tool_policy", r#"{"empty_list":"as_tools"}"#),
     ("tool_policy", r#"{"placement":"FIRST_USER"}"#),
-    ("tool_policy", r#"{"formatter":{"kind":"XmlFormatter","first":["enum"],"last":["required"]}}"#),
+    (
+        "tool_policy",
+        r#"{"formatter":{"kind":"XmlFormatter","first":["enum"],"last":["required"]}}"#,
+    ),
     ("tool_policy", r#"{"formatter":{"kind":"YamlFormatter"},"empty_list":"as_tools"}"#),
     ("tool_policy", r#"{"formatter":{"kind":"JsonCompactFormatter"},"placement":"LAST_USER"}"#),
 ];
@@ -87,7 +101,10 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Some(reply) = llb_fuzz::request(requests::compose, &request) else { return Corpus::Keep };
     let again = json!({ "components": reply["spec"] }).to_string();
     let again = requests::compose(&again).expect("the normal form is a spec");
-    assert_eq!((&again["chat_template"], &again["spec"]), (&reply["chat_template"], &reply["spec"]));
+    assert_eq!(
+        (&again["chat_template"], &again["spec"]),
+        (&reply["chat_template"], &reply["spec"])
+    );
     let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": { "x": 1 } } });
     let messages = json!([
         { "role": "system", "content": "s" },
@@ -100,7 +117,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         "tools": [{ "type": "function", "function": { "name": "f" } }], "skills": [{ "name": "k", "description": "d" }],
     });
     match requests::render(&request.to_string()) {
-        Ok(rendered) => assert_eq!(rendered["mask"].as_array().map(Vec::len), Some(2), "{rendered}"),
+        Ok(rendered) => {
+            assert_eq!(rendered["mask"].as_array().map(Vec::len), Some(2), "{rendered}")
+        }
         Err(error) => assert!(error.code().as_str().starts_with("TEMPLATE_"), "{error}"),
     }
     Corpus::Keep

@@ -30,5 +30,10 @@ impl<'a> Arbitrary<'a> for Input {
 }
 
 fuzz_target!(|input: Input| {
-    replies::check(&families()[input.family], &input.options, &input.text.repeat(input.times), &input.cuts);
+    replies::check(
+        &families()[input.family],
+        &input.options,
+        &input.text.repeat(input.times),
+        &input.cuts,
+    );
 });

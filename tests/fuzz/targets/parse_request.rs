@@ -35,10 +35,23 @@ impl<'a> Arbitrary<'a> for Input {
             schemas::value(u, 0)?,
         ];
         request.insert("response_format".into(), u.choose(&formats)?.clone());
-        let choices =
-            [json!("auto"), json!("none"), json!("required"), json!({ "function": { "name": "f" } }), schemas::value(u, 0)?];
+        let choices = [
+            json!("auto"),
+            json!("none"),
+            json!("required"),
+            json!({ "function": { "name": "f" } }),
+            schemas::value(u, 0)?,
+        ];
         request.insert("tool_choice".into(), u.choose(&choices)?.clone());
-        for key in ["parallel_tool_calls", "partial", "reasoning_format", "enable_thinking", "bos_token", "prompt", "x"] {
+        for key in [
+            "parallel_tool_calls",
+            "partial",
+            "reasoning_format",
+            "enable_thinking",
+            "bos_token",
+            "prompt",
+            "x",
+        ] {
             match u.int_in_range(0..=5)? {
                 0 => request.insert(key.into(), schemas::value(u, 0)?),
                 1 => request.insert(key.into(), u.arbitrary::<bool>()?.into()),

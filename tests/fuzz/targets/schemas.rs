@@ -43,7 +43,10 @@ impl<'a> Arbitrary<'a> for Input {
 
 fuzz_target!(|input: Input| {
     let tool = |name: &str, parameters: &Value, strict: bool| json!({ "type": "function", "function": { "name": name, "parameters": parameters, "strict": strict } });
-    let tools = [tool("f", &input.schemas[0], false), tool("get_weather", &input.schemas[1], input.flags[0])];
+    let tools = [
+        tool("f", &input.schemas[0], false),
+        tool("get_weather", &input.schemas[1], input.flags[0]),
+    ];
     let choice = match input.choice % 4 {
         0 => ToolChoice::Auto,
         1 => ToolChoice::None,
@@ -54,22 +57,39 @@ fuzz_target!(|input: Input| {
         tools: &tools,
         choice: &choice,
         parallel: input.flags[1],
-        response: if input.choice & 4 == 0 { Response::Text } else { Response::JsonSchema(&input.schemas[2]) },
+        response: if input.choice & 4 == 0 {
+            Response::Text
+        } else {
+            Response::JsonSchema(&input.schemas[2])
+        },
         grammar: None,
         reasoning_open: input.flags[2],
         reasons: input.flags[2],
     };
-    let make = || in_time(|| constraint::reply(families().get(input.family), &wanted, &|_| Vec::new()));
+    let make =
+        || in_time(|| constraint::reply(families().get(input.family), &wanted, &|_| Vec::new()));
     match make() {
         Ok(grammar) => assert_eq!(make().ok(), Some(grammar), "the second answer equals the first"),
         Err(error) => sound(&error),
     }
     let calls = ["f", "get_weather"].into_iter().zip(&input.values);
-    let calls = calls.map(|(name, value)| ToolCall { id: "1".to_owned(), name: name.to_owned(), arguments: value.to_string() });
-    let parsed = Parsed { tool_calls: calls.collect(), content: input.values[2].to_string(), ..Parsed::default() };
+    let calls = calls.map(|(name, value)| ToolCall {
+        id: "1".to_owned(),
+        name: name.to_owned(),
+        arguments: value.to_string(),
+    });
+    let parsed = Parsed {
+        tool_calls: calls.collect(),
+        content: input.values[2].to_string(),
+        ..Parsed::default()
+    };
     let response = ResponseFormat::JsonSchema(input.schemas[2].clone());
     let found = in_time(|| validate::message(&parsed, &tools, Some(&response)));
-    assert_eq!(validate::message(&parsed, &tools, Some(&response)), found, "the second answer equals the first");
+    assert_eq!(
+        validate::message(&parsed, &tools, Some(&response)),
+        found,
+        "the second answer equals the first"
+    );
     for violation in found {
         assert!(violation.to_json()["message"].is_string());
     }

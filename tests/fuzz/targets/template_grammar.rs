@@ -15,7 +15,10 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(templates) => templates,
         Err(error) => {
             let kind = error.details().and_then(|details| details.get("kind").cloned());
-            assert!(kind.as_ref().is_some_and(|kind| kind == "limit" || kind == "unsupported"), "{error}\n{template}");
+            assert!(
+                kind.as_ref().is_some_and(|kind| kind == "limit" || kind == "unsupported"),
+                "{error}\n{template}"
+            );
             return;
         }
     };

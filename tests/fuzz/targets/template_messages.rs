@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::template::Templates;
 use llb::requests;
+use llb::template::Templates;
 use llb_fuzz::Conversation;
 use serde_json::{Map, Value, json};
 
@@ -129,7 +129,8 @@ fn json_value(u: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<Value
 fn nested(u: &mut Unstructured<'_>) -> arbitrary::Result<Value> {
     let mut value = json!("bottom");
     for _ in 0..u.int_in_range(1..=120)? {
-        value = if u.arbitrary()? { json!([value]) } else { json!({ "properties": { "a": value } }) };
+        value =
+            if u.arbitrary()? { json!([value]) } else { json!({ "properties": { "a": value } }) };
     }
     Ok(value)
 }
@@ -179,12 +180,20 @@ impl Input {
     fn conversation(self) -> Conversation {
         let bare = |json: Vec<Json>| json.into_iter().map(|json| json.0);
         let tool = |parameters: Json| json!({ "type": "function", "function": { "name": "add", "parameters": parameters.0 } });
-        let mut kwargs: Map<String, Value> = self.kwargs.into_iter().map(|(name, json)| (name, json.0)).collect();
-        for (name, json) in ["enable_thinking", "reasoning_effort"].into_iter().zip(self.known_kwargs) {
+        let mut kwargs: Map<String, Value> =
+            self.kwargs.into_iter().map(|(name, json)| (name, json.0)).collect();
+        for (name, json) in
+            ["enable_thinking", "reasoning_effort"].into_iter().zip(self.known_kwargs)
+        {
             kwargs.extend(json.map(|json| (name.to_owned(), json.0)));
         }
         Conversation {
-            messages: self.messages.into_iter().map(|message| message.0).chain(bare(self.odd_messages)).collect(),
+            messages: self
+                .messages
+                .into_iter()
+                .map(|message| message.0)
+                .chain(bare(self.odd_messages))
+                .collect(),
             tools: self.parameters.into_iter().map(tool).chain(bare(self.odd_tools)).collect(),
             documents: bare(self.documents).collect(),
             kwargs,

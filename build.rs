@@ -1,9 +1,9 @@
-//! Link arguments of the shared library, the processor it is built for, and (feature `header`)
-//! include/llb.h.
+//! Sets the link arguments of the shared library and the processor it is built for. With the
+//! feature `header` it generates include/llb.h.
 
 use std::env;
 
-/// The ABI version in the SONAME; `LLB_ABI_VERSION` in src/ffi/version.rs (a test compares them).
+/// The ABI version in the SONAME. A test compares it with `LLB_ABI_VERSION` in src/ffi/version.rs.
 const SONAME: &str = "libllb.so.1";
 
 fn main() {
@@ -11,14 +11,14 @@ fn main() {
     let target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
     if target("OS") == "linux" {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
-        // Whatever archives define stays inside: llama.cpp, libstdc++, and llguidance's own C
-        // functions, which rustc's version script would let through.
+        // Hides all symbols of archives: llama.cpp, libstdc++, and llguidance's own C functions,
+        // which rustc's version script would export.
         println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,relro,-z,now");
     }
 
-    // `make baseline` builds llama.cpp for any x86-64 and says so here, so that create asks for no
-    // more than that.
+    // `make baseline` builds llama.cpp for any x86-64 processor and sets LLB_CPU. create then
+    // checks for no further instructions.
     println!("cargo:rustc-check-cfg=cfg(llb_cpu_baseline)");
     println!("cargo:rerun-if-env-changed=LLB_CPU");
     if env::var("LLB_CPU").is_ok_and(|cpu| cpu == "baseline") {
@@ -29,8 +29,8 @@ fn main() {
     header();
 }
 
-/// Writes the header to `LLB_HEADER`, or to include/llb.h. Only src/ffi is parsed, in the order a
-/// reader wants it.
+/// Writes the header to `LLB_HEADER`, or to include/llb.h. Only src/ffi is parsed; its files are in
+/// reading order.
 #[cfg(feature = "header")]
 fn header() {
     println!("cargo:rerun-if-changed=src/ffi");
@@ -45,7 +45,7 @@ fn header() {
     }
     let mut text = Vec::new();
     builder.generate().expect("src/ffi has C types").write(&mut text);
-    // Rust's heading for what an unsafe function asks of its caller; in C all of it is the
+    // Removes Rust's heading for the contract of an unsafe function. In C all of the text is
     // contract.
     let text = String::from_utf8(text).expect("the header is UTF-8").replace(" * # Safety\n", "");
     let path = env::var("LLB_HEADER").unwrap_or_else(|_| format!("{root}/include/llb.h"));

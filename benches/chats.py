@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Several chats at once on one model: llb in this process against llama.cpp's own server, paired.
+"""Compares concurrent chats on one model in llb and in llama.cpp's own server.
 
     benches/chats.py MODEL.gguf [--chats 1,2,4,8] [--rounds 5] [--tokens 64] [--threads N]
 
-Needs libllb.so (`LLB_LIBRARY`) and the package xllamacpp, which carries the server. For every number of chats both get that
-many sequences (`n_parallel`, `-np`), the same threads, context, batch and model, and the same conversations at the same time,
-each with a new beginning so that nothing is cached. Both stream; the clock is here for both: the server's time has its
-HTTP in it, as its users have. Rounds alternate. Medians, and the ratio round by round; targets are printed, not asserted.
+Needs libllb.so (`LLB_LIBRARY`) and the package xllamacpp, which includes the server. For every
+number of chats both have that many sequences (`n_parallel`, `-np`), the same threads, context, batch
+and model, and the same concurrent conversations. Each conversation starts with new text, so nothing
+is cached. Both stream, and this process takes the times, so the server's time includes its HTTP.
+Rounds alternate. Prints medians and the ratio of each round. Targets are printed, not asserted.
 """
 
 import argparse
@@ -106,7 +107,7 @@ class Server:
 
 
 def run(contestant, chats, round_number, tokens):
-    """All chats at once: tokens per second over all, and the waits for the first text."""
+    """Runs all chats concurrently. Returns the total tokens/s and the waits for the first text."""
     waits, generated = [0.0] * chats, [0] * chats
     barrier = threading.Barrier(chats + 1)
 
@@ -147,7 +148,7 @@ def main():
     for chats in map(int, arguments.chats.split(",")):
         both = [kind(arguments.model, 8192, chats, arguments.threads) for kind in (Llb, Server)]
         speeds, waits, ratios = [[], []], [[], []], []
-        # The round before the first is not counted.
+        # The round before the first is a warm-up.
         for round_number in range(arguments.rounds + 1):
             order = (0, 1) if round_number % 2 else (1, 0)
             pair = [0.0, 0.0]

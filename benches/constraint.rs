@@ -1,10 +1,10 @@
-//! What a grammar costs: decode speed with tools against the same prompt without, and with a forced
-//! call; paired.
+//! The cost of a grammar: decode speed with tools, with a forced call, and with the same prompt
+//! without tools.
 //!
-//! The request without tools has a system message that makes its prompt the same bytes as that of
-//! the request with tools. Greedy and with the default sampler the reply is text, the same one. The
-//! forced call writes one long string. Every round measures all of them, in turning order. Nothing
-//! is asserted but that; targets are printed as met or not.
+//! The request without tools has a system message that makes its prompt byte for byte that of the
+//! request with tools. Both reply with the same text, greedy and with the default sampler; the
+//! benchmark asserts this. The forced call writes one long string. Every round measures all of them
+//! in rotating order. Speeds are not asserted; the output says whether targets are met.
 //!
 //! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads.
 #![allow(unsafe_code, reason = "calls the C ABI")]
@@ -20,7 +20,7 @@ use llb::ffi;
 use measure::{Figures, heading, row, target, timed};
 use serde_json::{Value, json};
 
-/// Decoded after the first token.
+/// Tokens decoded after the first.
 const DECODED: usize = 96;
 const QUESTION: &str =
     "Tell me a long story about a lighthouse, a storm and a cat. At least 500 words.";
@@ -49,7 +49,7 @@ fn main() {
     );
     let requests = requests(&chat);
     let mut speeds: [Measured; 5] = Default::default();
-    // The round before the first is not counted.
+    // The round before the first is a warm-up.
     for round in 0..=rounds {
         let mut texts: [String; 5] = Default::default();
         let mut order = [0, 1, 2, 3, 4];
@@ -62,7 +62,7 @@ fn main() {
             assert_eq!(
                 long.generated,
                 1 + DECODED,
-                "{} writes that much: {}",
+                "{} reaches max_tokens: {}",
                 NAMES[which],
                 long.text
             );
@@ -75,7 +75,7 @@ fn main() {
         assert_eq!(
             (&texts[0], &texts[2]),
             (&texts[1], &texts[3]),
-            "tools that are not called leave the text alone"
+            "tools that are not called do not change the text"
         );
         if round > 0 {
             let last: Vec<_> = speeds
@@ -89,7 +89,7 @@ fn main() {
     NAMES.iter().zip(&speeds).for_each(|(name, speed)| row(name, &speed.wall));
     heading("decode, tokens/s of processor time");
     NAMES.iter().zip(&speeds).for_each(|(name, speed)| row(name, &speed.cpu));
-    heading("ratio to the same without tools, by round");
+    heading("ratio to the request without tools, by round");
     for (which, plain, least) in [(1, 0, LEAST_AUTO), (3, 2, LEAST_AUTO), (4, 0, LEAST_REQUIRED)] {
         let wall = speeds[which].wall.over(&speeds[plain].wall);
         let cpu = speeds[which].cpu.over(&speeds[plain].cpu);

@@ -1,11 +1,10 @@
-//! `llb_chat_infer` against a plain loop over llama.cpp: prefill and decode speed on one model,
-//! paired.
+//! Prefill and decode speed of `llb_chat_infer` against a plain loop over llama.cpp, on one model.
 //!
-//! Both have the same threads, context, batch size, KV types, flash attention and samplers, and the
-//! same prompt tokens. The peer is the shortest loop there is (decode, sample, text of the token),
-//! on a context for one sequence that nobody else uses; it runs once with a thread pool of its own
-//! and once without, and the faster one counts. Every round measures all of them, in turning order.
-//! Nothing is asserted; targets are printed as met or not.
+//! Both have the same threads, context, batch size, KV types, flash attention, samplers and prompt
+//! tokens. The peer is the shortest possible loop (decode, sample, text of the token) on its own
+//! context for one sequence. It runs once with its own thread pool and once without; the faster one
+//! is compared. Every round measures all of them in rotating order. Nothing is asserted; the output
+//! says whether targets are met.
 //!
 //! `LLB_ROUNDS` sets the number of rounds, `LLB_THREADS` the threads, `LLB_PARALLEL` llb's
 //! sequences.
@@ -25,7 +24,7 @@ use measure::{Figures, heading, row, target, timed};
 use peer::{Peer, Run, Sampling};
 use serde_json::json;
 
-/// Decoded after the first token.
+/// Tokens decoded after the first.
 const DECODED: usize = 128;
 const N_CTX: u32 = 8192;
 const N_BATCH: u32 = 512;
@@ -48,7 +47,7 @@ fn main() {
     let prompt = explained["prompt"].as_str().expect("an explanation has the prompt");
     let mut peers = [true, false].map(|pool| Peer::open(&path, threads, N_CTX, N_BATCH, pool));
     let tokens = peers[0].tokenize(prompt);
-    assert_eq!(explained["prompt_tokens"], tokens.len(), "both see the same tokens");
+    assert_eq!(explained["prompt_tokens"], tokens.len(), "both have the same tokens");
     println!(
         "llb_chat_infer against a loop over llama.cpp: {rounds} rounds, {}, {threads} threads, {} prompt tokens, {DECODED} decoded",
         measure::MODEL,
@@ -59,7 +58,7 @@ fn main() {
     let mut decode: [[Measured; 3]; 2] = Default::default();
     let mut inside: [Figures; 3] = Default::default();
     let samplings = [Sampling::Greedy, Sampling::Default { seed: SEED }];
-    // The round before the first is not counted.
+    // The round before the first is a warm-up.
     for round in 0..=rounds {
         let mut texts: Vec<(usize, usize, String)> = Vec::new();
         let mut order = [0, 1, 2];
@@ -85,7 +84,7 @@ fn main() {
                     0 => run(&chat, sampling, n, true),
                     _ => peers[who - 1].run(&tokens, sampling, n, true),
                 });
-                assert!(long.generated > 1, "the model says more than one token");
+                assert!(long.generated > 1, "the model generates more than one token");
                 let decoded = (long.generated - 1) as f64;
                 keep(&mut decode[kind][who].wall, decoded / (long.wall - short.wall));
                 keep(&mut decode[kind][who].cpu, decoded / (long.cpu - short.cpu));
@@ -129,18 +128,18 @@ fn main() {
     report("prefill, tokens/s (wall of a whole call)", &prefill);
     report("decode greedy, tokens/s", &decode[0]);
     report("decode default sampler, tokens/s", &decode[1]);
-    heading("outside prefill and decode, ms a call");
+    heading("outside prefill and decode, ms per call");
     row("llb", &inside[0]);
 }
 
 /// Speeds of one contestant, in tokens per second.
 #[derive(Default)]
 struct Measured {
-    /// From outside.
+    /// By wall time.
     wall: Figures,
     /// Per second of processor time, all threads.
     cpu: Figures,
-    /// As it says itself: `timings` of a reply.
+    /// By the reply's own `timings`.
     own: Figures,
 }
 
@@ -158,7 +157,7 @@ fn report(title: &str, [llb, pool, plain]: &[Measured; 3]) {
     target(&format!("at least {LEAST} of llama.cpp: {median:.3}"), median >= LEAST);
 }
 
-/// A prompt of some 500 tokens whose answer is longer than what is decoded.
+/// A prompt of about 500 tokens with a reply longer than the decoded part.
 fn request(sampling: Sampling, max_tokens: usize, cache_prompt: bool) -> String {
     let goods = ["candles", "rope", "lamp oil", "tin cups", "blankets", "salt"];
     let mut text = String::from("This is the list of a warehouse.\n");

@@ -1,9 +1,9 @@
-//! A fetch over loopback, hashed and put into the cache, against `curl` that only writes the same
-//! bytes to the same disk.
+//! A download over loopback, hashed and put into the cache, against `curl`, which only writes the
+//! same bytes to the same disk.
 //!
-//! One hub of our own serves both, from memory. Interleaved; the floor is curl's time, since
-//! whatever fetches must move the bytes through a socket and onto the disk. Nothing is asserted;
-//! the target is printed as met or not. `LLB_ROUNDS` sets the number of rounds.
+//! One hub in memory serves both. The runs alternate. curl's time is the floor, because every
+//! download moves the bytes through a socket and to the disk. Nothing is asserted; the output says
+//! whether the target is met. `LLB_ROUNDS` sets the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[path = "measure/mod.rs"]
@@ -52,8 +52,8 @@ fn main() {
         }
     }
     heading("throughput, MB/s");
-    row("llb_model_fetch, hash included", &ours);
-    row("curl, no hash", &curls);
+    row("llb_model_fetch, with hash", &ours);
+    row("curl, without hash", &curls);
     println!("{:<42} {:>10.1}", "SHA-256 alone, one thread", megabytes / hashing.as_secs_f64());
     let ratio = ours.over(&curls);
     row("llb over curl", &ratio);
@@ -81,7 +81,7 @@ fn by_curl(address: &str, place: &Path) -> f64 {
     took.as_secs_f64()
 }
 
-/// A hub with one model; gives its address.
+/// Serves one model and returns the hub's address.
 fn serve(bytes: Arc<Vec<u8>>, hash: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -90,7 +90,7 @@ fn serve(bytes: Arc<Vec<u8>>, hash: &str) -> String {
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let (bytes, listing) = (Arc::clone(&bytes), listing.clone());
-            // Who has enough of an answer leaves.
+            // The client closes the connection when it has enough.
             std::thread::spawn(move || drop(reply(connection, &bytes, &listing)));
         }
     });

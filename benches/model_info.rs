@@ -1,10 +1,10 @@
 //! `llb_model_info` against loading the same file with llama.cpp: wall time and peak memory.
 //!
-//! Time: interleaved, page cache warm, each a whole call (freeing the model is not counted);
-//! `llb_model_info` in a process of its own, since it keeps what it found out about a template for
-//! the next call. Memory: each in a process of its own, as the growth of its peak resident set over
-//! what the process had before the call. Nothing is asserted; targets are printed as met or not.
-//! `LLB_ROUNDS` sets the number of rounds.
+//! Time: the runs alternate with a warm page cache, each a whole call (freeing the model is not
+//! counted). `llb_model_info` runs in its own process, because it caches the profile of a template.
+//! Memory: each runs in its own process; the figure is the growth of the peak resident set over its
+//! size before the call. Nothing is asserted; the output says whether targets are met. `LLB_ROUNDS`
+//! sets the number of rounds.
 #![allow(unsafe_code, reason = "calls the C ABI and llama.cpp")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -20,12 +20,11 @@ use llb::gguf::ModelHeader;
 use llb::profile::Verdict;
 use measure::{Figures, heading, row, target, timed};
 
-/// The first argument of a child process: what it measures the peak of.
+/// The first argument of a child process: the call to measure.
 const PEAK_OF: &str = "--peak-of";
 const MIB: f64 = 1024.0;
 
-/// What a process of its own measured: resident set in KiB, and the time of the call in
-/// milliseconds.
+/// The figures of a child process: resident set in KiB, and the time of the call in milliseconds.
 #[derive(Clone, Copy)]
 struct Peak {
     before: f64,
@@ -50,13 +49,13 @@ fn main() {
 }
 
 fn time(path: &str, rounds: usize) {
-    // Not counted: brings file and code into memory.
+    // A warm-up: loads file and code into memory.
     drop(load(path));
     model_info(path);
     let (mut info, mut again, mut loading) =
         (Figures::default(), Figures::default(), Figures::default());
     for round in 0..rounds {
-        // A B B A, so that a drift of the machine hits both.
+        // A B B A, so that drift of the machine affects both.
         for info_now in if round % 2 == 0 { [true, false] } else { [false, true] } {
             if info_now {
                 info.push(peak_of("info", path).ms);
@@ -71,10 +70,10 @@ fn time(path: &str, rounds: usize) {
     let ratio = loading.over(&info);
     heading("wall time, ms");
     row("llb_model_info, first call of a process", &info);
-    row("  again, its template known", &again);
+    row("  again, with its template cached", &again);
     let (header, verdict) = parts(path, rounds);
-    row("  of it the header", &header);
-    row("  of it the template: compile, probe, review", &verdict);
+    row("  header alone", &header);
+    row("  template alone: compile, probe, lint", &verdict);
     row("llama.cpp load", &loading);
     row("load / info, by round", &ratio);
     let median = ratio.median();
@@ -88,7 +87,7 @@ fn parts(path: &str, rounds: usize) -> (Figures, Figures) {
         let (took, read) =
             timed(|| ModelHeader::read_file(Path::new(path)).expect("the header is read"));
         header.push(took.as_secs_f64() * 1000.0);
-        // Another token makes it a template that was not seen before.
+        // Another token gives a template that is not cached.
         let mut sources = Verdict::sources(&read, None);
         sources.bos_token.push_str(&round.to_string());
         let judge = || Verdict::of(&sources).expect("the template compiles").to_json();
@@ -109,7 +108,7 @@ fn memory(path: &str, rounds: usize) {
     };
     let (info, info_absolute) = of("info", path);
     let (loading, loading_absolute) = of("load", path);
-    heading("peak memory, MiB, in a process of its own");
+    heading("peak memory, MiB, in a separate process");
     row("llb_model_info, growth", &info);
     row("llb_model_info, whole process", &info_absolute);
     row("llama.cpp load, growth", &loading);
@@ -142,7 +141,7 @@ fn memory(path: &str, rounds: usize) {
     }
 }
 
-/// Runs this program once more, for nothing but this.
+/// Runs this program again for one measurement.
 fn peak_of(what: &str, path: &str) -> Peak {
     let program = std::env::current_exe().expect("the program that runs has a path");
     let output =
@@ -151,11 +150,11 @@ fn peak_of(what: &str, path: &str) -> Peak {
     let mut sizes = text.split_whitespace().filter_map(|size| size.parse().ok());
     match (sizes.next(), sizes.next(), sizes.next()) {
         (Some(before), Some(after), Some(ms)) => Peak { before, after, ms },
-        _ => panic!("no figures of {what}: {}", output.status),
+        _ => panic!("no figures for {what}: {}", output.status),
     }
 }
 
-/// What a child process does.
+/// The main function of a child process.
 fn print_peak(what: &str, path: &str) {
     silence();
     let before = peak_resident();
@@ -168,10 +167,10 @@ fn print_peak(what: &str, path: &str) {
 
 /// `VmHWM` of this process in KiB.
 fn peak_resident() -> f64 {
-    let status =
-        std::fs::read_to_string("/proc/self/status").expect("Linux tells what a process holds");
+    let status = std::fs::read_to_string("/proc/self/status")
+        .expect("Linux reports the memory of a process");
     let line =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("there is a peak");
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("status has a peak");
     line.trim().trim_end_matches("kB").trim().parse().expect("the peak is a number")
 }
 
@@ -187,7 +186,7 @@ fn model_info(path: &str) -> String {
     text
 }
 
-/// A model loaded by llama.cpp itself.
+/// Loads and frees a model with llama.cpp.
 struct Loaded(*mut sys::llama_model);
 
 fn load(path: &str) -> Loaded {
@@ -195,7 +194,7 @@ fn load(path: &str) -> Loaded {
     // SAFETY: takes nothing, returns a plain struct.
     let mut params = unsafe { sys::llama_model_default_params() };
     params.load_mode = sys::LLAMA_LOAD_MODE_MMAP;
-    // SAFETY: the path is NUL-terminated and read during the call only.
+    // SAFETY: the path is NUL-terminated and read only during the call.
     let model = unsafe { sys::llama_model_load_from_file(path.as_ptr(), params) };
     assert!(!model.is_null(), "llama.cpp loads the model");
     Loaded(model)
@@ -209,7 +208,7 @@ impl Drop for Loaded {
 }
 
 fn silence() {
-    // SAFETY: the callback has the type asked for and lives forever.
+    // SAFETY: the callback has the required type and is never freed.
     unsafe { sys::llama_log_set(Some(ignore), std::ptr::null_mut()) };
 }
 

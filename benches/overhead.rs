@@ -1,20 +1,20 @@
-//! What a call costs beside the model, what a second chat costs, and what a thousand requests leave
-//! behind.
+//! The cost of a call in addition to the model's time, and the memory of further chats and
+//! requests.
 //!
-//! - The cost of a call: the wall time of `llb_chat_infer` without what the engine says it spent
-//!   from admission to the end, for a conversation of 20 messages of which all but the last token
-//!   is cached, and one token of reply. It is what reads the request, renders, tokenises, wakes the
-//!   engine and writes the reply. The floor is the same of the shortest loop over llama.cpp on a
-//!   thread of its own, behind two channels, which decodes the same tokens: two threads that wake
-//!   each other. It takes turns with llb, and what a call costs above it is the ABI's own. Beside
-//!   them the processor time of the calling thread, which other processes disturb less, the same
-//!   with ten tools, and the stages of that thread apart.
-//! - Memory: resident size after one chat, after eight, and over 1,000 requests behind a warm-up of
+//! - The cost of a call: the wall time of `llb_chat_infer` minus the time that the engine reports
+//!   from admission to the end. The conversation has 20 messages, all but the last token are
+//!   cached, and the reply is one token. The rest reads the request, renders, tokenises, wakes the
+//!   engine and writes the reply. The floor is the same for the shortest loop over llama.cpp on its
+//!   own thread with two channels, which decodes the same tokens: two threads that wake each other.
+//!   It alternates with llb, and the difference is the cost of the ABI. Further rows are the
+//!   processor time of the calling thread, which depends less on other processes, the same with ten
+//!   tools, and the stages of that thread.
+//! - Memory: resident size after one chat, after eight, and over 1,000 requests after a warm-up of
 //!   200.
-//! - The time to the first token of a second turn behind a prompt of some 1,000 tokens, against the
+//! - The time to the first token of a second turn after a prompt of about 1,000 tokens, against the
 //!   first turn's.
 //!
-//! `LLB_ROUNDS` is the number of calls measured for the first, `LLB_THREADS` the threads.
+//! `LLB_ROUNDS` is the number of calls for the first figure, `LLB_THREADS` the number of threads.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -62,7 +62,7 @@ fn main() {
     memory(&chat, &options, before);
 }
 
-/// The cost of a call beside the model.
+/// The cost of a call in addition to the model's time.
 fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
     let request = request(MESSAGES);
     let (mut beside, mut own) = (Figures::default(), Figures::default());
@@ -91,13 +91,13 @@ fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
         }
     }
     heading(&format!("a call of {MESSAGES} messages, microseconds"));
-    row("infer, beside the model", &beside);
+    row("infer, without the model", &beside);
     row("  processor time of the calling thread", &own);
-    row("explain, the whole", &explained);
+    row("explain, the whole call", &explained);
     row("  processor time of the calling thread", &explained_own);
-    row("infer with ten tools, beside the model", &tooled(chat, rounds));
-    row("a loop over llama.cpp behind two channels", &bare);
-    row("infer above that, by round", &above);
+    row("infer with ten tools, without the model", &tooled(chat, rounds));
+    row("a loop over llama.cpp and two channels", &bare);
+    row("infer minus that loop, by round", &above);
     let median = above.median();
     target(&format!("at most {MOST_MICROSECONDS}: {median:.1}"), median <= MOST_MICROSECONDS);
 }
@@ -126,15 +126,15 @@ fn tooled(chat: &Chat, rounds: usize) -> Figures {
     figures
 }
 
-/// The shortest loop over llama.cpp on a thread of its own, which is told through a channel to go
-/// on and tells what came of it through another one: what no engine with a thread can do without.
+/// The shortest loop over llama.cpp on its own thread. One channel starts it, another returns the
+/// result. Every engine with a thread needs as much.
 struct Floor {
     ask: Sender<()>,
     told: Receiver<Option<Run>>,
 }
 
 impl Floor {
-    /// On this prompt, all of it but the last token cached.
+    /// Runs on this prompt, with all but its last token cached.
     fn open(path: &str, threads: usize, prompt: &str) -> Floor {
         let (ask, asked) = channel();
         let (tell, told) = channel();
@@ -153,7 +153,7 @@ impl Floor {
         Floor { ask, told }
     }
 
-    /// What one token takes beside the model, microseconds.
+    /// The time of one token without the model's, in microseconds.
     fn beside(&self) -> f64 {
         let (wall, run) = timed(|| {
             self.ask.send(()).expect("the thread lives");
@@ -187,7 +187,7 @@ fn turns(chat: &Chat) {
             second.push(times[1]);
         }
     }
-    heading("the first token behind 1,000 tokens, ms");
+    heading("the first token after 1,000 tokens, ms");
     row("of a first turn", &first);
     row("of a second one", &second);
     let ratios = first.over(&second);
@@ -196,12 +196,12 @@ fn turns(chat: &Chat) {
     target(&format!("at least {LEAST_TURN_RATIO}: {median:.1}"), median >= LEAST_TURN_RATIO);
 }
 
-/// What is resident after more chats, and after many requests.
+/// Resident memory after more chats, and after many requests.
 fn memory(chat: &Chat, options: &Value, before: f64) {
     let one = resident_mib();
     let more: Vec<Chat> = (0..7).map(|_| Chat::open(options)).collect();
     let eight = resident_mib();
-    // One that goes through all that a request can be, in few tokens.
+    // A request that takes every path of the pipeline, in few tokens.
     let request = |index: usize| {
         let mut request = json!({ "messages": [{ "role": "user", "content": format!("Say {index}.") }], "max_tokens": 2, "seed": index });
         match index % 4 {
@@ -251,12 +251,12 @@ fn count(value: &Value, name: &str) -> u64 {
     value[name].as_u64().expect("a count")
 }
 
-/// Of this process, from the system.
+/// The resident size of this process, in MiB.
 fn resident_mib() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages =
         pages.and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok()).unwrap_or(f64::NAN);
-    // SAFETY: a query without memory of ours.
+    // SAFETY: a query that touches no memory of ours.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     pages * size as f64 / f64::from(1 << 20)
 }

@@ -1,8 +1,8 @@
-//! The recogniser: nanoseconds for a token of about four characters, how that grows with the length
-//! of a reply, and what a new one costs.
+//! The reply parser: nanoseconds for a token of about four characters, their growth with the length
+//! of a reply, and the cost of creating a parser.
 //!
-//! Replies are fed token by token; the time is the thread's own (elsewhere than on Unix the
-//! clock's). Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+//! Replies are fed token by token. The time is the thread's own processor time on Unix, wall time
+//! elsewhere. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[allow(dead_code, reason = "no model is used here")]
@@ -18,7 +18,7 @@ const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 /// Nanoseconds for a token.
 const TARGET: f64 = 2_000.0;
 
-/// A kind of reply: the family that writes it, and how one of so many bytes looks.
+/// A kind of reply: the family that writes it, and a function that makes one of a given size.
 struct Kind {
     name: &'static str,
     family: &'static str,
@@ -100,11 +100,11 @@ fn main() {
     let tools = Arc::new(vec![
         json!({ "type": "function", "function": { "name": "write", "parameters": parameters } }),
     ]);
-    measure::heading("a token, ns");
+    measure::heading("per token, ns");
     let mut worst: f64 = 0.0;
     for kind in KINDS {
         let format = families.iter().find(|format| format.family == kind.family);
-        assert!(format.is_some() || kind.family.is_empty(), "there is no family {}", kind.family);
+        assert!(format.is_some() || kind.family.is_empty(), "unknown family {}", kind.family);
         let mut sizes: [Figures; 3] = Default::default();
         for (figures, tokens) in sizes.iter_mut().zip(SIZES) {
             let reply = (kind.reply)(tokens * 4);
@@ -142,7 +142,7 @@ fn recogniser(format: Option<&Format>, tools: &Arc<Vec<Value>>) -> Recogniser {
     })
 }
 
-/// Processor seconds that something takes, and what it gives.
+/// Returns the processor seconds of a call, and its result.
 #[cfg(unix)]
 fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
     use rustix::time::{ClockId, clock_gettime};
@@ -161,7 +161,7 @@ fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
     (time.as_secs_f64(), result)
 }
 
-/// Feeds a reply in tokens of four characters; how many there were.
+/// Feeds a reply in tokens of four characters and returns their number.
 fn run(format: Option<&Format>, tools: &Arc<Vec<Value>>, reply: &str) -> usize {
     let mut recogniser = recogniser(format, tools);
     let mut tokens = 0;

@@ -1,11 +1,11 @@
 //! Templates against transformers, bare jinja2 and @huggingface/jinja: rendering a request, and
 //! compiling.
 //!
-//! Rendering is the same work on all sides: JSON text of a conversation in, prompt out, the
-//! template compiled before. All must write the same text, equal to the golden where there is one,
-//! or the row is not measured. Peers are processes of their own that time themselves. Every round
-//! measures all of them, in turning order; ratios are taken round by round, and a figure is the
-//! median of the rounds. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+//! All sides do the same work: they turn the JSON text of a conversation into a prompt, with a
+//! compiled template. A row is measured only if all write the same text, equal to the golden if
+//! there is one. Peers are separate processes that time themselves. Every round measures all sides
+//! in rotating order. A figure is the median of the rounds; ratios are medians of the ratios of
+//! each round. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[path = "template/data.rs"]
@@ -25,17 +25,17 @@ use measure::{Figures, timed};
 use peer::Peer;
 use serde_json::{Value, json};
 
-/// How long one measurement should take at least: renders are repeated up to that.
+/// The minimum length of a measurement. Renders are repeated to reach it.
 const BATCH: Duration = Duration::from_millis(4);
-/// How long a contestant runs before it is measured; JIT compilers need it.
+/// The warm-up of a contestant. JIT compilers need it.
 const WARM_UP: Duration = Duration::from_millis(150);
 
-/// Who renders.
+/// The contestants.
 #[derive(Clone, Copy, PartialEq)]
 enum Who {
-    /// `Templates::render`, the template compiled.
+    /// `Templates::render` of a compiled template.
     Llb,
-    /// `llb_template_render`: the template is in the request, polyfills are off.
+    /// `llb_template_render` with the template in the request and polyfills off.
     Request,
     Transformers,
     Jinja2,
@@ -58,7 +58,7 @@ struct Bench {
     rounds: usize,
 }
 
-/// What one row renders.
+/// One row: what is rendered.
 struct Row<'a> {
     templates: &'a Templates,
     conversation: String,
@@ -67,7 +67,7 @@ struct Row<'a> {
 
 fn render(bench: &mut Bench, data: &Data) {
     println!(
-        "\nrendering: microseconds, and how many times as long as llb; {} rounds",
+        "\nrendering: microseconds of llb, others as multiples of it; {} rounds",
         bench.rounds
     );
     println!(
@@ -115,10 +115,10 @@ fn render(bench: &mut Bench, data: &Data) {
     println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "median of the rows");
     let least = |of: &Figures| format!("{:.1}", of.min());
     let [transformers, jinja2, node] = ratios.each_ref().map(least);
-    println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "least of the rows");
+    println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "minimum of the rows");
 }
 
-/// Prints a row; how many times as long as llb the peers take, or None where there is nothing to
+/// Prints a row. Returns the peers' times as multiples of llb's, or None if there is nothing to
 /// measure.
 fn render_row(
     bench: &mut Bench,
@@ -137,7 +137,7 @@ fn render_row(
     let expected = match (golden, bench.run(&row, Who::Llb, 1)) {
         (Golden::Text(text), _) => text.to_owned(),
         (_, Ok((_, text))) => text,
-        // A conversation of ours that this template refuses.
+        // The template refuses a conversation made here.
         (_, Err(_)) => return None,
     };
     let mut times = [0; ALL.len()];
@@ -184,7 +184,7 @@ fn render_row(
 }
 
 impl Bench {
-    /// Renders so many times; seconds of each, and the text.
+    /// Renders several times. Returns the seconds of each, and the text.
     fn run(&mut self, row: &Row<'_>, who: Who, times: usize) -> Result<(f64, String), String> {
         let repeat = |once: &dyn Fn() -> llb::error::Result<String>| {
             let (took, text) = timed(|| {
@@ -211,7 +211,7 @@ impl Bench {
         }
     }
 
-    /// Runs for a while; how many renders then fill a measurement.
+    /// Warms up. Returns the number of renders that fill a measurement.
     fn warm_up(&mut self, row: &Row<'_>, who: Who) -> usize {
         let mut times = 1;
         let mut spent = 0.0;
@@ -226,7 +226,7 @@ impl Bench {
     }
 }
 
-/// The work that all sides are timed for.
+/// The work that is timed on all sides.
 fn render_once(templates: &Templates, conversation: &str) -> llb::error::Result<String> {
     let context: Value = llb::api::parse(conversation, "conversation")?;
     let messages = context["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -267,11 +267,11 @@ fn request(template: &Template, conversation: &Value) -> String {
     request.to_string()
 }
 
-/// Every round has a text of its own, so that no side finds it in a cache; llb's second call has
-/// the same text again.
+/// Every round has a new text, so that no side finds it in a cache. llb's second call repeats the
+/// text.
 fn compile(bench: &mut Bench, data: &Data) {
     println!(
-        "\ncompiling: microseconds; llb_template_info compiles, probes and tries the output format"
+        "\ncompiling: microseconds; llb_template_info compiles, probes and verifies the output format"
     );
     println!(
         "{:<15} {:>7} {:>9} {:>12} {:>12}   {:>9} {:>9}",
@@ -298,8 +298,12 @@ fn compile(bench: &mut Bench, data: &Data) {
                     ),
                     1 => {
                         let [first, again] = [(); 2].map(|()| timed(|| requests::info(&request)));
-                        assert_eq!(first.1.ok(), again.1.ok(), "the second answer is the first");
-                        // The round before the first is not counted.
+                        assert_eq!(
+                            first.1.ok(),
+                            again.1.ok(),
+                            "the second answer equals the first"
+                        );
+                        // The round before the first is a warm-up.
                         if round > 0 {
                             figures[2].push(again.0.as_secs_f64() * 1e6);
                         }
@@ -341,7 +345,7 @@ fn label(who: Who) -> &'static str {
     }
 }
 
-/// A median with as many digits as say something, or a dash.
+/// A median with significant digits, or a dash.
 fn median(figures: &Figures) -> String {
     match figures.median() {
         none if none.is_nan() => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! A chat, used as a C program does, and the processor time it takes.
+//! A chat used through the C ABI, and the processor time of calls.
 #![allow(dead_code, reason = "each benchmark uses a part")]
 
 use std::ffi::{CStr, CString, c_char};
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A function of the ABI that takes a chat and a request.
 pub(crate) type Function = unsafe extern "C" fn(*mut ffi::llb_chat, *const c_char) -> *const c_char;
 
-/// A handle, destroyed when dropped.
+/// A handle that is destroyed when dropped.
 pub(crate) struct Chat(*mut ffi::llb_chat);
 
 impl Chat {
@@ -23,16 +23,16 @@ impl Chat {
         Chat(chat)
     }
 
-    /// The parsed reply, which is no error.
+    /// Returns the parsed reply, which must not be an error.
     pub(crate) fn call(&self, function: Function, request: &str) -> Value {
         self.timed(function, request).1
     }
 
-    /// As `call`, with what the function took, its reply not yet parsed.
+    /// Like `call`, but returns the unparsed reply and the cost of the function.
     pub(crate) fn timed(&self, function: Function, request: &str) -> (Took, Value) {
         let request = CString::new(request).expect("JSON has no NUL");
         let (start, thread) = (Instant::now(), thread_seconds());
-        // SAFETY: the request is NUL-terminated; a handle needs no promise.
+        // SAFETY: the request is NUL-terminated; any handle is valid.
         let reply = unsafe { function(self.0, request.as_ptr()) };
         let took = Took { wall: start.elapsed().as_secs_f64(), thread: thread_seconds() - thread };
         // SAFETY: a reply is never NULL and NUL-terminated.
@@ -45,7 +45,7 @@ impl Chat {
     }
 }
 
-/// Seconds that a call took.
+/// Wall time of the call in seconds.
 pub(crate) struct Took {
     pub(crate) wall: f64,
     /// Processor time of the calling thread.
@@ -58,8 +58,8 @@ impl Drop for Chat {
     }
 }
 
-/// Processor time of all threads of this process so far, in seconds. Other processes do not change
-/// it much.
+/// Processor time of all threads of this process so far, in seconds. It hardly depends on other
+/// processes.
 pub(crate) fn cpu_seconds() -> f64 {
     seconds(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -71,7 +71,7 @@ pub(crate) fn thread_seconds() -> f64 {
 
 fn seconds(clock: libc::clockid_t) -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for the call; on an error it stays as it is.
+    // SAFETY: `time` is valid for the call, which leaves it unchanged on an error.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -1,12 +1,12 @@
-//! What the benchmarks share: where the models are, spreads, and how a target is judged.
+//! Shared by the benchmarks: the folder of the models, spreads, and targets.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The model the requirements are stated for.
+/// The model that the requirements refer to.
 pub(crate) const MODEL: &str = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
 
-/// `LLB_MODELS`, else where `make models` puts them.
+/// `LLB_MODELS`, or the default folder of `make models`.
 pub(crate) fn models_folder() -> PathBuf {
     let cache = || match std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()) {
         Some(folder) => PathBuf::from(folder),
@@ -18,11 +18,11 @@ pub(crate) fn models_folder() -> PathBuf {
     }
 }
 
-/// The model's path, or one line that says why there is nothing to measure.
+/// The model's path. Without the file, prints why nothing is measured.
 pub(crate) fn model_path() -> Option<String> {
     let path = models_folder().join(MODEL);
     if !path.is_file() {
-        println!("skipped: {} is not there; `make models` fetches it", path.display());
+        println!("skipped: {} does not exist; run: make models", path.display());
         return None;
     }
     Some(path.to_str().expect("the path of the models is UTF-8").to_owned())
@@ -37,14 +37,14 @@ pub(crate) fn number(name: &str, default: usize) -> usize {
         .unwrap_or(default)
 }
 
-/// How long something takes, and what it gives.
+/// The time of a call, and its result.
 pub(crate) fn timed<T>(run: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();
     let result = run();
     (start.elapsed(), result)
 }
 
-/// Figures of one quantity over all rounds.
+/// The figures of one quantity over all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Figures(pub(crate) Vec<f64>);
 
@@ -71,18 +71,18 @@ impl Figures {
         self.0.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// Round by round, so that what slows a whole round down does not count.
+    /// The ratios of each round. What slows down a whole round cancels out.
     pub(crate) fn over(&self, other: &Figures) -> Figures {
         Figures(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 }
 
-/// A heading with the columns of [`row`].
+/// Prints a heading with the columns of [`row`].
 pub(crate) fn heading(title: &str) {
     println!("\n{title:<42} {:>10} {:>10} {:>10}", "median", "min", "max");
 }
 
-/// One quantity.
+/// Prints one quantity.
 pub(crate) fn row(name: &str, figures: &Figures) {
     let digits = if figures.median() < 10.0 { 3 } else { 1 };
     println!(
@@ -93,7 +93,7 @@ pub(crate) fn row(name: &str, figures: &Figures) {
     );
 }
 
-/// One requirement, met or not.
+/// Prints whether a requirement is met.
 pub(crate) fn target(text: &str, met: bool) {
     println!("  {} {text}", if met { "pass" } else { "MISS" });
 }

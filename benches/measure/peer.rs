@@ -1,4 +1,4 @@
-//! The peer: llama.cpp called directly, as little around it as possible.
+//! The peer: llama.cpp called directly, with as little code as possible.
 #![allow(dead_code, reason = "each benchmark uses a part")]
 
 use std::ffi::{CString, c_char};
@@ -8,11 +8,11 @@ use llama_cpp_sys_2 as sys;
 
 use crate::chat::cpu_seconds;
 
-/// One run.
+/// The figures of one run.
 pub(crate) struct Run {
-    /// Seconds, from outside.
+    /// Wall time in seconds.
     pub(crate) wall: f64,
-    /// Seconds of processor time, all threads.
+    /// Seconds of processor time of all threads.
     pub(crate) cpu: f64,
     /// Seconds to the first token.
     pub(crate) prompt: f64,
@@ -22,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) text: String,
 }
 
-/// How tokens are chosen.
+/// How tokens are sampled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Sampling {
     Greedy,
@@ -53,7 +53,7 @@ impl Peer {
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
         params.load_mode = sys::LLAMA_LOAD_MODE_MMAP;
-        // SAFETY: the path is NUL-terminated and read during the call only.
+        // SAFETY: the path is NUL-terminated and read only during the call.
         let model = unsafe { sys::llama_model_load_from_file(path.as_ptr(), params) };
         assert!(!model.is_null(), "llama.cpp loads the model");
         // SAFETY: takes nothing, returns a plain struct.
@@ -75,7 +75,7 @@ impl Peer {
         if with_pool {
             // SAFETY: takes and returns plain data.
             let mut params = unsafe { sys::ggml_threadpool_params_default(threads as i32) };
-            // SAFETY: the parameters are read during the call only.
+            // SAFETY: the parameters are read only during the call.
             pool = unsafe { sys::ggml_threadpool_new(&raw mut params) };
             // SAFETY: context and pool are alive, and the pool is freed after the context.
             unsafe { sys::llama_attach_threadpool(context, pool, pool) };
@@ -96,8 +96,8 @@ impl Peer {
         tokens
     }
 
-    /// One reply. With `kept` the prompt is in the KV cache from the run before, all but its last
-    /// token.
+    /// Generates one reply. With `kept` all but the last token of the prompt are in the KV cache
+    /// from the run before.
     pub(crate) fn run(
         &mut self,
         prompt: &[sys::llama_token],
@@ -108,7 +108,7 @@ impl Peer {
         self.stream(prompt, sampling, max_tokens, kept, |_| {})
     }
 
-    /// As `run`; `on_token` gets the text of each token.
+    /// Like `run`; `on_token` receives the text of each token.
     pub(crate) fn stream(
         &mut self,
         prompt: &[sys::llama_token],

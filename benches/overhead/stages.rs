@@ -1,5 +1,5 @@
-//! What a call does on its own thread, stage by stage: processor time, with the caches as a decode
-//! leaves them.
+//! The stages of a call on its own thread: processor time, with the caches in the state after a
+//! decode.
 
 use std::hint::black_box;
 
@@ -12,8 +12,7 @@ use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill,
 use crate::chat::thread_seconds;
 use crate::measure::{Figures, heading, row};
 
-/// As much memory as pushes out of the caches what a call left there; a decode reads the whole
-/// model.
+/// Enough memory to evict a call's data from the caches. A decode reads the whole model.
 const COLD_BYTES: usize = 32 << 20;
 
 /// Reads and renders a request of this model's chats.
@@ -50,7 +49,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     stage.run("render", render);
     let prompt = render();
     let prepared = verdict.format().map(Prepared::new).unwrap_or_default();
-    stage.run("recognise a token", || {
+    stage.run("parse a token", || {
         let input = RecogniserInput {
             format: verdict.format(),
             tools: std::sync::Arc::clone(&request.tools),

@@ -1,5 +1,5 @@
-//! What is rendered: templates and conversations of the shared conformance set, and two longer ones
-//! made here.
+//! Templates and conversations of the shared conformance set, and two longer conversations made
+//! here.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-/// A label for the table, and the name in the set. No Mistral is in it; the last one has its
-/// `[INST]` turns.
+/// A label for the table, and the name in the set. The set has no Mistral template; the last one
+/// has its `[INST]` turns.
 const TEMPLATES: [(&str, &str); 8] = [
     ("Qwen2.5", "gguf.qwen2.5-coder-0.5b-instruct"),
     ("Llama 3.1", "lcp.meta-llama-Llama-3.1-8B-Instruct"),
@@ -25,7 +25,7 @@ const TEMPLATES: [(&str, &str); 8] = [
 const CONTEXTS: [(&str, &str); 3] =
     [("short", "simple_user"), ("one tool", "tool_single_system"), ("10 with calls", "multi_step")];
 
-/// When all conversations take place, as in the goldens.
+/// The date of all conversations, as in the goldens.
 pub(crate) const NOW: &str = "2026-07-03T14:05:09";
 
 /// A chat template.
@@ -44,12 +44,12 @@ pub(crate) struct Conversation {
     pub(crate) json: Value,
 }
 
-/// What transformers makes of a template and a conversation.
+/// transformers' render of a template and a conversation.
 #[derive(Clone, Copy)]
 pub(crate) enum Golden<'a> {
     Text(&'a str),
     Refused,
-    /// The conversation is ours, or there is no golden of it.
+    /// A conversation made here, or one without a golden.
     Unknown,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Reads `LLB_CONFORMANCE` or `../shared/conformance`; one line says that it is not there.
+    /// Reads `LLB_CONFORMANCE` or `../shared/conformance`. Prints a line if neither exists.
     pub(crate) fn read() -> Option<Data> {
         let root = match std::env::var_os("LLB_CONFORMANCE") {
             Some(root) => PathBuf::from(root),
@@ -68,7 +68,7 @@ impl Data {
         };
         if !root.is_dir() {
             println!(
-                "skipped: no conformance data at {}; LLB_CONFORMANCE says where it is",
+                "skipped: no conformance data at {}; set LLB_CONFORMANCE to its folder",
                 root.display()
             );
             return None;
@@ -79,7 +79,7 @@ impl Data {
             .map(|(label, name)| {
                 let text = read(&root.join(format!("contexts/{name}.json")));
                 let json: Value = serde_json::from_str(&text).expect("a context is JSON");
-                assert_eq!(json["now"], NOW, "all goldens here are of one time");
+                assert_eq!(json["now"], NOW, "all goldens have the same date");
                 Conversation { label, name: Some(name), json }
             })
             .collect();
@@ -128,7 +128,7 @@ fn templates(root: &Path) -> Vec<Template> {
         .collect()
 }
 
-/// Of our templates and contexts only: the text, or None for a refusal.
+/// For our templates and contexts only: the text, or None for a refusal.
 fn goldens(root: &Path) -> HashMap<(String, String), Option<String>> {
     let path = root.join("goldens.jsonl.gz");
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -165,7 +165,7 @@ const ANSWERS: [&str; 3] = [
     "« Le train a du retard. »",
 ];
 
-/// System, then question and answer in turn.
+/// A system message, then alternating questions and answers.
 fn plain(messages: usize) -> Value {
     let mut all = vec![
         json!({ "role": "system", "content": "You are a helpful assistant. Answer in full sentences." }),
@@ -183,7 +183,7 @@ fn plain(messages: usize) -> Value {
     json!({ "messages": all, "add_generation_prompt": true, "kwargs": {} })
 }
 
-/// System, then question, call, result and answer in turn.
+/// A system message, then alternating questions, calls, results and answers.
 fn with_calls(messages: usize) -> Value {
     let mut all = vec![json!({ "role": "system", "content": "Use the tools." })];
     for turn in 0..messages.div_ceil(4) {

@@ -1,5 +1,5 @@
-// @huggingface/jinja as a peer of benches/template.rs; requests and replies as in peer.py.
-// The first argument is the folder that has node_modules.
+// @huggingface/jinja as a peer of benches/template.rs. peer.py describes requests and replies. The
+// first argument is the folder with node_modules.
 
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
@@ -9,7 +9,7 @@ const folder = process.argv[2];
 const { Template } = createRequire(`${folder}/`)("@huggingface/jinja");
 const { version } = JSON.parse(readFileSync(`${folder}/node_modules/@huggingface/jinja/package.json`, "utf8"));
 
-// What strftime_now asks; both sides render the same date.
+// The clock of strftime_now. Both sides render the same date.
 let now = 0;
 globalThis.Date = class extends Date {
   constructor(...given) {

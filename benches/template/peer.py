@@ -1,10 +1,11 @@
-"""transformers and bare jinja2, as peers of benches/template.rs: one JSON object a line in, one a line out.
+"""transformers and bare jinja2 as peers of benches/template.rs: one JSON object per line, both ways.
 
 {"do": "compile", "template", "bos_token", "eos_token", "now"} -> {"seconds"}
 {"do": "render", "conversation": JSON text, "times", "bare"} -> {"seconds" for each, "text" of the last}
 {"do": "version"} -> {"version"}
 
-A failure is {"error"}. Only the work is timed: parsing the conversation and rendering it with the template last compiled.
+A failure is {"error"}. Only the work is timed: parsing the conversation and rendering it with the
+last compiled template.
 """
 
 import json
@@ -18,7 +19,7 @@ from transformers.utils import chat_template_utils
 
 
 class FixedTime(datetime):
-    """What strftime_now asks; both sides render the same date."""
+    """The clock of strftime_now. Both sides render the same date."""
 
     fixed = datetime(2026, 1, 1)
 
@@ -40,7 +41,7 @@ class Peer:
         return {"seconds": perf_counter() - start}
 
     def whole(self, text):
-        """As `apply_chat_template(..., tokenize=False)` does it."""
+        """Renders like `apply_chat_template(..., tokenize=False)`."""
         context = json.loads(text)
         rendered, _ = chat_template_utils.render_jinja_template(
             conversations=[context["messages"]],
@@ -54,7 +55,7 @@ class Peer:
         return rendered[0]
 
     def bare(self, text):
-        """The template alone: messages are neither checked, copied nor prepared."""
+        """Renders the template only: messages are neither checked, copied nor prepared."""
         context = json.loads(text)
         return self.template.render(
             messages=context["messages"],

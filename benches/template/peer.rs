@@ -1,4 +1,4 @@
-//! A peer: another template engine in a process of its own, which times itself.
+//! A peer: another template engine in a separate process, which times itself.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// Runs until dropped; one JSON object a line both ways (peer.py says which).
+/// Runs until dropped. peer.py describes the JSON objects, one per line in each direction.
 pub(crate) struct Peer {
     process: Child,
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
 }
 
-/// Where setup.sh puts the peers.
+/// The folder where setup.sh installs the peers.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-peers")
 }
@@ -23,7 +23,7 @@ fn script(name: &str) -> PathBuf {
 }
 
 impl Peer {
-    /// transformers and jinja2, or one line that says why not.
+    /// transformers and jinja2. Prints a line if they are unavailable.
     pub(crate) fn python() -> Option<Peer> {
         let interpreter = folder().join("venv/bin/python");
         let mut command = Command::new(interpreter);
@@ -31,7 +31,7 @@ impl Peer {
         Peer::start("transformers and jinja2", command)
     }
 
-    /// @huggingface/jinja, or one line that says why not.
+    /// @huggingface/jinja. Prints a line if it is unavailable.
     pub(crate) fn node() -> Option<Peer> {
         let mut command = Command::new("node");
         command.arg(script("peer.mjs")).arg(folder());
@@ -56,9 +56,7 @@ impl Peer {
                 }
             }
         };
-        println!(
-            "skipped: {name}: it does not start ({why}); benches/template/setup.sh fetches it"
-        );
+        println!("skipped: {name}: it does not start ({why}); run benches/template/setup.sh");
         None
     }
 
@@ -69,15 +67,15 @@ impl Peer {
             .map_err(|error| error.to_string())?;
         let mut line = String::new();
         self.replies.read_line(&mut line).map_err(|error| error.to_string())?;
-        let reply: Value = serde_json::from_str(&line).map_err(|_| "no answer".to_owned())?;
+        let reply: Value = serde_json::from_str(&line).map_err(|_| "no reply".to_owned())?;
         match reply["error"].as_str() {
             Some(error) => Err(error.to_owned()),
             None => Ok(reply),
         }
     }
 
-    /// Compiles a template for the renders to come; seconds. The text has to be new for it, or it
-    /// is found in a cache.
+    /// Compiles a template for later renders and returns the seconds. The text must be new, or the
+    /// peer finds it in a cache.
     pub(crate) fn compile(
         &mut self,
         template: &str,
@@ -89,8 +87,8 @@ impl Peer {
         Ok(self.ask(&request)?["seconds"].as_f64().expect("a reply has seconds"))
     }
 
-    /// Renders a conversation so many times; seconds of each, and the text. `bare` leaves out what
-    /// transformers adds.
+    /// Renders a conversation several times. Returns the seconds of each, and the text. `bare`
+    /// omits what transformers adds.
     pub(crate) fn render(
         &mut self,
         conversation: &str,
@@ -107,7 +105,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // Closing its input ends the process.
         self.requests = None;
         let _ = self.process.wait();
     }

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Get the peers of the template benchmark into target/bench-peers, with pinned versions; quick when they are there.
+# Installs the peers of the template benchmark into target/bench-peers, with pinned versions. Quick
+# if they are installed.
 #
-# Without python3 or npm that peer is left out, and the benchmark says so. Development only: nothing of it ships.
+# A peer without python3 or npm is omitted, and the benchmark prints a line. For development only;
+# nothing of it is shipped.
 set -eu
 
 jinja2=3.1.6
@@ -12,7 +14,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 peers=$root/target/bench-peers
 mkdir -p "$peers"
 
-# done_for NAME VERSIONS: whether that was installed completely.
+# done_for NAME VERSIONS: succeeds if these versions were installed completely.
 done_for() { [ "$(cat "$peers/$1.versions" 2>/dev/null)" = "$2" ]; }
 
 versions="jinja2 $jinja2, transformers $transformers"

@@ -17,7 +17,7 @@ use std::process::Command;
 
 use llama_cpp_sys_2 as sys;
 use llb::gguf::ModelHeader;
-use llb::profile::Verdict;
+use llb::profile::ModelProfile;
 use measure::{Figures, heading, row, target, timed};
 
 /// The first argument of a child process: the call to measure.
@@ -71,9 +71,9 @@ fn time(path: &str, rounds: usize) {
     heading("wall time, ms");
     row("llb_model_info, first call of a process", &info);
     row("  again, with its template cached", &again);
-    let (header, verdict) = parts(path, rounds);
+    let (header, profile) = parts(path, rounds);
     row("  header alone", &header);
-    row("  template alone: compile, probe, lint", &verdict);
+    row("  template alone: compile, probe, lint", &profile);
     row("llama.cpp load", &loading);
     row("load / info, by round", &ratio);
     let median = ratio.median();
@@ -82,18 +82,18 @@ fn time(path: &str, rounds: usize) {
 
 /// The two parts of `llb_model_info`.
 fn parts(path: &str, rounds: usize) -> (Figures, Figures) {
-    let (mut header, mut verdict) = (Figures::default(), Figures::default());
+    let (mut header, mut profile) = (Figures::default(), Figures::default());
     for round in 0..rounds {
         let (took, read) =
             timed(|| ModelHeader::read_file(Path::new(path)).expect("the header is read"));
         header.push(took.as_secs_f64() * 1000.0);
         // Another token gives a template that is not cached.
-        let mut sources = Verdict::sources(&read, None);
+        let mut sources = ModelProfile::sources(&read, None);
         sources.bos_token.push_str(&round.to_string());
-        let judge = || Verdict::of(&sources).expect("the template compiles").to_json();
-        verdict.push(timed(judge).0.as_secs_f64() * 1000.0);
+        let build = || ModelProfile::of(&sources).expect("the template compiles").to_json();
+        profile.push(timed(build).0.as_secs_f64() * 1000.0);
     }
-    (header, verdict)
+    (header, profile)
 }
 
 fn memory(path: &str, rounds: usize) {

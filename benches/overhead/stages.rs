@@ -6,7 +6,7 @@ use std::hint::black_box;
 use llb::api::{self, ChatRequest, Polyfills};
 use llb::gguf::ModelHeader;
 use llb::output::{Prepared, Recogniser, RecogniserInput};
-use llb::profile::Verdict;
+use llb::profile::ModelProfile;
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 
 use crate::chat::thread_seconds;
@@ -18,8 +18,9 @@ const COLD_BYTES: usize = 32 << 20;
 /// Reads and renders a request of this model's chats.
 pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     let header = ModelHeader::read_file(path.as_ref()).expect("the header of the model");
-    let verdict = Verdict::of(&Verdict::sources(&header, None)).expect("its template compiles");
-    let traits = &verdict.templates.traits().0;
+    let profile =
+        ModelProfile::of(&ModelProfile::sources(&header, None)).expect("its template compiles");
+    let traits = &profile.templates.traits().0;
     let allowed = Polyfills::default();
     let mut memory = vec![1u8; COLD_BYTES];
     let mut stage = Stage { memory: &mut memory, rounds };
@@ -44,14 +45,14 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
             limits: Limits::default(),
             ..RenderInput::new(&polyfilled.messages, LocalTime::now())
         };
-        verdict.templates.render(&input).expect("a prompt")
+        profile.templates.render(&input).expect("a prompt")
     };
     stage.run("render", render);
     let prompt = render();
-    let prepared = verdict.format().map(Prepared::new).unwrap_or_default();
+    let prepared = profile.format().map(Prepared::new).unwrap_or_default();
     stage.run("parse a token", || {
         let input = RecogniserInput {
-            format: verdict.format(),
+            format: profile.format(),
             tools: std::sync::Arc::clone(&request.tools),
             calls_allowed: false,
             reasoning: true,
@@ -60,7 +61,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
             new_id: api::call_ids(None),
         };
         let mut recogniser = Recogniser::prepared(&prepared, input);
-        recogniser.prime(verdict.turn(&prompt.text), false);
+        recogniser.prime(profile.turn(&prompt.text), false);
         recogniser.push("Sure");
         recogniser.finish_early()
     });

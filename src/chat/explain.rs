@@ -93,7 +93,7 @@ impl Chat {
             request,
             prompt: &prompt,
             tokens: &tokenised.tokens,
-            verdict: &self.verdict,
+            profile: &self.profile,
             reasoning_open: self.recogniser(request, &prompt).is_reasoning(),
             cancel: Arc::default(),
             deadline: None,
@@ -107,7 +107,7 @@ impl Chat {
             Source::Remote(servers) => (servers.foresee(&order)?, None, None),
         };
         diagnostics.extend(foreseen.diagnostics);
-        let templates = &self.verdict.templates;
+        let templates = &self.profile.templates;
         let broken =
             broken.map(|Break { at_token, because, path }| json!({ "at_token": at_token, "because": because, "path": path }));
         let mut explanation = object([
@@ -122,7 +122,7 @@ impl Chat {
             ("caps_used", templates.caps().caps.to_json()),
             ("template_caps_used", templates.traits().0.caps.to_json()),
             ("grammar", foreseen.grammar.into()),
-            ("output_format", self.verdict.output_format()),
+            ("output_format", self.profile.output_format()),
             ("stop", request.stop.as_slice().into()),
             ("tokens_left", foreseen.tokens_left.into()),
         ]);

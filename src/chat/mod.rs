@@ -34,7 +34,7 @@ use crate::compose::{Composed, Warning};
 use crate::engine::{Finish, Outcome};
 use crate::error::{Error, Result};
 use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::validate;
 
@@ -73,7 +73,7 @@ pub struct Chat {
     /// Tells the engine which requests belong together.
     id: u64,
     source: Source,
-    verdict: Arc<Verdict>,
+    profile: Arc<ModelProfile>,
     /// What the template was made of, where it was.
     composed: Option<Composed>,
     events: EventSink,
@@ -103,7 +103,7 @@ impl Chat {
             .map_err(|error| CreateFailure::new("invalid_options", error))
             .and_then(|options| open(&options, events.as_ref()).map(|opened| (options, opened)));
         match opened {
-            Ok((options, Opened { source, verdict, composed })) => {
+            Ok((options, Opened { source, profile, composed })) => {
                 static CREATED: AtomicU64 = AtomicU64::new(1);
                 let id = CREATED.fetch_add(1, Ordering::Relaxed);
                 let saved = match &source {
@@ -118,7 +118,7 @@ impl Chat {
                     id,
                     source,
                     saved,
-                    verdict,
+                    profile,
                     composed,
                     events,
                     limits: Limits::with(&options.template_limits),
@@ -217,14 +217,14 @@ impl Chat {
         let mut recogniser = self.recogniser(request, &prompt);
         let reasoning_open = recogniser.is_reasoning();
         self.saved.iter().for_each(Saved::use_it);
-        let verdict = &self.verdict;
+        let profile = &self.profile;
         let tokens = &*tokenised.tokens;
         let order = Order {
             chat: self.id,
             request,
             prompt: &prompt,
             tokens,
-            verdict,
+            profile,
             reasoning_open,
             cancel,
             deadline,
@@ -238,7 +238,7 @@ impl Chat {
         self.last.set(request.messages.len(), prompt, tokenised, truncated.as_ref());
         if judged {
             let tools = Arc::clone(&request.tools);
-            recogniser.judge_others(Box::new(move |name, arguments| {
+            recogniser.set_call_validator(Box::new(move |name, arguments| {
                 validate::accepts(&tools, name, arguments)
             }));
         }
@@ -267,7 +267,7 @@ impl Chat {
             ToolChoice::None => None,
             _ => Some(request.tools.as_slice()).filter(|tools| !tools.is_empty()),
         };
-        let templates = &self.verdict.templates;
+        let templates = &self.profile.templates;
         let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
         let traits = &templates.traits().0;
         let polyfilled = polyfill::apply(messages, tools, traits, allowed)?;
@@ -307,25 +307,25 @@ impl Chat {
 
     /// Whether how this model marks its reasoning is known.
     fn marks_reasoning(&self) -> bool {
-        self.verdict.format().is_some_and(Format::marks_reasoning)
+        self.profile.format().is_some_and(Format::marks_reasoning)
     }
 
     /// A reader of the reply to this prompt.
     fn recogniser(&self, request: &ChatRequest, prompt: &Prompt) -> Recogniser {
         let input = RecogniserInput {
-            format: self.verdict.format(),
+            format: self.profile.format(),
             tools: Arc::clone(&request.tools),
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
             reasoning: true,
             json: request.response_format.is_some(),
             parallel: request.parallel_tool_calls,
-            new_id: api::call_ids(self.verdict.format().and_then(Format::id_length)),
+            new_id: api::call_ids(self.profile.format().and_then(Format::id_length)),
         };
-        let mut recogniser = Recogniser::prepared(self.verdict.prepared(), input);
-        if !self.verdict.format().is_some_and(Format::counts_ids) {
+        let mut recogniser = Recogniser::prepared(self.profile.prepared(), input);
+        if !self.profile.format().is_some_and(Format::counts_ids) {
             recogniser.taken_ids(api::used_call_ids(&request.messages));
         }
-        recogniser.prime(self.verdict.turn(&prompt.text), false);
+        recogniser.prime(self.profile.turn(&prompt.text), false);
         recogniser
     }
 

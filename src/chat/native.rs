@@ -209,7 +209,7 @@ fn compile(native: &Native, order: &Order) -> Result<Compiled> {
         return Ok(Compiled { lark, constraint, relaxed });
     }
     let special = model.engine.vocab().special_tokens();
-    let format = order.verdict.format();
+    let format = order.profile.format();
     let compiled = constraint::compile(&model.grammars, format, &order.wanted(), &|text| {
         special.controls_in(text)
     })?;

@@ -13,13 +13,13 @@ use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama;
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 use crate::template::Sources;
 
 /// What a chat is made of.
 pub(super) struct Opened {
     pub(super) source: Source,
-    pub(super) verdict: Arc<Verdict>,
+    pub(super) profile: Arc<ModelProfile>,
     pub(super) composed: Option<Composed>,
 }
 
@@ -50,13 +50,13 @@ pub(super) fn open(
     let checked = options.state_file.as_deref().map_or(Ok(()), Saved::check);
     checked.map_err(|error| CreateFailure::new("invalid_options", error))?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
-    let verdict =
-        Verdict::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
+    let profile =
+        ModelProfile::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
     let accepted = match options.tool_policy {
-        ToolPolicy::Native => verdict.is_tool_capable(),
+        ToolPolicy::Native => profile.is_tool_capable(),
         ToolPolicy::Polyfill => {
-            verdict.is_tool_capable()
-                || options.polyfills.apply_polyfills && verdict.tool_support() != "none"
+            profile.is_tool_capable()
+                || options.polyfills.apply_polyfills && profile.tool_support() != "none"
         }
         ToolPolicy::Any => true,
     };
@@ -65,10 +65,10 @@ pub(super) fn open(
         let has_template = header.as_ref().map_or(given, |header| {
             given || header.chat_template().is_some() || header.tool_use_template().is_some()
         });
-        return Err(CreateFailure::new("tools_unsupported", verdict.refusal(has_template)));
+        return Err(CreateFailure::new("tools_unsupported", profile.refusal(has_template)));
     }
     if let Some(engine) = &options.engine {
-        return Ok(Opened { source: remote_source(options, engine, &sources)?, verdict, composed });
+        return Ok(Opened { source: remote_source(options, engine, &sources)?, profile, composed });
     }
     let (Some(header), Some(path)) = (header, options.model.as_deref()) else {
         return Err(null_path());
@@ -100,8 +100,8 @@ pub(super) fn open(
             _ => CreateFailure::new("init_context", error),
         }
     })?;
-    let native = Box::new(Native::new(model, verdict.format()));
-    Ok(Opened { source: Source::Native(native), verdict, composed })
+    let native = Box::new(Native::new(model, profile.format()));
+    Ok(Opened { source: Source::Native(native), profile, composed })
 }
 
 fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
@@ -118,7 +118,7 @@ fn sources(
     composed: Option<&Composed>,
 ) -> Sources {
     let mut sources = match header {
-        Some(header) => Verdict::sources(header, options.chat_template.as_deref()),
+        Some(header) => ModelProfile::sources(header, options.chat_template.as_deref()),
         None => Sources { default: options.chat_template.clone(), ..Sources::default() },
     };
     if let Some(engine) = &options.engine {

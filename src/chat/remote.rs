@@ -106,7 +106,7 @@ impl Servers {
         {
             fits(count, n_ctx)?;
         }
-        let texts = order.verdict.format().map(|format| format.texts()).unwrap_or_default();
+        let texts = order.profile.format().map(|format| format.texts()).unwrap_or_default();
         let specials = self.remote.specials();
         let mut visible: Vec<String> = texts
             .iter()
@@ -199,7 +199,7 @@ impl Servers {
         // By number, as the server has it: a spelling alone would be text to it.
         let mut tokens = HashMap::new();
         let specials = self.remote.specials();
-        for text in order.verdict.format().map(|format| format.texts()).unwrap_or_default() {
+        for text in order.profile.format().map(|format| format.texts()).unwrap_or_default() {
             for (_, spelling) in specials.in_text(text) {
                 if let Some(token) = self
                     .remote
@@ -218,7 +218,7 @@ impl Servers {
         let forced = request.tool_choice.forces_call()
             || wanted.grammar.is_some()
             || request.tools.iter().any(strict);
-        match constraint::reply(order.verdict.format(), &wanted, &controls) {
+        match constraint::reply(order.profile.format(), &wanted, &controls) {
             Ok(grammar) => Ok(Held {
                 grammar: grammar.lark,
                 diagnostics: grammar

@@ -20,7 +20,7 @@ use crate::constraint::{Relaxed, Response, Wanted};
 use crate::engine::{Outcome, Token, Update, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::output::Diagnostic;
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 use crate::template::Prompt;
 
 /// What generates.
@@ -40,7 +40,7 @@ pub(super) struct Order<'a> {
     pub(super) prompt: &'a Prompt,
     /// The prompt's tokens; none where a server makes them.
     pub(super) tokens: &'a [Token],
-    pub(super) verdict: &'a Verdict,
+    pub(super) profile: &'a ModelProfile,
     /// Whether the prompt ends inside reasoning.
     pub(super) reasoning_open: bool,
     pub(super) cancel: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl Order<'_> {
             },
             grammar: request.grammar.as_deref(),
             reasoning_open: self.reasoning_open,
-            reasons: self.verdict.mentions_reasoning(),
+            reasons: self.profile.mentions_reasoning(),
         }
     }
 }

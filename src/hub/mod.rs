@@ -1,7 +1,7 @@
 //! From a model's id to a verified file: models of the Hugging Face hub.
 //!
 //! In: an id, and what the environment says. Out: the path of a file in the cache, whole and as the
-//! hub has it, and the verdict on its header. Nothing is downloaded of a model that will be
+//! hub has it, and its model profile. Nothing is downloaded of a model that will be
 //! refused: its header is read first, by a range. What comes from the hub is a claim until it is
 //! checked: names, sizes, hashes, redirects.
 
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::profile;
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 
 pub use cancel::cancel;
 pub use environment::Environment;
@@ -287,7 +287,7 @@ impl Fetch<'_> {
         Ok((identity, info))
     }
 
-    /// The verdict of `llb_model_info`; an error where bytes of tensors are missing, or where tools
+    /// The reply of `llb_model_info`; an error where bytes of tensors are missing, or where tools
     /// are required and the template cannot carry them.
     fn judge(&self, header: &ModelHeader, when: &str) -> Result<Value> {
         if let Some(cut) = header.findings().iter().find(|finding| finding.code == "file_truncated")
@@ -297,9 +297,9 @@ impl Fetch<'_> {
                 .with("next", "remove the file and fetch it again, or another one"));
         }
         let has_template = header.chat_template().or(header.tool_use_template()).is_some();
-        match Verdict::of(&Verdict::sources(header, None)) {
-            Ok(verdict) if self.request.require_tools && !verdict.is_tool_capable() => {
-                let refusal = verdict.refusal(has_template);
+        match ModelProfile::of(&ModelProfile::sources(header, None)) {
+            Ok(profile) if self.request.require_tools && !profile.is_tool_capable() => {
+                let refusal = profile.refusal(has_template);
                 let reason = refusal.message().split(';').next().unwrap_or_default();
                 let refused = Error::new(
                     refusal.code(),
@@ -314,7 +314,7 @@ impl Fetch<'_> {
                     "fetch a model whose chat template supports tools, or this one with \"require_tools\": false",
                 ))
             }
-            Ok(verdict) => Ok(verdict.info(header)),
+            Ok(profile) => Ok(profile.info(header)),
             Err(error) if self.request.require_tools => {
                 Err(error.about(&self.request.id.repository))
             }

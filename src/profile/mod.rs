@@ -18,14 +18,14 @@ use crate::template::{
     CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill,
 };
 
-/// The instant probes render with, so that a template's date never changes a verdict.
+/// The instant probes render with, so that a template's date never changes a profile.
 const PROBE_TIME: &str = "2024-07-26T00:00:00";
 
 /// How many templates are remembered; each takes some hundred kilobytes.
 const REMEMBERED: usize = 32;
 
 /// A template with what was found out about it.
-pub struct Verdict {
+pub struct ModelProfile {
     /// The compiled template or templates.
     pub templates: Templates,
     output: OnceLock<Output>,
@@ -59,26 +59,26 @@ fn key(sources: &Sources) -> Key {
 }
 
 /// The templates of this process, the latest used last.
-static KNOWN: Mutex<Vec<(Key, Arc<Verdict>)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<(Key, Arc<ModelProfile>)>> = Mutex::new(Vec::new());
 
-fn remembered(key: &Key) -> Option<Arc<Verdict>> {
+fn remembered(key: &Key) -> Option<Arc<ModelProfile>> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let place = known.iter().rposition(|(known, _)| known == key)?;
     let found = known.remove(place);
-    let verdict = Arc::clone(&found.1);
+    let profile = Arc::clone(&found.1);
     known.push(found);
-    Some(verdict)
+    Some(profile)
 }
 
-fn remember(key: Key, verdict: &Arc<Verdict>) {
+fn remember(key: Key, profile: &Arc<ModelProfile>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if known.len() >= REMEMBERED {
         known.remove(0);
     }
-    known.push((key, Arc::clone(verdict)));
+    known.push((key, Arc::clone(profile)));
 }
 
-impl Verdict {
+impl ModelProfile {
     /// The template sources of a model file; `chat_template` takes the place of the file's default.
     pub fn sources(header: &ModelHeader, chat_template: Option<&str>) -> Sources {
         let own = |text: &str| text.to_owned();
@@ -97,18 +97,18 @@ impl Verdict {
 
     /// Compiles, or finds what was compiled before: a second chat on the same template compiles and
     /// probes nothing.
-    pub fn of(sources: &Sources) -> Result<Arc<Verdict>> {
+    pub fn of(sources: &Sources) -> Result<Arc<ModelProfile>> {
         let key = key(sources);
         if let Some(known) = remembered(&key) {
             return Ok(known);
         }
-        let verdict = Arc::new(Verdict {
+        let profile = Arc::new(ModelProfile {
             templates: Templates::compile(sources)?,
             output: OnceLock::new(),
             by_template: OnceLock::new(),
         });
-        remember(key, &verdict);
-        Ok(verdict)
+        remember(key, &profile);
+        Ok(profile)
     }
 
     /// How the template writes tool calls, when that is known and a round trip has proved it.
@@ -327,13 +327,13 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
         Code::ModelNotFound => ("model_not_found", error),
         _ => ("load_model", error),
     })?;
-    let verdict =
-        Verdict::of(&Verdict::sources(&header, None)).map_err(|error| ("chat_template", error))?;
-    Ok(verdict.info(&header))
+    let profile = ModelProfile::of(&ModelProfile::sources(&header, None))
+        .map_err(|error| ("chat_template", error))?;
+    Ok(profile.info(&header))
 }
 
-impl Verdict {
-    /// The reply of `llb_model_info` for a header, whose templates this verdict is about.
+impl ModelProfile {
+    /// The reply of `llb_model_info` for a header, whose templates this profile describes.
     pub fn info(&self, header: &ModelHeader) -> Value {
         let mut info = json!({
             "type": "model_info",
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     fn info(template: &str) -> Map<String, Value> {
-        Verdict::of(&Sources { default: Some(template.to_owned()), ..Sources::default() })
+        ModelProfile::of(&Sources { default: Some(template.to_owned()), ..Sources::default() })
             .unwrap()
             .to_json()
     }
@@ -401,12 +401,12 @@ mod tests {
     fn what_minja_says_where_it_differs() {
         // Part of any type: for minja a format of reasoning.
         let source = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content|join('', attribute='text') }}{% endif %}{% endfor %}";
-        let verdict =
-            Verdict::of(&Sources { default: Some(source.to_owned()), ..Sources::default() })
+        let profile =
+            ModelProfile::of(&Sources { default: Some(source.to_owned()), ..Sources::default() })
                 .unwrap();
-        let mut members = verdict.to_json();
+        let mut members = profile.to_json();
         assert_eq!(members["evidence"]["reasoning_format"].get("compat"), None);
-        verdict.add_compat(&mut members);
+        profile.add_compat(&mut members);
         let evidence = &members["evidence"];
         assert_eq!(evidence["reasoning_format"]["compat"], "THOUGHTS_CONTENT_BLOCK");
         assert_eq!(evidence["requires_non_null_content"].get("compat"), Some(&Value::Null));
@@ -439,12 +439,12 @@ mod tests {
         let text = |source: &str| Some(source.to_owned());
         let both = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
         let sources = |default, tool_use| Sources { default, tool_use, ..Sources::default() };
-        let verdict = Verdict::of(&sources(
+        let profile = ModelProfile::of(&sources(
             text("{% for m in messages %}{{ m.content }}{% endfor %}"),
             text(both),
         ))
         .unwrap();
-        let members = verdict.to_json();
+        let members = profile.to_json();
         let views = &members["by_template"];
         let names: Vec<_> = views.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(names, ["default", "tool_use"]);
@@ -466,7 +466,7 @@ mod tests {
                 .iter()
                 .all(|finding| finding["severity"].is_string())
         );
-        let alone = Verdict::of(&sources(None, text(both))).unwrap().to_json();
+        let alone = ModelProfile::of(&sources(None, text(both))).unwrap().to_json();
         assert_eq!(
             alone["by_template"].as_object().unwrap().keys().collect::<Vec<_>>(),
             ["tool_use"]

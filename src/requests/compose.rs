@@ -7,7 +7,7 @@ use crate::compose;
 use crate::compose::derive::derive;
 use crate::compose::{Composed, Warning};
 use crate::error::{Code, Error, Result};
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 use crate::template::{Sources, Status};
 
 /// Composes `components`, finds those of a Jinja template (`derive_from`), or lists what is
@@ -82,9 +82,9 @@ fn derived(fields: &mut Fields, foreign: &Value) -> Result<Value> {
 
 /// The reply about a spec.
 fn describe(composed: &Composed) -> Result<Value> {
-    let verdict = Verdict::of(&composed.sources())?;
-    check_caps(composed, &verdict)?;
-    let shared = verdict.to_json();
+    let profile = ModelProfile::of(&composed.sources())?;
+    check_caps(composed, &profile)?;
+    let shared = profile.to_json();
     let host_vars = composed.host_vars();
     Ok(json!({
         "type": "template",
@@ -109,8 +109,8 @@ fn source(composed: &Composed) -> &'static str {
 
 /// What the spec says and what the prober sees must be the same, where it sees anything: a template
 /// that goes over the limits of a probe is not judged.
-fn check_caps(composed: &Composed, verdict: &Verdict) -> Result<()> {
-    let (traits, grounds) = verdict.templates.traits();
+fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
+    let (traits, grounds) = profile.templates.traits();
     let measured = traits.caps.to_json();
     let is_known = |flag: &str| {
         grounds.iter().any(|(name, evidence)| *name == flag && evidence.status != Status::Unknown)
@@ -135,8 +135,8 @@ fn check_caps(composed: &Composed, verdict: &Verdict) -> Result<()> {
 fn registered() -> Result<Value> {
     let templates = compose::registered().into_iter().map(|(name, spec, exact)| {
         let composed = Composed::of(&spec, "components")?;
-        let verdict = Verdict::of(&composed.sources())?;
-        let caps = verdict.templates.caps().caps.to_json();
+        let profile = ModelProfile::of(&composed.sources())?;
+        let caps = profile.templates.caps().caps.to_json();
         Ok(json!({ "name": name, "exact": exact, "source": source(&composed), "caps": caps }))
     });
     Ok(json!({ "type": "templates", "templates": templates.collect::<Result<Vec<_>>>()? }))

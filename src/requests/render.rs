@@ -11,7 +11,7 @@ use crate::compose::{Composed, Warning};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Format, Parsed, Recogniser, RecogniserInput};
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 use crate::template::{
     Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking,
 };
@@ -22,12 +22,12 @@ use crate::vision::VisionDefaults;
 pub fn info(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    let verdict = Verdict::of(&Asked::read(&mut fields)?.sources)?;
+    let profile = ModelProfile::of(&Asked::read(&mut fields)?.sources)?;
     let mut reply = json!({ "type": "template_info" });
     if let Value::Object(reply) = &mut reply {
-        reply.extend(verdict.to_json());
+        reply.extend(profile.to_json());
         if fields.boolean("compat")? == Some(true) {
-            verdict.add_compat(reply);
+            profile.add_compat(reply);
         }
     }
     Ok(with_ignored_keys(reply, &fields))
@@ -64,8 +64,8 @@ pub fn render(request: &str) -> Result<Value> {
         &mut fields,
         &composed.as_ref().map_or_else(VisionDefaults::default, Composed::vision),
     )?;
-    let verdict = Verdict::of(&sources)?;
-    let templates = &verdict.templates;
+    let profile = ModelProfile::of(&sources)?;
+    let templates = &profile.templates;
     let polyfilled = if polyfills.apply_polyfills {
         polyfill::apply(messages, tools, &templates.traits().0, &polyfills)?
     } else {
@@ -135,7 +135,7 @@ pub(super) fn parse_by(
 ) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
-    let verdict = Verdict::of(&Asked::read(&mut fields)?.sources)?;
+    let profile = ModelProfile::of(&Asked::read(&mut fields)?.sources)?;
     let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
     let tools = api::check_tools(&mut fields)?;
     let tool_choice = api::read_tool_choice(&mut fields, tools)?;
@@ -144,11 +144,11 @@ pub(super) fn parse_by(
         .unwrap_or(true);
     let prompt = match fields.string("prompt")? {
         Some(prompt) => prompt.to_owned(),
-        None => generation_prompt(&verdict, fields.boolean("enable_thinking")?)?,
+        None => generation_prompt(&profile, fields.boolean("enable_thinking")?)?,
     };
     let partial = fields.boolean("partial")?.unwrap_or(false);
     let response_format = api::read_response_format(&mut fields)?;
-    let format = verdict.format();
+    let format = profile.format();
     let mut recogniser = Recogniser::new(RecogniserInput {
         format,
         tools: tools.to_vec().into(),
@@ -158,7 +158,7 @@ pub(super) fn parse_by(
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         new_id: api::call_ids(format.and_then(Format::id_length)),
     });
-    recogniser.prime(verdict.turn(&prompt), true);
+    recogniser.prime(profile.turn(&prompt), true);
     let parsed = read(recogniser, output);
     let calls: Vec<Value> = parsed
         .tool_calls
@@ -192,9 +192,9 @@ pub(super) fn parse_by(
 }
 
 /// What the template adds for a reply that thinks, or does not.
-fn generation_prompt(verdict: &Verdict, thinks: Option<bool>) -> Result<String> {
-    let Some(thinks) = thinks else { return Ok(verdict.generation_prompt().to_owned()) };
-    let traits = &verdict.templates.traits().0;
+fn generation_prompt(profile: &ModelProfile, thinks: Option<bool>) -> Result<String> {
+    let Some(thinks) = thinks else { return Ok(profile.generation_prompt().to_owned()) };
+    let traits = &profile.templates.traits().0;
     let wanted = api::Thinking { enabled: Some(thinks), ..api::Thinking::default() };
     let kwargs = thinking::variables(&wanted, traits, &serde_json::Map::new())?;
     let messages = [json!({ "role": "user", "content": "question" })];
@@ -204,7 +204,7 @@ fn generation_prompt(verdict: &Verdict, thinks: Option<bool>) -> Result<String> 
         add_generation_prompt: true,
         ..RenderInput::new(&messages, now)
     };
-    verdict.templates.probe(&input).map(|prompt| prompt.text)
+    profile.templates.probe(&input).map(|prompt| prompt.text)
 }
 
 /// The template that a request is about.
@@ -230,7 +230,7 @@ impl Asked {
             }
             (Some(composed), None, None) => composed.sources(),
             (None, Some(path), None) => {
-                Verdict::sources(&ModelHeader::read_file(Path::new(path))?, None)
+                ModelProfile::sources(&ModelHeader::read_file(Path::new(path))?, None)
             }
             (None, None, Some(Value::String(text))) => {
                 Sources { default: Some(text.clone()), ..Sources::default() }

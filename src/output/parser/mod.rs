@@ -60,7 +60,7 @@ pub struct RecogniserInput<'a> {
 }
 
 /// Whether arguments (JSON text) obey the schema of the function of this name.
-pub type Accepts = Box<dyn Fn(&str, &str) -> bool + Send>;
+pub type CallValidator = Box<dyn Fn(&str, &str) -> bool + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -142,7 +142,7 @@ pub struct Recogniser {
     parallel: bool,
     new_id: Box<dyn FnMut() -> String + Send>,
     /// Judges calls that the sampler did not hold to their schema.
-    accepts: Option<Accepts>,
+    accepts: Option<CallValidator>,
 
     place: Place,
     state: State,
@@ -280,7 +280,7 @@ impl Recogniser {
     /// The sampler holds calls to their schemas once the model's own tag has begun one. A call that
     /// begins in another way (in a fence, without a tag, as another family's, in reasoning) is then
     /// one only if this accepts it.
-    pub fn judge_others(&mut self, accepts: Accepts) {
+    pub fn set_call_validator(&mut self, accepts: CallValidator) {
         self.accepts = Some(accepts);
     }
 

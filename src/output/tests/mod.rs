@@ -423,7 +423,7 @@ fn an_id_of_an_earlier_call_is_not_used_again() {
 fn calls_that_no_grammar_held_are_judged() {
     let judged_as = |format: &str, text: &str| {
         let mut recogniser = recogniser(&family(format), &tools(), PLAIN);
-        recogniser.judge_others(Box::new(|_, arguments| arguments.contains("good")));
+        recogniser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
         recogniser.push(text);
         let (_, parsed) = recogniser.finish();
         (

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 use crate::requests::render::parse_by;
 use crate::test_support::conformance;
 use crate::test_support::replies::{Random, drive, lost};
@@ -58,7 +58,7 @@ fn outputs_become_the_expected_messages() {
         let mut missing = Vec::new();
         let whole = parse_by(&request, |recogniser, output| {
             let parsed = drive(recogniser, [output]);
-            if let Some(format) = Verdict::of(sources).unwrap().format() {
+            if let Some(format) = ModelProfile::of(sources).unwrap().format() {
                 missing = lost(format, output, &parsed);
             }
             parsed

@@ -1,7 +1,7 @@
 //! Templates that the corpus does not have: shapes of the table, and shapes that a vendor could
 //! invent.
 
-use super::{round_trips, verdict};
+use super::{profile, round_trips};
 
 /// A template whose assistant's turns hold this. `EACH` … `DONE` is a loop over the calls `c` with
 /// the functions `f`, `JSON` the arguments, `PAIRS` … `DONE` a loop over keys `k` and values `v`,
@@ -32,12 +32,12 @@ fn framed(open: &str, turn: &str, end: &str) -> String {
 
 #[track_caller]
 fn check(name: &str, template: &str, parallel: bool) {
-    let verdict = verdict(template);
-    let caps = &verdict.templates.caps().caps;
-    let format = verdict.format().unwrap();
+    let profile = profile(template);
+    let caps = &profile.templates.caps().caps;
+    let format = profile.format().unwrap();
     assert!(format.verified, "{name}: {caps:?} {format:?}");
     assert_eq!(format.calls.as_ref().unwrap().parallel, parallel, "{name}: {format:?}");
-    let tally = round_trips(&verdict, format, 200);
+    let tally = round_trips(&profile, format, 200);
     crate::test_support::conformance::say(&format!(
         "{name}: {} {} lost {:?} moved {:?}",
         format.family, tally.sets, tally.lost, tally.moved

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::output::detect::verify::{Frame, Given, Render, Renders, reader, user};
 use crate::output::format::{Encoding, Part};
 use crate::output::{Format, Parsed};
-use crate::profile::Verdict;
+use crate::profile::ModelProfile;
 use crate::template::{LocalTime, RenderInput, Sources};
 use crate::test_support::conformance;
 use sets::{Call, Random, Reply};
@@ -49,12 +49,12 @@ fn random_replies_come_back() {
     let (mut total, mut verified, mut failed) = (0, 0, Vec::new());
     let begin = Instant::now();
     for (name, sources) in conformance::templates(&folder) {
-        let verdict = Verdict::of(&sources).unwrap();
-        if !verdict.templates.caps().caps.supports_tool_calls {
+        let profile = ModelProfile::of(&sources).unwrap();
+        if !profile.templates.caps().caps.supports_tool_calls {
             continue;
         }
         let begin = Instant::now();
-        let format = verdict.format().unwrap().clone();
+        let format = profile.format().unwrap().clone();
         times.push((begin.elapsed(), name.clone()));
         let parallel = format.calls.as_ref().unwrap().parallel;
         let known = if format.verified { "verified" } else { "unverified" };
@@ -75,7 +75,7 @@ fn random_replies_come_back() {
         let like = tried.entry(format!("{:?}", (&format.calls, &format.reasoning))).or_default();
         *like += 1;
         let sets = if *like == 1 { MANY } else { FEW };
-        let tally = round_trips(&verdict, &format, sets);
+        let tally = round_trips(&profile, &format, sets);
         if !tally.failures.is_empty() {
             failed.push(format!(
                 "{name} ({}): {} of {}: {}",
@@ -164,7 +164,7 @@ enum Shown {
     Nowhere,
 }
 
-fn round_trips(verdict: &Verdict, format: &Format, sets: usize) -> Tally {
+fn round_trips(profile: &ModelProfile, format: &Format, sets: usize) -> Tally {
     let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
         let tools = Some(tools).filter(|tools| !tools.is_empty());
         let input = RenderInput {
@@ -172,7 +172,7 @@ fn round_trips(verdict: &Verdict, format: &Format, sets: usize) -> Tally {
             add_generation_prompt,
             ..RenderInput::new(messages, LocalTime::parse("2024-07-26T00:00:00")?)
         };
-        verdict.templates.probe(&input).map(|prompt| prompt.text)
+        profile.templates.probe(&input).map(|prompt| prompt.text)
     };
     let tools = sets::tools();
     let trip = Trip {
@@ -479,6 +479,6 @@ fn difference(got: &Value, want: &Value) -> &'static str {
 }
 
 /// A template of our own.
-fn verdict(text: &str) -> std::sync::Arc<Verdict> {
-    Verdict::of(&Sources { default: Some(text.to_owned()), ..Sources::default() }).unwrap()
+fn profile(text: &str) -> std::sync::Arc<ModelProfile> {
+    ModelProfile::of(&Sources { default: Some(text.to_owned()), ..Sources::default() }).unwrap()
 }

@@ -1,8 +1,9 @@
-"""Puts the shared library into the wheel when it is built in the same checkout.
+"""Copies the shared library of the same checkout into the wheel.
 
-In comes ../../target/release/libllb.so, if it is there; out goes llb/_lib/libllb.so with the notices of what
-is linked into it, in a wheel for this platform and any Python 3. Without it the wheel is pure Python and
-finds the library when it is first used. An editable install copies nothing: it uses the build where it lies.
+If ../../target/release/libllb.so exists, it becomes llb/_lib/libllb.so, next to the licence notices
+of its dependencies, in a wheel for this platform and any Python 3. Otherwise the wheel is pure
+Python and searches for the library on first use. An editable install copies nothing and uses the
+build of the checkout.
 """
 
 import shutil
@@ -25,27 +26,31 @@ class BuildWithLibrary(build_py):
         if self.editable_mode:
             return
         bundled = Path(self.build_lib) / "llb" / "_lib"
-        # What an earlier build left must not outlive the library it came from.
+        # Remove the copy of an earlier build.
         shutil.rmtree(bundled, ignore_errors=True)
         if not LIBRARY.is_file():
-            self.announce(f"llb: no {LIBRARY}; the package will look for the library when it is used", level=3)
+            self.announce(f"llb: no {LIBRARY}; it will be searched for on first use", level=3)
             return
         bundled.mkdir(parents=True)
-        for source in [LIBRARY, *(path for pattern in NOTICES for path in REPOSITORY.glob(pattern))]:
+        notices = (path for pattern in NOTICES for path in REPOSITORY.glob(pattern))
+        for source in [LIBRARY, *notices]:
             if source.is_file():
                 shutil.copy2(source, bundled / source.name)
 
 
 class PlatformWheel(bdist_wheel):
     def get_tag(self):
-        # The library knows nothing of CPython, so one wheel serves every version of it.
+        # The library does not use the CPython ABI, so one wheel serves every Python 3.
         return ("py3", "none", super().get_tag()[2])
 
 
 class PlatformDistribution(Distribution):
     def has_ext_modules(self):
-        # What makes setuptools treat the package as one for this platform.
+        # Makes setuptools build a platform wheel.
         return LIBRARY.is_file()
 
 
-setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel}, distclass=PlatformDistribution)
+setup(
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+    distclass=PlatformDistribution,
+)

@@ -130,7 +130,7 @@ void create_failures(void)
     model_fails("no_template.gguf", "", "tools_unsupported", "MODEL_NOT_TOOL_CAPABLE", "no chat template");
     model_fails("text.gguf", ",\"chat_template\":\"{{ messages[0].content }}\"", "tools_unsupported",
                 "MODEL_NOT_TOOL_CAPABLE", "");
-    /* llama.cpp quantizes V only with flash attention. */
+    /* llama.cpp quantises V only with flash attention. */
     model_fails("text.gguf", ",\"flash_attn\":\"off\",\"cache_type_v\":\"q8_0\"", "init_context", "INFERENCE_FAILED", "");
     model_fails("text.gguf", ",\"n_ctx\":2147483647,\"cache_type_k\":\"f32\",\"cache_type_v\":\"f32\"", "oom", "OUT_OF_MEMORY",
                 "n_ctx");

@@ -1,6 +1,6 @@
-"""A question that needs a tool: `python tools.py MODEL.gguf [QUESTION]`.
+"""Answers a question with the help of a tool: `python tools.py MODEL.gguf [QUESTION]`.
 
-The model asks for calls, this program makes them and hands the results back, until there is an answer.
+Runs the tool calls of the model and returns their results to it until it answers with text.
 """
 
 import json
@@ -35,7 +35,7 @@ FUNCTIONS = {"get_weather": get_weather}
 def run(path: str, question: str) -> None:
     messages: List[Dict[str, Any]] = [{"role": "user", "content": question}]
     with llb.Chat(path) as chat:
-        # A small model may ask for ever.
+        # A small model may call tools forever.
         for _ in range(4):
             stream = chat.create(messages=messages, tools=TOOLS, temperature=0, stream=True)
             for chunk in stream:
@@ -49,8 +49,10 @@ def run(path: str, question: str) -> None:
             for call in reply["tool_calls"]:
                 print(f"[{call['name']} {call['arguments']}]")
                 function = FUNCTIONS.get(call["name"])
-                result = function(**json.loads(call["arguments"])) if function else {"error": "no such tool"}
-                messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)})
+                arguments = json.loads(call["arguments"])
+                result = function(**arguments) if function else {"error": "no such tool"}
+                content = json.dumps(result)
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
 
 
 if __name__ == "__main__":

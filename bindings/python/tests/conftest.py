@@ -1,7 +1,8 @@
-"""Where the tests get the library, the models and their expected texts from.
+"""Fixtures: the library, the models, and the expected outputs of the scripted models.
 
-LLB_TEST_MODELS: the folder `cargo run --release --example scripted_models -- DIR` writes. LLB_MODELS: a folder with
-real models. What is absent skips its tests with the reason; LLB_REQUIRE_ALL=1 makes that a failure.
+LLB_TEST_MODELS names the folder written by `cargo run --release --example scripted_models -- DIR`,
+LLB_MODELS a folder of real models. A test whose requirement is missing is skipped with the reason;
+with LLB_REQUIRE_ALL=1 it fails.
 """
 
 import json
@@ -14,19 +15,19 @@ from pathlib import Path
 import pytest
 
 import llb
-from holding import hold_streams
+from blocking import block_streams
 from llb import _library, _session
 
 REAL_MODEL = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 
-# What the test models say, where the folder has no expected.json to tell.
+# The outputs of the scripted models, for a folder without expected.json.
 EXPECTED = {
     "text": "Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.",
     "long": "Counting:" + "".join(f" {number}" for number in range(1, 301)) + " done.",
 }
 
 
-def absent(reason):
+def skip(reason):
     if os.environ.get("LLB_REQUIRE_ALL"):
         pytest.fail(f"{reason}, and LLB_REQUIRE_ALL is set", pytrace=False)
     pytest.skip(reason)
@@ -34,10 +35,10 @@ def absent(reason):
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts():
-    """A shell that starts the tests in the background has interrupts ignored, and Python leaves that as it is."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Enables SIGINT, which a shell ignores in processes that it starts in the background."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture(scope="session")
@@ -45,20 +46,20 @@ def library():
     try:
         return _library.load()
     except llb.LlbError as error:
-        absent(f"no library: {error}")
+        skip(f"no library: {error}")
 
 
 @pytest.fixture(scope="session")
 def models(library):
-    """The path of a test model, by the stem of its name."""
+    """Returns the path of a scripted model by the stem of its name."""
     folder = os.environ.get("LLB_TEST_MODELS")
     if not folder:
-        absent("LLB_TEST_MODELS is not set")
+        skip("LLB_TEST_MODELS is not set")
 
     def path(stem):
         file = Path(folder) / f"{stem}.gguf"
         if not file.is_file():
-            absent(f"no {file.name} in LLB_TEST_MODELS")
+            skip(f"no {file.name} in LLB_TEST_MODELS")
         return file
 
     return path
@@ -66,7 +67,7 @@ def models(library):
 
 @pytest.fixture(scope="session")
 def expected(models):
-    """What a test model says, by the stem of its name."""
+    """The output of each scripted model, by the stem of its name."""
     file = models("text").parent / "expected.json"
     return {**EXPECTED, **(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {})}
 
@@ -75,16 +76,16 @@ def expected(models):
 def real_model(library):
     folder = os.environ.get("LLB_MODELS")
     if not folder:
-        absent("LLB_MODELS is not set")
+        skip("LLB_MODELS is not set")
     file = Path(folder) / REAL_MODEL
     if not file.is_file():
-        absent(f"no {REAL_MODEL} in LLB_MODELS")
+        skip(f"no {REAL_MODEL} in LLB_MODELS")
     return file
 
 
 @pytest.fixture
 def chat(models):
-    """Opens chats on test models, and closes them after the test."""
+    """Opens chats on scripted models, and closes them after the test."""
     opened = []
 
     def open_chat(stem, **options):
@@ -98,23 +99,32 @@ def chat(models):
 
 @pytest.fixture
 def cancels(library, monkeypatch):
-    """The chats `llb_chat_cancel` was called with."""
+    """The handles passed to `llb_chat_cancel`."""
     handles = []
     cancel = library.c.llb_chat_cancel
-    monkeypatch.setattr(library.c, "llb_chat_cancel", lambda handle: (handles.append(handle), cancel(handle))[1])
+
+    def record(handle):
+        handles.append(handle)
+        return cancel(handle)
+
+    monkeypatch.setattr(library.c, "llb_chat_cancel", record)
     return handles
 
 
 @pytest.fixture
-def held(monkeypatch):
-    """Streams stay in the library until they are ended or this event is set."""
+def blocked(monkeypatch):
+    """Blocks every stream in the library until it is cancelled or the returned event is set."""
+    # Restores the method that `block_streams` replaces.
     monkeypatch.setattr(_session.Call, "_receive", _session.Call._receive)
-    return hold_streams()
+    return block_streams()
 
 
 @pytest.fixture
 def script(library):
-    """Runs Python code in a process of its own, which must end well and silently; answers its stdout."""
+    """Runs Python code in a new process and returns its stdout.
+
+    The process must exit with 0 and write nothing to stderr.
+    """
 
     def run(code, *arguments, **environment):
         package = str(Path(llb.__file__).resolve().parents[1])

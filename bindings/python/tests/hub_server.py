@@ -1,4 +1,4 @@
-"""A hub on loopback for `test_hub.py`: the API and the pages at one port, the bytes at another."""
+"""A hub on loopback for `test_hub.py`: one port serves the API, another the file contents."""
 
 import hashlib
 import json
@@ -9,7 +9,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """Serves `o/n` with `files`, names to bytes. `hold` keeps the bytes of downloads back while it is set."""
+    """Serves the model `o/n` with `files`, a dict from name to bytes.
+
+    While `hold` is set, downloads stop after half of the bytes and set `holding`.
+    """
 
     def __init__(self, files):
         self.files = files
@@ -17,9 +20,9 @@ class Hub:
         self.seen = []
         self.hold = threading.Event()
         self.holding = threading.Event()
-        self.front = self._serve(Front)
-        self.back = self._serve(Back)
-        self.url = f"http://127.0.0.1:{self.front.server_port}"
+        self.api = self._serve(Api)
+        self.storage = self._serve(Storage)
+        self.url = f"http://127.0.0.1:{self.api.server_port}"
 
     def _serve(self, handler):
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -29,12 +32,16 @@ class Hub:
         return server
 
     def downloads(self):
-        """The addresses of bytes that were asked for as a whole or to the end."""
-        return [path for door, path, wanted in self.seen if door == "Back" and (wanted is None or wanted.endswith("-"))]
+        """The paths of requests for a whole file or for a range up to its end."""
+        return [
+            path
+            for server, path, requested in self.seen
+            if server == "Storage" and (requested is None or requested.endswith("-"))
+        ]
 
     def close(self):
         self.hold.clear()
-        for server in (self.front, self.back):
+        for server in (self.api, self.storage):
             server.shutdown()
             server.server_close()
 
@@ -51,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self.answer(self.server.hub)
         except OSError:
-            pass  # who has enough of an answer leaves
+            pass  # the client closed the connection
 
     def reply(self, status, content, **headers):
         self.send_response(status)
@@ -62,14 +69,14 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
-class Front(Handler):
+class Api(Handler):
     def answer(self, hub):
         path = self.path.split("?")[0]
         if path.startswith("/api/models/o/n"):
-            files = [
-                {"rfilename": name, "size": len(content), "lfs": {"sha256": hub.hashes[name], "size": len(content), "pointerSize": 1}}
-                for name, content in hub.files.items()
-            ]
+            files = []
+            for name, content in hub.files.items():
+                lfs = {"sha256": hub.hashes[name], "size": len(content), "pointerSize": 1}
+                files.append({"rfilename": name, "size": len(content), "lfs": lfs})
             listing = {"id": "o/n", "sha": COMMIT, "private": False, "gated": False, "siblings": files}
             self.reply(200, json.dumps(listing).encode(), Content_Type="application/json")
             return
@@ -82,7 +89,7 @@ class Front(Handler):
         self.reply(
             302,
             b"",
-            Location=f"http://127.0.0.1:{hub.back.server_port}/{etag}",
+            Location=f"http://127.0.0.1:{hub.storage.server_port}/{etag}",
             X_Repo_Commit=COMMIT,
             X_Linked_Etag=f'"{etag}"',
             X_Linked_Size=len(hub.files[name]),
@@ -90,19 +97,21 @@ class Front(Handler):
         )
 
 
-class Back(Handler):
+class Storage(Handler):
     def answer(self, hub):
-        content = next(content for name, content in hub.files.items() if hub.hashes[name] == self.path.strip("/"))
-        wanted = self.headers.get("Range")
-        etag = '"cdn-of-' + self.path.strip("/")[:20] + '"'
-        if wanted is None or self.headers.get("If-Range", etag) != etag:
+        sha256 = self.path.strip("/")
+        content = next(hub.files[name] for name in hub.files if hub.hashes[name] == sha256)
+        requested = self.headers.get("Range")
+        etag = f'"cdn-of-{sha256[:20]}"'
+        if requested is None or self.headers.get("If-Range", etag) != etag:
             status, part, headers = 200, content, {}
         else:
-            first, last = wanted[len("bytes=") :].split("-")
+            first, last = requested[len("bytes=") :].split("-")
             end = min(int(last) + 1, len(content)) if last else len(content)
             status, part = 206, content[int(first) : end]
             headers = {"Content_Range": f"bytes {first}-{end - 1}/{len(content)}"}
-        if hub.hold.is_set() and (wanted is None or wanted.endswith("-")) and self.command != "HEAD":
+        to_the_end = requested is None or requested.endswith("-")
+        if hub.hold.is_set() and to_the_end and self.command != "HEAD":
             self.send_response(status)
             self.send_header("Content-Length", str(len(part)))
             self.end_headers()

@@ -1,4 +1,7 @@
-"""Runs a llama.cpp server (PyPI: xllamacpp) until stdin is closed: python remote_server.py MODEL N_CTX. Prints its URL."""
+"""Runs a llama.cpp server (PyPI: xllamacpp) until stdin is closed, and prints its URL.
+
+Usage: python remote_server.py MODEL N_CTX
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Chats: creation, the gate, replies, errors, threads."""
+"""Chats: creation, the tool-capability check, replies, errors, threads."""
 
 import json
 import os
@@ -22,7 +22,7 @@ WEATHER = {
 }
 
 
-def test_a_chat_says_what_the_model_says(chat, expected):
+def test_a_reply_has_the_text_of_the_model(chat, expected):
     reply = chat("text").create(messages=HELLO, temperature=0)
     assert reply["type"] == "assistant_text"
     assert reply["text"] == expected["text"]
@@ -42,7 +42,7 @@ def test_a_tool_call_has_a_name_and_arguments(chat):
     assert "city" in json.loads(call["arguments"])
 
 
-def test_none_is_not_given(chat, expected):
+def test_none_counts_as_absent(chat, expected):
     reply = chat("text").create(messages=HELLO, tools=None, seed=None, temperature=0)
     assert reply["text"] == expected["text"]
 
@@ -65,7 +65,7 @@ def test_events_come_in_order(models):
 
 
 @pytest.mark.parametrize("stem", ["no_tools", "no_template"])
-def test_the_gate_refuses_with_its_reasons(models, stem):
+def test_a_model_without_tools_is_refused_with_reasons(models, stem):
     events = []
     with pytest.raises(llb.ToolsUnsupported) as caught:
         llb.Chat(models(stem), on_event=events.append)
@@ -75,12 +75,13 @@ def test_the_gate_refuses_with_its_reasons(models, stem):
     assert error.details
     assert error.events[-1] == "create_failure:tools_unsupported"
     assert list(error.events) == events
-    # Decided from the header: no weight was read.
+    # The check reads only the header.
     assert not any(event.startswith("load_progress") for event in events)
 
 
-def test_the_gate_opens_for_any(chat):
-    assert chat("no_tools", tool_policy="any").create(messages=HELLO, max_tokens=1)["type"] == "assistant_text"
+def test_tool_policy_any_accepts_every_model(chat):
+    reply = chat("no_tools", tool_policy="any").create(messages=HELLO, max_tokens=1)
+    assert reply["type"] == "assistant_text"
 
 
 @pytest.mark.parametrize(
@@ -90,14 +91,14 @@ def test_the_gate_opens_for_any(chat):
         ("bad_template", "TEMPLATE_ERROR", "create_failure:chat_template"),
     ],
 )
-def test_a_bad_model_does_not_open(models, stem, code, event):
+def test_an_invalid_model_is_refused(models, stem, code, event):
     with pytest.raises(llb.LlbError) as caught:
         llb.Chat(models(stem))
     assert caught.value.code == code
     assert caught.value.events[-1] == event
 
 
-def test_an_absent_model_does_not_open(library, tmp_path):
+def test_a_missing_model_is_refused(library, tmp_path):
     with pytest.raises(llb.LlbError) as caught:
         llb.Chat(tmp_path / "absent.gguf")
     assert caught.value.code == "MODEL_NOT_FOUND"
@@ -120,7 +121,7 @@ def test_an_unknown_option_is_an_error(models):
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_bad_request_is_named_by_its_field(chat, request_, field, stream):
+def test_an_invalid_request_error_names_the_field(chat, request_, field, stream):
     with pytest.raises(llb.LlbError) as caught:
         reply = chat("text").create(stream=stream, **request_)
         list(reply)
@@ -130,13 +131,13 @@ def test_a_bad_request_is_named_by_its_field(chat, request_, field, stream):
 
 
 @pytest.mark.parametrize("value, error", [(float("nan"), ValueError), (object(), TypeError)])
-def test_what_json_cannot_hold_is_refused_here(chat, value, error):
+def test_a_value_that_json_cannot_represent_is_refused(chat, value, error):
     with pytest.raises(error):
         chat("text").create(messages=HELLO, temperature=value)
 
 
 @pytest.mark.parametrize("use", ["create", "explain"])
-def test_a_closed_chat_answers_engine_closed(chat, use):
+def test_a_closed_chat_raises_engine_closed(chat, use):
     closed = chat("text")
     closed.close()
     closed.close()
@@ -163,7 +164,7 @@ def test_two_threads_share_a_chat(chat, expected):
     assert replies == [expected["text"]] * 10
 
 
-def test_a_thread_cancels_anothers_call(chat, held, cancels):
+def test_a_thread_cancels_anothers_call(chat, blocked, cancels):
     running = chat("long")
     stream = running.create(messages=HELLO, stream=True)
     for _ in range(2):
@@ -172,11 +173,11 @@ def test_a_thread_cancels_anothers_call(chat, held, cancels):
     thread.start()
     thread.join()
     assert cancels
-    # The model may have been done before; a real one is not.
+    # A scripted model may have finished before the cancel.
     assert list(stream)[-1]["choices"][0]["finish_reason"] in ("cancelled", "length", "stop")
 
 
-def test_a_cancel_ends_what_waits(chat, held):
+def test_a_cancel_ends_waiting_calls(chat, blocked):
     running = chat("long")
     stream = running.create(messages=HELLO, stream=True)
     waiting = running.create(messages=HELLO, stream=True)
@@ -188,7 +189,7 @@ def test_a_cancel_ends_what_waits(chat, held):
     list(stream)
 
 
-def test_a_timeout_counts_the_wait(chat, held):
+def test_a_timeout_includes_the_wait(chat, blocked):
     running = chat("long")
     with running.create(messages=HELLO, stream=True) as stream:
         next(stream)
@@ -198,20 +199,20 @@ def test_a_timeout_counts_the_wait(chat, held):
 
 
 @pytest.mark.parametrize("when", ["create_start", "infer_start", "destroy"])
-def test_what_a_callback_raises_comes_back_from_the_call(models, when):
-    class Mine(Exception):
+def test_an_exception_of_a_callback_is_raised_by_the_call(models, when):
+    class Custom(Exception):
         pass
 
     def on_event(event):
         if event == when:
-            raise Mine(event)
+            raise Custom(event)
 
-    with pytest.raises(Mine, match=when):
+    with pytest.raises(Custom, match=when):
         with llb.Chat(models("long"), on_event=on_event) as chat:
             chat.create(messages=HELLO)
 
 
-def test_a_chat_survives_what_a_callback_raised(models, expected):
+def test_a_chat_is_usable_after_an_exception_of_a_callback(models, expected):
     raised = []
 
     def on_event(event):
@@ -231,7 +232,12 @@ def test_a_call_in_a_callback_is_busy(models):
 
     def on_event(event):
         if event == "infer_start":
-            for use in (chat.close, lambda: chat.explain(HELLO), lambda: chat.create(HELLO, stream=True)):
+            uses = (
+                chat.close,
+                lambda: chat.explain(HELLO),
+                lambda: chat.create(HELLO, stream=True),
+            )
+            for use in uses:
                 with pytest.raises(llb.LlbError) as caught:
                     use()
                 codes.append(caught.value.code)
@@ -245,7 +251,7 @@ def test_an_interrupt_ends_a_generation(models, cancels):
     def on_event(event):
         if event == "infer_start" and not cancels:
             os.kill(os.getpid(), signal.SIGINT)
-            # The interrupt must reach the main thread, and that must cancel, for this to end.
+            # Ends only after the main thread received the interrupt and cancelled.
             while not cancels:
                 time.sleep(0.001)
 
@@ -266,12 +272,12 @@ def test_an_interrupt_ends_a_creation(models):
 
     with pytest.raises(KeyboardInterrupt):
         llb.Chat(models("text"), on_event=on_event)
-    # Raised while the creation still goes on.
+    # The interrupt was raised while the creation still ran.
     interrupted.set()
 
 
 def test_every_string_is_freed(models, library, monkeypatch):
-    counts = {"given": 0, "freed": 0}
+    counts = {"returned": 0, "freed": 0}
 
     def counted(function, key):
         def call(*arguments):
@@ -281,9 +287,17 @@ def test_every_string_is_freed(models, library, monkeypatch):
 
         return call
 
-    for name in ("llb_model_info", "llb_chat_infer", "llb_chat_infer_stream", "llb_chat_explain", "llb_last_error"):
-        monkeypatch.setattr(library.c, name, counted(getattr(library.c, name), "given"))
-    monkeypatch.setattr(library.c, "llb_string_free", counted(library.c.llb_string_free, "freed"))
+    names = (
+        "llb_model_info",
+        "llb_chat_infer",
+        "llb_chat_infer_stream",
+        "llb_chat_explain",
+        "llb_last_error",
+    )
+    for name in names:
+        monkeypatch.setattr(library.c, name, counted(getattr(library.c, name), "returned"))
+    free = library.c.llb_string_free
+    monkeypatch.setattr(library.c, "llb_string_free", counted(free, "freed"))
 
     llb.model_info(models("text"))
     with pytest.raises(llb.LlbError):
@@ -294,11 +308,13 @@ def test_every_string_is_freed(models, library, monkeypatch):
         list(chat.create(messages=HELLO, stream=True))
         with pytest.raises(llb.LlbError):
             chat.create(messages="hi")
-    assert counts == {"given": 6, "freed": 6}
+    assert counts == {"returned": 6, "freed": 6}
 
 
-def test_an_error_travels_between_processes():
-    error = llb.ToolsUnsupported("MODEL_NOT_TOOL_CAPABLE", "no tools", {"caps": {}}, events=["create_start"])
+def test_an_error_can_be_pickled():
+    error = llb.ToolsUnsupported(
+        "MODEL_NOT_TOOL_CAPABLE", "no tools", {"caps": {}}, events=["create_start"]
+    )
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is llb.ToolsUnsupported
     assert vars(copy) == vars(error)

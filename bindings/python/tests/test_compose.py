@@ -1,4 +1,4 @@
-"""Templates from building blocks: what they render, here and in the engines that other hosts have."""
+"""Composed templates: their renders in llb and in other Jinja engines."""
 
 import datetime
 import json
@@ -179,25 +179,29 @@ def rendered(conversation, **template):
 
 
 def variables(composed, conversation):
-    """What a host gives the template, `tools_yaml` by a YAML library of its own."""
-    given = {name: value for name, value in conversation.items() if name != "messages"}
+    """The variables that another host passes to the template. PyYAML writes `tools_yaml`."""
+    values = {name: value for name, value in conversation.items() if name != "messages"}
     if composed["host_vars"] and conversation.get("tools") is not None:
         yaml = pytest.importorskip("yaml")
 
         class Dumper(yaml.SafeDumper):
-            """Texts of several lines are quoted, as llb writes them."""
+            """Quotes multi-line strings, as llb does."""
 
         def text(dumper, data):
-            return dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None)
+            style = '"' if "\n" in data else None
+            return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
         Dumper.add_representer(str, text)
 
         def dump(tools):
-            return yaml.dump(tools, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))
+            return yaml.dump(
+                tools, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=float("inf")
+            )
 
-        each = "single_tool_template" in composed["spec"]
-        given["tools_yaml"] = [dump([tool]) for tool in given["tools"]] if each else dump(given["tools"])
-    return {"add_generation_prompt": True, **given}
+        tools = values["tools"]
+        one_by_one = "single_tool_template" in composed["spec"]
+        values["tools_yaml"] = [dump([tool]) for tool in tools] if one_by_one else dump(tools)
+    return {"add_generation_prompt": True, **values}
 
 
 def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
@@ -248,7 +252,7 @@ def test_other_engines_render_the_same(make, trim):
     assert compared > 70
 
 
-def test_the_composed_template_is_what_renders():
+def test_components_render_as_their_composed_template():
     for components in specs():
         composed = llb.template_compose(components=components)
         again = llb.template_compose(components=composed["spec"])
@@ -275,7 +279,7 @@ def test_masks():
 
 def test_registry():
     with pytest.raises(llb.LlbError) as unknown:
-        llb.template_compose(components="nobody's")
+        llb.template_compose(components="unregistered")
     assert unknown.value.details == {"reason": "unknown_template", "path": "components"}
     llb.template_compose(components={**SPEC, "name": "mine"}, register=True)
     assert llb.template_compose(components="mine")["spec"]["name"] == "mine"
@@ -303,7 +307,7 @@ def test_registry():
         ({"system_policy": []}, "bad_value", "components.system_policy"),
     ],
 )
-def test_what_cannot_be(changed, reason, path):
+def test_invalid_components_are_refused(changed, reason, path):
     with pytest.raises(llb.LlbError) as refused:
         llb.template_compose(components={**SPEC, **changed})
     assert refused.value.code == "INVALID_REQUEST"
@@ -311,34 +315,34 @@ def test_what_cannot_be(changed, reason, path):
     assert path in refused.value.message
 
 
-def test_what_is_odd_is_found_and_an_error_when_strict():
+def test_lints_are_reported_and_are_errors_when_strict():
     lossy = {"user_template": "{content}", "assistant_template": "{content}"}
-    odd = {**lossy, "user_tmplate": "x"}
-    composed = llb.template_compose(components=odd)
+    misspelt = {**lossy, "user_tmplate": "x"}
+    composed = llb.template_compose(components=misspelt)
     assert composed["ignored_keys"] == ["components.user_tmplate"]
     codes = [finding["code"] for finding in composed["findings"]]
     assert codes == ["tools_without_place", "skills_without_place", "calls_without_place", "observations_missing"]
     assert composed["tool_support"] == "polyfilled"
-    for components, reason in [(odd, "unknown_field"), (lossy, "tools_without_place")]:
+    for components, reason in [(misspelt, "unknown_field"), (lossy, "tools_without_place")]:
         with pytest.raises(llb.LlbError) as strict:
             llb.template_compose(components=components, strict=True)
         assert strict.value.details["reason"] == reason
 
 
-def test_the_blocks_of_a_template_are_found():
-    made = llb.template_compose(components=SPEC)
-    found = llb.template_compose(derive_from={"chat_template": made["chat_template"]})
-    assert {part: verdict["status"] for part, verdict in found["parts"].items()} == dict.fromkeys(
+def test_the_components_of_a_template_are_derived():
+    composed = llb.template_compose(components=SPEC)
+    derived = llb.template_compose(derive_from={"chat_template": composed["chat_template"]})
+    assert {name: part["status"] for name, part in derived["parts"].items()} == dict.fromkeys(
         ["chat", "system", "tools", "calls", "results"], "exact"
     )
     for conversation in CONVERSATIONS:
-        by_blocks = rendered(conversation, components=found["spec"])
-        assert by_blocks == rendered(conversation, chat_template=found["chat_template"])
+        by_components = rendered(conversation, components=derived["spec"])
+        assert by_components == rendered(conversation, chat_template=derived["chat_template"])
         if "reasoning_content" not in json.dumps(conversation):
-            assert by_blocks == rendered(conversation, chat_template=made["chat_template"])
+            assert by_components == rendered(conversation, chat_template=composed["chat_template"])
     nothing = llb.template_compose(derive_from={"chat_template": "always the same"})
     assert (nothing["spec"], nothing["chat_template"]) == (None, None)
-    assert {verdict["status"] for verdict in nothing["parts"].values()} <= {"opaque", "ignores"}
+    assert {part["status"] for part in nothing["parts"].values()} <= {"opaque", "ignores"}
     with pytest.raises(llb.LlbError) as broken:
         llb.template_compose(derive_from={"chat_template": "{% if %}"})
     assert broken.value.code == "TEMPLATE_ERROR"

@@ -1,4 +1,4 @@
-"""Models of a hub: fetched, shared with huggingface_hub, cancelled."""
+"""Fetching models of a hub, and the cache shared with huggingface_hub."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import llb
-from conftest import absent
+from conftest import skip
 from hub_server import COMMIT, Hub
 
 
@@ -62,7 +62,7 @@ def test_failures_have_codes(hub):
     assert hub.downloads() == []
 
 
-def test_a_chat_of_an_id(hub, expected):
+def test_a_chat_opens_by_id(hub, expected):
     with llb.Chat.from_pretrained("o/n:Q8_0", n_ctx=512, n_threads=1) as chat:
         reply = chat.create([{"role": "user", "content": "Hello"}], temperature=0)
     assert reply["text"] == expected["text"]
@@ -96,20 +96,25 @@ def test_an_interrupt_ends_the_fetch(hub, tmp_path):
             llb.fetch("o/n")
     finally:
         thread.join()
-    # The server still holds the rest back: the fetch has ended without it.
+    # The fetch ended although the server still holds back the second half.
     assert hub.hold.is_set()
     hub.hold.clear()
-    begun = [file for file in (tmp_path / "hub" / "models--o--n" / "blobs").iterdir() if file.stat().st_size > 0]
-    assert [file.suffix for file in begun] == [".incomplete"]
+    blobs = tmp_path / "hub" / "models--o--n" / "blobs"
+    partial = [file for file in blobs.iterdir() if file.stat().st_size > 0]
+    assert [file.suffix for file in partial] == [".incomplete"]
     assert llb.fetch("o/n")["from_cache"] is False
-    assert [wanted for door, _, wanted in hub.seen if door == "Back"][-1] == f"bytes={len(hub.files['m-Q4_K_M.gguf']) // 2}-"
+    ranges = [requested for server, _, requested in hub.seen if server == "Storage"]
+    assert ranges[-1] == f"bytes={len(hub.files['m-Q4_K_M.gguf']) // 2}-"
 
 
 @pytest.fixture
 def official(hub, tmp_path):
-    """huggingface_hub in a process of its own, which reads its environment once; downloads a file, answers its path."""
+    """Downloads a file with huggingface_hub and returns its path.
+
+    Runs in a new process, because huggingface_hub reads its environment only once.
+    """
     if importlib.util.find_spec("huggingface_hub") is None:
-        absent("huggingface_hub is not installed")
+        skip("huggingface_hub is not installed")
     code = (
         "import sys, huggingface_hub as h\n"
         "name, offline = sys.argv[1], sys.argv[2] == 'offline'\n"
@@ -130,7 +135,7 @@ def official(hub, tmp_path):
     return download
 
 
-def test_huggingface_hub_finds_what_was_fetched(hub, official):
+def test_huggingface_hub_finds_a_fetched_file(hub, official):
     for id, name in [("o/n", "m-Q4_K_M.gguf"), ("o/n:Q8_0", "sub/m-Q8_0.gguf")]:
         fetched = llb.fetch(id)
         hub.seen.clear()
@@ -139,7 +144,7 @@ def test_huggingface_hub_finds_what_was_fetched(hub, official):
         assert hub.downloads() == []
 
 
-def test_what_huggingface_hub_fetched_is_found(hub, official, tmp_path):
+def test_a_file_downloaded_by_huggingface_hub_is_found(hub, official, tmp_path):
     paths = {name: official(name) for name in ["m-Q4_K_M.gguf", "sub/m-Q8_0.gguf"]}
     hub.seen.clear()
     for offline in (True, False):
@@ -148,7 +153,7 @@ def test_what_huggingface_hub_fetched_is_found(hub, official, tmp_path):
             assert (fetched["path"], fetched["from_cache"]) == (paths[name], True)
             assert fetched["sha256"] == hub.hashes[name]
     assert hub.downloads() == []
-    # And its cache is still what huggingface_hub takes for sound.
+    # huggingface_hub still considers its cache valid.
     from huggingface_hub import scan_cache_dir
 
     scanned = scan_cache_dir(tmp_path / "hub")
@@ -157,7 +162,7 @@ def test_what_huggingface_hub_fetched_is_found(hub, official, tmp_path):
     assert (repository.repo_id, repository.nb_files) == ("o/n", 2)
 
 
-def test_both_at_once(hub, official):
+def test_concurrent_downloads_share_one_lock(hub, official):
     paths = []
     threads = [threading.Thread(target=lambda: paths.append(official("m-Q4_K_M.gguf"))) for _ in range(2)]
     threads += [threading.Thread(target=lambda: paths.append(llb.fetch("o/n")["path"])) for _ in range(2)]
@@ -168,5 +173,5 @@ def test_both_at_once(hub, official):
     assert (len(paths), len(set(paths))) == (4, 1)
     with open(paths[0], "rb") as file:
         assert file.read() == hub.files["m-Q4_K_M.gguf"]
-    # The lock is one for all of them: the bytes came once.
+    # All take the same lock, so the file is downloaded once.
     assert len(hub.downloads()) == 1

@@ -1,4 +1,4 @@
-"""What a header says, and the version."""
+"""Model information and versions."""
 
 import os
 import re
@@ -14,21 +14,21 @@ def test_the_library_has_a_version(library):
 
 
 @pytest.mark.parametrize("stem, tools", [("text", True), ("no_tools", False), ("no_template", False)])
-def test_the_header_says_whether_tools_work(models, stem, tools):
+def test_the_header_tells_whether_tools_are_supported(models, stem, tools):
     info = llb.model_info(models(stem))
     assert info["type"] == "model_info"
     assert info["error"] is None
     assert info["supports_tools"] is tools
 
 
-def test_a_tool_use_template_is_the_one_that_counts(models):
+def test_a_tool_use_template_takes_precedence(models):
     info = llb.model_info(models("tool_use"))
     assert info["has_tool_use_template"] is True
     assert info["supports_tools"] is True
 
 
 @pytest.mark.parametrize("kind", [str, os.fsencode, lambda path: path])
-def test_a_path_is_text_bytes_or_a_path(models, kind):
+def test_a_path_is_str_bytes_or_pathlike(models, kind):
     assert llb.model_info(kind(models("text")))["error"] is None
 
 
@@ -42,7 +42,7 @@ def test_a_template_that_does_not_parse_is_an_error_with_the_whole_info(models):
     assert error.info["supports_tools"] is False
 
 
-def test_a_file_that_is_no_model_is_invalid(library, tmp_path):
+def test_a_file_that_is_not_a_model_is_invalid(library, tmp_path):
     file = tmp_path / "model.gguf"
     file.write_text("not a model")
     with pytest.raises(llb.LlbError) as caught:
@@ -51,13 +51,13 @@ def test_a_file_that_is_no_model_is_invalid(library, tmp_path):
     assert caught.value.info["error"] == "load_model"
 
 
-def test_an_absent_file_is_not_found(library, tmp_path):
+def test_a_missing_file_is_not_found(library, tmp_path):
     with pytest.raises(llb.LlbError) as caught:
         llb.model_info(tmp_path / "absent.gguf")
     assert caught.value.code == "MODEL_NOT_FOUND"
     assert caught.value.info["error"] == "model_not_found"
 
 
-def test_a_null_in_a_path_is_refused_here(library):
+def test_a_null_byte_in_a_path_is_refused(library):
     with pytest.raises(ValueError, match="null byte"):
         llb.model_info("model.gguf\0.txt")

@@ -1,4 +1,4 @@
-"""What only shows in a process of its own: exit, fork, silence, an absent library."""
+"""Behaviour that needs a separate process: exit, fork, silence, a missing library."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from llb import _library
 START = """
 import gc, os, sys, threading
 import llb
-from holding import hold_streams
+from blocking import block_streams
 messages = [{"role": "user", "content": "hi"}]
 path = sys.argv[1] if len(sys.argv) > 1 else None
 """
@@ -22,18 +22,18 @@ def test_importing_loads_nothing(script):
     assert out.strip() == "None"
 
 
-def test_an_absent_library_says_what_to_do(script):
+def test_a_missing_library_error_says_what_to_do(script):
     code = START + "\ntry: llb.version()\nexcept llb.LlbError as e: print(e)"
     out = script(code, LLB_LIBRARY="/absent/libllb.so")
     assert out.startswith("LIBRARY_NOT_FOUND: LLB_LIBRARY names /absent/libllb.so")
     assert "make lib" in out
 
 
-def test_a_file_that_is_no_library_says_so(script, tmp_path):
+def test_a_file_that_is_not_a_library_is_refused(script, tmp_path):
     file = tmp_path / "libllb.so"
     file.write_text("not a library")
     code = START + "\ntry: llb.version()\nexcept llb.LlbError as e: print(e)"
-    assert script(code, LLB_LIBRARY=str(file)).startswith(f"LIBRARY_NOT_FOUND: {file} could not be loaded")
+    assert script(code, LLB_LIBRARY=str(file)).startswith(f"LIBRARY_NOT_FOUND: cannot load {file}: ")
 
 
 def test_an_old_library_is_refused(library, monkeypatch):
@@ -45,13 +45,13 @@ def test_an_old_library_is_refused(library, monkeypatch):
 
 def test_nothing_is_printed(script, models):
     code = START + """
-class Mine(Exception): pass
+class Custom(Exception): pass
 def on_event(event):
-    if event == "infer_start": raise Mine
+    if event == "infer_start": raise Custom
 chat = llb.Chat(path, on_event=on_event)
 for stream in (False, True):
     try: list(chat.create(messages=messages, stream=stream))
-    except Mine: print("raised")
+    except Custom: print("raised")
     else: print("not raised")
 del chat
 gc.collect()
@@ -59,9 +59,9 @@ gc.collect()
     assert script(code, models("long")) == "raised\nraised\n"
 
 
-def test_a_process_ends_while_a_stream_runs(script, models):
+def test_a_process_exits_while_a_stream_runs(script, models):
     code = START + """
-hold_streams()
+block_streams()
 chat = llb.Chat(path, on_event=lambda event: None)
 stream = chat.create(messages=messages, stream=True)
 next(stream)
@@ -79,7 +79,7 @@ def use():
     chat = llb.Chat(path, on_event={on_event})
     holder.append(chat)
     chat.create(messages=messages, max_tokens=1)
-    return chat._session.gone
+    return chat._session.destroyed
 gone = use()
 gc.collect()
 _session.wait(gone)
@@ -88,12 +88,12 @@ print(len(_session._open))
     assert script(code, models("text")) == "0\n"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork on this platform")
 def test_a_forked_child_cannot_use_the_chat(script, models):
     code = START + """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-released = hold_streams()
+released = block_streams()
 chat = llb.Chat(path)
 stream = chat.create(messages=messages, stream=True)
 next(stream)

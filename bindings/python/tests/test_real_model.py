@@ -1,4 +1,4 @@
-"""The same paths with a real model."""
+"""Chats with a real model."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def ask(text):
     return [{"role": "user", "content": text}]
 
 
-def test_the_header_says_tools(real_model):
+def test_the_header_tells_that_tools_are_supported(real_model):
     info = llb.model_info(real_model)
     assert info["supports_tools"] is True
     assert info["architecture"] == "qwen2"

@@ -1,4 +1,4 @@
-"""Replies as they are written."""
+"""Streams: chunks, early end, interrupts, callbacks."""
 
 import gc
 import json
@@ -17,12 +17,12 @@ def content(chunks):
 
 
 def assert_idle(chat):
-    """No stream's thread is left, and the chat takes the next call."""
+    """The chat accepts the next call, and no stream thread is left."""
     assert chat.create(messages=HELLO, max_tokens=1)["usage"]["completion_tokens"] == 1
     assert not [thread for thread in threading.enumerate() if thread.name == "llb-stream"]
 
 
-def test_the_pieces_are_the_text(chat, expected):
+def test_the_pieces_concatenate_to_the_text(chat, expected):
     stream = chat("text").create(messages=HELLO, stream=True, temperature=0)
     assert stream.reply is None
     chunks = list(stream)
@@ -50,7 +50,7 @@ def test_a_tool_call_is_a_chunk(chat):
     assert json.loads(call["arguments"])
 
 
-def test_the_librarys_own_chunks_pass_through(chat):
+def test_chunks_of_the_library_pass_through(chat):
     stream = chat("tool_call").create(
         messages=HELLO, tools=[WEATHER], stream=True, stream_format="chunks", stream_options={"include_usage": True}
     )
@@ -95,13 +95,13 @@ def leave_untouched(stream):
 @pytest.mark.parametrize(
     "leave", [leave_by_close, leave_by_context, leave_by_exception, leave_by_break, leave_untouched]
 )
-def test_a_stream_that_is_left_ends(chat, leave, held):
+def test_a_stream_left_early_ends(chat, leave, blocked):
     running = chat("long")
     leave(running.create(messages=HELLO, stream=True))
     assert_idle(running)
 
 
-def test_a_stream_that_is_dropped_ends(chat, held):
+def test_a_dropped_stream_ends(chat, blocked):
     running = chat("long")
     for _ in running.create(messages=HELLO, stream=True):
         break
@@ -109,20 +109,19 @@ def test_a_stream_that_is_dropped_ends(chat, held):
     assert running.create(messages=HELLO, max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
-def test_a_stream_that_waits_can_be_left_alone(chat, held, cancels):
-    """Closing the second of two streams leaves the first as it is."""
+def test_closing_a_waiting_stream_does_not_affect_the_running_one(chat, blocked, cancels):
     shared = chat("long")
     first = shared.create(messages=HELLO, stream=True, max_tokens=50, temperature=0)
     second = shared.create(messages=HELLO, stream=True, temperature=0)
     second.close()
     assert not cancels
-    held.set()
+    blocked.set()
     list(first)
     assert first.reply["finish_reason"] == "length"
     assert first.reply["usage"]["completion_tokens"] == 50
 
 
-def test_a_closed_chat_ends_its_stream(chat, held):
+def test_a_closed_chat_ends_its_stream(chat, blocked):
     closing = chat("long")
     stream = closing.create(messages=HELLO, stream=True)
     next(stream)
@@ -135,7 +134,7 @@ def test_a_closed_chat_ends_its_stream(chat, held):
         assert last["choices"][0]["finish_reason"] in ("cancelled", "length", "stop")
 
 
-def test_an_interrupt_ends_a_stream(models, held):
+def test_an_interrupt_ends_a_stream(models, blocked):
     with llb.Chat(models("long")) as chat:
         stream = chat.create(messages=HELLO, stream=True)
         interrupter = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
@@ -149,19 +148,19 @@ def test_an_interrupt_ends_a_stream(models, held):
         assert_idle(chat)
 
 
-def test_what_a_callback_raises_comes_out_of_the_iteration(models):
-    class Mine(Exception):
+def test_an_exception_of_a_callback_is_raised_by_the_iteration(models):
+    class Custom(Exception):
         pass
 
     def on_event(event):
         if event == "infer_start":
-            raise Mine
+            raise Custom
 
     with llb.Chat(models("long"), on_event=on_event) as chat:
-        with pytest.raises(Mine):
+        with pytest.raises(Custom):
             list(chat.create(messages=HELLO, stream=True))
 
 
-def test_several_streams_of_several_chats(chat, expected):
+def test_streams_of_several_chats_run_together(chat, expected):
     streams = [chat("text").create(messages=HELLO, stream=True, temperature=0) for _ in range(3)]
     assert [content(stream) for stream in streams] == [expected["text"]] * 3

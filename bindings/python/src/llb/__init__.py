@@ -1,7 +1,14 @@
 """Run local GGUF chat models inside your own process.
 
-`model_info` says what a file can do, `Chat` talks to it, `fetch` gets one from the Hugging Face hub, the `template_*` functions work on chat templates
-alone. Shapes are OpenAI's where OpenAI has one; failures are `LlbError` with a stable `code`.
+- `model_info` describes a model file and its capabilities.
+- `Chat` runs requests on a model.
+- `fetch` downloads a model of the Hugging Face hub.
+- `template_info`, `template_render`, `template_parse` and `template_compose` work on chat templates
+  without a model.
+
+Requests and replies use OpenAI's names and shapes where OpenAI defines them. Every failure of the
+library is an `LlbError` with a stable `code`. All functions and methods may be called from any
+thread.
 """
 
 from ._chat import Chat

@@ -1,4 +1,4 @@
-"""A chat on one model: requests in OpenAI's names in, replies or chunks out."""
+"""`Chat`: requests to one model, with OpenAI's names and shapes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Literal, Mapping, Optional, Sequence, Ty
 
 from ._fetch import OnProgress, fetch
 from ._library import encode
-from ._session import Call, Session, interruptible, later, refuse_in_callback
+from ._session import Call, Session, interruptible, refuse_in_callback, run_in_background
 from ._stream import Stream
 
 Messages = Sequence[Mapping[str, Any]]
@@ -18,23 +18,29 @@ Tools = Sequence[Mapping[str, Any]]
 
 
 class Chat:
-    """A model, loaded to chat with. Use it as a context manager, or `close` it; a dropped chat closes itself.
+    """A chat on one model. Use it as a context manager or call `close`. A dropped chat closes
+    itself.
 
-    `path` is a GGUF file. Its header must say that it carries tools and tool calls, unless `tool_policy` is `"any"`;
-    that is decided before a weight is read. The `options` are the library's: `n_ctx`, `n_parallel`, `n_batch`, `n_threads`,
-    `n_gpu_layers`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`, `chat_template`, `components`,
-    `log` and whatever else its version knows; another is an error. With `engine` (replies from a server) and a template
-    no `path` is needed.
+    `path` is a GGUF file. `Chat` refuses a model whose template does not support tools, before it
+    reads any weight; `tool_policy="any"` accepts every model. `options` are those of the library:
+    `n_ctx` (tokens), `n_parallel`, `n_batch`, `n_threads`, `n_gpu_layers`, `flash_attn`,
+    `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`, `chat_template`, `components`,
+    `tool_policy`, `engine`, `log` and others. An unknown option is an error. With `engine` (a
+    server generates the replies) and a template, `path` may be omitted.
 
-    `on_event` is called with each event, `create_start`, `load_progress:0.50`, ..., `destroy`, on another thread. What
-    it raises ends the call that is under way and is raised by that call. In it only `cancel`, `version`, `abi_version`
-    and the `template_*` functions may be called; the rest is `BUSY`.
+    `on_event` is called with each event (`create_start`, `load_progress:0.50`, ..., `destroy`) on a
+    thread other than the main thread. If it raises, the running call is cancelled and raises that
+    exception. It may call only `cancel`, `version`, `abi_version` and the `template_*` functions;
+    all others raise `BUSY`.
 
-    Raises ToolsUnsupported for a model the gate refuses; LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`,
-    `TEMPLATE_ERROR`, `INVALID_REQUEST`, `OUT_OF_MEMORY` and others. The error's `events` are those seen so far.
+    Raises ToolsUnsupported, or LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`, `TEMPLATE_ERROR`,
+    `INVALID_REQUEST`, `OUT_OF_MEMORY` and others. The error's `events` are the events so far.
+    Raises TypeError or ValueError if the options cannot be encoded as JSON. KeyboardInterrupt is
+    raised at once; the memory is freed when the load has ended.
 
-    Any thread may call any method at any time; calls of one chat run one after another, in order of arrival. A process
-    that was forked cannot use the chats of its parent: they answer `ENGINE_CLOSED` there, and so does a new one.
+    All methods may be called from any thread. Calls on one chat run one at a time, in order of
+    arrival. A forked process cannot use the chats of its parent, nor open one if the parent had one
+    open: both raise `ENGINE_CLOSED`.
     """
 
     def __init__(
@@ -50,8 +56,8 @@ class Chat:
         self._session = Session.open(
             encode({"model": self._path, **options}), lambda: getattr(this(), "_on_event", None)
         )
-        finalizer = weakref.finalize(self, later, self._session.abandon)
-        # At exit every chat is closed anyway, on a thread where that may block.
+        finalizer = weakref.finalize(self, run_in_background, self._session.abandon)
+        # `_close_all` closes every chat at exit, on a thread that may block.
         finalizer.atexit = False
 
     @classmethod
@@ -67,14 +73,17 @@ class Chat:
         on_event: Optional[Callable[[str], object]] = None,
         **options: Any,
     ) -> Chat:
-        """A chat on a model of the Hugging Face hub: `"org/name"` or `"org/name:Q8_0"`, fetched by `fetch` unless it is in
-        the cache. `on_progress`, `filename`, `revision`, `cache_dir` and `offline` are those of `fetch`, the rest those of
-        `Chat`. A model that `Chat` would refuse is not downloaded.
+        """Opens a chat on a model of the Hugging Face hub, and downloads it if it is not cached.
+
+        `id` is `"org/name"` or `"org/name:Q8_0"`. `filename`, `revision`, `cache_dir`, `offline`
+        and `on_progress` are arguments of `fetch`, the others of `Chat`. A model that `Chat` would
+        refuse is not downloaded.
 
         Raises what `fetch` and `Chat` raise.
         """
-        # A template of the caller's, and a policy that needs none, make up for what the file lacks.
-        own_template = any(options.get(name) is not None for name in ("chat_template", "components"))
+        # An explicit template or tool policy overrides the tool-capability check of the file.
+        templates = ("chat_template", "components")
+        own_template = any(options.get(name) is not None for name in templates)
         lenient = own_template or options.get("tool_policy") not in (None, "native")
         fetched = fetch(
             id,
@@ -89,79 +98,113 @@ class Chat:
 
     @property
     def path(self) -> Optional[str]:
-        """The model's file, as it was given; None without one."""
+        """The path passed to the constructor, as text, or None."""
         return self._path
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether the chat is closed."""
         return self._session.handle is None
 
     @overload
     def create(
-        self, messages: Messages, tools: Optional[Tools] = None, stream: Literal[False] = False, **request: Any
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        stream: Literal[False] = False,
+        **request: Any,
     ) -> Dict[str, Any]: ...
     @overload
     def create(
-        self, messages: Messages, tools: Optional[Tools] = None, *, stream: Literal[True], **request: Any
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        *,
+        stream: Literal[True],
+        **request: Any,
     ) -> Stream: ...
     @overload
     def create(
-        self, messages: Messages, tools: Optional[Tools] = None, stream: bool = False, **request: Any
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        stream: bool = False,
+        **request: Any,
     ) -> Union[Dict[str, Any], Stream]: ...
     def create(
-        self, messages: Messages, tools: Optional[Tools] = None, stream: bool = False, **request: Any
+        self,
+        messages: Messages,
+        tools: Optional[Tools] = None,
+        stream: bool = False,
+        **request: Any,
     ) -> Union[Dict[str, Any], Stream]:
-        """Answers `messages`, in the shape of OpenAI's chat completions.
+        """Generates the reply to `messages`, as OpenAI's chat completions do.
 
-        The `request` has OpenAI's names too: `tool_choice`, `response_format`, `max_tokens`, `temperature`, `top_p`,
-        `seed`, `stop`, ..., and the library's `grammar`, `chat_template_kwargs`, `timeout_ms` and others. None means "not
-        given". Unknown names are ignored and listed in the reply's `ignored_keys`. `logprobs` and `top_logprobs` put
-        log probabilities into the reply, and into the chunks of `stream_format="chunks"`.
+        `request` takes OpenAI's names, such as `tool_choice`, `response_format`, `max_tokens`,
+        `temperature`, `top_p`, `seed`, `stop`, `logprobs` and `top_logprobs`, and the library's
+        own, such as `grammar`, `skills`, `chat_template_kwargs` and `timeout_ms` (milliseconds,
+        including the wait for earlier calls). An argument that is None counts as absent. Unknown
+        names are ignored and listed in `ignored_keys` of the reply.
 
-        `skills` are objects with `name`, `description` and whatever a row of the template shows; templates of components
-        have a place for them, and few others.
+        `skills` are objects with `name`, `description` and any other member that the template
+        shows. Templates composed from components show them; few templates of model files do.
 
-        Without `stream`, the reply: `{"type": "assistant_text" or "tool_call", "text", "reasoning_content",
-        "tool_calls": [{"id", "name", "arguments"}], "finish_reason", "message", "usage", "timings", "logprobs",
-        "polyfills_applied", "diagnostics"}`. `arguments` is JSON text; `message` is OpenAI's assistant message, to be
-        appended to the messages as it is. A KeyboardInterrupt ends the generation and is raised when it has ended.
+        Without `stream`, returns `{"type": "assistant_text" or "tool_call", "text",
+        "reasoning_content", "tool_calls": [{"id", "name", "arguments"}], "finish_reason",
+        "message", "usage", "timings", "logprobs", "polyfills_applied", "diagnostics"}`. `arguments`
+        is JSON text. `message` is an OpenAI assistant message and can be appended to `messages`
+        unchanged. `usage` counts tokens; `timings` has milliseconds and tokens per second.
+        KeyboardInterrupt cancels the generation and is raised when it has ended.
 
-        With `stream=True`, a `Stream` of chunks.
+        With `stream=True`, returns a `Stream` of chunks. Log probabilities are in the chunks of
+        `stream_format="chunks"`, and in the reply.
 
-        Raises LlbError: `INVALID_REQUEST` with the JSON path of the field, `CONTEXT_OVERFLOW`, `TEMPLATE_ERROR`,
-        `SCHEMA_UNSUPPORTED`, `CANCELLED`, `ENGINE_CLOSED` after `close`, and others. TypeError and ValueError for what
-        JSON cannot hold.
+        Raises LlbError with `INVALID_REQUEST` and the JSON path of the field, `CONTEXT_OVERFLOW`,
+        `TEMPLATE_ERROR`, `SCHEMA_UNSUPPORTED`, `CANCELLED`, `ENGINE_CLOSED` after `close`, `BUSY`
+        in a callback, and others. Raises TypeError or ValueError if the request cannot be encoded
+        as JSON.
         """
         refuse_in_callback("Chat.create")
         request = {"messages": messages, "tools": tools, **request}
         if stream:
             call = Call(self._session, "llb_chat_infer_stream", request, SimpleQueue())
-            return Stream(self, call, os.path.basename(self._path), request.get("stream_format") == "chunks")
+            as_chunks = request.get("stream_format") == "chunks"
+            return Stream(self, call, os.path.basename(self._path), as_chunks)
         call = Call(self._session, "llb_chat_infer", request)
         return interruptible(call.perform, call.cancel)
 
-    def explain(self, messages: Messages, tools: Optional[Tools] = None, **request: Any) -> Dict[str, Any]:
-        """What `create` would do with this request; no token is generated.
+    def explain(
+        self, messages: Messages, tools: Optional[Tools] = None, **request: Any
+    ) -> Dict[str, Any]:
+        """Describes what `create` would do with this request, without generating a token.
 
-        `{"type": "explanation", "prompt", "prompt_tokens", "polyfills_applied", "caps_used", "grammar",
-        "output_format", "stop", "tokens_left"}`. Raises what `create` raises.
+        Returns `{"type": "explanation", "prompt", "prompt_tokens", "spans", "special_tokens",
+        "polyfills_applied", "caps_used", "grammar", "output_format", "stop", "tokens_left",
+        "cached_tokens", ...}`. Offsets in `spans` are UTF-8 byte offsets into `prompt`. Takes its
+        turn among the calls on the chat. Raises what `create` raises.
         """
         refuse_in_callback("Chat.explain")
-        call = Call(self._session, "llb_chat_explain", {"messages": messages, "tools": tools, **request})
+        request = {"messages": messages, "tools": tools, **request}
+        call = Call(self._session, "llb_chat_explain", request)
         return interruptible(call.perform, call.cancel)
 
     def cancel(self) -> None:
-        """Ends the calls there are on this chat. The one that runs returns soon, with `finish_reason` `cancelled` and
-        what was written so far; those that wait for it raise `CANCELLED`. Any thread, also a callback or a signal
-        handler."""
+        """Cancels all calls on this chat.
+
+        The running call returns its output so far, with `finish_reason` `cancelled`. Waiting calls
+        raise `CANCELLED`. Does not wait. May be called from any thread, in callbacks, and in signal
+        handlers.
+        """
         self._session.cancel()
 
     def close(self) -> None:
-        """Cancels what runs, waits for it and frees the chat; more than once is fine. Later calls are
-        `ENGINE_CLOSED`."""
+        """Cancels the running call, waits for its end, and frees the chat.
+
+        Idempotent. Afterwards other methods raise `ENGINE_CLOSED`. Raises `BUSY` in a callback, and
+        what `on_event` raises. KeyboardInterrupt is raised at once; the chat is freed later.
+        """
         refuse_in_callback("Chat.close")
-        if not self._session.gone.is_set():
+        if not self._session.destroyed.is_set():
             interruptible(self._session.destroy)
 
     def __enter__(self) -> Chat:

@@ -1,7 +1,6 @@
-"""What the library refused, as exceptions.
+"""The exceptions for errors of the library.
 
-In comes an error object of the library's JSON, out goes an exception with a stable code. Exceptions that
-a caller's own callback raised are not wrapped: they come back as they were.
+An exception raised by a callback of the caller is never wrapped: it is re-raised unchanged.
 """
 
 from __future__ import annotations
@@ -12,13 +11,16 @@ _NOT_TOOL_CAPABLE = "MODEL_NOT_TOOL_CAPABLE"
 
 
 class LlbError(Exception):
-    """A call that failed.
+    """A failed call.
 
-    `code` is a stable string to branch on: one of the library's (`INVALID_REQUEST`, `MODEL_NOT_FOUND`,
-    `ENGINE_CLOSED`, ...) or `LIBRARY_NOT_FOUND`, `LIBRARY_INCOMPATIBLE` when there is no library to ask.
-    `message` is for people and names the field that was wrong: `messages[2].role: unknown role "assistent"`.
-    `details` is what else the library told, or None. `events` are the events of a `Chat` that could not be
-    created, in order, else empty. `info` is the reply of `model_info` as it was, else None.
+    `code` is a stable string to branch on: a code of the library (`INVALID_REQUEST`,
+    `MODEL_NOT_FOUND`, `ENGINE_CLOSED`, ...), or `LIBRARY_NOT_FOUND` or `LIBRARY_INCOMPATIBLE` if no
+    usable library was found. `message` is for people and begins with the JSON path of an invalid
+    field: `messages[2].role: unknown role "assistent"`. `details` has further members that depend
+    on the code, or is None.
+
+    `events` are the events of a `Chat` that could not be opened, in order; otherwise empty. `info`
+    is the result of a failed `model_info`; otherwise None.
     """
 
     code: str
@@ -36,7 +38,7 @@ class LlbError(Exception):
         events: Sequence[str] = (),
         info: Optional[Mapping[str, Any]] = None,
     ) -> None:
-        # The three in `args` are what pickle passes to the constructor; the rest travels as attributes.
+        # Pickle passes `args` to the constructor and restores the rest as attributes.
         super().__init__(code, message, details)
         self.code = code
         self.message = message
@@ -49,14 +51,15 @@ class LlbError(Exception):
 
 
 class ToolsUnsupported(LlbError):
-    """The gate: the model's chat template cannot carry tools and tool calls (`MODEL_NOT_TOOL_CAPABLE`).
+    """The chat template of the model does not support tools (`MODEL_NOT_TOOL_CAPABLE`).
 
-    `details` holds the capabilities, the template variant that was tried, the evidence and what to do next.
+    `details` has the capabilities (`caps`), the checked template (`template_variant`), the
+    `evidence`, and what to do next (`next`). `tool_policy="any"` opens the model anyway.
     """
 
 
 def error_from(error: Mapping[str, Any], events: Sequence[str] = ()) -> LlbError:
-    """The exception for the `error` object `{"code", "message", "details"?}` of a reply."""
+    """Returns the exception for the `error` object `{"code", "message", "details"?}` of a reply."""
     code = str(error.get("code", "INTERNAL_BRIDGE_ERROR"))
     kind = ToolsUnsupported if code == _NOT_TOOL_CAPABLE else LlbError
     return kind(code, str(error.get("message", "")), error.get("details"), events=events)

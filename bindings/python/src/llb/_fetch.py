@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: an id in, a verified file in the cache out."""
+"""Models of the Hugging Face hub: from an id to a verified file in the cache."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import threading
 from typing import Any, Callable, Dict, Mapping, Optional, Set
 
-from ._library import EVENT_CALLBACK, Library, encode, load, unless_error
-from ._session import in_a_callback, interruptible, refuse_in_callback, wait
+from ._library import EVENT_CALLBACK, Library, encode, load, raise_if_error
+from ._session import callback_scope, interruptible, refuse_in_callback, wait
 
 OnProgress = Callable[[int, int], object]
 OnEvent = Callable[[str], object]
@@ -23,22 +23,29 @@ def fetch(
     on_event: Optional[OnEvent] = None,
     **request: Any,
 ) -> Dict[str, Any]:
-    """Fetches a model of the hub into the cache that `huggingface_hub` uses too, and verifies it.
+    """Downloads a model of the hub into the cache shared with `huggingface_hub`, and verifies it.
 
-    `id` is `"org/name"` or `"org/name:Q8_0"`. The `request` has the library's names: `revision`, `filename`, `quant`,
-    `cache_dir`, `token_env`, `endpoint_env`, `offline`, `require_tools` (True), `dry_run`. The token is that of `HF_TOKEN`,
-    or of the file that logging in wrote.
+    `id` is `"org/name"` or `"org/name:Q8_0"`. `request` takes the library's names: `revision`,
+    `filename`, `quant`, `cache_dir`, `token_env`, `endpoint_env`, `offline`, `require_tools`
+    (default True) and `dry_run`. The token is that of `HF_TOKEN`, or of the file that a login
+    wrote.
 
-    Answers `{"path", "paths", "revision", "sha256", "from_cache", "files", "model_info", ...}`; with `dry_run` nothing is
-    downloaded and `path` is None. What is in the cache is not downloaded again.
+    Returns `{"path", "paths", "revision", "sha256", "from_cache", "files", "model_info", ...}`.
+    Files in the cache are not downloaded again. With `dry_run` nothing is downloaded, and `path` is
+    None unless the model is cached.
 
-    `on_progress` is called with the bytes that are here and their total, at most ten times a second, `on_event` with each
-    event, both on another thread than the main one. What they raise ends the fetch and is raised here. So does
-    KeyboardInterrupt; the next call goes on where it ended.
+    `on_progress` is called with the bytes present and the total bytes, at most ten times a second.
+    `on_event` is called with each event. Both are called on a thread other than the main thread. If
+    one raises, the fetch is cancelled and raises that exception.
 
-    Raises ToolsUnsupported for a model that cannot carry tools, before it is downloaded; LlbError with `HUB_NOT_FOUND`,
-    `HUB_GATED`, `HUB_UNAUTHORIZED`, `HUB_FORBIDDEN`, `HUB_NETWORK`, `HUB_VERIFY`, `HUB_AMBIGUOUS`, `OFFLINE`, `CANCELLED`,
-    `INVALID_REQUEST` and others.
+    Blocks until the model is verified. May be called from any thread, but not in a callback
+    (`BUSY`). Fetches of the same file run one at a time, also across processes. KeyboardInterrupt
+    cancels the fetch and is raised when it has ended. The next call resumes the download.
+
+    Raises ToolsUnsupported before the download if the model cannot call tools. Raises LlbError with
+    `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNAUTHORIZED`, `HUB_FORBIDDEN`, `HUB_NETWORK`, `HUB_VERIFY`,
+    `HUB_AMBIGUOUS`, `OFFLINE`, `CANCELLED`, `INVALID_REQUEST` and others. Raises TypeError or
+    ValueError if `request` cannot be encoded as JSON.
     """
     refuse_in_callback("fetch")
     call = _Fetch(load(), {"id": id, **request}, on_progress, on_event)
@@ -56,8 +63,9 @@ class _Fetch:
         self.library = library
         self.encoded = encode(request)
         name = request["id"]
-        # Anything else than text is for the library to refuse.
-        self.id = name.encode("utf-8", "replace") if isinstance(name, str) and "\0" not in name else None
+        # The library rejects any other id.
+        valid = isinstance(name, str) and "\0" not in name
+        self.id = name.encode("utf-8", "replace") if valid else None
         self.on_progress = on_progress
         self.on_event = on_event
         self.failure: Optional[BaseException] = None
@@ -66,7 +74,7 @@ class _Fetch:
     def perform(self) -> Dict[str, Any]:
         _running.add(self)
         try:
-            # Lives as long as the library may call it.
+            # Must outlive the call, during which the library may call it.
             callback = EVENT_CALLBACK(self._receive)
             reply = self.library.take(self.library.c.llb_model_fetch(self.encoded, callback, None))
         finally:
@@ -75,25 +83,25 @@ class _Fetch:
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
-        return unless_error(reply)
+        return raise_if_error(reply)
 
     def cancel(self) -> None:
         if self.id is not None:
             self.library.c.llb_model_fetch_cancel(self.id)
 
     def _receive(self, event: bytes, _user_data: Optional[int]) -> None:
-        with in_a_callback():
+        with callback_scope():
             try:
                 if self.failure is None:
-                    self._tell(event.decode("utf-8", "replace"))
+                    self._dispatch(event.decode("utf-8", "replace"))
             except BaseException as error:
                 self.failure = error
                 self.cancel()
 
-    def _tell(self, event: str) -> None:
+    def _dispatch(self, event: str) -> None:
         if self.on_progress is not None and event.startswith(_PROGRESS):
-            here, total = event[len(_PROGRESS) :].split("/")
-            self.on_progress(int(here), int(total))
+            done, total = event[len(_PROGRESS) :].split("/")
+            self.on_progress(int(done), int(total))
         if self.on_event is not None:
             self.on_event(event)
 
@@ -102,7 +110,7 @@ _running: Set[_Fetch] = set()
 
 
 def _cancel_all() -> None:
-    """At exit: the library must not call back into an interpreter that is being taken down."""
+    """Runs at exit: the library must not call back into an interpreter that shuts down."""
     for call in list(_running):
         call.cancel()
         wait(call.done)

@@ -1,7 +1,7 @@
-"""The shared library: where it is, its functions, and its strings as JSON.
+"""Loads the shared library, declares its functions, and converts its JSON.
 
-In come paths and JSON as bytes, out come dicts and `LlbError`. Every string the library hands out is freed
-here. Nothing is loaded before the first call, and only functions of `llb.h` are named.
+Requests are JSON bytes, replies are dicts or `LlbError`. Every string returned by the library is
+freed here. The library is loaded on first use. Only functions of `llb.h` are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from ._errors import LlbError, error_from
 
-# The oldest contract this package can work with.
+# The oldest ABI version that this package supports.
 _ABI_VERSION = 1
 
 _NAME = {"darwin": "libllb.dylib", "win32": "llb.dll"}.get(sys.platform, "libllb.so")
@@ -25,7 +25,8 @@ _SYSTEM_NAME = {"darwin": "libllb.1.dylib", "win32": "llb.dll"}.get(sys.platform
 EVENT_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
 TOKEN_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
 
-# `c_void_p` where the caller frees the string: as `c_char_p`, ctypes would copy it and lose the pointer.
+# Returned strings that the caller frees are `c_void_p`. With `c_char_p`, ctypes would copy the
+# string and lose the pointer.
 _STRING = ctypes.c_void_p
 _JSON = ctypes.c_char_p
 _CHAT = ctypes.c_void_p
@@ -52,14 +53,14 @@ _FUNCTIONS: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
 
 
 class Library:
-    """The loaded library. `c` is the ctypes handle, whose calls release the GIL."""
+    """The loaded library. `c` is the ctypes handle; its calls release the GIL."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
             self.c = ctypes.CDLL(path)
         except OSError as error:
-            raise _not_found(f"{path} could not be loaded: {error}") from error
+            raise _not_found(f"cannot load {path}: {error}") from error
         for name, (result, arguments) in _FUNCTIONS.items():
             try:
                 function = getattr(self.c, name)
@@ -70,13 +71,14 @@ class Library:
         found = self.c.llb_abi_version()
         if found < _ABI_VERSION:
             raise LlbError(
-                "LIBRARY_INCOMPATIBLE", f"{path} has ABI version {found}, this package needs {_ABI_VERSION} or later"
+                "LIBRARY_INCOMPATIBLE",
+                f"{path} has ABI version {found}, this package needs {_ABI_VERSION} or later",
             )
 
     def take(self, string: Optional[int]) -> Dict[str, Any]:
-        """The JSON object in a string of the library, which is freed."""
+        """Frees a string returned by the library and returns the JSON object in it."""
         try:
-            # NULL would break the library's promise; it must still not become a read of address 0.
+            # The library never returns NULL. If it did, this must not read address 0.
             content = ctypes.string_at(string) if string else b"null"
         finally:
             self.c.llb_string_free(string)
@@ -86,31 +88,31 @@ class Library:
         return reply
 
     def reply(self, string: Optional[int]) -> Dict[str, Any]:
-        """As `take`, but a reply of type `error` is raised."""
-        return unless_error(self.take(string))
+        """As `take`, but raises a reply of type `error`."""
+        return raise_if_error(self.take(string))
 
     def last_error(self) -> Mapping[str, Any]:
-        """The `error` object of the last failed create on this thread."""
+        """Returns the `error` object of the last failure on this thread."""
         reply = self.take(self.c.llb_last_error())
         error = reply.get("error", reply)
         return error if isinstance(error, dict) else reply
 
 
-def unless_error(reply: Dict[str, Any]) -> Dict[str, Any]:
-    """The reply, unless it is of type `error`: then that is raised."""
+def raise_if_error(reply: Dict[str, Any]) -> Dict[str, Any]:
+    """Raises a reply of type `error` as an exception. Returns any other reply."""
     if reply.get("type") == "error":
         raise error_from(reply["error"])
     return reply
 
 
 def encode(request: Mapping[str, Any]) -> bytes:
-    """A request as JSON. Top-level None means "not given" and is left out; paths become strings.
+    """Returns a request as JSON. Top-level members that are None are omitted. Paths become strings.
 
-    TypeError for what JSON cannot hold, ValueError for NaN and the infinities.
+    Raises TypeError for a value that JSON cannot represent, ValueError for NaN and infinities.
     """
-    given = {key: value for key, value in request.items() if value is not None}
-    # Escaped to ASCII, so that neither a NUL nor a lone surrogate can cut or spoil the C string.
-    return json.dumps(given, default=_encode_path, allow_nan=False).encode("ascii")
+    present = {key: value for key, value in request.items() if value is not None}
+    # ASCII escapes keep NULs and lone surrogates out of the C string.
+    return json.dumps(present, default=_encode_path, allow_nan=False).encode("ascii")
 
 
 def _encode_path(value: Any) -> str:
@@ -124,7 +126,7 @@ _loading = threading.Lock()
 
 
 def load() -> Library:
-    """The library, loaded at the first call. A failure is not remembered: the next call tries again."""
+    """Returns the library, loaded on the first call. A failure is not cached."""
     global _loaded
     if _loaded is None:
         with _loading:
@@ -136,7 +138,7 @@ def load() -> Library:
 def _locate() -> str:
     named = os.environ.get("LLB_LIBRARY")
     if named:
-        # Only this one: what somebody named must not quietly become another library.
+        # Never fall back from an explicit path to another library.
         if not os.path.isfile(named):
             raise _not_found(f"LLB_LIBRARY names {named}, which is not a file")
         return named
@@ -154,13 +156,13 @@ def _locate() -> str:
 def _not_found(reason: str) -> LlbError:
     return LlbError(
         "LIBRARY_NOT_FOUND",
-        f"{reason}; run `make lib` in the llb repository and install this package from there again, "
+        f"{reason}; run `make lib` in the llb repository and reinstall this package from there, "
         f"or set LLB_LIBRARY to the full path of {_NAME}",
     )
 
 
 def _after_fork_in_child() -> None:
-    # A thread of the parent may have held it; that thread does not exist here.
+    # A thread of the parent may have held the lock. That thread does not exist in the child.
     global _loading
     _loading = threading.Lock()
 

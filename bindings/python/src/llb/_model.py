@@ -1,4 +1,4 @@
-"""What a GGUF file's header says, and the library's version. No chat, no weights."""
+"""Description of a model file from its header, and the version of the library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Dict, Union
 from ._errors import LlbError
 from ._library import load
 
-# `llb_model_info` names its failures by the older words of its first callers.
+# `llb_model_info` reports failures by other names than the rest of the library.
 _CODES = {
     "null_path": "INVALID_REQUEST",
     "model_not_found": "MODEL_NOT_FOUND",
@@ -18,24 +18,32 @@ _CODES = {
 
 
 def version() -> str:
-    """The version of the library and of the engine in it: `llb 0.1.0 (llama.cpp b9371)`."""
+    """Returns the version of the library and of llama.cpp: `llb 0.1.0 (llama.cpp b9371)`.
+
+    Raises LlbError with `LIBRARY_NOT_FOUND` or `LIBRARY_INCOMPATIBLE`.
+    """
     return str(load().c.llb_version().decode("utf-8"))
 
 
 def abi_version() -> int:
-    """The version of the library's C contract."""
+    """Returns the version of the library's C ABI. Raises what `version` raises."""
     return int(load().c.llb_abi_version())
 
 
 def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> Dict[str, Any]:
-    """What the header of a GGUF file says; milliseconds, since no weight is read.
+    """Describes a GGUF file and its capabilities. Reads only the header, which takes milliseconds.
 
-    The dict has `supports_tools` (whether `Chat` takes the model by default), `tool_support` with `evidence`,
-    `caps`, `output_format`, `templates`, `findings`, and of the model `architecture`,
-    `n_params`, `context_length`, `quantization`, `file_size`, `name`, `license` among others.
+    Returns a dict with `supports_tools` (whether `Chat` accepts the model by default),
+    `tool_support`, `evidence`, `caps`, `output_format`, `templates`, `findings`, `architecture`,
+    `n_params`, `context_length` (tokens), `quantization`, `file_size` (bytes), `name`, `license`
+    and others. Header fields that the file does not have are None.
 
-    Raises LlbError: `MODEL_NOT_FOUND`, `MODEL_INVALID` (not a readable GGUF file), `TEMPLATE_ERROR` (a chat
-    template that does not parse). Its `info` is the whole dict, whose `error` is the library's word.
+    May be called from any thread.
+
+    Raises LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID` (not a valid GGUF file) or
+    `TEMPLATE_ERROR` (the chat template does not parse). Its `info` is the whole dict;
+    `info["error"]` is the library's own name of the failure. Raises ValueError if `path` contains a
+    NUL byte.
     """
     name = os.fsencode(path)
     if b"\0" in name:
@@ -44,6 +52,7 @@ def model_info(path: Union[str, bytes, "os.PathLike[Any]"]) -> Dict[str, Any]:
     info = library.reply(library.c.llb_model_info(name))
     error = info.get("error")
     if error is not None:
+        code = _CODES.get(error, str(error).upper())
         message = info.get("message") or error
-        raise LlbError(_CODES.get(error, str(error).upper()), str(message), info.get("details"), info=info)
+        raise LlbError(code, str(message), info.get("details"), info=info)
     return info

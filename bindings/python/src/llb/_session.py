@@ -1,12 +1,14 @@
-"""The library's chat as threads and callbacks hold it, and the calls that run on it one after another.
+"""Chats of the library, and the calls that run on them one at a time.
 
-In come requests as JSON bytes, out go replies as dicts, or what went wrong as an exception. Nothing here refers
-to a `Chat` or a `Stream`: those may be collected while the library still works, and that ends the work.
+Nothing here refers to a `Chat` or a `Stream`. These may be garbage-collected while the library
+works, and collecting them cancels the work.
 
 Three rules keep this safe:
-- Code of Python's that the library calls never runs on the main thread, where a signal could raise anywhere in
-  it, and no exception of it crosses a C frame: it is stored, the work is cancelled, and the waiting side raises it.
-- Calls of one chat take turns here, so that a cancel can only meet the call it is meant for.
+
+- Python code called by the library never runs on the main thread, where a signal handler could
+  raise at any point. Its exceptions never cross a C frame: they are stored, the work is cancelled,
+  and the waiting caller raises them.
+- Calls on one chat are queued here, so that a cancel can only affect the intended call.
 - Finalizers may run at any point of any thread, so they only put their work into a queue.
 """
 
@@ -22,27 +24,27 @@ from queue import SimpleQueue
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Set, TypeVar
 
 from ._errors import LlbError, error_from
-from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, encode, load, unless_error
+from ._library import EVENT_CALLBACK, TOKEN_CALLBACK, Library, encode, load, raise_if_error
 
 T = TypeVar("T")
 OnEvent = Callable[[str], object]
 
-# How long the main thread waits before it looks for signals, where waiting itself does not.
-_SIGNAL_SECONDS = 0.1
-# How long until a cancel is repeated that may have come before the library began.
+# How often a wait returns to Python code, so that signal handlers can run.
+_POLL_SECONDS = 0.1
+# How often a cancel is repeated: it has no effect if it arrives before the library starts the call.
 _CANCEL_SECONDS = 0.05
 
 _this_thread = threading.local()
 
 
 def in_callback() -> bool:
-    """Whether this is a function the library called."""
+    """Whether this thread is inside a callback of the library."""
     return getattr(_this_thread, "callbacks", 0) > 0
 
 
 @contextmanager
-def in_a_callback() -> Iterator[None]:
-    """While it lasts, this thread is inside a function that the library called."""
+def callback_scope() -> Iterator[None]:
+    """Marks this thread as inside a callback of the library."""
     _this_thread.callbacks = getattr(_this_thread, "callbacks", 0) + 1
     try:
         yield
@@ -50,23 +52,27 @@ def in_a_callback() -> Iterator[None]:
         _this_thread.callbacks -= 1
 
 
-def refuse_in_callback(what: str) -> None:
-    """Raises `BUSY` in a callback: the library waits for it, so what waits for the library never ends."""
+def refuse_in_callback(name: str) -> None:
+    """Raises `BUSY` in a callback.
+
+    A blocking call would deadlock, because the library waits for the callback.
+    """
     if in_callback():
-        raise LlbError("BUSY", f"{what} cannot be called in a callback")
+        raise LlbError("BUSY", f"{name} cannot be called in a callback; call it after the callback")
 
 
 def wait(done: threading.Event) -> None:
-    """Waits so that a signal handler, and with it KeyboardInterrupt, can run on every platform."""
-    while not done.wait(_SIGNAL_SECONDS):
+    """Waits for `done` in short intervals, so that signal handlers can run on every platform."""
+    while not done.wait(_POLL_SECONDS):
         pass
 
 
 def interruptible(work: Callable[[], T], cancel: Optional[Callable[[], None]] = None) -> T:
-    """Runs `work`, on another thread when this is the main one, which signals must be able to interrupt.
+    """Runs `work`, and lets signals interrupt it on the main thread.
 
-    On an interrupt: `cancel` until the work has ended, then the interrupt is raised. Without `cancel` it is
-    raised at once, and the work goes on alone.
+    On the main thread, `work` runs on another thread. On an interrupt, calls `cancel` until the
+    work has ended, then raises the interrupt. Without `cancel` the interrupt is raised at once, and
+    the work continues in the background.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -93,46 +99,46 @@ def interruptible(work: Callable[[], T], cancel: Optional[Callable[[], None]] = 
                 cancel()
         raise
     if failures:
-        # Not kept in this frame, which the exception's traceback refers to.
+        # `pop`: the traceback refers to this frame, which must not refer back to the exception.
         raise failures.pop()
     return results[0]
 
 
 class Session:
-    """One chat of the library, from before its creation to after its end."""
+    """One chat of the library, from before its creation until after its destruction."""
 
     def __init__(self, library: Library, listener: Callable[[], Optional[OnEvent]]) -> None:
         self.library = library
-        # Answers the caller's `on_event` as long as there is somebody to hear it. Not the function itself, which
-        # often refers to the chat and would keep it from being collected.
+        # Returns the caller's `on_event` while the `Chat` exists. The function itself often refers
+        # to the chat and would prevent its collection.
         self.listener = listener
-        self.silent = False
+        self.muted = False
         self.handle: Optional[int] = None
-        self.closed_because = "the chat is closed"
-        # What its creation reported, for the error of a failed one.
+        self.closed_reason = "the chat is closed"
+        # The events of the creation, for the error if it fails.
         self.events: List[str] = []
-        # Raised by the listener, for whoever waits for the library now.
+        # The exception raised by `on_event`. The caller that waits for the library raises it.
         self.failure: Optional[BaseException] = None
-        # Guards the fields below and `handle`. Its lock can be taken twice, as by a signal handler that cancels.
-        self.turn = threading.Condition()
-        # In order of arrival; the first may be in the library.
+        # Guards `handle` and the fields below. Reentrant, because a signal handler may cancel.
+        self.changed = threading.Condition()
+        # In order of arrival. The first may be running in the library.
         self.calls: Deque[Call] = deque()
         self.created = False
         self.abandoned = False
-        self.gone = threading.Event()
-        # Lives as long as the library may call it.
+        self.destroyed = threading.Event()
+        # Must live as long as the library may call it.
         self.callback: Optional[Any] = EVENT_CALLBACK(self._receive)
 
     @staticmethod
     def open(options: bytes, listener: Callable[[], Optional[OnEvent]]) -> Session:
-        """Creates the chat. An interrupt does not wait for the model to load; it is freed when it has."""
+        """Creates the chat. An interrupt is raised at once; the chat is freed after the load."""
         refuse_in_callback("Chat")
         library = load()
         if _forked_with_chats:
             raise LlbError(
                 "ENGINE_CLOSED",
-                "this process was forked from one that had chats open, whose engine it does not have; "
-                "fork before the first chat is created, or start processes by `spawn`",
+                "this process was forked from one with open chats and cannot open a chat; "
+                "fork before the first chat is opened, or use the `spawn` start method",
             )
         session = Session(library, listener)
         _start_reaper()
@@ -140,22 +146,22 @@ class Session:
         try:
             interruptible(lambda: session._create(options))
         except BaseException:
-            later(session.abandon)
+            run_in_background(session.abandon)
             raise
         return session
 
     def _create(self, options: bytes) -> None:
         handle = self.library.c.llb_chat_create_with(options, self.callback, None)
-        # Of this thread, so asked for here.
+        # The last error is stored per thread, so read it on this thread.
         error = None if handle else error_from(self.library.last_error(), self.events)
         failure, self.failure = self.failure, None
-        with self.turn:
+        with self.changed:
             self.handle = handle or None
             self.created = True
-            unwanted = self.abandoned or failure is not None
+            discard = self.abandoned or failure is not None
         if failure is not None:
-            self.silent = True
-        if error is not None or unwanted:
+            self.muted = True
+        if error is not None or discard:
             self.destroy()
         if failure is not None:
             raise failure
@@ -163,80 +169,85 @@ class Session:
             raise error
 
     def _receive(self, event: bytes, _user_data: Optional[int]) -> None:
-        _this_thread.callbacks = getattr(_this_thread, "callbacks", 0) + 1
-        try:
-            text = event.decode("utf-8", "replace")
-            if not self.created:
-                self.events.append(text)
-            on_event = None if self.silent or self.failure is not None else self.listener()
-            if on_event is not None:
-                on_event(text)
-        except BaseException as error:
-            self.failure = error
-            for call in list(self.calls)[:1]:
-                later(call.stop)
-        finally:
-            _this_thread.callbacks -= 1
+        with callback_scope():
+            try:
+                text = event.decode("utf-8", "replace")
+                if not self.created:
+                    self.events.append(text)
+                on_event = None if self.muted or self.failure is not None else self.listener()
+                if on_event is not None:
+                    on_event(text)
+            except BaseException as error:
+                self.failure = error
+                for call in list(self.calls)[:1]:
+                    run_in_background(call.stop)
 
     def cancel(self) -> None:
-        """Ends the calls there are."""
-        with self.turn:
+        """Cancels all calls."""
+        with self.changed:
             for call in self.calls:
                 call.cancel()
-                later(call.stop)
+                run_in_background(call.stop)
 
     def destroy(self) -> None:
-        """Ends what runs and frees the chat. Returns when it is gone, whoever began it."""
-        with self.turn:
-            first = self.created and not self.gone.is_set() and self in _open
+        """Cancels the running call and frees the chat.
+
+        Returns when the chat is freed, also if another thread frees it.
+        """
+        with self.changed:
+            first = self.created and not self.destroyed.is_set() and self in _open
             handle, self.handle = self.handle, None
             if first:
                 _open.discard(self)
                 _closing.add(self)
-            self.turn.notify_all()
+            self.changed.notify_all()
         if not first:
-            wait(self.gone)
+            wait(self.destroyed)
             return
         try:
             if handle is not None:
                 self.library.c.llb_chat_destroy(handle)
-            # A call's last event may come after its turn in the library has ended, and with it the destroy.
-            with self.turn:
-                self.turn.wait_for(lambda: not self.calls)
+            # The last event of a call may arrive after llb_chat_destroy has returned.
+            with self.changed:
+                self.changed.wait_for(lambda: not self.calls)
         finally:
             self.callback = None
             _closing.discard(self)
-            self.gone.set()
+            self.destroyed.set()
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
     def abandon(self) -> None:
-        """As `destroy`, for a chat nobody holds any more: nobody hears of events, and one in creation is freed
-        when that ends."""
-        self.silent = True
-        with self.turn:
+        """Destroys a chat without users. No more events are delivered.
+
+        A chat that is still being created is freed when the creation ends.
+        """
+        self.muted = True
+        with self.changed:
             self.abandoned = True
             created = self.created
         if created:
             self.destroy()
 
-    def forget(self) -> None:
-        """In a forked child: the chat belongs to the parent, and so may a lock that is held."""
-        self.turn = threading.Condition()
+    def invalidate(self) -> None:
+        """Runs in a forked child: the chat, and possibly a held lock, belong to the parent."""
+        self.changed = threading.Condition()
         self.handle = None
-        self.closed_because = "the chat belongs to the process this one was forked from"
+        self.closed_reason = "the chat belongs to the parent of this forked process"
         self.created = True
-        self.gone = threading.Event()
-        self.gone.set()
+        self.destroyed = threading.Event()
+        self.destroyed.set()
         for call in self.calls:
-            call.forget()
+            call.invalidate()
         self.calls.clear()
 
 
 class Call:
-    """One request on a chat: waiting for its turn, in the library, or done. `TypeError` or `ValueError` for what JSON
-    cannot hold."""
+    """One request on a chat: queued, running in the library, or done.
+
+    The constructor raises TypeError or ValueError if the request cannot be encoded as JSON.
+    """
 
     def __init__(
         self,
@@ -249,12 +260,12 @@ class Call:
         self.function = function
         self.request = request
         self.encoded = encode(request)
-        # The library's clock starts when it has the request, the caller's starts here.
+        # `timeout_ms` counts from here. The library counts from the start of its own call.
         timeout = request.get("timeout_ms")
         self.deadline: Optional[float] = None
         if isinstance(timeout, (int, float)) and timeout > 0:
             self.deadline = time.monotonic() + min(timeout / 1000, threading.TIMEOUT_MAX / 2)
-        # Where a streaming call puts its pieces; None ends them.
+        # The pieces of a streaming call. None marks the end.
         self.pieces = pieces
         self.cancelled = False
         self.queued = threading.Event()
@@ -263,7 +274,7 @@ class Call:
         self.failure: Optional[BaseException] = None
 
     def perform(self) -> Dict[str, Any]:
-        """Waits for the turn, calls the library, answers its reply."""
+        """Waits for earlier calls, calls the library, and returns its reply."""
         session = self.session
         try:
             handle = self._wait_turn()
@@ -273,16 +284,16 @@ class Call:
             else:
                 string = function(handle, self.encoded, TOKEN_CALLBACK(self._receive), None)
             reply = session.library.take(string)
-            # Taken while it is still this call's turn: the failure is of its events, and explains its reply.
+            # Read before the next call starts: the failure belongs to an event of this call.
             failure, session.failure = session.failure, None
         finally:
-            self._leave()
+            self._finish()
         if failure is not None:
             raise failure
-        return unless_error(reply)
+        return raise_if_error(reply)
 
     def stream(self) -> None:
-        """As `perform`, for a thread of its own: keeps the outcome and ends the pieces."""
+        """As `perform`, on its own thread: stores the outcome and ends the pieces."""
         try:
             self.reply = self.perform()
         except BaseException as error:
@@ -292,26 +303,32 @@ class Call:
                 self.pieces.put(None)
 
     def cancel(self) -> None:
-        """Ends the call soon, without waiting for it. Without effect in the moment when the library has been called and
-        has not begun: `stop` repeats it."""
+        """Cancels the call, without waiting.
+
+        Has no effect if the library was called but has not started the request yet, so `stop`
+        repeats it.
+        """
         self.cancelled = True
         session = self.session
-        with session.turn:
+        with session.changed:
             if session.handle is not None and session.calls and session.calls[0] is self:
                 session.library.c.llb_chat_cancel(session.handle)
-            session.turn.notify_all()
+            session.changed.notify_all()
 
     def stop(self) -> None:
-        """Ends the call and waits for its end; in a callback, which that end waits for, only the first."""
+        """Cancels the call and waits for its end. In a callback it does not wait.
+
+        Waiting there would deadlock, because the call waits for the callback.
+        """
         while not self.done.is_set():
             self.cancel()
             if in_callback():
                 return
             self.done.wait(_CANCEL_SECONDS)
 
-    def forget(self) -> None:
-        """In a forked child: the thread that performs it is the parent's."""
-        self.failure = LlbError("ENGINE_CLOSED", self.session.closed_because)
+    def invalidate(self) -> None:
+        """Runs in a forked child: the thread of the call exists only in the parent."""
+        self.failure = LlbError("ENGINE_CLOSED", self.session.closed_reason)
         self.done = threading.Event()
         self.done.set()
         if self.pieces is not None:
@@ -320,19 +337,20 @@ class Call:
 
     def _wait_turn(self) -> int:
         session = self.session
-        with session.turn:
+        with session.changed:
             session.calls.append(self)
             self.queued.set()
             waited = session.calls[0] is not self
-            session.turn.wait_for(
-                lambda: self.cancelled or session.handle is None or session.calls[0] is self, self._seconds_left()
+            session.changed.wait_for(
+                lambda: self.cancelled or session.handle is None or session.calls[0] is self,
+                self._seconds_left(),
             )
             if session.handle is None:
-                raise LlbError("ENGINE_CLOSED", session.closed_because)
+                raise LlbError("ENGINE_CLOSED", session.closed_reason)
             if self.cancelled:
-                raise LlbError("CANCELLED", "cancelled before it began")
+                raise LlbError("CANCELLED", "the call was cancelled before it started")
             if session.calls[0] is not self:
-                raise LlbError("CANCELLED", "timeout_ms was over before it began")
+                raise LlbError("CANCELLED", "timeout_ms expired before the call started")
             seconds = self._seconds_left()
             if waited and seconds is not None:
                 self.encoded = encode({**self.request, "timeout_ms": max(1, int(seconds * 1000))})
@@ -341,18 +359,18 @@ class Call:
     def _seconds_left(self) -> Optional[float]:
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
-    def _leave(self) -> None:
+    def _finish(self) -> None:
         session = self.session
-        with session.turn:
+        with session.changed:
             if self in session.calls:
                 session.calls.remove(self)
             self.queued.set()
             self.done.set()
-            session.turn.notify_all()
+            session.changed.notify_all()
 
     def _receive(self, piece: bytes, _user_data: Optional[int]) -> None:
-        # Nothing of the caller's runs here. An exception could only be of the interpreter's own making, such as
-        # MemoryError; it ends the call like any other.
+        # No code of the caller runs here. Any exception comes from the interpreter, such as
+        # MemoryError, and cancels the call.
         try:
             if self.pieces is not None:
                 self.pieces.put(piece.decode("utf-8", "replace"))
@@ -366,7 +384,7 @@ class Call:
                 self.session.library.c.llb_chat_cancel(handle)
 
 
-# Sessions the library may call back, held so that their callbacks live.
+# Sessions that the library may call back. Holding them keeps their callbacks alive.
 _open: Set[Session] = set()
 _closing: Set[Session] = set()
 _forked_with_chats = False
@@ -375,8 +393,8 @@ _reaper: Optional[threading.Thread] = None
 _work: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
 
-def later(work: Callable[[], None]) -> None:
-    """Runs `work` on a thread where blocking is safe. Can itself be called anywhere, also by a finalizer."""
+def run_in_background(work: Callable[[], None]) -> None:
+    """Runs `work` on a thread that may block. May be called anywhere, including finalizers."""
     _work.put(work)
 
 
@@ -392,22 +410,22 @@ def _reap(work: SimpleQueue[Callable[[], None]]) -> None:
         try:
             work.get()()
         except Exception:
-            # Nobody waits for this work, and a message on stderr would help nobody.
+            # No caller waits for this work, and the package prints nothing.
             pass
 
 
 def _close_all() -> None:
-    """At exit: the library must not call back into an interpreter that is being taken down."""
+    """Runs at exit: the library must not call back into an interpreter that shuts down."""
     for session in [*_open, *_closing]:
         session.abandon()
-        wait(session.gone)
+        wait(session.destroyed)
 
 
 def _after_fork_in_child() -> None:
     global _forked_with_chats, _reaper, _work
     for session in [*_open, *_closing]:
         _forked_with_chats = True
-        session.forget()
+        session.invalidate()
     _open.clear()
     _closing.clear()
     _reaper = None

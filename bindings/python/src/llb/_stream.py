@@ -1,7 +1,6 @@
-"""A reply as it is written: the library's pieces of text as OpenAI's chunks.
+"""Streams: converts the text pieces of the library to OpenAI chunks.
 
-In comes a call that streams, out go chunk dicts, and at the end the reply. The call runs on a thread of its own;
-leaving the stream early ends it.
+The call runs on its own thread. Closing the stream early cancels it.
 """
 
 from __future__ import annotations
@@ -15,36 +14,40 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Dict, Iterator, Optional, Type
 
-from ._session import Call, in_callback, later
+from ._session import Call, in_callback, run_in_background
 
-_SIGNAL_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 class Stream(Iterator[Dict[str, Any]]):
-    """An iterator over chunks shaped like OpenAI's `chat.completion.chunk`, which `Chat.create` makes.
+    """An iterator over OpenAI `chat.completion.chunk` dicts, returned by `Chat.create`.
 
-    First comes a chunk with `delta` `{"role": "assistant", "content": ""}`, then one `{"content": ...}` for each piece
-    of visible text. When the reply is complete: `{"reasoning_content": ...}` if the model reasoned, one
-    `{"tool_calls": [{"index", "id", "type", "function": {"name", "arguments"}}]}` for each call, and a last one with
-    `finish_reason`, `usage` and, under `llb`, the whole reply of the library.
+    The first chunk has the `delta` `{"role": "assistant", "content": ""}`. Then each piece of
+    visible text is a chunk with `{"content": ...}`. When the reply is complete, the following
+    chunks have `{"reasoning_content": ...}` if the model reasoned, and `{"tool_calls": [{"index",
+    "id", "type", "function": {"name", "arguments"}}]}` for each call. The last chunk has
+    `finish_reason`, `usage` and, under `llb`, the whole reply.
 
-    With `stream_format="chunks"` in the request the chunks are the library's own.
+    With `stream_format="chunks"` in the request the chunks are those of the library.
 
-    What fails is raised by the iteration. Leave early with `close`, or by using it as a context manager; a stream
-    that is dropped closes itself. It holds its chat, but closing the chat ends it.
+    The iteration raises what `Chat.create` raises, and KeyboardInterrupt, after the generation has
+    ended. To stop early, call `close` or use the stream as a context manager; a dropped stream
+    closes itself. A stream keeps its chat alive, but closing the chat ends the stream. Iterate on
+    one thread at a time; `close` may be called from any thread.
     """
 
     def __init__(self, chat: object, call: Call, model: str, as_chunks: bool) -> None:
         self._chat = chat
         self._call = call
-        # A generator over the call alone: one over `self` would keep a dropped stream, and its call, alive.
+        # The generator refers only to the call. If it referred to `self`, a dropped stream would
+        # never be collected.
         self._chunks = _library_chunks(call) if as_chunks else _text_chunks(call, _envelope(model))
-        finalizer = weakref.finalize(self, later, call.stop)
+        finalizer = weakref.finalize(self, run_in_background, call.stop)
         finalizer.atexit = False
         self._thread = threading.Thread(target=call.stream, name="llb-stream", daemon=True)
         try:
             self._thread.start()
-            # So that the next call of this thread comes after it.
+            # The next call of this thread must follow this one.
             call.queued.wait()
         except BaseException:
             call.cancel()
@@ -52,11 +55,17 @@ class Stream(Iterator[Dict[str, Any]]):
 
     @property
     def reply(self) -> Optional[Dict[str, Any]]:
-        """The whole reply, as `Chat.create` gives it without `stream`; None until the last chunk, or if it failed."""
+        """The whole reply, as `Chat.create` returns it without `stream`.
+
+        None before the last chunk and after a failure.
+        """
         return self._call.reply
 
     def close(self) -> None:
-        """Ends the generation, if it still runs, and waits for its end. More than once is fine."""
+        """Cancels the generation if it still runs, and waits for its end.
+
+        In a callback it only cancels. Idempotent.
+        """
         self._chunks = iter(())
         self._call.stop()
         if not in_callback():
@@ -71,7 +80,7 @@ class Stream(Iterator[Dict[str, Any]]):
         except StopIteration:
             raise
         except BaseException:
-            # Also a KeyboardInterrupt while waiting: who is interrupted here does not come back for the rest.
+            # Includes KeyboardInterrupt: an interrupted caller does not read the rest.
             self.close()
             raise
 
@@ -88,12 +97,12 @@ class Stream(Iterator[Dict[str, Any]]):
 
 
 def _pieces(call: Call) -> Iterator[str]:
-    """The pieces, as they come; then the call is done. Raises what it failed with."""
+    """Yields the pieces as they arrive. Ends with the call, and raises its failure."""
     while True:
         pieces: Optional[SimpleQueue[Optional[str]]] = call.pieces
         assert pieces is not None, "a stream's call has pieces"
         try:
-            piece = pieces.get(timeout=_SIGNAL_SECONDS)
+            piece = pieces.get(timeout=_POLL_SECONDS)
         except Empty:
             continue
         if piece is None:
@@ -134,5 +143,7 @@ def _envelope(model: str) -> Dict[str, Any]:
     }
 
 
-def _chunk(envelope: Dict[str, Any], delta: Dict[str, Any], finish_reason: Optional[str] = None) -> Dict[str, Any]:
+def _chunk(
+    envelope: Dict[str, Any], delta: Dict[str, Any], finish_reason: Optional[str] = None
+) -> Dict[str, Any]:
     return {**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}

@@ -1,9 +1,13 @@
-"""Chat templates without a model: what one can do, the prompt it makes, the message in a model's text, and a template
-made of building blocks.
+"""Chat templates without a model: capabilities, rendering, parsing and composition.
 
-Each request names its template by `chat_template` (the Jinja text, or a list of `{"name", "template"}`), `components`
-(building blocks, or the name of a registered template) or `gguf` (a path), and may add `bos_token` and `eos_token`. LlbError for what the library refuses:
-`TEMPLATE_ERROR` carries the template's own message and, in `details`, kind, line and template.
+Each request names its template by one of `chat_template` (Jinja text, or a list of `{"name",
+"template"}`), `components` (an object, or the name of a registered template) or `gguf` (the path of
+a model file), and may set `bos_token` and `eos_token`.
+
+All functions may be called from any thread and in callbacks. They raise LlbError: `INVALID_REQUEST`
+with the JSON path of the field, and `TEMPLATE_ERROR` with the message of the template and `kind`,
+`line` and `template` in `details`. They raise TypeError or ValueError for a request that cannot be
+encoded as JSON.
 """
 
 from __future__ import annotations
@@ -14,37 +18,55 @@ from ._library import encode, load
 
 
 def template_info(**request: Any) -> Dict[str, Any]:
-    """The capabilities of a template: `caps`, `tool_support`, `evidence`, `output_format`, `findings`, ..., with the
-    meanings they have in `model_info`."""
+    """Describes the capabilities of a template.
+
+    Returns `{"type": "template_info", "caps", "tool_support", "evidence", "output_format",
+    "findings", ...}`. The members mean the same as in `model_info`.
+    """
     library = load()
     return library.reply(library.c.llb_template_info(encode(request)))
 
 
 def template_render(**request: Any) -> Dict[str, Any]:
-    """The prompt a template makes of `messages` and `tools`: `{"type": "rendered", "prompt", "polyfills_applied"}`.
+    """Renders `messages` and `tools` to a prompt.
 
-    `skills` are objects with `name`, `description` and whatever a row of the template shows: `skills_template` of components.
-    Also `documents`, `add_generation_prompt`, `chat_template_kwargs`, `now`, `raw`, `spans`, `mask`, `vision`.
+    Returns `{"type": "rendered", "prompt", "polyfills_applied", ...}`. Offsets in `spans` and
+    `mask` are UTF-8 byte offsets into `prompt`; `end` is exclusive.
+
+    Further members of the request: `skills` (objects with `name`, `description` and any other
+    member that the template shows), `documents`, `add_generation_prompt`, `continue_final_message`,
+    `chat_template_kwargs`, `now`, `polyfills`, `template_limits`, `raw`, `spans`, `mask` and
+    `vision`.
     """
     library = load()
     return library.reply(library.c.llb_template_render(encode(request)))
 
 
 def template_parse(**request: Any) -> Dict[str, Any]:
-    """The message in `output`, the text a model wrote: `{"type": "message", "message", "complete", "diagnostics"}`.
+    """Parses `output`, the text of a model, into a message.
 
-    Also `tools`, `tool_choice`, `parallel_tool_calls`, `partial`, `prompt`.
+    Returns `{"type": "message", "message", "complete", "diagnostics"}`; `message` is an OpenAI
+    assistant message.
+
+    Further members of the request: `tools`, `tool_choice`, `parallel_tool_calls`,
+    `response_format`, `prompt` (the end of the prompt that `output` continues), `enable_thinking`,
+    `reasoning_format` and `partial`.
     """
     library = load()
     return library.reply(library.c.llb_template_parse(encode(request)))
 
 
 def template_compose(**request: Any) -> Dict[str, Any]:
-    """A chat template from building blocks: `{"type": "template", "chat_template", "spec", "caps", "findings", ...}`.
+    """Composes a chat template from components, derives components, or lists registered templates.
 
-    `components` is an object or a name; `derive_from={"chat_template"}` finds the components of a Jinja template;
-    `list=True` lists what is registered. Also `strict`, `register`, `override`. LlbError with `reason` and `path` in
-    `details` for components that cannot be.
+    Takes one of `components` (an object, or the name of a registered template),
+    `derive_from={"chat_template": ...}` (a Jinja template to derive components from) and
+    `list=True`. Further members of the request: `strict`, `register` and `override`.
+
+    Returns `{"type": "template", "chat_template", "spec", "caps", "findings", ...}`, or with `list`
+    `{"type": "templates", "templates": [{"name", "exact", "source", "caps"}]}`.
+
+    Raises LlbError with `reason` and `path` in `details` for invalid components.
     """
     library = load()
     return library.reply(library.c.llb_template_compose(encode(request)))

@@ -131,7 +131,12 @@ def script(library):
         paths = [package, str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.run(
             [sys.executable, "-c", code, *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "LLB_LIBRARY": library.path, **environment},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                "LLB_LIBRARY": library.path,
+                **environment,
+            },
             capture_output=True,
             text=True,
             timeout=300,

@@ -77,7 +77,13 @@ class Api(Handler):
             for name, content in hub.files.items():
                 lfs = {"sha256": hub.hashes[name], "size": len(content), "pointerSize": 1}
                 files.append({"rfilename": name, "size": len(content), "lfs": lfs})
-            listing = {"id": "o/n", "sha": COMMIT, "private": False, "gated": False, "siblings": files}
+            listing = {
+                "id": "o/n",
+                "sha": COMMIT,
+                "private": False,
+                "gated": False,
+                "siblings": files,
+            }
             self.reply(200, json.dumps(listing).encode(), Content_Type="application/json")
             return
         _, _, name = path.partition("/o/n/resolve/")

@@ -17,7 +17,11 @@ WEATHER = {
     "function": {
         "name": "get_weather",
         "description": "Current weather at a place.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
     },
 }
 
@@ -29,7 +33,10 @@ def test_a_reply_has_the_text_of_the_model(chat, expected):
     assert reply["message"]["role"] == "assistant"
     assert reply["finish_reason"] == "stop"
     assert reply["tool_calls"] == []
-    assert reply["usage"]["total_tokens"] == reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"]
+    assert (
+        reply["usage"]["total_tokens"]
+        == reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"]
+    )
 
 
 def test_a_tool_call_has_a_name_and_arguments(chat):

@@ -12,22 +12,43 @@ TOOLS = [
         "type": "function",
         "function": {
             "name": "wetter_für",
-            "description": "Says <b>it's</b> \"so\" {content} 天气 😀",
-            "parameters": {"type": "object", "properties": {"t": {"type": "number", "default": 2.0}}, "required": []},
+            "description": 'Says <b>it\'s</b> "so" {content} 天气 😀',
+            "parameters": {
+                "type": "object",
+                "properties": {"t": {"type": "number", "default": 2.0}},
+                "required": [],
+            },
         },
     },
     {"type": "function", "function": {"name": "add", "parameters": {"z": 1, "a": [], "m": {}}}},
 ]
-CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"x": 1.5, "ü": "a\n\"b\"<'", "l": []}}}
-MODE = {"default": True, "enum": ["f", None], "type": ["string", "null"], "x-1": -1.5, "description": " How\n"}
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "add", "arguments": {"x": 1.5, "ü": 'a\n"b"<\'', "l": []}},
+}
+MODE = {
+    "default": True,
+    "enum": ["f", None],
+    "type": ["string", "null"],
+    "x-1": -1.5,
+    "description": " How\n",
+}
 ORDERED = {
     "type": "function",
-    "function": {"strict": False, "parameters": {"required": ["m"], "properties": {"m": MODE}, "a\"b": None}, "name": "go"},
+    "function": {
+        "strict": False,
+        "parameters": {"required": ["m"], "properties": {"m": MODE}, 'a"b': None},
+        "name": "go",
+    },
 }
 SKILLS = [{"name": "sum", "description": "Adds {tools}."}, {"name": "bare"}]
 TALK = [
     {"role": "system", "content": "Be {tools} brief.\\n"},
-    {"role": "user", "content": [{"type": "text", "text": "q1 {content}"}, {"type": "text", "text": " {{x}}"}]},
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "q1 {content}"}, {"type": "text", "text": " {{x}}"}],
+    },
     {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "c2"}]},
     {"role": "tool", "content": "r1", "tool_call_id": "c1"},
     {"role": "tool", "content": "r2", "tool_call_id": "c2"},
@@ -46,11 +67,20 @@ CONVERSATIONS = [
     {"messages": TALK, "tools": TOOLS, "skills": SKILLS, "add_generation_prompt": True},
     {"messages": TALK[1:], "tools": TOOLS[:1], "add_generation_prompt": False},
     {"messages": TALK[1:2], "skills": SKILLS, "add_generation_prompt": True},
-    {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": []}]},
+    {
+        "messages": [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "", "tool_calls": []},
+        ]
+    },
     {"messages": THOUGHTS, "add_generation_prompt": True},
     {"messages": THOUGHTS[:5], "add_generation_prompt": False},
     {"messages": THOUGHTS[:2], "add_generation_prompt": True},
-    {"messages": [{"role": "system", "content": ""}, *TALK[1:2]], "tools": [], "add_generation_prompt": True},
+    {
+        "messages": [{"role": "system", "content": ""}, *TALK[1:2]],
+        "tools": [],
+        "add_generation_prompt": True,
+    },
     {"messages": [{"role": "system", "content": ""}, *TALK[5:]], "tools": [ORDERED]},
 ]
 SPEC = {
@@ -70,9 +100,17 @@ SPEC = {
 }
 POLICIES = [
     {},
-    {"global_policy": {"prefix": "<bos>"}, "assistant_policy": {"content_processor": {"kind": "strip"}}},
+    {
+        "global_policy": {"prefix": "<bos>"},
+        "assistant_policy": {"content_processor": {"kind": "strip"}},
+    },
     {"tool_policy": {"placement": "FIRST_USER", "formatter": {"kind": "JsonIndentedFormatter"}}},
-    {"tool_policy": {"placement": "LAST_USER", "formatter": {"kind": "JsonCompactFormatter", "sort_keys": True}}},
+    {
+        "tool_policy": {
+            "placement": "LAST_USER",
+            "formatter": {"kind": "JsonCompactFormatter", "sort_keys": True},
+        }
+    },
     {"tool_policy": {"formatter": {"kind": "JsonFormatter", "indent": 0, "joiner": " '\\' "}}},
     {
         "tool_policy": {
@@ -83,11 +121,17 @@ POLICIES = [
     },
     {
         "single_tool_template": "<t>{tool}</t>",
-        "tool_policy": {"formatter": {"kind": "YamlFormatter"}, "tool_call_content_processor": {"kind": "kimi_call"}},
+        "tool_policy": {
+            "formatter": {"kind": "YamlFormatter"},
+            "tool_call_content_processor": {"kind": "kimi_call"},
+        },
     },
     {"tool_policy": {"formatter": {"kind": "YamlFormatter"}}},
     {
-        "system_policy": {"use_system_without_system_message": False, "content_processor": {"kind": "date_header"}},
+        "system_policy": {
+            "use_system_without_system_message": False,
+            "content_processor": {"kind": "date_header"},
+        },
         "assistant_policy": {"content_processor": {"kind": "prepend_if_nonempty", "text": "\r\n"}},
         "unknown_roles": "as_user",
     },
@@ -143,7 +187,7 @@ POLICIES = [
     },
     {
         "system_template": "<{date}>{system_message}{tools}",
-        "system_policy": {"placement": "LAST_USER", "date_format": "%Y-%m-%d \"%B\""},
+        "system_policy": {"placement": "LAST_USER", "date_format": '%Y-%m-%d "%B"'},
         "tool_policy": {"formatter": {"kind": "JsonCompactFormatter"}, "empty_list": "as_tools"},
     },
     {
@@ -157,9 +201,14 @@ POLICIES = [
     },
     {
         "single_tool_template": "{tool};",
-        "tool_policy": {"formatter": {"kind": "XmlFormatter", "first": ["default"], "last": ["required", "a\"b"]}},
+        "tool_policy": {
+            "formatter": {"kind": "XmlFormatter", "first": ["default"], "last": ["required", 'a"b']}
+        },
     },
-    {"single_tool_template": "# {name}: {description}\n{parameters} {tool}\n", "tool_policy": {"formatter": {"kind": "JsonFormatter", "indent": 1}}},
+    {
+        "single_tool_template": "# {name}: {description}\n{parameters} {tool}\n",
+        "tool_policy": {"formatter": {"kind": "JsonFormatter", "indent": 1}},
+    },
     {"tool_policy": {"formatter": {"kind": "YamlFormatter"}, "empty_list": "as_tools"}},
 ]
 
@@ -205,7 +254,9 @@ def variables(composed, conversation):
 
 
 def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def raise_exception(message):
@@ -246,7 +297,9 @@ def test_other_engines_render_the_same(make, trim):
                 assert error.details["reason"] == "no_observations_template"
                 continue
             values = variables(composed, conversation)
-            theirs = render(composed["chat_template"], {"messages": conversation["messages"], **values})
+            theirs = render(
+                composed["chat_template"], {"messages": conversation["messages"], **values}
+            )
             assert theirs == ours, (components, conversation)
             compared += 1
     assert compared > 70
@@ -256,7 +309,10 @@ def test_components_render_as_their_composed_template():
     for components in specs():
         composed = llb.template_compose(components=components)
         again = llb.template_compose(components=composed["spec"])
-        assert (again["chat_template"], again["spec"]) == (composed["chat_template"], composed["spec"])
+        assert (again["chat_template"], again["spec"]) == (
+            composed["chat_template"],
+            composed["spec"],
+        )
         conversation = CONVERSATIONS[2]
         by_text = rendered(conversation, chat_template=composed["chat_template"])
         assert by_text == rendered(conversation, components=components)
@@ -283,7 +339,11 @@ def test_registry():
     assert unknown.value.details == {"reason": "unknown_template", "path": "components"}
     llb.template_compose(components={**SPEC, "name": "mine"}, register=True)
     assert llb.template_compose(components="mine")["spec"]["name"] == "mine"
-    for name, more, taken in [("mine", {}, True), ("mine", {"override": True}, False), ("qwen2.5", {"override": True}, True)]:
+    for name, more, taken in [
+        ("mine", {}, True),
+        ("mine", {"override": True}, False),
+        ("qwen2.5", {"override": True}, True),
+    ]:
         try:
             llb.template_compose(components={**SPEC, "name": name}, register=True, **more)
             assert not taken
@@ -298,9 +358,21 @@ def test_registry():
         ({"user_template": "{text}"}, "bad_slot", "components.user_template"),
         ({"assistant_template": "{content}{content}"}, "bad_slot", "components.assistant_template"),
         ({"tools_template": '{"name": {tools}}'}, "unbalanced_brace", "components.tools_template"),
-        ({"tool_policy": {"placement": "SEPARATE"}}, "bad_value", "components.tool_policy.placement"),
-        ({"tool_policy": {"formatter": {"kind": "Xml"}}}, "bad_value", "components.tool_policy.formatter.kind"),
-        ({"system_policy": {"content_processor": {"kind": "kimi_call"}}}, "bad_value", "components.system_policy.content_processor.kind"),
+        (
+            {"tool_policy": {"placement": "SEPARATE"}},
+            "bad_value",
+            "components.tool_policy.placement",
+        ),
+        (
+            {"tool_policy": {"formatter": {"kind": "Xml"}}},
+            "bad_value",
+            "components.tool_policy.formatter.kind",
+        ),
+        (
+            {"system_policy": {"content_processor": {"kind": "kimi_call"}}},
+            "bad_value",
+            "components.system_policy.content_processor.kind",
+        ),
         ({"observations_template": "<o></o>"}, "bad_slot", "components.observations_template"),
         ({"assistant_end": "x"}, "bad_value", "components.assistant_end"),
         ({"version": 2}, "bad_value", "components.version"),
@@ -321,7 +393,12 @@ def test_lints_are_reported_and_are_errors_when_strict():
     composed = llb.template_compose(components=misspelt)
     assert composed["ignored_keys"] == ["components.user_tmplate"]
     codes = [finding["code"] for finding in composed["findings"]]
-    assert codes == ["tools_without_place", "skills_without_place", "calls_without_place", "observations_missing"]
+    assert codes == [
+        "tools_without_place",
+        "skills_without_place",
+        "calls_without_place",
+        "observations_missing",
+    ]
     assert composed["tool_support"] == "polyfilled"
     for components, reason in [(misspelt, "unknown_field"), (lossy, "tools_without_place")]:
         with pytest.raises(llb.LlbError) as strict:

@@ -35,11 +35,15 @@ def hub(models, tmp_path, monkeypatch):
 
 def test_a_model_is_fetched_with_progress(hub, tmp_path):
     seen, events = [], []
-    fetched = llb.fetch("o/n", on_progress=lambda here, total: seen.append((here, total)), on_event=events.append)
+    fetched = llb.fetch(
+        "o/n", on_progress=lambda here, total: seen.append((here, total)), on_event=events.append
+    )
     content = hub.files["m-Q4_K_M.gguf"]
     with open(fetched["path"], "rb") as file:
         assert file.read() == content
-    assert fetched["path"] == str(tmp_path / "hub" / "models--o--n" / "snapshots" / COMMIT / "m-Q4_K_M.gguf")
+    assert fetched["path"] == str(
+        tmp_path / "hub" / "models--o--n" / "snapshots" / COMMIT / "m-Q4_K_M.gguf"
+    )
     assert (seen[0], seen[-1]) == ((0, len(content)), (len(content), len(content)))
     assert (events[0], events[-2:]) == ("fetch_start", ["fetch_verify", "fetch_success"])
     assert fetched["model_info"]["supports_tools"] is True
@@ -164,8 +168,12 @@ def test_a_file_downloaded_by_huggingface_hub_is_found(hub, official, tmp_path):
 
 def test_concurrent_downloads_share_one_lock(hub, official):
     paths = []
-    threads = [threading.Thread(target=lambda: paths.append(official("m-Q4_K_M.gguf"))) for _ in range(2)]
-    threads += [threading.Thread(target=lambda: paths.append(llb.fetch("o/n")["path"])) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: paths.append(official("m-Q4_K_M.gguf"))) for _ in range(2)
+    ]
+    threads += [
+        threading.Thread(target=lambda: paths.append(llb.fetch("o/n")["path"])) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

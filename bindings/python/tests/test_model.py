@@ -13,7 +13,9 @@ def test_the_library_has_a_version(library):
     assert llb.abi_version() >= 1
 
 
-@pytest.mark.parametrize("stem, tools", [("text", True), ("no_tools", False), ("no_template", False)])
+@pytest.mark.parametrize(
+    "stem, tools", [("text", True), ("no_tools", False), ("no_template", False)]
+)
 def test_the_header_tells_whether_tools_are_supported(models, stem, tools):
     info = llb.model_info(models(stem))
     assert info["type"] == "model_info"

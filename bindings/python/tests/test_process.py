@@ -18,7 +18,9 @@ path = sys.argv[1] if len(sys.argv) > 1 else None
 
 
 def test_importing_loads_nothing(script):
-    out = script(START + "from llb import _library; print(_library._loaded)", LLB_LIBRARY="/absent/libllb.so")
+    out = script(
+        START + "from llb import _library; print(_library._loaded)", LLB_LIBRARY="/absent/libllb.so"
+    )
     assert out.strip() == "None"
 
 
@@ -33,7 +35,9 @@ def test_a_file_that_is_not_a_library_is_refused(script, tmp_path):
     file = tmp_path / "libllb.so"
     file.write_text("not a library")
     code = START + "\ntry: llb.version()\nexcept llb.LlbError as e: print(e)"
-    assert script(code, LLB_LIBRARY=str(file)).startswith(f"LIBRARY_NOT_FOUND: cannot load {file}: ")
+    assert script(code, LLB_LIBRARY=str(file)).startswith(
+        f"LIBRARY_NOT_FOUND: cannot load {file}: "
+    )
 
 
 def test_an_old_library_is_refused(library, monkeypatch):
@@ -44,7 +48,9 @@ def test_an_old_library_is_refused(library, monkeypatch):
 
 
 def test_nothing_is_printed(script, models):
-    code = START + """
+    code = (
+        START
+        + """
 class Custom(Exception): pass
 def on_event(event):
     if event == "infer_start": raise Custom
@@ -56,23 +62,29 @@ for stream in (False, True):
 del chat
 gc.collect()
 """
+    )
     assert script(code, models("long")) == "raised\nraised\n"
 
 
 def test_a_process_exits_while_a_stream_runs(script, models):
-    code = START + """
+    code = (
+        START
+        + """
 block_streams()
 chat = llb.Chat(path, on_event=lambda event: None)
 stream = chat.create(messages=messages, stream=True)
 next(stream)
 print("end")
 """
+    )
     assert script(code, models("long")) == "end\n"
 
 
 @pytest.mark.parametrize("on_event", ["None", "lambda event: holder"])
 def test_a_dropped_chat_is_destroyed(script, models, on_event):
-    code = START + f"""
+    code = (
+        START
+        + f"""
 from llb import _session
 def use():
     holder = []
@@ -85,12 +97,15 @@ gc.collect()
 _session.wait(gone)
 print(len(_session._open))
 """
+    )
     assert script(code, models("text")) == "0\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork on this platform")
 def test_a_forked_child_cannot_use_the_chat(script, models):
-    code = START + """
+    code = (
+        START
+        + """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)
 released = block_streams()
@@ -110,6 +125,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 list(stream)
 print(chat.create(messages=messages, max_tokens=1)["usage"]["completion_tokens"])
 """
+    )
     assert script(code, models("long")) == "ENGINE_CLOSED\n" * 3 + "3\n1\n"
 
 

@@ -29,7 +29,9 @@ def test_the_header_tells_that_tools_are_supported(real_model):
 
 
 def test_pieces_are_the_text(real_chat):
-    stream = real_chat.create(messages=ask("Count to five."), stream=True, temperature=0, max_tokens=40)
+    stream = real_chat.create(
+        messages=ask("Count to five."), stream=True, temperature=0, max_tokens=40
+    )
     text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in stream)
     assert text == stream.reply["text"] != ""
 
@@ -49,17 +51,27 @@ def test_a_required_tool_is_called(real_chat):
 
 def test_json_schema_is_obeyed(real_chat):
     properties = {"city": {"type": "string"}}
-    schema = {"type": "object", "properties": properties, "required": ["city"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["city"],
+        "additionalProperties": False,
+    }
     reply = real_chat.create(
         messages=ask("Name the capital of France as JSON."),
-        response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}},
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": True},
+        },
         temperature=0,
     )
     assert list(json.loads(reply["text"])) == ["city"]
 
 
 def test_a_cancel_ends_a_generation(real_chat):
-    stream = real_chat.create(messages=ask("Write a very long story."), stream=True, max_tokens=1500)
+    stream = real_chat.create(
+        messages=ask("Write a very long story."), stream=True, max_tokens=1500
+    )
     for _ in range(3):
         next(stream)
     real_chat.cancel()

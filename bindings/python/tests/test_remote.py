@@ -121,7 +121,12 @@ def test_a_forced_call_obeys_its_grammar(native, remote):
 
 def test_json_schema_is_obeyed(native, remote):
     properties = {"city": {"type": "string"}}
-    schema = {"type": "object", "properties": properties, "required": ["city"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["city"],
+        "additionalProperties": False,
+    }
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     question = "Name the capital of France as JSON."
     reply = assert_same(native, remote, messages=ask(question), response_format=form)
@@ -149,14 +154,18 @@ def test_messages_cannot_spell_special_tokens(native, remote):
 
 
 def test_chunks_concatenate_to_the_text(remote):
-    stream = remote.create(messages=ask("Count to five."), stream=True, temperature=0, max_tokens=24)
+    stream = remote.create(
+        messages=ask("Count to five."), stream=True, temperature=0, max_tokens=24
+    )
     pieces = [chunk["choices"][0]["delta"].get("content") or "" for chunk in stream]
     assert "".join(pieces) == stream.reply["text"] != ""
     assert len([piece for piece in pieces if piece]) > 3
 
 
 def test_log_probabilities_are_the_models(native, remote):
-    request = dict(messages=ask("Hello"), temperature=0, max_tokens=4, logprobs=True, top_logprobs=2)
+    request = dict(
+        messages=ask("Hello"), temperature=0, max_tokens=4, logprobs=True, top_logprobs=2
+    )
     ours, theirs = (chat.create(**request)["logprobs"]["content"] for chat in (native, remote))
     assert [each["bytes"] for each in theirs[:4]] == [each["bytes"] for each in ours]
     for our, their in zip(ours, theirs):
@@ -184,7 +193,9 @@ def test_a_long_prompt_overflows_the_context(remote, header, server):
 
 
 def test_a_cancel_stops_the_server(remote, server):
-    stream = remote.create(messages=ask("Count from 1 to 500 in words."), stream=True, max_tokens=1500, temperature=0)
+    stream = remote.create(
+        messages=ask("Count from 1 to 500 in words."), stream=True, max_tokens=1500, temperature=0
+    )
     # The first chunk has only the role and precedes the request to the server.
     assert any(chunk["choices"][0]["delta"].get("content") for chunk in stream)
     assert not server.is_idle()
@@ -203,8 +214,16 @@ def test_a_cancel_stops_the_server(remote, server):
 def test_requests_move_away_from_a_dead_server(start, header, server):
     second = start()
     with connect(header, second.url, server.url) as chat:
-        replies = [chat.create(messages=ask("Hello"), temperature=0, max_tokens=4)["text"] for _ in range(2)]
-        running = chat.create(messages=ask("Count from 1 to 500 in words."), stream=True, max_tokens=150, temperature=0)
+        replies = [
+            chat.create(messages=ask("Hello"), temperature=0, max_tokens=4)["text"]
+            for _ in range(2)
+        ]
+        running = chat.create(
+            messages=ask("Count from 1 to 500 in words."),
+            stream=True,
+            max_tokens=150,
+            temperature=0,
+        )
         failures = []
 
         def read():
@@ -221,5 +240,8 @@ def test_requests_move_away_from_a_dead_server(start, header, server):
         second.kill()
         reader.join()
         assert [error.code for error in failures] in ([], ["INFERENCE_FAILED"])
-        replies += [chat.create(messages=ask("Hello"), temperature=0, max_tokens=4)["text"] for _ in range(3)]
+        replies += [
+            chat.create(messages=ask("Hello"), temperature=0, max_tokens=4)["text"]
+            for _ in range(3)
+        ]
     assert len(set(replies)) == 1

@@ -30,7 +30,9 @@ def test_the_pieces_concatenate_to_the_text(chat, expected):
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert len({chunk["id"] for chunk in chunks}) == 1
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * (
+        len(chunks) - 1
+    )
     last = chunks[-1]
     assert last["choices"] == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
     assert last["usage"] == stream.reply["usage"]
@@ -52,11 +54,17 @@ def test_a_tool_call_is_a_chunk(chat):
 
 def test_chunks_of_the_library_pass_through(chat):
     stream = chat("tool_call").create(
-        messages=HELLO, tools=[WEATHER], stream=True, stream_format="chunks", stream_options={"include_usage": True}
+        messages=HELLO,
+        tools=[WEATHER],
+        stream=True,
+        stream_format="chunks",
+        stream_options={"include_usage": True},
     )
     chunks = list(stream)
     (call,) = stream.reply["tool_calls"]
-    deltas = [delta for chunk in chunks for delta in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    deltas = [
+        delta for chunk in chunks for delta in chunk["choices"][0]["delta"].get("tool_calls", ())
+    ]
     assert deltas[0]["id"] == call["id"]
     assert deltas[0]["function"]["name"] == "get_weather"
     assert "".join(delta["function"]["arguments"] for delta in deltas) == call["arguments"]

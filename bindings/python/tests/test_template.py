@@ -20,7 +20,9 @@ def test_info_reads_a_model_file(models):
 
 
 def test_render_returns_the_prompt(library):
-    rendered = llb.template_render(chat_template=TEMPLATE, messages=MESSAGES, add_generation_prompt=False)
+    rendered = llb.template_render(
+        chat_template=TEMPLATE, messages=MESSAGES, add_generation_prompt=False
+    )
     assert rendered["type"] == "rendered"
     assert rendered["prompt"] == "user: hi\n"
 

@@ -239,7 +239,7 @@ impl Chat {
         if judged {
             let tools = Arc::clone(&request.tools);
             recogniser.set_call_validator(Box::new(move |name, arguments| {
-                validate::accepts(&tools, name, arguments)
+                validate::accepts_arguments(&tools, name, arguments)
             }));
         }
         let response = self.receive(updates, recogniser, request, held, pieces)?;
@@ -366,10 +366,11 @@ impl Chat {
         let mut diagnostics: Vec<Value> =
             more.into_iter().chain(parsed_diagnostics).chain(cut).collect();
         let violations =
-            validate::message(&parsed, &request.tools, request.response_format.as_ref());
+            validate::check_message(&parsed, &request.tools, request.response_format.as_ref());
         diagnostics.extend(violations.iter().map(validate::Violation::to_json));
         diagnostics.extend(
-            validate::choice(&parsed, &request.tool_choice).map(|diagnostic| diagnostic.to_json()),
+            validate::check_tool_choice(&parsed, &request.tool_choice)
+                .map(|diagnostic| diagnostic.to_json()),
         );
         let calls = parsed.tool_calls.into_iter();
         let response = ChatResponse {

@@ -11,7 +11,7 @@ use super::source::{
     Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain,
 };
 use crate::api::{ChatRequest, ResponseFormat, ToolChoice};
-use crate::constraint::{self, Compiled, Constraint, Relaxed, Response};
+use crate::constraint::{self, CompiledGrammar, Constraint, Relaxed};
 use crate::engine::{Job, Token, Tokenised};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
@@ -183,7 +183,7 @@ fn hold(native: &Native, order: &Order) -> Result<Held> {
         Err(error)
             if error.code() == Code::SchemaUnsupported
                 && !forced
-                && wanted.response == Response::Text =>
+                && wanted.response_format.is_none() =>
         {
             Ok(Held {
                 grammar: None,
@@ -196,7 +196,7 @@ fn hold(native: &Native, order: &Order) -> Result<Held> {
 }
 
 /// The grammar of the reply: the last one, where nothing it is made of has changed.
-fn compile(native: &Native, order: &Order) -> Result<Compiled> {
+fn compile(native: &Native, order: &Order) -> Result<CompiledGrammar> {
     let Native { model, last, .. } = native;
     // Not held while a grammar compiles, which may take a second.
     let last = || last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,7 +206,7 @@ fn compile(native: &Native, order: &Order) -> Result<Compiled> {
         .map(|last| (last.lark.clone(), last.relaxed.clone()));
     if let Some((lark, relaxed)) = same {
         let constraint = lark.as_deref().map(|lark| model.grammars.compile(lark)).transpose()?;
-        return Ok(Compiled { lark, constraint, relaxed });
+        return Ok(CompiledGrammar { lark, constraint, relaxed });
     }
     let special = model.engine.vocab().special_tokens();
     let format = order.profile.format();

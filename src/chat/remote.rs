@@ -15,7 +15,7 @@ use super::source::{
 use crate::api::{
     Constraints, CreateOptions, RemoteOptions, ServerKind, ToolChoice, function_name,
 };
-use crate::constraint::{self, Response};
+use crate::constraint;
 use crate::engine::{Finish, Outcome, StopMatcher};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
@@ -185,9 +185,8 @@ impl Servers {
     fn hold(&self, order: &Order, until: &Until) -> Result<Held, Stopped> {
         let wanted = order.wanted();
         let request = order.request;
-        let none = wanted.tools.is_empty()
-            && wanted.response == Response::Text
-            && wanted.grammar.is_none();
+        let none =
+            wanted.tools.is_empty() && wanted.response_format.is_none() && wanted.grammar.is_none();
         if none {
             return Ok(Held { grammar: None, diagnostics: Vec::new() });
         }
@@ -218,7 +217,7 @@ impl Servers {
         let forced = request.tool_choice.forces_call()
             || wanted.grammar.is_some()
             || request.tools.iter().any(strict);
-        match constraint::reply(order.profile.format(), &wanted, &controls) {
+        match constraint::reply_grammar(order.profile.format(), &wanted, &controls) {
             Ok(grammar) => Ok(Held {
                 grammar: grammar.lark,
                 diagnostics: grammar
@@ -230,7 +229,7 @@ impl Servers {
             Err(error)
                 if error.code() == Code::SchemaUnsupported
                     && !forced
-                    && wanted.response == Response::Text =>
+                    && wanted.response_format.is_none() =>
             {
                 Ok(Held { grammar: None, diagnostics: vec![dropped_constraint(&error).to_json()] })
             }

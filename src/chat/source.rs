@@ -14,9 +14,9 @@ use super::logprobs;
 use super::native::Native;
 #[cfg(feature = "remote")]
 use super::remote::{Reply, Servers};
+use crate::api::ChatRequest;
 use crate::api::logprobs::SampledToken;
-use crate::api::{ChatRequest, ResponseFormat};
-use crate::constraint::{Relaxed, Response, Wanted};
+use crate::constraint::{Relaxed, ReplyRequirements};
 use crate::engine::{Outcome, Token, Update, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::output::Diagnostic;
@@ -54,17 +54,13 @@ impl Order<'_> {
     }
 
     /// What the reply should be held to.
-    pub(super) fn wanted(&self) -> Wanted<'_> {
+    pub(super) fn wanted(&self) -> ReplyRequirements<'_> {
         let request = self.request;
-        Wanted {
+        ReplyRequirements {
             tools: &request.tools,
             choice: &request.tool_choice,
             parallel: request.parallel_tool_calls,
-            response: match &request.response_format {
-                None => Response::Text,
-                Some(ResponseFormat::JsonObject) => Response::JsonObject,
-                Some(ResponseFormat::JsonSchema(schema)) => Response::JsonSchema(schema),
-            },
+            response_format: request.response_format.as_ref(),
             grammar: request.grammar.as_deref(),
             reasoning_open: self.reasoning_open,
             reasons: self.profile.mentions_reasoning(),

@@ -43,24 +43,24 @@ impl Reason {
 
 /// A refused spec.
 #[derive(Debug)]
-pub struct Fault {
+pub struct SpecFault {
     /// Why.
     pub reason: Reason,
     path: String,
     problem: String,
 }
 
-impl Fault {
+impl SpecFault {
     /// A fault of the field at `path`.
-    pub(crate) fn new(reason: Reason, path: &str, problem: impl Into<String>) -> Fault {
-        Fault { reason, path: path.to_owned(), problem: problem.into() }
+    pub(crate) fn new(reason: Reason, path: &str, problem: impl Into<String>) -> SpecFault {
+        SpecFault { reason, path: path.to_owned(), problem: problem.into() }
     }
 }
 
-impl From<Fault> for Error {
+impl From<SpecFault> for Error {
     /// `INVALID_REQUEST` with `details` `{reason, path}`.
-    fn from(fault: Fault) -> Error {
-        let Fault { reason, path, problem } = fault;
+    fn from(fault: SpecFault) -> Error {
+        let SpecFault { reason, path, problem } = fault;
         Error::invalid(&path, problem).with("reason", reason.as_str()).with("path", path)
     }
 }
@@ -87,8 +87,8 @@ impl Warning {
     }
 }
 
-impl From<&Warning> for Fault {
-    fn from(warning: &Warning) -> Fault {
-        Fault::new(Reason::Warning(warning.code), &warning.path, warning.message)
+impl From<&Warning> for SpecFault {
+    fn from(warning: &Warning) -> SpecFault {
+        SpecFault::new(Reason::Warning(warning.code), &warning.path, warning.message)
     }
 }

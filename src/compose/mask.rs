@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::spec::Spec;
+use super::spec::ComponentSpec;
 
 /// How many calls each of the answers among these messages has; None without a list of them.
 pub(crate) fn calling(messages: &[Value]) -> Vec<Option<usize>> {
@@ -20,7 +20,7 @@ pub(crate) fn calling(messages: &[Value]) -> Vec<Option<usize>> {
 /// behind the content and the prompt goes on with a stop word, as the opener of the next turn may
 /// be one, the range has it.
 pub(crate) fn ranges(
-    spec: &Spec,
+    spec: &ComponentSpec,
     prompt: &str,
     turns: &[Range<usize>],
     last: bool,

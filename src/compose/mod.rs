@@ -25,9 +25,9 @@ use crate::template::{Prompt, RenderInput, Sources, Templates};
 use crate::vision::{Rule, VisionDefaults};
 
 pub use crate::template::host::HostWork;
-pub use fault::{Fault, Reason, Warning};
+pub use fault::{Reason, SpecFault, Warning};
+pub use spec::ComponentSpec;
 use spec::SKILLS_WITHOUT_PLACE;
-pub use spec::Spec;
 
 use crate::template::host::ToolsYaml;
 use spec::formatter::Formatter;
@@ -37,7 +37,7 @@ use spec::processor::Processor;
 /// A spec with the template that it makes. May be shared between threads.
 #[derive(Debug)]
 pub struct Composed {
-    spec: Spec,
+    spec: ComponentSpec,
     chat_template: String,
     warnings: Vec<Warning>,
     ignored: Vec<String>,
@@ -59,7 +59,7 @@ impl Composed {
             }
             spec => spec,
         };
-        let spec::Read { spec, mut warnings, ignored } = Spec::read(components, path)?;
+        let spec::ReadSpec { spec, mut warnings, ignored } = ComponentSpec::read(components, path)?;
         let chat_template = match &spec.chat_template {
             Some(written) => written.clone(),
             None => {
@@ -81,12 +81,17 @@ impl Composed {
     /// no place is none where the spec says nothing of skills.
     pub fn check_strictly(&self) -> Result<()> {
         if let Some(path) = self.ignored.first() {
-            return Err(Fault::new(Reason::UnknownField, path, "nobody knows this field").into());
+            return Err(
+                SpecFault::new(Reason::UnknownField, path, "nobody knows this field").into()
+            );
         }
         let meant = |warning: &&Warning| {
             warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills()
         };
-        self.warnings.iter().find(meant).map_or(Ok(()), |warning| Err(Fault::from(warning).into()))
+        self.warnings
+            .iter()
+            .find(meant)
+            .map_or(Ok(()), |warning| Err(SpecFault::from(warning).into()))
     }
 
     /// The spec in normal form: without defaults, without aliases.
@@ -330,7 +335,7 @@ impl Composed {
     /// `INVALID_REQUEST` with reason `name_taken`, or `missing_field` for a spec without a name.
     pub fn register(&self, replace: bool) -> Result<()> {
         if self.spec.name.is_empty() {
-            return Err(Fault::new(
+            return Err(SpecFault::new(
                 Reason::MissingField,
                 "components.name",
                 "missing: a registered template needs one",
@@ -343,7 +348,7 @@ impl Composed {
 
 /// Whether what an assistant's turn begins with is what a reply is asked with, wherever its content
 /// does not decide.
-fn begins_with_prompt(spec: &Spec) -> bool {
+fn begins_with_prompt(spec: &ComponentSpec) -> bool {
     let prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content");
     let added = match &spec.policies.assistant_processor {

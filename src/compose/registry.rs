@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::fault::{Fault, Reason};
+use super::fault::{Reason, SpecFault};
 
 /// A built-in spec.
 struct BuiltIn {
@@ -53,29 +53,29 @@ static BUILT_IN: [BuiltIn; 16] = [
 
 /// What a name stands for.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct RegisteredSpec {
     pub(crate) spec: Value,
     pub(crate) exact: bool,
 }
 
-static KNOWN: LazyLock<Mutex<BTreeMap<String, Entry>>> = LazyLock::new(|| {
+static KNOWN: LazyLock<Mutex<BTreeMap<String, RegisteredSpec>>> = LazyLock::new(|| {
     let entries = BUILT_IN.iter().map(|built_in| {
         // A test parses every file.
         let mut spec: Value = serde_json::from_str(built_in.spec).unwrap_or_default();
         if let (Some(template), Value::Object(members)) = (built_in.chat_template, &mut spec) {
             members.insert("chat_template".to_owned(), template.trim_end().into());
         }
-        (built_in.name.to_owned(), Entry { spec, exact: built_in.exact })
+        (built_in.name.to_owned(), RegisteredSpec { spec, exact: built_in.exact })
     });
     Mutex::new(entries.collect())
 });
 
 /// The spec of this name, or `unknown_template`. Any thread.
-pub(crate) fn find(name: &str, path: &str) -> Result<Entry, Fault> {
+pub(crate) fn find(name: &str, path: &str) -> Result<RegisteredSpec, SpecFault> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.get(name).cloned().ok_or_else(|| {
         let names = known.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-        Fault::new(
+        SpecFault::new(
             Reason::UnknownTemplate,
             path,
             format!("no template {name:?} is registered; there are {names}"),
@@ -85,8 +85,9 @@ pub(crate) fn find(name: &str, path: &str) -> Result<Entry, Fault> {
 
 /// Makes a spec known by its name until the process ends. `replace` allows another spec of that
 /// name, but the library's own stay what they are. Any thread.
-pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), Fault> {
-    let taken = |problem: String| Err(Fault::new(Reason::NameTaken, "components.name", problem));
+pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), SpecFault> {
+    let taken =
+        |problem: String| Err(SpecFault::new(Reason::NameTaken, "components.name", problem));
     if BUILT_IN.iter().any(|built_in| built_in.name == name) {
         return taken(format!("{name:?} is built in"));
     }
@@ -94,12 +95,12 @@ pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), Fau
     if !replace && known.contains_key(name) {
         return taken(format!("a template {name:?} is registered; `override` replaces it"));
     }
-    known.insert(name.to_owned(), Entry { spec, exact: false });
+    known.insert(name.to_owned(), RegisteredSpec { spec, exact: false });
     Ok(())
 }
 
 /// All, by name.
-pub(crate) fn all() -> Vec<(String, Entry)> {
+pub(crate) fn all() -> Vec<(String, RegisteredSpec)> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
 }

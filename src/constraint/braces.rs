@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::lark::{Lark, Piece, literal, sequence};
+use super::lark::{Lark, Symbol, literal, sequence};
 use super::members::{self, Member};
-use super::schema::{Checked, Report};
-use super::shape::{Array, Object, Shape, Text, shapes};
+use super::schema::{CheckedSchema, SchemaReport};
+use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 
 /// What such a language writes differently.
@@ -22,18 +22,18 @@ pub(super) trait Language {
     /// A listed key; None where it cannot be written.
     fn key(&self, name: &str) -> Option<String>;
     /// Any key.
-    fn any_key(&self, lark: &mut Lark) -> Vec<Piece>;
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
     /// Exactly this string; None where it cannot be written.
     fn exactly(&self, text: &str) -> Option<String>;
     /// A string of this schema.
-    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>>;
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>>;
 }
 
 /// The writer of one tool's values.
 pub(super) struct Braces<'a, 'r> {
     pub(super) language: &'a dyn Language,
-    pub(super) checked: &'a Checked,
-    pub(super) report: &'a mut Report<'r>,
+    pub(super) checked: &'a CheckedSchema,
+    pub(super) report: &'a mut SchemaReport<'r>,
     /// Rules of definitions, by number.
     pub(super) known: HashMap<usize, String>,
     /// The rule for anything.
@@ -46,11 +46,11 @@ impl Braces<'_, '_> {
     pub(super) fn members(
         &mut self,
         lark: &mut Lark,
-        object: &Object,
+        object: &ObjectShape,
         colon: &str,
         bare: bool,
-        tail: &[Piece],
-    ) -> Result<Piece> {
+        tail: &[Symbol],
+    ) -> Result<Symbol> {
         let mut all = Vec::new();
         for property in &object.properties {
             let key = if bare {
@@ -80,12 +80,12 @@ impl Braces<'_, '_> {
     }
 
     /// An object in its braces.
-    pub(super) fn object(&mut self, lark: &mut Lark, object: &Object) -> Result<Piece> {
+    pub(super) fn object(&mut self, lark: &mut Lark, object: &ObjectShape) -> Result<Symbol> {
         let open = literal("{");
         let Some((at, schema)) = &object.others else {
             let colon = self.language.colon().to_owned();
-            let Piece::Rule(members) =
-                self.members(lark, object, &colon, false, &[Piece::Text("}".into())])?
+            let Symbol::Rule(members) =
+                self.members(lark, object, &colon, false, &[Symbol::Text("}".into())])?
             else {
                 unreachable!("members are a rule")
             };
@@ -95,7 +95,7 @@ impl Braces<'_, '_> {
         Ok(self.free_object(lark, value))
     }
 
-    fn free_object(&mut self, lark: &mut Lark, value: Option<Piece>) -> Piece {
+    fn free_object(&mut self, lark: &mut Lark, value: Option<Symbol>) -> Symbol {
         let Some(value) = value else { return lark.rule(r#""{" "}""#) };
         let key = self.language.any_key(lark);
         let member = sequence(&[key, lark.pieces(self.language.colon()), vec![value]].concat());
@@ -108,11 +108,11 @@ impl Braces<'_, '_> {
         &mut self,
         lark: &mut Lark,
         open: &str,
-        item: &Piece,
+        item: &Symbol,
         least: usize,
         most: Option<usize>,
         close: &str,
-    ) -> Piece {
+    ) -> Symbol {
         let item = sequence(std::slice::from_ref(item));
         let comma = sequence(&lark.pieces(self.language.comma()));
         let (open, close) = (literal(open), literal(close));
@@ -134,13 +134,13 @@ impl Braces<'_, '_> {
         lark: &mut Lark,
         schema: &Value,
         at: &str,
-    ) -> Result<Option<Piece>> {
-        let mut ways: Vec<Vec<Piece>> = Vec::new();
+    ) -> Result<Option<Symbol>> {
+        let mut ways: Vec<Vec<Symbol>> = Vec::new();
         for shape in shapes(schema, at, self.checked, self.report)? {
             let [null, yes, no] = self.language.constants();
             match shape {
-                Shape::Any => ways.push(vec![self.any(lark)]),
-                Shape::Exactly(value) => match self.exactly(&value) {
+                ValueShape::Any => ways.push(vec![self.any(lark)]),
+                ValueShape::Constant(value) => match self.exactly(&value) {
                     Some(text) => ways.push(lark.pieces(&text)),
                     None => {
                         let reason = format!(
@@ -149,25 +149,25 @@ impl Braces<'_, '_> {
                         self.report.refuse(at, "", &reason)?;
                     }
                 },
-                Shape::Null => ways.push(vec![Piece::Text(null.to_owned())]),
-                Shape::Boolean => {
-                    ways.extend([yes, no].map(|text| vec![Piece::Text(text.to_owned())]))
+                ValueShape::Null => ways.push(vec![Symbol::Text(null.to_owned())]),
+                ValueShape::Boolean => {
+                    ways.extend([yes, no].map(|text| vec![Symbol::Text(text.to_owned())]))
                 }
-                Shape::Number(schema) => ways.push(vec![lark.json(&schema)]),
-                Shape::Text(text) => ways.extend(self.language.text(lark, &text)),
-                Shape::Array(array) => {
+                ValueShape::Number(schema) => ways.push(vec![lark.json(&schema)]),
+                ValueShape::String(text) => ways.extend(self.language.text(lark, &text)),
+                ValueShape::Array(array) => {
                     ways.extend(self.array(lark, &array)?.map(|rule| vec![rule]))
                 }
-                Shape::Object(object) => ways.push(vec![self.object(lark, &object)?]),
-                Shape::Refers(index) => ways.push(vec![self.definition(lark, index)?]),
+                ValueShape::Object(object) => ways.push(vec![self.object(lark, &object)?]),
+                ValueShape::Reference(index) => ways.push(vec![self.definition(lark, index)?]),
             }
         }
         Ok(if ways.is_empty() { None } else { Some(lark.choice_rule(ways)) })
     }
 
-    fn definition(&mut self, lark: &mut Lark, index: usize) -> Result<Piece> {
+    fn definition(&mut self, lark: &mut Lark, index: usize) -> Result<Symbol> {
         if let Some(name) = self.known.get(&index) {
-            return Ok(Piece::Rule(name.clone()));
+            return Ok(Symbol::Rule(name.clone()));
         }
         let name = lark.reserve();
         self.known.insert(index, name.clone());
@@ -176,10 +176,10 @@ impl Braces<'_, '_> {
             return Err(self.report.error(pointer, "", "no value is possible"));
         };
         lark.define(&name, &sequence(&[value]));
-        Ok(Piece::Rule(name))
+        Ok(Symbol::Rule(name))
     }
 
-    fn array(&mut self, lark: &mut Lark, array: &Array) -> Result<Option<Piece>> {
+    fn array(&mut self, lark: &mut Lark, array: &ArrayShape) -> Result<Option<Symbol>> {
         let rest = match &array.rest {
             Some((at, schema)) => self.value(lark, schema, at)?,
             None => None,
@@ -213,21 +213,21 @@ impl Braces<'_, '_> {
         Ok(Some(lark.rule(&format!("{body} \"]\""))))
     }
 
-    fn any(&mut self, lark: &mut Lark) -> Piece {
+    fn any(&mut self, lark: &mut Lark) -> Symbol {
         if let Some(name) = &self.anything {
-            return Piece::Rule(name.clone());
+            return Symbol::Rule(name.clone());
         }
         let name = lark.reserve();
         self.anything = Some(name.clone());
-        let itself = Piece::Rule(name.clone());
-        let mut ways = self.language.text(lark, &Text::default());
-        ways.extend(self.language.constants().map(|text| vec![Piece::Text(text.to_owned())]));
+        let itself = Symbol::Rule(name.clone());
+        let mut ways = self.language.text(lark, &StringShape::default());
+        ways.extend(self.language.constants().map(|text| vec![Symbol::Text(text.to_owned())]));
         ways.push(vec![lark.json(&serde_json::json!({"type": "number"}))]);
         ways.push(vec![self.list(lark, "[", &itself, 0, None, "]")]);
         ways.push(vec![self.free_object(lark, Some(itself))]);
         let body = lark.choice(ways);
         lark.define(&name, &body);
-        Piece::Rule(name)
+        Symbol::Rule(name)
     }
 
     fn exactly(&self, value: &Value) -> Option<String> {

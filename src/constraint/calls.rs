@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::braces::Braces;
 use super::elements::Elements;
 use super::json_text::JsonText;
-use super::lark::{Lark, Piece};
+use super::lark::{Lark, Symbol};
 use super::pairs::Pairs;
 use super::python::Python;
-use super::schema::{self, Checked, Policy, Relaxed, Report};
-use super::shape::{Object, Shape, shapes};
+use super::schema::{self, CheckedSchema, Policy, Relaxed, SchemaReport};
+use super::shape::{ObjectShape, ValueShape, shapes};
 use super::tagged;
 use crate::api::{function_name, function_parameters};
 use crate::error::Result;
@@ -35,7 +35,7 @@ pub(super) fn turn(
     policy: Policy,
     parallel: bool,
     relaxed: &mut Vec<Relaxed>,
-) -> Result<Vec<Vec<Piece>>> {
+) -> Result<Vec<Vec<Symbol>>> {
     let mut written = Vec::with_capacity(tools.len());
     for tool in tools {
         written.push(arguments(lark, calls, tool, policy, relaxed)?);
@@ -52,7 +52,7 @@ pub(super) fn turn(
             let next = (position + 1).min(positions);
             for (tool, arguments) in tools.iter().zip(&written) {
                 let call = call(lark, calls, function_name(tool.definition), arguments, next);
-                let name = Piece::Rule(after[next.min(positions - 1)].clone());
+                let name = Symbol::Rule(after[next.min(positions - 1)].clone());
                 ways.push([lark.pieces(&calls.separator), call, vec![name]].concat());
             }
         }
@@ -62,7 +62,7 @@ pub(super) fn turn(
     }
     let first = tools.iter().zip(&written).map(|(tool, arguments)| {
         let call = call(lark, calls, function_name(tool.definition), arguments, 0);
-        [lark.pieces(&calls.open), call, vec![Piece::Rule(after[0].clone())]].concat()
+        [lark.pieces(&calls.open), call, vec![Symbol::Rule(after[0].clone())]].concat()
     });
     Ok(first.collect())
 }
@@ -72,9 +72,9 @@ fn call(
     lark: &mut Lark,
     calls: &Calls,
     name: &str,
-    arguments: &Piece,
+    arguments: &Symbol,
     position: usize,
-) -> Vec<Piece> {
+) -> Vec<Symbol> {
     let mut pieces = Vec::new();
     let mut skip_text = false;
     for part in &calls.call {
@@ -83,7 +83,7 @@ fn call(
             // It stands in the rule of the arguments.
             Part::Text(_) if text => {}
             Part::Text(text) => pieces.extend(lark.pieces(text)),
-            Part::Name => pieces.push(Piece::Text(name.to_owned())),
+            Part::Name => pieces.push(Symbol::Text(name.to_owned())),
             Part::Arguments(_) => {
                 pieces.push(arguments.clone());
                 skip_text = true;
@@ -96,7 +96,7 @@ fn call(
                 IdForm::Index(first) => pieces.push(number(lark, first + position, position)),
                 IdForm::Named { prefix, infix } => {
                     pieces.extend(lark.pieces(prefix));
-                    pieces.push(Piece::Text(name.to_owned()));
+                    pieces.push(Symbol::Text(name.to_owned()));
                     pieces.extend(lark.pieces(infix));
                     pieces.push(number(lark, position, position));
                 }
@@ -106,9 +106,9 @@ fn call(
     pieces
 }
 
-fn number(lark: &mut Lark, number: usize, position: usize) -> Piece {
+fn number(lark: &mut Lark, number: usize, position: usize) -> Symbol {
     if position < COUNTED {
-        Piece::Text(number.to_string())
+        Symbol::Text(number.to_string())
     } else {
         lark.terminal("/[1-9][0-9]{1,2}/")
     }
@@ -121,12 +121,12 @@ fn arguments(
     tool: &Tool,
     policy: Policy,
     relaxed: &mut Vec<Relaxed>,
-) -> Result<Piece> {
+) -> Result<Symbol> {
     let name = function_name(tool.definition);
     let strict = tool.definition["function"]["strict"] == true;
     let policy = if strict { Policy::Strict } else { policy };
     let place = format!("tools[{}].function.parameters", tool.index);
-    let mut report = Report::new(place, Some(name), policy, relaxed);
+    let mut report = SchemaReport::new(place, Some(name), policy, relaxed);
     let (checked, root) = object(function_parameters(tool.definition), &mut report)?;
     let mut parts = calls.call.iter().skip_while(|part| !matches!(part, Part::Arguments(_)));
     let Some(Part::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
@@ -162,7 +162,7 @@ fn arguments(
         Encoding::JsonText => {
             let root = shape(&root, &checked, &mut report)?;
             let object = braces(&JsonText, &checked, &mut report).object(lark, &root)?;
-            let quote = Piece::Text("\"".into());
+            let quote = Symbol::Text("\"".into());
             lark.choice_rule(vec![vec![quote.clone(), object, quote]])
         }
     };
@@ -171,14 +171,17 @@ fn arguments(
 
 fn braces<'a, 'r>(
     language: &'a dyn super::braces::Language,
-    checked: &'a Checked,
-    report: &'a mut Report<'r>,
+    checked: &'a CheckedSchema,
+    report: &'a mut SchemaReport<'r>,
 ) -> Braces<'a, 'r> {
     Braces { language, checked, report, known: HashMap::new(), anything: None }
 }
 
 /// The schema of arguments, which are always an object; a tool without one takes none.
-pub(super) fn object(parameters: Option<&Value>, report: &mut Report) -> Result<(Checked, Value)> {
+pub(super) fn object(
+    parameters: Option<&Value>,
+    report: &mut SchemaReport,
+) -> Result<(CheckedSchema, Value)> {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let schema = parameters.filter(|schema| schema != &&json!({})).unwrap_or(&none);
     let mut checked = schema::check(schema, report)?;
@@ -203,10 +206,10 @@ pub(super) fn object(parameters: Option<&Value>, report: &mut Report) -> Result<
 }
 
 /// What a schema lists, for encodings that write parameter by parameter.
-fn shape(root: &Value, checked: &Checked, report: &mut Report) -> Result<Object> {
+fn shape(root: &Value, checked: &CheckedSchema, report: &mut SchemaReport) -> Result<ObjectShape> {
     let mut root = shapes(root, "", checked, report)?;
     let mut steps = 0;
-    while let [Shape::Refers(index)] = root.as_slice() {
+    while let [ValueShape::Reference(index)] = root.as_slice() {
         let (pointer, target) = &checked.targets[*index];
         root = shapes(target, pointer, checked, report)?;
         steps += 1;
@@ -215,7 +218,7 @@ fn shape(root: &Value, checked: &Checked, report: &mut Report) -> Result<Object>
         }
     }
     match root.pop() {
-        Some(Shape::Object(object)) if root.is_empty() => Ok(object),
+        Some(ValueShape::Object(object)) if root.is_empty() => Ok(object),
         _ => Err(report.error("", "", "its parameters are not one list of properties")),
     }
 }

@@ -1,6 +1,6 @@
 //! A reply made of messages with headers.
 
-use super::lark::{Lark, Piece, merged, sequence};
+use super::lark::{Lark, Symbol, merged, sequence};
 use super::reply::{free, until};
 use crate::output::format::Channels;
 
@@ -8,23 +8,23 @@ use crate::output::format::Channels;
 pub(super) fn start(
     lark: &mut Lark,
     channels: &Channels,
-    calls: Vec<Vec<Piece>>,
-    answer: Option<Piece>,
+    calls: Vec<Vec<Symbol>>,
+    answer: Option<Symbol>,
     forced: bool,
 ) -> String {
     let turn = lark.pieces(&channels.turn);
     let free_reply = !forced && answer.is_none();
     // Calls as written may begin with the turn: the first header is already open.
-    let inside = |call: Vec<Piece>| {
-        let rest = call.strip_prefix(turn.as_slice()).map(<[Piece]>::to_vec);
+    let inside = |call: Vec<Symbol>| {
+        let rest = call.strip_prefix(turn.as_slice()).map(<[Symbol]>::to_vec);
         rest.unwrap_or(call)
     };
-    let mut ways: Vec<Vec<Piece>> = calls.into_iter().map(inside).collect();
+    let mut ways: Vec<Vec<Symbol>> = calls.into_iter().map(inside).collect();
     let others: Vec<_> =
         ways.iter().filter_map(|call| recipient_first(lark, channels, call)).collect();
     ways.extend(others);
     let again = lark.reserve();
-    let next = Piece::Rule(again.clone());
+    let next = Symbol::Rule(again.clone());
     for name in &channels.reasoning {
         let body = message(lark, channels, &turn, &next, free_reply);
         ways.extend(
@@ -59,11 +59,11 @@ pub(super) fn start(
 
 /// The same call with its recipient before the channel, ` to=functions.f<|channel|>commentary`:
 /// gpt-oss writes both.
-fn recipient_first(lark: &Lark, channels: &Channels, call: &[Piece]) -> Option<Vec<Piece>> {
+fn recipient_first(lark: &Lark, channels: &Channels, call: &[Symbol]) -> Option<Vec<Symbol>> {
     let header = lark.pieces(&channels.header);
     let call =
         merged(call.strip_prefix(header.as_slice()).filter(|_| !header.is_empty())?.to_vec());
-    let (Piece::Text(text), rest) = call.split_first()? else { return None };
+    let (Symbol::Text(text), rest) = call.split_first()? else { return None };
     let at = text
         .find(&format!(" {}", channels.recipient))
         .filter(|_| !channels.recipient.is_empty())?;
@@ -71,9 +71,9 @@ fn recipient_first(lark: &Lark, channels: &Channels, call: &[Piece]) -> Option<V
     let channel = format!("{}{}", &text[..at], &text[end..]);
     Some(
         [
-            vec![Piece::Text(text[at..end].to_owned())],
+            vec![Symbol::Text(text[at..end].to_owned())],
             header,
-            vec![Piece::Text(channel)],
+            vec![Symbol::Text(channel)],
             rest.to_vec(),
         ]
         .concat(),
@@ -82,7 +82,7 @@ fn recipient_first(lark: &Lark, channels: &Channels, call: &[Piece]) -> Option<V
 
 /// From the channel's mark to the end of the header; where a recipient is all there is, with a
 /// blank before it or without.
-fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Piece>> {
+fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Symbol>> {
     let Channels { header, recipient, body, .. } = channels;
     if !header.is_empty() {
         return vec![lark.pieces(&format!("{header}{name}{body}"))];
@@ -96,10 +96,10 @@ fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Piece>> {
 fn message(
     lark: &mut Lark,
     channels: &Channels,
-    turn: &[Piece],
-    next: &Piece,
+    turn: &[Symbol],
+    next: &Symbol,
     may_end: bool,
-) -> Piece {
+) -> Symbol {
     let mut ways = Vec::new();
     let ends = closings(lark, channels);
     if ends.is_empty() {
@@ -116,6 +116,6 @@ fn message(
     lark.choice_rule(ways)
 }
 
-fn closings(lark: &Lark, channels: &Channels) -> Vec<Vec<Piece>> {
+fn closings(lark: &Lark, channels: &Channels) -> Vec<Vec<Symbol>> {
     channels.ends.iter().map(|end| lark.pieces(end)).filter(|end| !end.is_empty()).collect()
 }

@@ -6,16 +6,16 @@
 
 use serde_json::{Value, json};
 
-use super::lark::Specials;
+use super::lark::SpecialTokenFinder;
 use super::matcher::{Constraint, Grammars};
-use super::reply::{Response, Wanted, reply};
+use super::reply::{ReplyRequirements, reply_grammar};
 use super::schema::Relaxed;
 use crate::api::{ToolChoice, function_name};
 use crate::error::{Error, Result};
 use crate::output::format::Format;
 
 /// What a reply is held to.
-pub struct Compiled {
+pub struct CompiledGrammar {
     /// The grammar's text; None where nothing is constrained.
     pub lark: Option<String>,
     /// The same, ready to be followed.
@@ -30,16 +30,16 @@ pub struct Compiled {
 pub fn compile(
     grammars: &Grammars,
     format: Option<&Format>,
-    wanted: &Wanted,
-    specials: Specials,
-) -> Result<Compiled> {
-    let grammar = reply(format, wanted, specials)?;
+    requirements: &ReplyRequirements,
+    specials: SpecialTokenFinder,
+) -> Result<CompiledGrammar> {
+    let grammar = reply_grammar(format, requirements, specials)?;
     let Some(lark) = grammar.lark else {
-        return Ok(Compiled { lark: None, constraint: None, relaxed: grammar.relaxed });
+        return Ok(CompiledGrammar { lark: None, constraint: None, relaxed: grammar.relaxed });
     };
     let error = match grammars.compile(&lark) {
         Ok(constraint) => {
-            return Ok(Compiled {
+            return Ok(CompiledGrammar {
                 lark: Some(lark),
                 constraint: Some(constraint),
                 relaxed: grammar.relaxed,
@@ -47,34 +47,34 @@ pub fn compile(
         }
         Err(error) => error,
     };
-    let fails = |wanted: Wanted| {
-        let lark = reply(format, &wanted, specials).ok()?.lark?;
+    let fails = |requirements: ReplyRequirements| {
+        let lark = reply_grammar(format, &requirements, specials).ok()?.lark?;
         grammars.compile(&lark).err()
     };
-    let alone = Wanted { tools: &[], choice: &ToolChoice::None, ..*wanted };
+    let alone = ReplyRequirements { tools: &[], choice: &ToolChoice::None, ..*requirements };
     if let Some(error) = fails(alone) {
-        let place = if wanted.response == Response::Text {
+        let place = if requirements.response_format.is_none() {
             "grammar"
         } else {
             "response_format.json_schema.schema"
         };
         return Err(error.about(place));
     }
-    let mut tools = wanted.tools.to_vec();
+    let mut tools = requirements.tools.to_vec();
     let mut relaxed = Vec::new();
-    for (index, tool) in wanted.tools.iter().enumerate() {
+    for (index, tool) in requirements.tools.iter().enumerate() {
         let single = std::slice::from_ref(tool);
-        let alone = Wanted {
+        let alone = ReplyRequirements {
             tools: single,
             choice: &ToolChoice::Auto,
-            response: Response::Text,
+            response_format: None,
             grammar: None,
-            ..*wanted
+            ..*requirements
         };
         let Some(error) = fails(alone) else { continue };
         let name = function_name(tool);
         let place = format!("tools[{index}].function.parameters");
-        if wanted.choice.forces_call() || tool["function"]["strict"] == true {
+        if requirements.choice.forces_call() || tool["function"]["strict"] == true {
             return Err(named(&error, &place, name));
         }
         tools[index]["function"]["parameters"] = json!({"type": "object"});
@@ -88,11 +88,12 @@ pub fn compile(
     if relaxed.is_empty() {
         return Err(error);
     }
-    let grammar = reply(format, &Wanted { tools: &tools, ..*wanted }, specials)?;
+    let grammar =
+        reply_grammar(format, &ReplyRequirements { tools: &tools, ..*requirements }, specials)?;
     let Some(lark) = grammar.lark else { return Err(error) };
     let constraint = grammars.compile(&lark)?;
     relaxed.extend(grammar.relaxed);
-    Ok(Compiled { lark: Some(lark), constraint: Some(constraint), relaxed })
+    Ok(CompiledGrammar { lark: Some(lark), constraint: Some(constraint), relaxed })
 }
 
 fn named(error: &Error, place: &str, tool: &str) -> Error {

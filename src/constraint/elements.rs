@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::lark::{Lark, Piece};
+use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
 use super::raw;
-use super::schema::{Checked, Report};
-use super::shape::{Array, Object, Shape, Text, shapes};
+use super::schema::{CheckedSchema, SchemaReport};
+use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 
 /// How far the items of an array are counted.
@@ -21,9 +21,9 @@ pub(super) struct Elements<'a, 'r> {
     /// The element of an array.
     pub(super) item: &'a str,
     /// The schema.
-    pub(super) checked: &'a Checked,
+    pub(super) checked: &'a CheckedSchema,
     /// What could not be enforced.
-    pub(super) report: &'a mut Report<'r>,
+    pub(super) report: &'a mut SchemaReport<'r>,
     /// Definitions by number and tag.
     pub(super) known: HashMap<(usize, String), String>,
 }
@@ -33,9 +33,9 @@ impl Elements<'_, '_> {
     pub(super) fn members(
         &mut self,
         lark: &mut Lark,
-        object: &Object,
-        tail: &[Piece],
-    ) -> Result<Piece> {
+        object: &ObjectShape,
+        tail: &[Symbol],
+    ) -> Result<Symbol> {
         let mut all = Vec::new();
         for property in &object.properties {
             let name = &property.name;
@@ -61,7 +61,7 @@ impl Elements<'_, '_> {
         tag: &str,
         schema: &Value,
         at: &str,
-    ) -> Result<Vec<Vec<Piece>>> {
+    ) -> Result<Vec<Vec<Symbol>>> {
         let open = lark.pieces(&format!("{}<{tag}>", self.prefix));
         let values = self.values(lark, tag, schema, at)?;
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
@@ -74,7 +74,7 @@ impl Elements<'_, '_> {
         tag: &str,
         schema: &Value,
         at: &str,
-    ) -> Result<Vec<Vec<Piece>>> {
+    ) -> Result<Vec<Vec<Symbol>>> {
         let close = format!("{}</{tag}>", self.prefix);
         // A text holds no tag at all: with a prefix that is certain, without one it is at least not
         // its own.
@@ -88,54 +88,58 @@ impl Elements<'_, '_> {
             }
             Err(()) => {
                 self.report.refuse(at, "type", super::tagged::MIXED)?;
-                all = vec![Shape::Text(Text::default())];
+                all = vec![ValueShape::String(StringShape::default())];
             }
         }
         for shape in all {
             let closed =
-                |lark: &mut Lark, value: Piece| [vec![value], lark.pieces(&close)].concat();
+                |lark: &mut Lark, value: Symbol| [vec![value], lark.pieces(&close)].concat();
             match shape {
-                Shape::Any => {
-                    ways.push(raw::beside(lark, &Text::default(), &[], tag_start, &close))
+                ValueShape::Any => {
+                    ways.push(raw::beside(lark, &StringShape::default(), &[], tag_start, &close))
                 }
-                Shape::Text(text) => ways.push(raw::beside(lark, &text, &[], tag_start, &close)),
-                Shape::Exactly(Value::String(text)) => {
+                ValueShape::String(text) => {
+                    ways.push(raw::beside(lark, &text, &[], tag_start, &close))
+                }
+                ValueShape::Constant(Value::String(text)) => {
                     ways.extend(raw::exactly(lark, &text, &close))
                 }
-                Shape::Exactly(value @ (Value::Array(_) | Value::Object(_))) => {
+                ValueShape::Constant(value @ (Value::Array(_) | Value::Object(_))) => {
                     let reason = format!(
                         "the value {value} cannot be written in this model's way to write arguments"
                     );
                     self.report.refuse(at, "", &reason)?;
                 }
-                Shape::Exactly(value) => ways.push(closed(lark, Piece::Text(value.to_string()))),
-                Shape::Null => ways.push(closed(lark, Piece::Text("null".into()))),
-                Shape::Boolean => {
+                ValueShape::Constant(value) => {
+                    ways.push(closed(lark, Symbol::Text(value.to_string())))
+                }
+                ValueShape::Null => ways.push(closed(lark, Symbol::Text("null".into()))),
+                ValueShape::Boolean => {
                     ways.extend(
-                        ["true", "false"].map(|text| closed(lark, Piece::Text(text.into()))),
+                        ["true", "false"].map(|text| closed(lark, Symbol::Text(text.into()))),
                     );
                 }
-                Shape::Number(schema) => {
+                ValueShape::Number(schema) => {
                     let number = lark.json(&schema);
                     ways.push(closed(lark, number));
                 }
-                Shape::Object(object) => {
+                ValueShape::Object(object) => {
                     let tail = lark.pieces(&close);
                     ways.push(vec![self.members(lark, &object, &tail)?]);
                 }
-                Shape::Array(array) => {
+                ValueShape::Array(array) => {
                     ways.extend(self.array(lark, &array, &close)?.map(|rule| vec![rule]))
                 }
-                Shape::Refers(index) => ways.push(vec![self.definition(lark, index, tag)?]),
+                ValueShape::Reference(index) => ways.push(vec![self.definition(lark, index, tag)?]),
             }
         }
         Ok(ways)
     }
 
-    fn definition(&mut self, lark: &mut Lark, index: usize, tag: &str) -> Result<Piece> {
+    fn definition(&mut self, lark: &mut Lark, index: usize, tag: &str) -> Result<Symbol> {
         let key = (index, tag.to_owned());
         if let Some(name) = self.known.get(&key) {
-            return Ok(Piece::Rule(name.clone()));
+            return Ok(Symbol::Rule(name.clone()));
         }
         let name = lark.reserve();
         self.known.insert(key, name.clone());
@@ -143,11 +147,16 @@ impl Elements<'_, '_> {
         let ways = self.values(lark, tag, target, pointer)?;
         let body = lark.choice(ways);
         lark.define(&name, &body);
-        Ok(Piece::Rule(name))
+        Ok(Symbol::Rule(name))
     }
 
     /// Items and the closing tag; None where too few are possible.
-    fn array(&mut self, lark: &mut Lark, array: &Array, close: &str) -> Result<Option<Piece>> {
+    fn array(
+        &mut self,
+        lark: &mut Lark,
+        array: &ArrayShape,
+        close: &str,
+    ) -> Result<Option<Symbol>> {
         let item = self.item.to_owned();
         let close = lark.pieces(close);
         let mut first = Vec::new();
@@ -182,17 +191,17 @@ impl Elements<'_, '_> {
             (least, most) = (least.min(MAX_COUNTED), None);
         }
         // From the end: what may follow the items written so far.
-        let followed = |ways: &[Vec<Piece>], next: &Piece| -> Vec<Vec<Piece>> {
+        let followed = |ways: &[Vec<Symbol>], next: &Symbol| -> Vec<Vec<Symbol>> {
             ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
         };
         let mut next = match most {
             None => {
                 let name = lark.reserve();
-                let mut ways = followed(&rest, &Piece::Rule(name.clone()));
+                let mut ways = followed(&rest, &Symbol::Rule(name.clone()));
                 ways.push(close.clone());
                 let body = lark.choice(ways);
                 lark.define(&name, &body);
-                Piece::Rule(name)
+                Symbol::Rule(name)
             }
             Some(_) => lark.choice_rule(vec![close.clone()]),
         };

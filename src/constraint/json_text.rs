@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::braces::Language;
-use super::lark::{Lark, Piece};
-use super::shape::Text;
+use super::lark::{Lark, Symbol};
+use super::shape::StringShape;
 
 /// The language: JSON with every quote and backslash escaped once more.
 pub(super) struct JsonText;
@@ -26,8 +26,8 @@ impl Language for JsonText {
         self.exactly(name)
     }
 
-    fn any_key(&self, lark: &mut Lark) -> Vec<Piece> {
-        vec![lark.terminal(&quoted(&Text::default()))]
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
+        vec![lark.terminal(&quoted(&StringShape::default()))]
     }
 
     fn exactly(&self, text: &str) -> Option<String> {
@@ -36,13 +36,13 @@ impl Language for JsonText {
         Some(outer[1..outer.len() - 1].to_owned())
     }
 
-    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>> {
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
         vec![vec![lark.terminal(&quoted(text))]]
     }
 }
 
 /// A string with a schema of its own holds no escapes: its text is what stands there.
-fn quoted(text: &Text) -> String {
+fn quoted(text: &StringShape) -> String {
     let plain = r#"[^\x00-\x1f\x7f\\"]"#;
     let body = if text.is_free() {
         // Within the outer string an inner `\n` is `\\n`, an inner `\"` is `\\\"`, an inner `\\` is

@@ -13,11 +13,11 @@ use serde_json::Value;
 /// Finds the special tokens in a text: where each stands, and its id. A token belongs in the answer
 /// if the vocabulary keeps it apart from text (control tokens); ranges do not overlap and stand in
 /// order.
-pub type Specials<'a> = &'a dyn Fn(&str) -> Vec<(Range<usize>, i32)>;
+pub type SpecialTokenFinder<'a> = &'a dyn Fn(&str) -> Vec<(Range<usize>, i32)>;
 
 /// One step of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum Symbol {
     /// This text.
     Text(String),
     /// This special token.
@@ -31,11 +31,11 @@ pub(super) struct Lark<'a> {
     text: String,
     names: HashMap<String, String>,
     count: usize,
-    specials: Specials<'a>,
+    specials: SpecialTokenFinder<'a>,
 }
 
 impl<'a> Lark<'a> {
-    pub(super) fn new(specials: Specials<'a>) -> Self {
+    pub(super) fn new(specials: SpecialTokenFinder<'a>) -> Self {
         Lark { text: String::new(), names: HashMap::new(), count: 0, specials }
     }
 
@@ -51,23 +51,23 @@ impl<'a> Lark<'a> {
     }
 
     /// A rule; the same body twice is the same rule.
-    pub(super) fn rule(&mut self, body: &str) -> Piece {
+    pub(super) fn rule(&mut self, body: &str) -> Symbol {
         self.named("r", "", body)
     }
 
     /// A terminal: it takes the longest text that matches.
-    pub(super) fn terminal(&mut self, body: &str) -> Piece {
+    pub(super) fn terminal(&mut self, body: &str) -> Symbol {
         self.named("T", "", body)
     }
 
     /// A terminal that ends with the first text that matches.
-    pub(super) fn lazy(&mut self, body: &str) -> Piece {
+    pub(super) fn lazy(&mut self, body: &str) -> Symbol {
         self.named("r", "[lazy]", body)
     }
 
     /// JSON of a schema, printed as chat templates print it, so that a small model cannot fill it
     /// with white space.
-    pub(super) fn json(&mut self, schema: &Value) -> Piece {
+    pub(super) fn json(&mut self, schema: &Value) -> Symbol {
         let mut schema = match schema {
             Value::Object(schema) => schema.clone(),
             _ => serde_json::Map::new(),
@@ -77,43 +77,43 @@ impl<'a> Lark<'a> {
         self.rule(&format!("%json {}", Value::Object(schema)))
     }
 
-    fn named(&mut self, letter: &str, options: &str, body: &str) -> Piece {
+    fn named(&mut self, letter: &str, options: &str, body: &str) -> Symbol {
         let key = format!("{letter}{options}:{body}");
         if let Some(name) = self.names.get(&key) {
-            return Piece::Rule(name.clone());
+            return Symbol::Rule(name.clone());
         }
         self.count += 1;
         let name = format!("{letter}{}", self.count);
         let _ = writeln!(self.text, "{name}{options}: {body}");
         self.names.insert(key, name.clone());
-        Piece::Rule(name)
+        Symbol::Rule(name)
     }
 
     /// A text of the format, cut into special tokens and plain text.
-    pub(super) fn pieces(&self, text: &str) -> Vec<Piece> {
+    pub(super) fn pieces(&self, text: &str) -> Vec<Symbol> {
         let mut pieces = Vec::new();
         let mut from = 0;
         for (range, token) in (self.specials)(text) {
             if range.start > from {
-                pieces.push(Piece::Text(text[from..range.start].to_owned()));
+                pieces.push(Symbol::Text(text[from..range.start].to_owned()));
             }
             from = range.end;
-            pieces.push(Piece::Token(token));
+            pieces.push(Symbol::Token(token));
         }
         if from < text.len() {
-            pieces.push(Piece::Text(text[from..].to_owned()));
+            pieces.push(Symbol::Text(text[from..].to_owned()));
         }
         pieces
     }
 
     /// Exactly one of these sequences. What they share at their beginning is written once.
-    pub(super) fn choice(&mut self, alternatives: Vec<Vec<Piece>>) -> String {
+    pub(super) fn choice(&mut self, alternatives: Vec<Vec<Symbol>>) -> String {
         let alternatives = alternatives.into_iter().map(merged).collect();
         factored(alternatives)
     }
 
     /// The same as a rule.
-    pub(super) fn choice_rule(&mut self, alternatives: Vec<Vec<Piece>>) -> Piece {
+    pub(super) fn choice_rule(&mut self, alternatives: Vec<Vec<Symbol>>) -> Symbol {
         let body = self.choice(alternatives);
         self.rule(&body)
     }
@@ -125,28 +125,28 @@ impl<'a> Lark<'a> {
 }
 
 /// The sequence with neighbouring texts joined and empty ones left out.
-pub(super) fn merged(pieces: Vec<Piece>) -> Vec<Piece> {
-    let mut result: Vec<Piece> = Vec::with_capacity(pieces.len());
+pub(super) fn merged(pieces: Vec<Symbol>) -> Vec<Symbol> {
+    let mut result: Vec<Symbol> = Vec::with_capacity(pieces.len());
     for piece in pieces {
         match (result.last_mut(), piece) {
-            (_, Piece::Text(text)) if text.is_empty() => {}
-            (Some(Piece::Text(before)), Piece::Text(text)) => before.push_str(&text),
+            (_, Symbol::Text(text)) if text.is_empty() => {}
+            (Some(Symbol::Text(before)), Symbol::Text(text)) => before.push_str(&text),
             (_, piece) => result.push(piece),
         }
     }
     result
 }
 
-fn factored(alternatives: Vec<Vec<Piece>>) -> String {
-    let mut groups: Vec<Vec<Vec<Piece>>> = Vec::new();
+fn factored(alternatives: Vec<Vec<Symbol>>) -> String {
+    let mut groups: Vec<Vec<Vec<Symbol>>> = Vec::new();
     let mut empty = false;
     for alternative in alternatives {
         let Some(first) = alternative.first() else {
             empty = true;
             continue;
         };
-        let same = |group: &&mut Vec<Vec<Piece>>| match (&group[0][0], first) {
-            (Piece::Text(a), Piece::Text(b)) => a.chars().next() == b.chars().next(),
+        let same = |group: &&mut Vec<Vec<Symbol>>| match (&group[0][0], first) {
+            (Symbol::Text(a), Symbol::Text(b)) => a.chars().next() == b.chars().next(),
             (a, b) => a == b,
         };
         match groups.iter_mut().find(same) {
@@ -163,23 +163,23 @@ fn factored(alternatives: Vec<Vec<Piece>>) -> String {
 }
 
 /// Alternatives with the same beginning.
-fn group(alternatives: Vec<Vec<Piece>>) -> String {
+fn group(alternatives: Vec<Vec<Symbol>>) -> String {
     if let [alternative] = alternatives.as_slice() {
         return sequence(alternative);
     }
     let head = match &alternatives[0][0] {
-        Piece::Text(first) => {
+        Symbol::Text(first) => {
             let texts = alternatives.iter().map(|alternative| match &alternative[0] {
-                Piece::Text(text) => text.as_str(),
+                Symbol::Text(text) => text.as_str(),
                 _ => "",
             });
-            Piece::Text(texts.fold(first.as_str(), common_prefix).to_owned())
+            Symbol::Text(texts.fold(first.as_str(), common_prefix).to_owned())
         }
         other => other.clone(),
     };
     let rest = alternatives.into_iter().map(|mut alternative| {
         match (&mut alternative[0], &head) {
-            (Piece::Text(text), Piece::Text(head)) if text.len() > head.len() => {
+            (Symbol::Text(text), Symbol::Text(head)) if text.len() > head.len() => {
                 text.drain(..head.len());
             }
             _ => {
@@ -200,18 +200,18 @@ pub(super) fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
 }
 
 /// A sequence as Lark.
-pub(super) fn sequence(pieces: &[Piece]) -> String {
+pub(super) fn sequence(pieces: &[Symbol]) -> String {
     if pieces.is_empty() {
         return r#""""#.to_owned();
     }
     pieces.iter().map(written).collect::<Vec<_>>().join(" ")
 }
 
-fn written(piece: &Piece) -> String {
+fn written(piece: &Symbol) -> String {
     match piece {
-        Piece::Text(text) => literal(text),
-        Piece::Token(token) => format!("<[{token}]>"),
-        Piece::Rule(name) => name.clone(),
+        Symbol::Text(text) => literal(text),
+        Symbol::Token(token) => format!("<[{token}]>"),
+        Symbol::Rule(name) => name.clone(),
     }
 }
 
@@ -250,8 +250,8 @@ mod tests {
     fn check(alternatives: &[&[&str]], expected: &str) {
         let specials = |_: &str| Vec::new();
         let piece = |text: &&str| match text.strip_prefix('@') {
-            Some(rule) => Piece::Rule(rule.to_owned()),
-            None => Piece::Text((*text).to_owned()),
+            Some(rule) => Symbol::Rule(rule.to_owned()),
+            None => Symbol::Text((*text).to_owned()),
         };
         let alternatives =
             alternatives.iter().map(|pieces| pieces.iter().map(piece).collect()).collect();

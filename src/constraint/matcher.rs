@@ -20,7 +20,7 @@ use crate::error::{Code, Error, Result};
 pub type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
 
 /// A vocabulary as grammars see it.
-pub struct Words {
+pub struct Vocabulary {
     /// The bytes of each token; 0xFF and the token's text where the token prints nothing.
     pub words: Vec<Vec<u8>>,
     /// Tokens that end a generation; at least one.
@@ -42,7 +42,7 @@ pub struct Grammars {
 
 struct Tables {
     factory: OnceCell<ParserFactory>,
-    words: Box<dyn Fn() -> Words + Send + Sync>,
+    words: Box<dyn Fn() -> Vocabulary + Send + Sync>,
     /// Nobody needs them any more.
     abandoned: AtomicBool,
 }
@@ -52,7 +52,7 @@ const KEPT: usize = 8;
 
 impl Grammars {
     /// `words` is called once, with the first grammar.
-    pub fn new(words: impl Fn() -> Words + Send + Sync + 'static) -> Self {
+    pub fn new(words: impl Fn() -> Vocabulary + Send + Sync + 'static) -> Self {
         let tables = Tables {
             factory: OnceCell::new(),
             words: Box::new(words),
@@ -126,7 +126,7 @@ impl Tables {
     }
 
     fn build(&self) -> Result<ParserFactory> {
-        let wanted = || {
+        let requirements = || {
             let abandoned = self.abandoned.load(Ordering::Relaxed);
             if abandoned {
                 Err(Error::new(Code::EngineClosed, "the model was closed"))
@@ -134,9 +134,9 @@ impl Tables {
                 Ok(())
             }
         };
-        wanted()?;
+        requirements()?;
         let words = (self.words)();
-        wanted()?;
+        requirements()?;
         let end = words
             .ends
             .first()
@@ -144,7 +144,7 @@ impl Tables {
             .ok_or_else(|| unusable("it has no end-of-generation token"))?;
         let info = TokRxInfo::new(words.words.len() as u32, end);
         let trie = TokTrie::from(&info, &words.words).with_eos_tokens(&words.ends);
-        wanted()?;
+        requirements()?;
         let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: words.tokenize });
         let slices = SlicedBiasComputer::general_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)

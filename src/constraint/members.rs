@@ -1,12 +1,12 @@
 //! Named values one after another: which may come next, what stands between two, and what follows
 //! the last.
 
-use super::lark::{Lark, Piece, merged};
+use super::lark::{Lark, Symbol, merged};
 
 /// One of them, written in full.
 pub(super) struct Member {
     /// Its ways to be written; none where no value is possible.
-    pub(super) ways: Vec<Vec<Piece>>,
+    pub(super) ways: Vec<Vec<Symbol>>,
     /// Whether it must be there.
     pub(super) required: bool,
 }
@@ -20,9 +20,9 @@ pub(super) fn rule(
     lark: &mut Lark,
     members: &[Member],
     any_order: bool,
-    separator: &[Piece],
-    tail: &[Piece],
-) -> Piece {
+    separator: &[Symbol],
+    tail: &[Symbol],
+) -> Symbol {
     if any_order && members.len() <= ANY_ORDER {
         unordered(lark, members, separator, tail)
     } else {
@@ -30,8 +30,8 @@ pub(super) fn rule(
     }
 }
 
-fn ordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {
-    let written: Vec<Vec<Vec<Piece>>> =
+fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Symbol]) -> Symbol {
+    let written: Vec<Vec<Vec<Symbol>>> =
         members.iter().map(|member| behind(separator, &member.ways)).collect();
     let clash = written.iter().flatten().any(|way| clash(way, tail));
     // States from the last to the first; the first one alone has no separator before its members.
@@ -58,10 +58,10 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Pie
 /// member's first.
 fn next(
     members: &[Member],
-    written: &[Vec<Vec<Piece>>],
-    after: &[Piece],
-    tail: &[Piece],
-) -> Vec<Vec<Piece>> {
+    written: &[Vec<Vec<Symbol>>],
+    after: &[Symbol],
+    tail: &[Symbol],
+) -> Vec<Vec<Symbol>> {
     let mut alternatives = Vec::new();
     for (index, (member, ways)) in members.iter().zip(written).enumerate() {
         alternatives.extend(followed(ways, &after[members.len() - index - 1]));
@@ -73,25 +73,25 @@ fn next(
     alternatives
 }
 
-fn behind(separator: &[Piece], ways: &[Vec<Piece>]) -> Vec<Vec<Piece>> {
+fn behind(separator: &[Symbol], ways: &[Vec<Symbol>]) -> Vec<Vec<Symbol>> {
     ways.iter().map(|way| merged([separator, way].concat())).collect()
 }
 
-fn followed(ways: &[Vec<Piece>], next: &Piece) -> Vec<Vec<Piece>> {
+fn followed(ways: &[Vec<Symbol>], next: &Symbol) -> Vec<Vec<Symbol>> {
     ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
 }
 
 /// Whether one text begins with all of the other: then they must be written together.
-fn clash(way: &[Piece], tail: &[Piece]) -> bool {
+fn clash(way: &[Symbol], tail: &[Symbol]) -> bool {
     match (way.first(), merged(tail.to_vec()).first()) {
-        (Some(Piece::Text(a)), Some(Piece::Text(b))) => {
+        (Some(Symbol::Text(a)), Some(Symbol::Text(b))) => {
             a.starts_with(b.as_str()) || b.starts_with(a.as_str())
         }
         _ => false,
     }
 }
 
-fn unordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[Piece]) -> Piece {
+fn unordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Symbol]) -> Symbol {
     let all = (1usize << members.len()) - 1;
     let required = members
         .iter()
@@ -100,9 +100,9 @@ fn unordered(lark: &mut Lark, members: &[Member], separator: &[Piece], tail: &[P
         .map(|(index, _)| 1 << index);
     let required: usize = required.sum();
     // By the set of those already written; a set is smaller as a number than any that contains it.
-    let mut states: Vec<Option<Piece>> = vec![None; all + 1];
+    let mut states: Vec<Option<Symbol>> = vec![None; all + 1];
     for written in (0..=all).rev() {
-        let separator: &[Piece] = if written == 0 { &[] } else { separator };
+        let separator: &[Symbol] = if written == 0 { &[] } else { separator };
         let mut alternatives = Vec::new();
         for (index, member) in
             members.iter().enumerate().filter(|(index, _)| written & (1 << index) == 0)

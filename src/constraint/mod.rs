@@ -1,6 +1,6 @@
 //! Tools, tool choice and response format -> a grammar the sampler obeys.
 //!
-//! `reply` puts a grammar together from the format: `schema` checks what can be enforced, `calls`
+//! `reply_grammar` puts a grammar together from the format: `schema` checks what can be enforced, `calls`
 //! and one file per encoding write calls, `lark` is the text they are written in. `matcher` runs it
 //! over the model's tokens (llguidance). Strictness lives here, and only here: the recogniser in
 //! `output` accepts anything.
@@ -29,9 +29,9 @@ mod tagged;
 mod tests;
 
 #[cfg(feature = "engine")]
-pub use compile::{Compiled, compile};
-pub use lark::Specials;
+pub use compile::{CompiledGrammar, compile};
+pub use lark::SpecialTokenFinder;
 #[cfg(feature = "engine")]
-pub use matcher::{Constraint, Grammars, Tokenize, Words};
-pub use reply::{Grammar, Response, Wanted, reply};
+pub use matcher::{Constraint, Grammars, Tokenize, Vocabulary};
+pub use reply::{ReplyGrammar, ReplyRequirements, reply_grammar};
 pub use schema::Relaxed;

@@ -1,9 +1,9 @@
 //! Objects with bare keys and quotes of their own: `{a:1,b:<|"|>x<|"|>}`.
 
 use super::braces::{Language, is_name};
-use super::lark::{Lark, Piece};
+use super::lark::{Lark, Symbol};
 use super::raw;
-use super::shape::Text;
+use super::shape::StringShape;
 
 /// The language, by its quote.
 pub(super) struct Pairs<'a>(pub(super) &'a str);
@@ -25,7 +25,7 @@ impl Language for Pairs<'_> {
         is_name(name).then(|| name.to_owned())
     }
 
-    fn any_key(&self, lark: &mut Lark) -> Vec<Piece> {
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
         vec![lark.terminal("/[A-Za-z_][A-Za-z0-9_]*/")]
     }
 
@@ -33,7 +33,7 @@ impl Language for Pairs<'_> {
         (!text.contains(self.0)).then(|| format!("{0}{text}{0}", self.0))
     }
 
-    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>> {
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
         let open = lark.pieces(self.0);
         vec![[open, raw::text(lark, text, self.0)].concat()]
     }

@@ -1,8 +1,8 @@
 //! Python's literals.
 
 use super::braces::Language;
-use super::lark::{Lark, Piece};
-use super::shape::Text;
+use super::lark::{Lark, Symbol};
+use super::shape::StringShape;
 
 /// The language; strings stand in either quote.
 pub(super) struct Python;
@@ -24,8 +24,8 @@ impl Language for Python {
         self.exactly(name)
     }
 
-    fn any_key(&self, lark: &mut Lark) -> Vec<Piece> {
-        vec![lark.terminal(&quoted('\'', &Text::default()))]
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
+        vec![lark.terminal(&quoted('\'', &StringShape::default()))]
     }
 
     fn exactly(&self, text: &str) -> Option<String> {
@@ -44,13 +44,13 @@ impl Language for Python {
         Some(result)
     }
 
-    fn text(&self, lark: &mut Lark, text: &Text) -> Vec<Vec<Piece>> {
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
         ['\'', '"'].map(|quote| vec![lark.terminal(&quoted(quote, text))]).to_vec()
     }
 }
 
 /// A string with a schema of its own holds no escapes: its text is what stands there.
-fn quoted(quote: char, text: &Text) -> String {
+fn quoted(quote: char, text: &StringShape) -> String {
     let plain = format!("[^\\x00-\\x1f\\x7f\\\\{quote}]");
     let body = if text.is_free() {
         format!("/(?s:({plain}|\\\\[\\\\nrt'\"])*)/")

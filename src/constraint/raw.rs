@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::lark::{Lark, Piece, escaped, literal};
-use super::shape::{Shape, Text};
+use super::lark::{Lark, Symbol, escaped, literal};
+use super::shape::{StringShape, ValueShape};
 
 /// A text of this schema and the tag after it. The text never holds that tag, whatever blanks stand
 /// around it.
-pub(super) fn text(lark: &mut Lark, text: &Text, close: &str) -> Vec<Piece> {
+pub(super) fn text(lark: &mut Lark, text: &StringShape, close: &str) -> Vec<Symbol> {
     beside(lark, text, &[], close, close)
 }
 
@@ -15,16 +15,16 @@ pub(super) fn text(lark: &mut Lark, text: &Text, close: &str) -> Vec<Piece> {
 /// tag is one terminal, and nothing else may begin like it.
 pub(super) fn beside(
     lark: &mut Lark,
-    text: &Text,
+    text: &StringShape,
     others: &[String],
     forbidden: &str,
     close: &str,
-) -> Vec<Piece> {
+) -> Vec<Symbol> {
     let forbidden = if forbidden.trim().is_empty() { forbidden } else { forbidden.trim() };
     let body = format!("{} & ~/(?s:.*){}(?s:.*)/", text.terminal("."), escaped(forbidden));
     let body = format!("({})", [&[body], others].concat().join(" | "));
     let mut rest = lark.pieces(close);
-    let Some(Piece::Text(first)) = rest.first().cloned() else {
+    let Some(Symbol::Text(first)) = rest.first().cloned() else {
         return [vec![lark.terminal(&body)], rest].concat();
     };
     rest.remove(0);
@@ -36,28 +36,32 @@ pub(super) fn beside(
     }
     let (ending, after) = first.split_at(if tag_end == 0 { first.len() } else { tag_end });
     let body = format!("{body} {}", literal(ending));
-    [vec![lark.lazy(&body), Piece::Text(after.to_owned())], rest].concat()
+    [vec![lark.lazy(&body), Symbol::Text(after.to_owned())], rest].concat()
 }
 
 /// Exactly this text and the tag after it; None where the text cannot be told from the tag.
-pub(super) fn exactly(lark: &Lark, text: &str, close: &str) -> Option<Vec<Piece>> {
+pub(super) fn exactly(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbol>> {
     let tag = close.trim();
     if !tag.is_empty() && text.contains(tag) {
         return None;
     }
-    Some([vec![Piece::Text(text.to_owned())], lark.pieces(close)].concat())
+    Some([vec![Symbol::Text(text.to_owned())], lark.pieces(close)].concat())
 }
 
 /// A value that a terminal can hold; None for arrays, objects and numbers with bounds.
-pub(super) fn plain(shape: &Shape) -> Option<String> {
+pub(super) fn plain(shape: &ValueShape) -> Option<String> {
     match shape {
-        Shape::Null => Some(r#""null""#.to_owned()),
-        Shape::Boolean => Some(r#""true" | "false""#.to_owned()),
-        Shape::Exactly(value) if !value.is_array() && !value.is_object() => Some(match value {
-            Value::String(text) => literal(text),
-            value => literal(&value.to_string()),
-        }),
-        Shape::Number(schema) if schema.as_object().is_some_and(|schema| schema.len() == 1) => {
+        ValueShape::Null => Some(r#""null""#.to_owned()),
+        ValueShape::Boolean => Some(r#""true" | "false""#.to_owned()),
+        ValueShape::Constant(value) if !value.is_array() && !value.is_object() => {
+            Some(match value {
+                Value::String(text) => literal(text),
+                value => literal(&value.to_string()),
+            })
+        }
+        ValueShape::Number(schema)
+            if schema.as_object().is_some_and(|schema| schema.len() == 1) =>
+        {
             Some(match schema["type"] == "integer" {
                 true => r"/-?(0|[1-9][0-9]*)/".to_owned(),
                 false => r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?/".to_owned(),
@@ -70,16 +74,18 @@ pub(super) fn plain(shape: &Shape) -> Option<String> {
 /// Takes texts with a schema of their own together with the values beside them, where there are
 /// both: a pair of one such text and the other values as terminals. `Err` where some other value
 /// cannot stand beside a text.
-pub(super) fn mixed(shapes: &[Shape]) -> Result<Option<(Text, Vec<String>)>, ()> {
-    let is_bound = |shape: &&Shape| matches!(shape, Shape::Text(text) if !text.is_free());
-    let is_free = |shape: &Shape| {
-        matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free())
+pub(super) fn mixed(shapes: &[ValueShape]) -> Result<Option<(StringShape, Vec<String>)>, ()> {
+    let is_bound =
+        |shape: &&ValueShape| matches!(shape, ValueShape::String(text) if !text.is_free());
+    let is_free = |shape: &ValueShape| {
+        matches!(shape, ValueShape::Any)
+            || matches!(shape, ValueShape::String(text) if text.is_free())
     };
     let bound: Vec<_> = shapes.iter().filter(is_bound).collect();
     if bound.is_empty() || bound.len() == shapes.len() || shapes.iter().any(is_free) {
         return Ok(None);
     }
-    let ([Shape::Text(text)], others) =
+    let ([ValueShape::String(text)], others) =
         (bound.as_slice(), shapes.iter().filter(|shape| !is_bound(shape)))
     else {
         return Err(());

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::calls::{self, Tool};
 use super::channels;
 use super::fenced;
-use super::lark::{Lark, Piece, Specials, common_prefix, literal, merged, sequence};
-use super::schema::{self, Policy, Relaxed, Report};
-use crate::api::{ToolChoice, function_name};
+use super::lark::{Lark, SpecialTokenFinder, Symbol, common_prefix, literal, merged, sequence};
+use super::schema::{self, Policy, Relaxed, SchemaReport};
+use crate::api::{ResponseFormat, ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
 use crate::output::format::{Format, Reasoning};
 
 /// What a request wants of the reply.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct ReplyRequirements<'a> {
     /// The checked tools.
     pub tools: &'a [Value],
     /// Whether they may or must be called.
@@ -25,7 +25,7 @@ pub struct Wanted<'a> {
     /// Whether more than one call may be made.
     pub parallel: bool,
     /// `response_format`.
-    pub response: Response<'a>,
+    pub response_format: Option<&'a ResponseFormat>,
     /// A grammar of the caller's, for the content.
     pub grammar: Option<&'a str>,
     /// Whether the prompt ends inside reasoning.
@@ -35,20 +35,9 @@ pub struct Wanted<'a> {
     pub reasons: bool,
 }
 
-/// What the content must be.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Response<'a> {
-    /// Any text.
-    Text,
-    /// A JSON object.
-    JsonObject,
-    /// JSON that obeys a schema.
-    JsonSchema(&'a Value),
-}
-
 /// A grammar, and what of the schemas it does not enforce.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Grammar {
+pub struct ReplyGrammar {
     /// Lark; None where nothing is constrained.
     pub lark: Option<String>,
     /// Keywords that were dropped.
@@ -56,16 +45,20 @@ pub struct Grammar {
 }
 
 /// The grammar of a reply. `format` is None where it is not known how the model writes calls.
-pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Result<Grammar> {
+pub fn reply_grammar(
+    format: Option<&Format>,
+    requirements: &ReplyRequirements,
+    specials: SpecialTokenFinder,
+) -> Result<ReplyGrammar> {
     let mut lark = Lark::new(specials);
     let mut relaxed = Vec::new();
-    let calls = turns(&mut lark, format, wanted, &mut relaxed)?;
-    let answer = answer(&mut lark, wanted, &mut relaxed)?;
-    let forced = wanted.choice.forces_call();
+    let calls = turns(&mut lark, format, requirements, &mut relaxed)?;
+    let answer = answer(&mut lark, requirements, &mut relaxed)?;
+    let forced = requirements.choice.forces_call();
     if !forced && answer.is_none() && calls.is_empty() {
-        return Ok(Grammar::default());
+        return Ok(ReplyGrammar::default());
     }
-    if answer.is_some() && !forced && wanted.grammar.is_some() && !calls.is_empty() {
+    if answer.is_some() && !forced && requirements.grammar.is_some() && !calls.is_empty() {
         return Err(Error::invalid(
             "grammar",
             "cannot be used together with tools that may be called",
@@ -74,27 +67,27 @@ pub fn reply(format: Option<&Format>, wanted: &Wanted, specials: Specials) -> Re
     let answer = if forced { None } else { answer };
     let fenced = match format {
         Some(format) if format.fenced_calls && !forced && answer.is_none() && !calls.is_empty() => {
-            fenced::ways(&mut lark, &allowed(wanted))?
+            fenced::ways(&mut lark, &allowed(requirements))?
         }
         _ => Vec::new(),
     };
     let start = match format.and_then(|format| format.channels.as_ref()) {
         Some(channels) => channels::start(&mut lark, channels, calls, answer, forced),
         None => {
-            let parallel = wanted.parallel;
+            let parallel = requirements.parallel;
             let mut body =
                 Body { lark: &mut lark, format, calls, fenced, answer, forced, parallel };
-            body.start(wanted)?
+            body.start(requirements)?
         }
     };
-    Ok(Grammar { lark: Some(lark.finish(&start)), relaxed })
+    Ok(ReplyGrammar { lark: Some(lark.finish(&start)), relaxed })
 }
 
 /// The tools that may be called.
-fn allowed<'a>(wanted: &Wanted<'a>) -> Vec<Tool<'a>> {
+fn allowed<'a>(requirements: &ReplyRequirements<'a>) -> Vec<Tool<'a>> {
     let tools =
-        wanted.tools.iter().enumerate().map(|(index, definition)| Tool { index, definition });
-    let allowed = |tool: &Tool| match wanted.choice {
+        requirements.tools.iter().enumerate().map(|(index, definition)| Tool { index, definition });
+    let allowed = |tool: &Tool| match requirements.choice {
         ToolChoice::Function(name) => function_name(tool.definition) == name,
         ToolChoice::None => false,
         _ => true,
@@ -106,11 +99,11 @@ fn allowed<'a>(wanted: &Wanted<'a>) -> Vec<Tool<'a>> {
 fn turns(
     lark: &mut Lark,
     format: Option<&Format>,
-    wanted: &Wanted,
+    requirements: &ReplyRequirements,
     relaxed: &mut Vec<Relaxed>,
-) -> Result<Vec<Vec<Piece>>> {
-    let tools = allowed(wanted);
-    let forced = wanted.choice.forces_call();
+) -> Result<Vec<Vec<Symbol>>> {
+    let tools = allowed(requirements);
+    let forced = requirements.choice.forces_call();
     if tools.is_empty() && !forced {
         return Ok(Vec::new());
     }
@@ -122,21 +115,25 @@ fn turns(
         return Ok(Vec::new());
     };
     let policy = if forced { Policy::Strict } else { Policy::Relax };
-    calls::turn(lark, calls, &tools, policy, wanted.parallel && calls.parallel, relaxed)
+    calls::turn(lark, calls, &tools, policy, requirements.parallel && calls.parallel, relaxed)
 }
 
 /// What the content must be; None where it is free.
-fn answer(lark: &mut Lark, wanted: &Wanted, relaxed: &mut Vec<Relaxed>) -> Result<Option<Piece>> {
-    Ok(match (wanted.response, wanted.grammar) {
-        (Response::JsonObject, _) => Some(lark.json(&json!({"type": "object"}))),
-        (Response::JsonSchema(schema), _) => {
+fn answer(
+    lark: &mut Lark,
+    requirements: &ReplyRequirements,
+    relaxed: &mut Vec<Relaxed>,
+) -> Result<Option<Symbol>> {
+    Ok(match (requirements.response_format, requirements.grammar) {
+        (Some(ResponseFormat::JsonObject), _) => Some(lark.json(&json!({"type": "object"}))),
+        (Some(ResponseFormat::JsonSchema(schema)), _) => {
             let place = "response_format.json_schema.schema".to_owned();
-            let mut report = Report::new(place, None, Policy::Strict, relaxed);
+            let mut report = SchemaReport::new(place, None, Policy::Strict, relaxed);
             let checked = schema::check(schema, &mut report)?;
             Some(lark.json(&checked.json()))
         }
-        (Response::Text, Some(grammar)) => Some(lark.rule(&format!("%lark {{\n{grammar}\n}}"))),
-        (Response::Text, None) => None,
+        (None, Some(grammar)) => Some(lark.rule(&format!("%lark {{\n{grammar}\n}}"))),
+        (None, None) => None,
     })
 }
 
@@ -144,17 +141,17 @@ fn answer(lark: &mut Lark, wanted: &Wanted, relaxed: &mut Vec<Relaxed>) -> Resul
 struct Body<'l, 'a, 'f> {
     lark: &'l mut Lark<'a>,
     format: Option<&'f Format>,
-    calls: Vec<Vec<Piece>>,
+    calls: Vec<Vec<Symbol>>,
     /// Calls in fenced blocks, which count all the same.
-    fenced: Vec<Vec<Piece>>,
-    answer: Option<Piece>,
+    fenced: Vec<Vec<Symbol>>,
+    answer: Option<Symbol>,
     forced: bool,
     parallel: bool,
 }
 
 impl Body<'_, '_, '_> {
-    fn start(&mut self, wanted: &Wanted) -> Result<String> {
-        let may_reason = wanted.reasons || wanted.reasoning_open || self.is_free();
+    fn start(&mut self, requirements: &ReplyRequirements) -> Result<String> {
+        let may_reason = requirements.reasons || requirements.reasoning_open || self.is_free();
         let reasoning =
             self.format.and_then(|format| format.reasoning.as_ref()).filter(|_| may_reason);
         let ways = self.content()?;
@@ -162,7 +159,7 @@ impl Body<'_, '_, '_> {
         let after = self.begin(ways.clone());
         let after = self.lark.rule(&after);
         let inside = self.inside(reasoning, after.clone());
-        if wanted.reasoning_open {
+        if requirements.reasoning_open {
             return Ok(inside);
         }
         let inside = self.lark.rule(&inside);
@@ -170,7 +167,7 @@ impl Body<'_, '_, '_> {
     }
 
     /// The ways content can be. Where free text is one of them, it is the first.
-    fn content(&mut self) -> Result<Vec<Vec<Piece>>> {
+    fn content(&mut self) -> Result<Vec<Vec<Symbol>>> {
         if let Some(answer) = &self.answer {
             if !self.calls.is_empty() && trigger(&self.calls).is_none() {
                 let message = "response_format: cannot be enforced beside tools, since this model writes calls as bare JSON; \
@@ -192,7 +189,9 @@ impl Body<'_, '_, '_> {
         // What follows such a call is a reply once more.
         let rest = self.lark.reserve();
         ways.extend(
-            self.fenced.iter().map(|call| [call.as_slice(), &[Piece::Rule(rest.clone())]].concat()),
+            self.fenced
+                .iter()
+                .map(|call| [call.as_slice(), &[Symbol::Rule(rest.clone())]].concat()),
         );
         let after = if self.parallel { ways.clone() } else { vec![vec![free(self.lark)]] };
         let after = self.lark.choice(after);
@@ -201,7 +200,7 @@ impl Body<'_, '_, '_> {
     }
 
     /// Text up to where calls begin, and calls.
-    fn triggered(&mut self) -> Vec<Vec<Piece>> {
+    fn triggered(&mut self) -> Vec<Vec<Symbol>> {
         let Some((marker, calls)) = trigger(&self.calls) else {
             // No marker: a call is what begins like one of a given tool, arguments and all, and
             // nothing else.
@@ -211,16 +210,16 @@ impl Body<'_, '_, '_> {
         vec![until(self.lark, &marker, calls)]
     }
 
-    fn bare(&mut self, call: Vec<Piece>) -> Option<Vec<Piece>> {
+    fn bare(&mut self, call: Vec<Symbol>) -> Option<Vec<Symbol>> {
         let mut call = merged(call);
-        let Some(Piece::Text(head)) = call.first().cloned() else { return None };
+        let Some(Symbol::Text(head)) = call.first().cloned() else { return None };
         call.remove(0);
         let head = self.lark.lazy(&format!("/[ \\n]*/ {}", literal(head.trim_start())));
         Some([vec![head], call].concat())
     }
 
     /// A choice among the ways of content, behind blanks.
-    fn begin(&mut self, ways: Vec<Vec<Piece>>) -> String {
+    fn begin(&mut self, ways: Vec<Vec<Symbol>>) -> String {
         if self.is_free() {
             let ways = self.lark.choice(ways);
             return self.wrapped(&ways);
@@ -233,8 +232,8 @@ impl Body<'_, '_, '_> {
         self.answer.is_none() && !self.forced
     }
 
-    fn behind_blanks(&mut self, ways: &[Vec<Piece>], choice: &str) -> String {
-        let blank = |way: &Vec<Piece>| matches!(way.first(), Some(Piece::Text(text)) if text.starts_with(char::is_whitespace));
+    fn behind_blanks(&mut self, ways: &[Vec<Symbol>], choice: &str) -> String {
+        let blank = |way: &Vec<Symbol>| matches!(way.first(), Some(Symbol::Text(text)) if text.starts_with(char::is_whitespace));
         if ways.iter().any(blank) {
             return choice.to_owned();
         }
@@ -248,7 +247,7 @@ impl Body<'_, '_, '_> {
         let texts = wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]);
         let tags = texts
             .map(|text| self.lark.pieces(text))
-            .filter(|pieces| matches!(pieces.first(), Some(Piece::Token(_))));
+            .filter(|pieces| matches!(pieces.first(), Some(Symbol::Token(_))));
         let tags: Vec<_> = tags.collect();
         if tags.is_empty() {
             return ways.to_owned();
@@ -259,7 +258,7 @@ impl Body<'_, '_, '_> {
     }
 
     /// The rest of a reply that stands in reasoning.
-    fn inside(&mut self, reasoning: &Reasoning, after: Piece) -> String {
+    fn inside(&mut self, reasoning: &Reasoning, after: Symbol) -> String {
         let close = self.lark.pieces(&reasoning.close);
         let mut ways = vec![until(self.lark, &close, after)];
         if self.is_free() {
@@ -278,9 +277,9 @@ impl Body<'_, '_, '_> {
     fn optional(
         &mut self,
         reasoning: &Reasoning,
-        mut ways: Vec<Vec<Piece>>,
-        inside: Piece,
-        after: Piece,
+        mut ways: Vec<Vec<Symbol>>,
+        inside: Symbol,
+        after: Symbol,
     ) -> String {
         let open = self.lark.pieces(&reasoning.open);
         let close = self.lark.pieces(&reasoning.close);
@@ -298,7 +297,7 @@ impl Body<'_, '_, '_> {
         let mut ways = vec![vec![after.clone()]];
         match open.split_first() {
             None => {}
-            Some((Piece::Text(text), rest)) => {
+            Some((Symbol::Text(text), rest)) => {
                 let open = self.lark.lazy(&format!("/[ \\n]*/ {}", literal(text)));
                 ways.push([vec![open], rest.to_vec(), vec![inside]].concat());
             }
@@ -308,7 +307,7 @@ impl Body<'_, '_, '_> {
             }
         }
         // As text the end alone is free text already.
-        if alone && matches!(close.first(), Some(Piece::Token(_))) {
+        if alone && matches!(close.first(), Some(Symbol::Token(_))) {
             ways.push(until(self.lark, &close, after));
         }
         self.lark.choice(ways)
@@ -316,17 +315,17 @@ impl Body<'_, '_, '_> {
 }
 
 /// Any text.
-pub(super) fn free(lark: &mut Lark) -> Piece {
+pub(super) fn free(lark: &mut Lark) -> Symbol {
     lark.terminal("/(?s:.*)/")
 }
 
 /// Text up to a marker, the marker, and what follows.
-pub(super) fn until(lark: &mut Lark, marker: &[Piece], then: Piece) -> Vec<Piece> {
+pub(super) fn until(lark: &mut Lark, marker: &[Symbol], then: Symbol) -> Vec<Symbol> {
     let start = match marker {
-        [Piece::Text(text), Piece::Token(_), ..] => {
+        [Symbol::Text(text), Symbol::Token(_), ..] => {
             lark.terminal(&format!("/(?s:.*)/ {}", literal(text)))
         }
-        [Piece::Text(text), ..] => lark.lazy(&format!("/(?s:.*)/ {}", literal(text))),
+        [Symbol::Text(text), ..] => lark.lazy(&format!("/(?s:.*)/ {}", literal(text))),
         _ => return [vec![free(lark)], marker.to_vec(), vec![then]].concat(),
     };
     [vec![start], marker[1..].to_vec(), vec![then]].concat()
@@ -334,17 +333,17 @@ pub(super) fn until(lark: &mut Lark, marker: &[Piece], then: Piece) -> Vec<Piece
 
 /// The marker with which all of these calls begin, and what follows it in each. None where they
 /// begin with nothing that text would not begin with.
-fn trigger(calls: &[Vec<Piece>]) -> Option<(Vec<Piece>, Vec<Vec<Piece>>)> {
-    let mut calls: Vec<Vec<Piece>> = calls.iter().cloned().map(merged).collect();
+fn trigger(calls: &[Vec<Symbol>]) -> Option<(Vec<Symbol>, Vec<Vec<Symbol>>)> {
+    let mut calls: Vec<Vec<Symbol>> = calls.iter().cloned().map(merged).collect();
     // Free text holds the blanks before it.
     for call in &mut calls {
-        if let Some(Piece::Text(text)) = call.first_mut() {
+        if let Some(Symbol::Text(text)) = call.first_mut() {
             *text = text.trim_start().to_owned();
         }
     }
-    let mut calls: Vec<Vec<Piece>> = calls.into_iter().map(merged).collect();
+    let mut calls: Vec<Vec<Symbol>> = calls.into_iter().map(merged).collect();
     let marker = match calls.first()?.first()? {
-        token @ Piece::Token(_) => {
+        token @ Symbol::Token(_) => {
             let token = token.clone();
             if calls.iter().any(|call| call.first() != Some(&token)) {
                 return None;
@@ -352,21 +351,21 @@ fn trigger(calls: &[Vec<Piece>]) -> Option<(Vec<Piece>, Vec<Vec<Piece>>)> {
             calls.iter_mut().for_each(|call| drop(call.remove(0)));
             return Some((vec![token], calls));
         }
-        Piece::Text(text) => {
+        Symbol::Text(text) => {
             let texts = calls.iter().map(|call| match call.first() {
-                Some(Piece::Text(text)) => text.as_str(),
+                Some(Symbol::Text(text)) => text.as_str(),
                 _ => "",
             });
             tag(texts.fold(text.as_str(), common_prefix))?.to_owned()
         }
-        Piece::Rule(_) => return None,
+        Symbol::Rule(_) => return None,
     };
     for call in &mut calls {
-        if let Some(Piece::Text(text)) = call.first_mut() {
+        if let Some(Symbol::Text(text)) = call.first_mut() {
             text.drain(..marker.len());
         }
     }
-    Some((vec![Piece::Text(marker)], calls.into_iter().map(merged).collect()))
+    Some((vec![Symbol::Text(marker)], calls.into_iter().map(merged).collect()))
 }
 
 /// What of a text is a marker: a tag, a word in brackets, or a word with what follows it up to the

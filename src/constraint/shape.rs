@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{Checked, Report, kind};
+use super::schema::{CheckedSchema, SchemaReport, kind};
 use crate::error::Result;
 
 /// How far the characters of a text are counted; llguidance gives up on many more.
@@ -13,11 +13,11 @@ const MAX_COUNTED: u64 = 2000;
 
 /// One way a value can be.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Shape {
+pub(super) enum ValueShape {
     /// Anything.
     Any,
     /// Exactly this value.
-    Exactly(Value),
+    Constant(Value),
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -25,49 +25,49 @@ pub(super) enum Shape {
     /// A number; the schema that says which.
     Number(Value),
     /// A string.
-    Text(Text),
+    String(StringShape),
     /// An array.
-    Array(Array),
+    Array(ArrayShape),
     /// An object.
-    Object(Object),
+    Object(ObjectShape),
     /// What a definition says: its number.
-    Refers(usize),
+    Reference(usize),
 }
 
-impl Shape {
+impl ValueShape {
     /// The shape as a schema again.
     pub(super) fn schema(&self) -> Value {
         match self {
-            Shape::Any => json!({}),
-            Shape::Exactly(value) => json!({ "const": value }),
-            Shape::Null => json!({"type": "null"}),
-            Shape::Boolean => json!({"type": "boolean"}),
-            Shape::Number(schema) => schema.clone(),
-            Shape::Text(_) => json!({"type": "string"}),
-            Shape::Array(array) => array.schema.clone(),
-            Shape::Object(object) => object.schema.clone(),
-            Shape::Refers(index) => json!({ "$ref": format!("#/$defs/r{index}") }),
+            ValueShape::Any => json!({}),
+            ValueShape::Constant(value) => json!({ "const": value }),
+            ValueShape::Null => json!({"type": "null"}),
+            ValueShape::Boolean => json!({"type": "boolean"}),
+            ValueShape::Number(schema) => schema.clone(),
+            ValueShape::String(_) => json!({"type": "string"}),
+            ValueShape::Array(array) => array.schema.clone(),
+            ValueShape::Object(object) => object.schema.clone(),
+            ValueShape::Reference(index) => json!({ "$ref": format!("#/$defs/r{index}") }),
         }
     }
 
     /// JSON's name of its type; None where it may be any.
     pub(super) fn kind(&self) -> Option<&'static str> {
         match self {
-            Shape::Any | Shape::Refers(_) => None,
-            Shape::Exactly(value) => Some(kind(value)),
-            Shape::Null => Some("null"),
-            Shape::Boolean => Some("boolean"),
-            Shape::Number(_) => Some("number"),
-            Shape::Text(_) => Some("string"),
-            Shape::Array(_) => Some("array"),
-            Shape::Object(_) => Some("object"),
+            ValueShape::Any | ValueShape::Reference(_) => None,
+            ValueShape::Constant(value) => Some(kind(value)),
+            ValueShape::Null => Some("null"),
+            ValueShape::Boolean => Some("boolean"),
+            ValueShape::Number(_) => Some("number"),
+            ValueShape::String(_) => Some("string"),
+            ValueShape::Array(_) => Some("array"),
+            ValueShape::Object(_) => Some("object"),
         }
     }
 }
 
 /// A string's schema.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Text {
+pub(super) struct StringShape {
     /// An expression the whole text matches.
     pub(super) pattern: Option<String>,
     /// Fewest characters.
@@ -76,7 +76,7 @@ pub(super) struct Text {
     pub(super) most: Option<u64>,
 }
 
-impl Text {
+impl StringShape {
     /// Whether any text will do.
     pub(super) fn is_free(&self) -> bool {
         self.pattern.is_none() && self.least == 0 && self.most.is_none()
@@ -99,7 +99,7 @@ impl Text {
 
 /// An array's schema.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Array {
+pub(super) struct ArrayShape {
     /// Its first items, one schema each, with their pointers.
     pub(super) first: Vec<(String, Value)>,
     /// The others; None where there are none.
@@ -114,7 +114,7 @@ pub(super) struct Array {
 
 /// An object's schema.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Object {
+pub(super) struct ObjectShape {
     /// Name, pointer and schema of what it lists, and whether that must be there.
     pub(super) properties: Vec<Property>,
     /// The schema of properties it does not list; only where it lists none.
@@ -140,32 +140,36 @@ pub(super) struct Property {
 pub(super) fn shapes(
     schema: &Value,
     at: &str,
-    checked: &Checked,
-    report: &mut Report,
-) -> Result<Vec<Shape>> {
+    checked: &CheckedSchema,
+    report: &mut SchemaReport,
+) -> Result<Vec<ValueShape>> {
     let members = match schema {
         Value::Object(members) => members,
         Value::Bool(false) => return Ok(Vec::new()),
-        _ => return Ok(vec![Shape::Any]),
+        _ => return Ok(vec![ValueShape::Any]),
     };
     let types = types(members);
     let fits = |value: &Value| types.as_ref().is_none_or(|types| has_type(types, value));
     if let Some(value) = members.get("const") {
-        return Ok(if fits(value) { vec![Shape::Exactly(value.clone())] } else { Vec::new() });
+        return Ok(if fits(value) {
+            vec![ValueShape::Constant(value.clone())]
+        } else {
+            Vec::new()
+        });
     }
     if let Some(values) = members.get("enum").and_then(Value::as_array) {
         return Ok(values
             .iter()
             .filter(|value| fits(value))
             .cloned()
-            .map(Shape::Exactly)
+            .map(ValueShape::Constant)
             .collect());
     }
     if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
         alone(members, "$ref", at, report)?;
         return Ok(checked
             .target(reference)
-            .map(|(index, ..)| vec![Shape::Refers(index)])
+            .map(|(index, ..)| vec![ValueShape::Reference(index)])
             .unwrap_or_default());
     }
     for keyword in ["anyOf", "allOf"] {
@@ -187,7 +191,7 @@ pub(super) fn shapes(
                 }
             }
         }
-        return Ok(if all.contains(&Shape::Any) { vec![Shape::Any] } else { all });
+        return Ok(if all.contains(&ValueShape::Any) { vec![ValueShape::Any] } else { all });
     }
     match types {
         Some(types) => types.iter().map(|kind| typed(kind, members, at, report)).collect(),
@@ -196,12 +200,17 @@ pub(super) fn shapes(
         }
         None if members.contains_key("items") => Ok(vec![typed("array", members, at, report)?]),
         None if members.contains_key("pattern") => Ok(vec![typed("string", members, at, report)?]),
-        None => Ok(vec![Shape::Any]),
+        None => Ok(vec![ValueShape::Any]),
     }
 }
 
 /// Keywords beside one that says it all.
-fn alone(members: &Map<String, Value>, keyword: &str, at: &str, report: &mut Report) -> Result<()> {
+fn alone(
+    members: &Map<String, Value>,
+    keyword: &str,
+    at: &str,
+    report: &mut SchemaReport,
+) -> Result<()> {
     for other in
         members.keys().filter(|other| !matches!(other.as_str(), "type") && *other != keyword)
     {
@@ -226,13 +235,18 @@ fn has_type(types: &[&str], value: &Value) -> bool {
     types.contains(&kind(value)) || (integer && types.contains(&"integer"))
 }
 
-fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report) -> Result<Shape> {
+fn typed(
+    kind: &str,
+    members: &Map<String, Value>,
+    at: &str,
+    report: &mut SchemaReport,
+) -> Result<ValueShape> {
     let count = |keyword: &str| members.get(keyword).and_then(Value::as_u64);
     Ok(match kind {
-        "null" => Shape::Null,
-        "boolean" => Shape::Boolean,
+        "null" => ValueShape::Null,
+        "boolean" => ValueShape::Boolean,
         "string" => {
-            let mut text = Text {
+            let mut text = StringShape {
                 pattern: None,
                 least: count("minLength").unwrap_or(0),
                 most: count("maxLength"),
@@ -263,7 +277,7 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
                     )?,
                 }
             }
-            Shape::Text(text)
+            ValueShape::String(text)
         }
         "array" => {
             let items = members
@@ -281,7 +295,7 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
                 Some(schema) => Some((format!("{at}/items"), schema.clone())),
                 None => Some((at.to_owned(), Value::Bool(true))),
             };
-            Shape::Array(Array {
+            ValueShape::Array(ArrayShape {
                 first,
                 rest,
                 least: count("minItems").unwrap_or(0) as usize,
@@ -289,7 +303,7 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
                 schema: of_type(members, kind),
             })
         }
-        "object" => Shape::Object(object(members, at)),
+        "object" => ValueShape::Object(object(members, at)),
         // The bounds of a number, and nothing else.
         _ => {
             let of_numbers =
@@ -298,12 +312,12 @@ fn typed(kind: &str, members: &Map<String, Value>, at: &str, report: &mut Report
                 members.iter().filter(|(keyword, _)| of_numbers.contains(&keyword.as_str()));
             let mut schema = Map::from_iter([("type".to_owned(), Value::from(kind))]);
             schema.extend(bounds.map(|(keyword, value)| (keyword.clone(), value.clone())));
-            Shape::Number(Value::Object(schema))
+            ValueShape::Number(Value::Object(schema))
         }
     })
 }
 
-fn object(members: &Map<String, Value>, at: &str) -> Object {
+fn object(members: &Map<String, Value>, at: &str) -> ObjectShape {
     let required =
         members.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let is_required = |name: &str| required.iter().any(|required| required == name);
@@ -330,7 +344,7 @@ fn object(members: &Map<String, Value>, at: &str) -> Object {
         }
     }
     let free = properties.is_empty() && others.1 != Value::Bool(false);
-    Object { properties, others: free.then_some(others), schema: of_type(members, "object") }
+    ObjectShape { properties, others: free.then_some(others), schema: of_type(members, "object") }
 }
 
 fn of_type(members: &Map<String, Value>, kind: &str) -> Value {

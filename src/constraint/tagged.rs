@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::lark::{Lark, Piece};
+use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
 use super::raw;
-use super::schema::{Checked, Report};
-use super::shape::{Object, Shape, Text, shapes};
+use super::schema::{CheckedSchema, SchemaReport};
+use super::shape::{ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 use crate::output::format::{KindForm, Tagged};
 
@@ -17,11 +17,11 @@ pub(super) const MIXED: &str = "strings with a schema of their own beside other 
 pub(super) fn arguments(
     lark: &mut Lark,
     form: &Tagged,
-    object: &Object,
-    checked: &Checked,
-    report: &mut Report,
-    tail: &[Piece],
-) -> Result<Piece> {
+    object: &ObjectShape,
+    checked: &CheckedSchema,
+    report: &mut SchemaReport,
+    tail: &[Symbol],
+) -> Result<Symbol> {
     let mut all = Vec::new();
     for property in &object.properties {
         if property.name.contains(['>', '<', '"', '\n']) {
@@ -51,11 +51,11 @@ fn values(
     form: &Tagged,
     schema: &Value,
     at: &str,
-    checked: &Checked,
-    report: &mut Report,
-) -> Result<Vec<Vec<Piece>>> {
-    let mut texts: Vec<Vec<Piece>> = Vec::new();
-    let mut others: Vec<Shape> = Vec::new();
+    checked: &CheckedSchema,
+    report: &mut SchemaReport,
+) -> Result<Vec<Vec<Symbol>>> {
+    let mut texts: Vec<Vec<Symbol>> = Vec::new();
+    let mut others: Vec<ValueShape> = Vec::new();
     let mut all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
     if let (Some(shapes), None) = (&mut all, &form.kind) {
         match raw::mixed(shapes) {
@@ -65,25 +65,26 @@ fn values(
             }
             Err(()) => {
                 report.refuse(at, "type", MIXED)?;
-                *shapes = vec![Shape::Text(Text::default())];
+                *shapes = vec![ValueShape::String(StringShape::default())];
             }
         }
     }
     for shape in all.iter().flatten() {
         match shape {
-            Shape::Text(text) => texts.push(raw::text(lark, text, &form.close)),
-            Shape::Exactly(Value::String(text)) => {
+            ValueShape::String(text) => texts.push(raw::text(lark, text, &form.close)),
+            ValueShape::Constant(Value::String(text)) => {
                 texts.extend(raw::exactly(lark, text, &form.close))
             }
-            Shape::Any => {
-                texts.push(raw::text(lark, &Text::default(), &form.close));
+            ValueShape::Any => {
+                texts.push(raw::text(lark, &StringShape::default(), &form.close));
                 others.extend(anything());
             }
             other => others.push(other.clone()),
         }
     }
-    let free = |shape: &Shape| {
-        matches!(shape, Shape::Any) || matches!(shape, Shape::Text(text) if text.is_free())
+    let free = |shape: &ValueShape| {
+        matches!(shape, ValueShape::Any)
+            || matches!(shape, ValueShape::String(text) if text.is_free())
     };
     let free = all.iter().flatten().any(free);
     let close = lark.pieces(&form.close);
@@ -96,7 +97,7 @@ fn values(
         return Ok(texts);
     };
     let after = kind.after.as_ref();
-    let marked = |lark: &Lark, kind: &str, value: Vec<Piece>| {
+    let marked = |lark: &Lark, kind: &str, value: Vec<Symbol>| {
         [lark.pieces(&format!("{kind}{after}")), value].concat()
     };
     let string = match kind.form {
@@ -131,33 +132,39 @@ fn values(
 fn others_json(
     schema: &Value,
     by_shape: bool,
-    others: &[Shape],
-    checked: &Checked,
+    others: &[ValueShape],
+    checked: &CheckedSchema,
 ) -> Option<Value> {
     match (by_shape, others) {
         (false, _) => Some(checked.json_of(schema)),
         (true, []) => None,
         (true, [one]) => Some(checked.json_of(&one.schema())),
         (true, many) => {
-            let schemas: Vec<_> = many.iter().map(Shape::schema).collect();
+            let schemas: Vec<_> = many.iter().map(ValueShape::schema).collect();
             Some(checked.json_of(&json!({ "anyOf": schemas })))
         }
     }
 }
 
 /// Everything that is no string.
-fn anything() -> Vec<Shape> {
-    let open = |kind: &str| Shape::Number(json!({ "type": kind }));
+fn anything() -> Vec<ValueShape> {
+    let open = |kind: &str| ValueShape::Number(json!({ "type": kind }));
     let any = |kind: &str| json!({ "type": kind });
-    let array = super::shape::Array {
+    let array = super::shape::ArrayShape {
         first: Vec::new(),
         rest: None,
         least: 0,
         most: None,
         schema: any("array"),
     };
-    let object = Object { properties: Vec::new(), others: None, schema: any("object") };
-    vec![Shape::Null, Shape::Boolean, open("number"), Shape::Array(array), Shape::Object(object)]
+    let object = ObjectShape { properties: Vec::new(), others: None, schema: any("object") };
+    vec![
+        ValueShape::Null,
+        ValueShape::Boolean,
+        open("number"),
+        ValueShape::Array(array),
+        ValueShape::Object(object),
+    ]
 }
 
 /// Whether no string obeys the schema by its type alone: then all of it is JSON.
@@ -173,14 +180,14 @@ fn is_json(schema: &Value) -> bool {
 fn resolved(
     schema: &Value,
     at: &str,
-    checked: &Checked,
-    report: &mut Report,
-) -> Result<Vec<Shape>> {
+    checked: &CheckedSchema,
+    report: &mut SchemaReport,
+) -> Result<Vec<ValueShape>> {
     let mut done = Vec::new();
     let mut seen = Vec::new();
     let mut open = shapes(schema, at, checked, report)?;
     while let Some(shape) = open.pop() {
-        let Shape::Refers(index) = shape else {
+        let ValueShape::Reference(index) = shape else {
             done.push(shape);
             continue;
         };

@@ -208,7 +208,7 @@ mod tests {
     use super::super::special::SpecialTokens;
     use super::*;
     use crate::api::{ChatRequest, Sampling};
-    use crate::constraint::{Grammars, Words};
+    use crate::constraint::{Grammars, Vocabulary};
 
     /// Ends a generation; the token before it has no text.
     const END: Token = 257;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn grammar(lark: &str) -> Constraint {
-        let words = || Words {
+        let words = || Vocabulary {
             words: (0..=255)
                 .map(|byte| vec![byte])
                 .chain([Vec::new(), b"\xFF<end>".to_vec()])

@@ -7,7 +7,7 @@ use llama_cpp_sys_2 as sys;
 
 use super::abort::{self, Aborted};
 use super::model::Model;
-use crate::constraint::Words;
+use crate::constraint::Vocabulary;
 use crate::engine::{Special, SpecialTokens, Token, TokenCache, Vocab};
 use crate::error::{Code, Error, Result};
 
@@ -129,7 +129,7 @@ impl LlamaVocab {
 }
 
 /// The vocabulary as grammars see it.
-pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Words {
+pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Vocabulary {
     let tokens = 0..vocab.len() as Token;
     let words = tokens.clone().map(|token| {
         let plain = vocab.piece(token, false);
@@ -139,7 +139,7 @@ pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Words {
         if special.is_empty() { plain } else { [&[0xFF], special.as_slice()].concat() }
     });
     let ends = tokens.filter(|token| vocab.is_end_of_generation(*token)).map(|token| token as u32);
-    Words {
+    Vocabulary {
         words: words.collect(),
         ends: ends.collect(),
         tokenize: Box::new({

@@ -178,9 +178,9 @@ pub(super) fn parse_by(
         parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
     // A text that goes on may still become what was asked for.
     let violations =
-        validate::message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
+        validate::check_message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
     diagnostics.extend(violations.iter().map(validate::Violation::to_json));
-    let unmet = validate::choice(&parsed, &tool_choice).filter(|_| !partial);
+    let unmet = validate::check_tool_choice(&parsed, &tool_choice).filter(|_| !partial);
     diagnostics.extend(unmet.map(|diagnostic| diagnostic.to_json()));
     let reply = json!({
         "type": "message",

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::api::{ResponseFormat, ToolChoice, function_name, function_parameters};
 use crate::output::{Diagnostic, Parsed};
 
-use schema::{Broken, Checker};
+use schema::{KeywordProblem, SchemaChecker};
 
 /// What a schema is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,12 +76,12 @@ impl Violation {
 
 /// Checks a message. Calls of tools that were not given, and arguments that are not JSON, are the
 /// recogniser's to report.
-pub fn message(
+pub fn check_message(
     parsed: &Parsed,
     tools: &[Value],
     response: Option<&ResponseFormat>,
 ) -> Vec<Violation> {
-    let mut checker = Checker::new();
+    let mut checker = SchemaChecker::new();
     let mut violations = Vec::new();
     for (index, call) in parsed.tool_calls.iter().enumerate() {
         let tool = tools.iter().find(|tool| function_name(tool) == call.name);
@@ -104,7 +104,7 @@ pub fn message(
         };
         let broken = match serde_json::from_str(text) {
             Ok(value) => checker.check(schema, &value),
-            Err(_) => vec![Broken::text("the text is not JSON")],
+            Err(_) => vec![KeywordProblem::text("the text is not JSON")],
         };
         violations.extend(found(broken, &Subject::Response));
     }
@@ -113,7 +113,7 @@ pub fn message(
 
 /// Says so where `tool_choice` asked for a call and the message has none: the reply was cut short,
 /// or nothing held it.
-pub fn choice(parsed: &Parsed, choice: &ToolChoice) -> Option<Diagnostic> {
+pub fn check_tool_choice(parsed: &Parsed, choice: &ToolChoice) -> Option<Diagnostic> {
     let calls = &parsed.tool_calls;
     let message = match choice {
         ToolChoice::Required if calls.is_empty() => {
@@ -128,15 +128,16 @@ pub fn choice(parsed: &Parsed, choice: &ToolChoice) -> Option<Diagnostic> {
 }
 
 /// Whether arguments obey the schema of this tool. What cannot be checked is no reason to say no.
-pub fn accepts(tools: &[Value], name: &str, arguments: &str) -> bool {
+pub fn accepts_arguments(tools: &[Value], name: &str, arguments: &str) -> bool {
     let Some(tool) = tools.iter().find(|tool| function_name(tool) == name) else { return false };
     let Ok(arguments @ Value::Object(_)) = serde_json::from_str(arguments) else { return false };
-    let broken = function_parameters(tool).map(|schema| Checker::new().check(schema, &arguments));
+    let broken =
+        function_parameters(tool).map(|schema| SchemaChecker::new().check(schema, &arguments));
     broken.into_iter().flatten().all(|broken| broken.unchecked)
 }
 
-fn found(broken: Vec<Broken>, subject: &Subject) -> impl Iterator<Item = Violation> {
-    broken.into_iter().map(move |Broken { unchecked, path, keyword, reason }| Violation {
+fn found(broken: Vec<KeywordProblem>, subject: &Subject) -> impl Iterator<Item = Violation> {
+    broken.into_iter().map(move |KeywordProblem { unchecked, path, keyword, reason }| Violation {
         code: if unchecked { "schema_unchecked" } else { "schema_violation" },
         subject: subject.clone(),
         path,

@@ -11,15 +11,15 @@ const MAX_AUTOMATON: usize = 1 << 20;
 const MAX_NESTING: u32 = 100;
 
 /// A compiled expression.
-pub(super) struct Pattern {
+pub(super) struct SchemaPattern {
     automaton: PikeVM,
     cache: Cache,
 }
 
-impl Pattern {
+impl SchemaPattern {
     /// None where it is not an expression that an automaton can follow: it looks around, refers
     /// back, or is too large.
-    pub(super) fn new(pattern: &str) -> Option<Pattern> {
+    pub(super) fn new(pattern: &str) -> Option<SchemaPattern> {
         if pattern.len() > MAX_PATTERN {
             return None;
         }
@@ -33,7 +33,7 @@ impl Pattern {
             .build(&respelled(pattern))
             .ok()?;
         let cache = automaton.create_cache();
-        Some(Pattern { automaton, cache })
+        Some(SchemaPattern { automaton, cache })
     }
 
     /// The states that a search looks at for each character, at most.
@@ -87,7 +87,7 @@ mod tests {
     #[track_caller]
     fn check(pattern: &str, text: &str, expected: Option<bool>) {
         assert_eq!(
-            Pattern::new(pattern).map(|mut pattern| pattern.matches(text)),
+            SchemaPattern::new(pattern).map(|mut pattern| pattern.matches(text)),
             expected,
             "{pattern}"
         );

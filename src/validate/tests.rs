@@ -3,8 +3,8 @@
 use super::*;
 
 fn of(schema: &Value, value: &Value) -> Vec<String> {
-    let broken = Checker::new().check(schema, value);
-    let text = |broken: &Broken| {
+    let broken = SchemaChecker::new().check(schema, value);
+    let text = |broken: &KeywordProblem| {
         let mark = if broken.unchecked { "?" } else { "" };
         format!("{mark}{}:{}", broken.path, broken.keyword)
     };
@@ -214,7 +214,7 @@ fn messages() {
         call("weather", "{}"),
     ];
     let parsed = Parsed { tool_calls: calls, ..Parsed::default() };
-    let found: Vec<Value> = message(&parsed, &tools, Some(&ResponseFormat::JsonObject))
+    let found: Vec<Value> = check_message(&parsed, &tools, Some(&ResponseFormat::JsonObject))
         .iter()
         .map(Violation::to_json)
         .collect();
@@ -226,7 +226,10 @@ fn messages() {
     assert_eq!(found, expected);
     let text = |content: &str, response: &ResponseFormat| {
         let parsed = Parsed { content: content.to_owned(), ..Parsed::default() };
-        message(&parsed, &[], Some(response)).iter().map(Violation::to_string).collect::<Vec<_>>()
+        check_message(&parsed, &[], Some(response))
+            .iter()
+            .map(Violation::to_string)
+            .collect::<Vec<_>>()
     };
     let list = ResponseFormat::JsonSchema(json!({"items": {"type": "null"}}));
     assert_eq!(text(" [null, 1]\n", &list), ["response_format: /1: type: it is not of type null"]);
@@ -242,7 +245,7 @@ fn messages() {
 fn choices() {
     let parsed = Parsed { tool_calls: vec![call("f", "{}")], ..Parsed::default() };
     let unmet = |parsed: &Parsed, wanted: ToolChoice| {
-        choice(parsed, &wanted).map(|diagnostic| diagnostic.code)
+        check_tool_choice(parsed, &wanted).map(|diagnostic| diagnostic.code)
     };
     for (wanted, with_call, without) in [
         (ToolChoice::Auto, None, None),

@@ -1,9 +1,9 @@
 //! Assistants' turns in Jinja, with their reasoning, and the end of a prompt.
 
 use super::text::{Joined, filled, quoted, text, value};
-use super::{ASSISTANT, Writer, parts};
-use crate::compose::spec::Spec;
-use crate::compose::spec::slots::Pattern;
+use super::{ASSISTANT, TemplateWriter, parts};
+use crate::compose::spec::ComponentSpec;
+use crate::compose::spec::slots::SlotPattern;
 use crate::compose::spec::thinking::{EmptyReasoning, KeepReasoning};
 use crate::compose::spec::turns::START;
 
@@ -11,7 +11,7 @@ use crate::compose::spec::turns::START;
 /// behind it, in front.
 const NEWLINE: &str = "\\n";
 
-impl Writer<'_> {
+impl TemplateWriter<'_> {
     /// `text`, the answer's, with its reasoning in front where it is shown.
     pub(crate) fn answer(&mut self) {
         let policy = &self.spec.policies.thinking;
@@ -140,7 +140,7 @@ impl Writer<'_> {
         }
     }
 
-    fn answer_form(&mut self, pattern: &Pattern, begins: bool) {
+    fn answer_form(&mut self, pattern: &SlotPattern, begins: bool) {
         let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
         let turn = begun(self.spec, &pattern, |slot| {
             value(if slot == "tool_calls" { "calls" } else { "text" })
@@ -213,7 +213,11 @@ impl Writer<'_> {
 }
 
 /// A turn; the first of a conversation has not all of its begin.
-pub(crate) fn begun(spec: &Spec, pattern: &Pattern, fill: impl Fn(&str) -> Joined) -> Joined {
+pub(crate) fn begun(
+    spec: &ComponentSpec,
+    pattern: &SlotPattern,
+    fill: impl Fn(&str) -> Joined,
+) -> Joined {
     let (without, policies) = (&spec.turns.first_turn_without, &spec.policies);
     let rest = Some(without)
         .filter(|without| !without.is_empty())

@@ -3,8 +3,8 @@
 use super::super::jinja::text::{Joined, filled, quoted, text, value};
 use super::super::spec::calls::ArgumentValues;
 use super::super::spec::processor::Processor;
-use super::super::spec::slots::Pattern;
-use super::{TOOL, Writer, parts, processed};
+use super::super::spec::slots::SlotPattern;
+use super::{TOOL, TemplateWriter, parts, processed};
 
 const FUNCTION: &str = "(call.function if call.type == \"function\" else call)";
 /// Where slots name the parts of a call, it needs no type.
@@ -19,7 +19,7 @@ fn between(joiner: &str, first: &str) -> Joined {
     }
 }
 
-impl Writer<'_> {
+impl TemplateWriter<'_> {
     /// What stands for a content that is null.
     pub(in crate::compose) fn null_content(&mut self) {
         let written = &self.spec.policies.null_content;
@@ -165,7 +165,7 @@ impl Writer<'_> {
         let pairs =
             if policy.argument_values == ArgumentValues::Bare { "dictsort" } else { "items" };
         self.lines.open(&format!("for key, argument in given | {pairs}"));
-        let one = |template: &Pattern, written: &str| {
+        let one = |template: &SlotPattern, written: &str| {
             let argument =
                 filled(template, |slot| value(if slot == "key" { "key" } else { written }));
             between(&policy.argument_joiner, "loop.first").append(argument)

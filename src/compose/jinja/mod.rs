@@ -14,21 +14,21 @@ use super::spec::formatter::{Formatter, JsonStyle};
 use super::spec::policy::{DATE_FORMAT, Placement};
 use super::spec::processor::Processor;
 use super::spec::turns::ContentParts;
-use super::spec::{Spec, UnknownRoles};
+use super::spec::{ComponentSpec, UnknownRoles};
 use answers::begun;
 use system::{date, separator};
 use text::{Joined, Lines, filled, quoted, text, value};
 
 /// The text; `marked` puts assistants' turns into `{% generation %}` blocks.
-pub(crate) fn template(spec: &Spec, marked: bool) -> String {
+pub(crate) fn template(spec: &ComponentSpec, marked: bool) -> String {
     let mut lines = Lines::default();
-    let writer = Writer { spec, marked, lines: &mut lines };
+    let writer = TemplateWriter { spec, marked, lines: &mut lines };
     writer.write();
     lines.finish()
 }
 
-pub(super) struct Writer<'a> {
-    pub(super) spec: &'a Spec,
+pub(super) struct TemplateWriter<'a> {
+    pub(super) spec: &'a ComponentSpec,
     pub(super) marked: bool,
     pub(super) lines: &'a mut Lines,
 }
@@ -39,7 +39,7 @@ const USER: &str = "user";
 pub(super) const ASSISTANT: &str = "assistant";
 const TOOL: &str = "tool";
 
-impl Writer<'_> {
+impl TemplateWriter<'_> {
     fn write(mut self) {
         self.lines
             .comment("Composed from components by llb; change the components, not this text.");

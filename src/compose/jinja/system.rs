@@ -2,10 +2,10 @@
 //! into.
 
 use super::text::{Joined, filled, quoted, text, value};
-use super::{SYSTEM, Writer, parts, processed};
+use super::{SYSTEM, TemplateWriter, parts, processed};
 use crate::compose::spec::policy::Placement;
 use crate::compose::spec::processor::{IfTools, Processor};
-use crate::compose::spec::slots::Pattern;
+use crate::compose::spec::slots::SlotPattern;
 
 /// Today's date, in this form.
 pub(crate) fn date(format: &str) -> String {
@@ -19,7 +19,7 @@ pub(crate) fn separator(added: &IfTools, name: Option<&str>) -> String {
     format!("({} if {has_text}tools_block else \"\")", quoted(&added.text))
 }
 
-impl Writer<'_> {
+impl TemplateWriter<'_> {
     /// Writes the system turn, or sets `system_text` to it where it goes into a user's.
     pub(crate) fn system(&mut self) {
         let spec = self.spec;
@@ -62,7 +62,7 @@ impl Writer<'_> {
     }
 
     /// A system turn whose message is `text`, which the conversation has or not.
-    fn system_turn(&mut self, template: &Pattern, given: bool) {
+    fn system_turn(&mut self, template: &SlotPattern, given: bool) {
         let policies = &self.spec.policies;
         if let Some(processor) = &policies.system_processor {
             let joined = match processor {

@@ -1,6 +1,6 @@
 //! Pieces of Jinja: string literals, and values joined by `~`.
 
-use crate::compose::spec::slots::{Pattern, Piece};
+use crate::compose::spec::slots::{SlotPart, SlotPattern};
 
 /// A string literal that Python's jinja2 and the engines that follow it read alike.
 pub(crate) fn quoted(text: &str) -> String {
@@ -72,10 +72,10 @@ impl Joined {
 }
 
 /// A pattern whose slots are filled by expressions.
-pub(crate) fn filled(pattern: &Pattern, value: impl Fn(&str) -> Joined) -> Joined {
+pub(crate) fn filled(pattern: &SlotPattern, value: impl Fn(&str) -> Joined) -> Joined {
     pattern.pieces().iter().fold(Joined::default(), |joined, piece| match piece {
-        Piece::Text(text) => joined.text(text),
-        Piece::Slot(name) => joined.append(value(name)),
+        SlotPart::Text(text) => joined.text(text),
+        SlotPart::Slot(name) => joined.append(value(name)),
     })
 }
 

@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Writer;
+use super::TemplateWriter;
 use super::text::{Joined, quoted, text, value};
 use crate::compose::fault::Reason;
-use crate::compose::spec::reader::Reader;
+use crate::compose::spec::reader::SpecReader;
 use crate::error::Result;
 
 /// The order of members, where it is not the caller's.
@@ -19,7 +19,7 @@ pub(crate) struct XmlStyle {
 }
 
 impl XmlStyle {
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<XmlStyle> {
+    pub(crate) fn read(reader: &mut SpecReader<'_>) -> Result<XmlStyle> {
         let mut names = |key| -> Result<Vec<String>> {
             let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
             let names: Option<Vec<String>> =
@@ -54,7 +54,7 @@ fn element(name: &str, content: &str) -> Joined {
     text("\n<").text(name).text(">").value(content).text("</").text(name).text(">")
 }
 
-impl Writer<'_> {
+impl TemplateWriter<'_> {
     /// The macros that write a value, and the members of an object.
     fn xml_macros(&mut self) {
         self.lines.comment("A value: a text as it is, other plain values as Python writes them, lists and objects as JSON.");

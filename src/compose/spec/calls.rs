@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::processor::{Place, Processor};
-use super::reader::Reader;
+use super::processor::{Processor, ProcessorTarget};
+use super::reader::SpecReader;
 use crate::error::Result;
 
 /// How the value of one argument is written.
@@ -74,8 +74,8 @@ impl Default for CallPolicy {
 
 impl CallPolicy {
     /// Reads the members of `tool_policy`.
-    pub(crate) fn read(tool: &mut Reader<'_>, ignored: &mut Vec<String>) -> Result<CallPolicy> {
-        let text = |tool: &mut Reader<'_>, key| -> Result<String> {
+    pub(crate) fn read(tool: &mut SpecReader<'_>, ignored: &mut Vec<String>) -> Result<CallPolicy> {
+        let text = |tool: &mut SpecReader<'_>, key| -> Result<String> {
             Ok(tool.string(key)?.unwrap_or_default().to_owned())
         };
         let path = tool.path("observation_content_processor");
@@ -94,7 +94,7 @@ impl CallPolicy {
                 .unwrap_or(false),
             result_joiner: text(tool, "observation_joiner")?,
             result_processor: processor
-                .map(|value| Processor::read(value, path, Place::Result, ignored))
+                .map(|value| Processor::read(value, path, ProcessorTarget::Result, ignored))
                 .transpose()?,
             results_end: text(tool, "observations_end")?,
             drops_results: tool

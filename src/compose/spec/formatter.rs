@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::reader::Reader;
+use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::compose::jinja::xml::XmlStyle;
 use crate::error::Result;
@@ -91,7 +91,7 @@ impl Formatter {
         path: String,
         ignored: &mut Vec<String>,
     ) -> Result<Formatter> {
-        let mut reader = Reader::new(path, value)?;
+        let mut reader = SpecReader::new(path, value)?;
         let name = reader
             .string("kind")?
             .ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;

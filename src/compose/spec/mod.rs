@@ -19,9 +19,9 @@ use crate::error::Result;
 use crate::vision::Rule;
 use formatter::Formatter;
 use policy::{Placement, Policies};
-use reader::Reader;
-use slots::{Occurs, Pattern, Slots, escaped, literal};
-use turns::Turns;
+use reader::SpecReader;
+use slots::{Occurs, SlotPattern, Slots, escaped, literal};
+use turns::TurnPolicy;
 
 const SYSTEM: Slots = Slots::Of(&[
     ("system_message", Occurs::Freely),
@@ -56,35 +56,35 @@ const UNKNOWN_ROLES: [(&str, UnknownRoles); 3] = [
 
 /// Building blocks of a chat template.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct ComponentSpec {
     pub(crate) name: String,
-    pub(crate) system_template: Pattern,
-    pub(crate) default_system_template: Option<Pattern>,
+    pub(crate) system_template: SlotPattern,
+    pub(crate) default_system_template: Option<SlotPattern>,
     pub(crate) system_message: String,
-    pub(crate) user_template: Pattern,
-    pub(crate) user_template_with_tools: Option<Pattern>,
-    pub(crate) assistant_template: Pattern,
+    pub(crate) user_template: SlotPattern,
+    pub(crate) user_template_with_tools: Option<SlotPattern>,
+    pub(crate) assistant_template: SlotPattern,
     /// Of an answer with calls, where it differs.
-    pub(crate) calls_turn: Option<Pattern>,
+    pub(crate) calls_turn: Option<SlotPattern>,
     /// Of an answer whose list of calls is empty, where it is not that of one without a list.
-    pub(crate) empty_calls_turn: Option<Pattern>,
+    pub(crate) empty_calls_turn: Option<SlotPattern>,
     pub(crate) assistant_end: Option<String>,
     /// As it is written, braces doubled.
     pub(crate) generation_prompt: Option<String>,
-    pub(crate) reasoning_template: Option<Pattern>,
-    pub(crate) observations_template: Option<Pattern>,
-    pub(crate) single_observation_template: Pattern,
-    pub(crate) tool_calls_template: Pattern,
-    pub(crate) single_tool_call_template: Pattern,
+    pub(crate) reasoning_template: Option<SlotPattern>,
+    pub(crate) observations_template: Option<SlotPattern>,
+    pub(crate) single_observation_template: SlotPattern,
+    pub(crate) tool_calls_template: SlotPattern,
+    pub(crate) single_tool_call_template: SlotPattern,
     /// None: arguments are JSON.
-    pub(crate) argument_template: Option<Pattern>,
+    pub(crate) argument_template: Option<SlotPattern>,
     /// Of those that are strings, where it differs.
-    pub(crate) text_argument_template: Option<Pattern>,
-    pub(crate) tools_template: Option<Pattern>,
-    pub(crate) single_tool_template: Option<Pattern>,
-    pub(crate) skills_template: Option<Pattern>,
+    pub(crate) text_argument_template: Option<SlotPattern>,
+    pub(crate) tools_template: Option<SlotPattern>,
+    pub(crate) single_tool_template: Option<SlotPattern>,
+    pub(crate) skills_template: Option<SlotPattern>,
     /// The spec's, else the policy's.
-    pub(crate) single_skill_template: Pattern,
+    pub(crate) single_skill_template: SlotPattern,
     pub(crate) stop_words: Vec<String>,
     pub(crate) policies: Policies,
     pub(crate) vision_start: String,
@@ -94,13 +94,13 @@ pub struct Spec {
     pub(crate) vision_rule: Option<Value>,
     pub(crate) unknown_roles: UnknownRoles,
     pub(crate) chat_template: Option<String>,
-    pub(crate) turns: Turns,
+    pub(crate) turns: TurnPolicy,
 }
 
 /// A spec with what was noticed while it was read.
 #[derive(Debug)]
-pub(crate) struct Read {
-    pub(crate) spec: Spec,
+pub(crate) struct ReadSpec {
+    pub(crate) spec: ComponentSpec,
     pub(crate) warnings: Vec<Warning>,
     /// Members that nobody knows, by path.
     pub(crate) ignored: Vec<String>,
@@ -112,14 +112,23 @@ const BARE_SYSTEM: &str = "{system_message}";
 pub(super) const SKILLS_WITHOUT_PLACE: &str = "skills_without_place";
 const SKILL_ROW: &str = "- {name}: {description}";
 
-fn required(reader: &Reader<'_>, key: &str, pattern: Option<Pattern>) -> Result<Pattern> {
+fn required(
+    reader: &SpecReader<'_>,
+    key: &str,
+    pattern: Option<SlotPattern>,
+) -> Result<SlotPattern> {
     Ok(pattern.ok_or_else(|| reader.fault(Reason::MissingField, key, "missing"))?)
 }
 
-fn or_bare(pattern: Option<Pattern>, source: &str, key: &str, slots: Slots) -> Result<Pattern> {
+fn or_bare(
+    pattern: Option<SlotPattern>,
+    source: &str,
+    key: &str,
+    slots: Slots,
+) -> Result<SlotPattern> {
     match pattern {
         Some(pattern) => Ok(pattern),
-        None => Ok(Pattern::parse(source, key, slots)?),
+        None => Ok(SlotPattern::parse(source, key, slots)?),
     }
 }
 
@@ -149,16 +158,16 @@ const TOOL: Slots = Slots::Of(&[
 const SKILLS: Slots = Slots::Of(&[("skills", Occurs::Somewhere)]);
 const REASONING: Slots = Slots::Of(&[("reasoning", Occurs::Once)]);
 
-impl Spec {
+impl ComponentSpec {
     /// Reads a spec; `path` is where it stands in the request.
     ///
     /// `INVALID_REQUEST` with `details` `{reason, path}`.
-    pub(crate) fn read(value: &Value, path: &str) -> Result<Read> {
+    pub(crate) fn read(value: &Value, path: &str) -> Result<ReadSpec> {
         let mut ignored = Vec::new();
-        let mut reader = Reader::new(path, value)?;
+        let mut reader = SpecReader::new(path, value)?;
         let r = &mut reader;
         r.integer("version", 1..=1)?;
-        let text = |reader: &mut Reader<'_>, key| -> Result<String> {
+        let text = |reader: &mut SpecReader<'_>, key| -> Result<String> {
             Ok(reader.string(key)?.unwrap_or_default().to_owned())
         };
         let name = text(r, "name")?;
@@ -244,7 +253,7 @@ impl Spec {
                 return Err(r.fault(Reason::BadSlot, "single_tool_template", problem).into());
             }
         }
-        let spec = Spec {
+        let spec = ComponentSpec {
             name,
             system_template,
             default_system_template: r.pattern("default_system_template", SYSTEM)?,
@@ -288,27 +297,27 @@ impl Spec {
                 .one_of("unknown_roles", &UNKNOWN_ROLES)?
                 .unwrap_or(UnknownRoles::Error),
             chat_template: r.string("chat_template")?.map(str::to_owned),
-            turns: Turns::read(r)?,
+            turns: TurnPolicy::read(r)?,
         };
         reader.finish(&mut ignored);
         spec.review(path, &mut warnings);
-        Ok(Read { spec, warnings, ignored })
+        Ok(ReadSpec { spec, warnings, ignored })
     }
 
     /// The template that the system turn of a conversation without a system message is made of.
-    pub(crate) fn default_system(&self) -> &Pattern {
+    pub(crate) fn default_system(&self) -> &SlotPattern {
         self.default_system_template.as_ref().unwrap_or(&self.system_template)
     }
 
     /// The system templates that a conversation can be rendered with.
-    fn systems(&self) -> impl Iterator<Item = &Pattern> {
+    fn systems(&self) -> impl Iterator<Item = &SlotPattern> {
         let default = self.policies.system_without_message || self.policies.system_with_tools;
         let both = [Some(&self.system_template), default.then(|| self.default_system())];
         both.into_iter().flatten().filter(|_| self.policies.use_system)
     }
 
     /// The user's turn with tools, where there is one and it is used.
-    pub(crate) fn user_with_tools(&self) -> Option<&Pattern> {
+    pub(crate) fn user_with_tools(&self) -> Option<&SlotPattern> {
         self.user_template_with_tools
             .as_ref()
             .filter(|_| self.policies.placement != Placement::System)
@@ -352,7 +361,7 @@ impl Spec {
     }
 
     /// The same of an assistant's turn in this form.
-    pub(crate) fn end_of<'a>(&'a self, turn: &'a Pattern) -> &'a str {
+    pub(crate) fn end_of<'a>(&'a self, turn: &'a SlotPattern) -> &'a str {
         let behind = turn.text_after();
         if let Some(end) = self.assistant_end.as_deref().filter(|end| behind.starts_with(end)) {
             return end;
@@ -414,8 +423,8 @@ impl Spec {
                 members.insert(name.to_owned(), value);
             }
         };
-        let pattern = |pattern: &Pattern| json!(pattern.source());
-        let optional = |text: &Option<Pattern>| json!(text.as_ref().map(Pattern::source));
+        let pattern = |pattern: &SlotPattern| json!(pattern.source());
+        let optional = |text: &Option<SlotPattern>| json!(text.as_ref().map(SlotPattern::source));
         put("name", self.name.is_empty(), json!(self.name));
         put(
             "system_template",
@@ -513,7 +522,7 @@ fn name_of<T: PartialEq + Copy>(names: &[(&'static str, T)], value: T) -> Option
 }
 
 /// A string is a list of one.
-fn stop_words(reader: &mut Reader<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<String>> {
+fn stop_words(reader: &mut SpecReader<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<String>> {
     let path = reader.path("stop_words");
     let words: Vec<&str> = match reader.get("stop_words") {
         None => Vec::new(),

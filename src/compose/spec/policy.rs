@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::calls::CallPolicy;
 use super::formatter::Formatter;
-use super::processor::{Place, Processor};
-use super::reader::Reader;
-use super::slots::{Pattern, Slots};
-use super::thinking::Thinking;
+use super::processor::{Processor, ProcessorTarget};
+use super::reader::SpecReader;
+use super::slots::{SlotPattern, Slots};
+use super::thinking::ReasoningPolicy;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
@@ -67,7 +67,7 @@ pub(crate) struct Policies {
     pub(crate) empty_message_is_none: bool,
     /// How `{date}` is written.
     pub(crate) date_format: String,
-    pub(crate) thinking: Thinking,
+    pub(crate) thinking: ReasoningPolicy,
     pub(crate) assistant_processor: Option<Processor>,
     /// Stands for the content of an answer that is null.
     pub(crate) null_content: String,
@@ -79,7 +79,7 @@ pub(crate) struct Policies {
     pub(crate) call_processor: Option<Processor>,
     pub(crate) calls: CallPolicy,
     /// Of skills, where the spec has none of its own.
-    pub(crate) skill_row: Option<Pattern>,
+    pub(crate) skill_row: Option<SlotPattern>,
     pub(crate) skill_joiner: String,
 }
 
@@ -95,7 +95,7 @@ impl Default for Policies {
             system_placement: Placement::System,
             empty_message_is_none: false,
             date_format: DATE_FORMAT.to_owned(),
-            thinking: Thinking::default(),
+            thinking: ReasoningPolicy::default(),
             assistant_processor: None,
             null_content: String::new(),
             placement: Placement::System,
@@ -112,7 +112,7 @@ impl Default for Policies {
 
 impl Policies {
     /// Reads the members of a spec that end in `_policy`.
-    pub(crate) fn read(spec: &mut Reader<'_>, ignored: &mut Vec<String>) -> Result<Policies> {
+    pub(crate) fn read(spec: &mut SpecReader<'_>, ignored: &mut Vec<String>) -> Result<Policies> {
         let mut policies = Policies::default();
         let p = &mut policies;
         if let Some(mut global) = spec.below("global_policy")? {
@@ -134,13 +134,17 @@ impl Policies {
             set(&mut p.empty_message_is_none, system.one_of("empty_message", &EMPTY_MESSAGE)?);
             set(&mut p.date_format, system.string("date_format")?.map(str::to_owned));
             p.system_processor =
-                processor(&mut system, "content_processor", Place::System, ignored)?;
+                processor(&mut system, "content_processor", ProcessorTarget::System, ignored)?;
             system.finish(ignored);
         }
         if let Some(mut assistant) = spec.below("assistant_policy")? {
-            p.thinking = Thinking::read(&mut assistant, ignored)?;
-            p.assistant_processor =
-                processor(&mut assistant, "content_processor", Place::Assistant, ignored)?;
+            p.thinking = ReasoningPolicy::read(&mut assistant, ignored)?;
+            p.assistant_processor = processor(
+                &mut assistant,
+                "content_processor",
+                ProcessorTarget::Assistant,
+                ignored,
+            )?;
             set(&mut p.null_content, assistant.string("null_content")?.map(str::to_owned));
             assistant.finish(ignored);
         }
@@ -151,9 +155,14 @@ impl Policies {
             let formatter =
                 tool.get("formatter").map(|value| Formatter::read(value, path, ignored));
             set(&mut p.formatter, formatter.transpose()?);
-            p.tool_processor = processor(&mut tool, "content_processor", Place::Tool, ignored)?;
-            p.call_processor =
-                processor(&mut tool, "tool_call_content_processor", Place::Call, ignored)?;
+            p.tool_processor =
+                processor(&mut tool, "content_processor", ProcessorTarget::Tool, ignored)?;
+            p.call_processor = processor(
+                &mut tool,
+                "tool_call_content_processor",
+                ProcessorTarget::Call,
+                ignored,
+            )?;
             p.calls = CallPolicy::read(&mut tool, ignored)?;
             tool.finish(ignored);
         }
@@ -235,9 +244,9 @@ fn set<T>(value: &mut T, given: Option<T>) {
 }
 
 fn processor(
-    policy: &mut Reader<'_>,
+    policy: &mut SpecReader<'_>,
     key: &'static str,
-    place: Place,
+    place: ProcessorTarget,
     ignored: &mut Vec<String>,
 ) -> Result<Option<Processor>> {
     let path = policy.path(key);

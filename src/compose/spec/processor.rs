@@ -3,13 +3,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::reader::Reader;
+use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
 /// The texts that can be processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ProcessorTarget {
     /// The system message.
     System,
     /// An answer, without its calls.
@@ -67,20 +67,20 @@ pub(crate) struct IfTools {
 const CUTOFF: &str = "December 2023";
 
 /// Kind, the name of the same in chat-bricks, and where it may stand.
-const KINDS: [(&str, &str, &[Place]); 13] = [
-    ("date_header", "Llama32DateProcessor", &[Place::System]),
-    ("prepend", "", &[Place::System, Place::Assistant]),
-    ("append", "", &[Place::System, Place::Assistant]),
-    ("append_if_tools", "", &[Place::System]),
-    ("prepend_if_tools", "", &[Place::System]),
-    ("prepend_if_nonempty", "", &[Place::Assistant]),
-    ("newline_if_nonempty", "Qwen25AssistantContentProcessor", &[Place::Assistant]),
-    ("strip", "", &[Place::System, Place::Assistant, Place::Result]),
-    ("pick_function", "ToolMainContentProcessor", &[Place::Tool]),
-    ("object_arguments", "", &[Place::Call]),
-    ("kimi_call", "KimiK2ToolCallContentProcessor", &[Place::Call]),
-    ("dsml_call", "DeepSeekV4ToolCallContentProcessor", &[Place::Call]),
-    ("json", "", &[Place::Result]),
+const KINDS: [(&str, &str, &[ProcessorTarget]); 13] = [
+    ("date_header", "Llama32DateProcessor", &[ProcessorTarget::System]),
+    ("prepend", "", &[ProcessorTarget::System, ProcessorTarget::Assistant]),
+    ("append", "", &[ProcessorTarget::System, ProcessorTarget::Assistant]),
+    ("append_if_tools", "", &[ProcessorTarget::System]),
+    ("prepend_if_tools", "", &[ProcessorTarget::System]),
+    ("prepend_if_nonempty", "", &[ProcessorTarget::Assistant]),
+    ("newline_if_nonempty", "Qwen25AssistantContentProcessor", &[ProcessorTarget::Assistant]),
+    ("strip", "", &[ProcessorTarget::System, ProcessorTarget::Assistant, ProcessorTarget::Result]),
+    ("pick_function", "ToolMainContentProcessor", &[ProcessorTarget::Tool]),
+    ("object_arguments", "", &[ProcessorTarget::Call]),
+    ("kimi_call", "KimiK2ToolCallContentProcessor", &[ProcessorTarget::Call]),
+    ("dsml_call", "DeepSeekV4ToolCallContentProcessor", &[ProcessorTarget::Call]),
+    ("json", "", &[ProcessorTarget::Result]),
 ];
 
 impl Processor {
@@ -88,10 +88,10 @@ impl Processor {
     pub(crate) fn read(
         value: &Value,
         path: String,
-        place: Place,
+        place: ProcessorTarget,
         ignored: &mut Vec<String>,
     ) -> Result<Processor> {
-        let mut reader = Reader::new(path, value)?;
+        let mut reader = SpecReader::new(path, value)?;
         let name = reader
             .string("kind")?
             .ok_or_else(|| reader.fault(Reason::MissingField, "kind", "missing"))?;
@@ -112,13 +112,13 @@ impl Processor {
                 )
                 .into());
         };
-        let text = |reader: &mut Reader<'_>| -> Result<String> {
+        let text = |reader: &mut SpecReader<'_>| -> Result<String> {
             Ok(reader
                 .string("text")?
                 .ok_or_else(|| reader.fault(Reason::MissingField, "text", "missing"))?
                 .to_owned())
         };
-        let if_tools = |reader: &mut Reader<'_>| -> Result<IfTools> {
+        let if_tools = |reader: &mut SpecReader<'_>| -> Result<IfTools> {
             Ok(IfTools { text: text(reader)?, empty: reader.boolean("empty")?.unwrap_or(false) })
         };
         let processor = match *kind {

@@ -4,22 +4,22 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use super::slots::{Pattern, Slots};
+use super::slots::{SlotPattern, Slots};
 use crate::api::Fields;
-use crate::compose::fault::{Fault, Reason};
+use crate::compose::fault::{Reason, SpecFault};
 use crate::error::{Error, Result};
 
 /// One object of a spec while it is read.
-pub(crate) struct Reader<'a> {
+pub(crate) struct SpecReader<'a> {
     fields: Fields<'a>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SpecReader<'a> {
     /// The object at `path`.
-    pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<Reader<'a>> {
+    pub(crate) fn new(path: impl Into<String>, value: &'a Value) -> Result<SpecReader<'a>> {
         let path = path.into();
         match Fields::new(path.clone(), value) {
-            Ok(fields) => Ok(Reader { fields }),
+            Ok(fields) => Ok(SpecReader { fields }),
             Err(error) => Err(with_reason(error, path)),
         }
     }
@@ -30,8 +30,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A fault of a member.
-    pub(crate) fn fault(&self, reason: Reason, key: &str, problem: impl Into<String>) -> Fault {
-        Fault::new(reason, &self.path(key), problem)
+    pub(crate) fn fault(&self, reason: Reason, key: &str, problem: impl Into<String>) -> SpecFault {
+        SpecFault::new(reason, &self.path(key), problem)
     }
 
     fn read<T>(
@@ -75,15 +75,19 @@ impl<'a> Reader<'a> {
     }
 
     /// A text with slots.
-    pub(crate) fn pattern(&mut self, key: &'static str, slots: Slots) -> Result<Option<Pattern>> {
+    pub(crate) fn pattern(
+        &mut self,
+        key: &'static str,
+        slots: Slots,
+    ) -> Result<Option<SlotPattern>> {
         let Some(text) = self.string(key)? else { return Ok(None) };
-        Ok(Some(Pattern::parse(text, &self.path(key), slots)?))
+        Ok(Some(SlotPattern::parse(text, &self.path(key), slots)?))
     }
 
     /// An object of its own below this one.
-    pub(crate) fn below(&mut self, key: &'static str) -> Result<Option<Reader<'a>>> {
+    pub(crate) fn below(&mut self, key: &'static str) -> Result<Option<SpecReader<'a>>> {
         let path = self.path(key);
-        self.get(key).map(|value| Reader::new(path, value)).transpose()
+        self.get(key).map(|value| SpecReader::new(path, value)).transpose()
     }
 
     /// Notes the members that nobody read.

@@ -2,11 +2,11 @@
 //!
 //! `{name}` is a slot, `{{` and `}}` are braces. What is put into a slot is never read again.
 
-use crate::compose::fault::{Fault, Reason};
+use crate::compose::fault::{Reason, SpecFault};
 
 /// One part of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum SlotPart {
     /// Text as it is.
     Text(String),
     /// The slot of this name.
@@ -48,17 +48,17 @@ impl Occurs {
 
 /// A text with slots, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern {
+pub(crate) struct SlotPattern {
     source: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<SlotPart>,
 }
 
-impl Pattern {
+impl SlotPattern {
     /// Parses the text of the field at `path`.
     ///
     /// `unbalanced_brace` for a brace that opens or closes nothing, `bad_slot` for a slot that the
     /// field does not have, lacks, or has too often.
-    pub(crate) fn parse(source: &str, path: &str, slots: Slots) -> Result<Pattern, Fault> {
+    pub(crate) fn parse(source: &str, path: &str, slots: Slots) -> Result<SlotPattern, SpecFault> {
         let mut pieces = Vec::new();
         let mut text = String::new();
         let mut rest = source;
@@ -78,25 +78,25 @@ impl Pattern {
                 let problem = format!(
                     "a brace without its partner at {seen:?}; a literal brace is written twice: {{{{ or }}}}"
                 );
-                return Err(Fault::new(Reason::UnbalancedBrace, path, problem));
+                return Err(SpecFault::new(Reason::UnbalancedBrace, path, problem));
             };
             if !text.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut text)));
+                pieces.push(SlotPart::Text(std::mem::take(&mut text)));
             }
-            pieces.push(Piece::Slot(rest[..end].to_owned()));
+            pieces.push(SlotPart::Slot(rest[..end].to_owned()));
             rest = &rest[end + 1..];
         }
         text.push_str(rest);
         if !text.is_empty() {
-            pieces.push(Piece::Text(text));
+            pieces.push(SlotPart::Text(text));
         }
-        let pattern = Pattern { source: source.to_owned(), pieces };
+        let pattern = SlotPattern { source: source.to_owned(), pieces };
         pattern.check(path, slots)?;
         Ok(pattern)
     }
 
-    fn check(&self, path: &str, slots: Slots) -> Result<(), Fault> {
-        let fault = |problem: String| Err(Fault::new(Reason::BadSlot, path, problem));
+    fn check(&self, path: &str, slots: Slots) -> Result<(), SpecFault> {
+        let fault = |problem: String| Err(SpecFault::new(Reason::BadSlot, path, problem));
         let Slots::Of(allowed) = slots else {
             let empty = self.slots().any(|slot| slot.trim().is_empty());
             return if empty {
@@ -137,14 +137,14 @@ impl Pattern {
     }
 
     /// Its parts, in order; two texts never follow each other.
-    pub(crate) fn pieces(&self) -> &[Piece] {
+    pub(crate) fn pieces(&self) -> &[SlotPart] {
         &self.pieces
     }
 
     fn slots(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Slot(name) => Some(name.as_str()),
-            Piece::Text(_) => None,
+            SlotPart::Slot(name) => Some(name.as_str()),
+            SlotPart::Text(_) => None,
         })
     }
 
@@ -167,31 +167,33 @@ impl Pattern {
         let before = self
             .pieces
             .iter()
-            .take_while(|piece| !matches!(piece, Piece::Slot(slot) if slot == name));
-        before.map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "" }).collect()
+            .take_while(|piece| !matches!(piece, SlotPart::Slot(slot) if slot == name));
+        before
+            .map(|piece| if let SlotPart::Text(text) = piece { text.as_str() } else { "" })
+            .collect()
     }
 
     /// The text up to the first slot.
     pub(crate) fn head(&self) -> &str {
         match self.pieces.first() {
-            Some(Piece::Text(text)) => text,
+            Some(SlotPart::Text(text)) => text,
             _ => "",
         }
     }
 
     /// The same without this text at its begin; None where it does not begin so.
-    pub(crate) fn without_text(&self, begin: &str) -> Option<Pattern> {
-        let Some(Piece::Text(text)) = self.pieces.first() else { return None };
-        let rest = Piece::Text(text.strip_prefix(begin)?.to_owned());
+    pub(crate) fn without_text(&self, begin: &str) -> Option<SlotPattern> {
+        let Some(SlotPart::Text(text)) = self.pieces.first() else { return None };
+        let rest = SlotPart::Text(text.strip_prefix(begin)?.to_owned());
         let mut pattern = self.clone();
         pattern.pieces[0] = rest;
         Some(pattern)
     }
 
     /// The same without the text before the first slot.
-    pub(crate) fn without_begin(&self) -> Pattern {
+    pub(crate) fn without_begin(&self) -> SlotPattern {
         let mut pattern = self.clone();
-        if let Some(Piece::Text(_)) = pattern.pieces.first() {
+        if let Some(SlotPart::Text(_)) = pattern.pieces.first() {
             pattern.pieces.remove(0);
         }
         pattern
@@ -200,15 +202,15 @@ impl Pattern {
     /// The text behind the last slot; all of it where there is none.
     pub(crate) fn text_after(&self) -> &str {
         match self.pieces.last() {
-            Some(Piece::Text(text)) => text,
+            Some(SlotPart::Text(text)) => text,
             _ => "",
         }
     }
 }
 
 /// A text without slots, its doubled braces taken as one.
-pub(crate) fn literal(source: &str, path: &str) -> Result<String, Fault> {
-    let pattern = Pattern::parse(source, path, Slots::Of(&[]))?;
+pub(crate) fn literal(source: &str, path: &str) -> Result<String, SpecFault> {
+    let pattern = SlotPattern::parse(source, path, Slots::Of(&[]))?;
     Ok(pattern.text_after().to_owned())
 }
 
@@ -225,14 +227,16 @@ mod tests {
 
     const CONTENT: Slots = Slots::Of(&[("content", Occurs::Once), ("tools", Occurs::AtMostOnce)]);
 
-    fn pieces(source: &str) -> Vec<Piece> {
-        Pattern::parse(source, "f", CONTENT).unwrap().pieces().to_vec()
+    fn pieces(source: &str) -> Vec<SlotPart> {
+        SlotPattern::parse(source, "f", CONTENT).unwrap().pieces().to_vec()
     }
 
     #[test]
     fn slots_and_braces() {
-        let (text, slot) =
-            (|text: &str| Piece::Text(text.to_owned()), |name: &str| Piece::Slot(name.to_owned()));
+        let (text, slot) = (
+            |text: &str| SlotPart::Text(text.to_owned()),
+            |name: &str| SlotPart::Slot(name.to_owned()),
+        );
         assert_eq!(pieces("a{content}b"), [text("a"), slot("content"), text("b")]);
         assert_eq!(pieces("{tools}{content}"), [slot("tools"), slot("content")]);
         assert_eq!(pieces("{{\"x\": 1}}{content}"), [text("{\"x\": 1}"), slot("content")]);
@@ -240,7 +244,7 @@ mod tests {
         assert_eq!(pieces("ü{{{content}}}"), [text("ü{"), slot("content"), text("}")]);
         assert_eq!(literal("a {{b}}", "f").unwrap(), "a {b}");
         assert_eq!(
-            Pattern::parse("a{tools}b{content}c", "f", CONTENT).unwrap().text_before("content"),
+            SlotPattern::parse("a{tools}b{content}c", "f", CONTENT).unwrap().text_before("content"),
             "ab"
         );
         assert_eq!(literal(&escaped("{x}} {"), "f").unwrap(), "{x}} {");
@@ -258,12 +262,12 @@ mod tests {
             ("{content}{a{tools}", Reason::UnbalancedBrace),
         ] {
             assert_eq!(
-                Pattern::parse(source, "f", CONTENT).unwrap_err().reason,
+                SlotPattern::parse(source, "f", CONTENT).unwrap_err().reason,
                 reason,
                 "{source}"
             );
         }
-        assert!(Pattern::parse("{name} {what ever}", "f", Slots::Any).is_ok());
-        assert!(Pattern::parse("{ }", "f", Slots::Any).is_err());
+        assert!(SlotPattern::parse("{name} {what ever}", "f", Slots::Any).is_ok());
+        assert!(SlotPattern::parse("{ }", "f", Slots::Any).is_err());
     }
 }

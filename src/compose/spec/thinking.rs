@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reader::Reader;
+use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
@@ -37,13 +37,13 @@ const EMPTY_REASONING: [(&str, EmptyReasoning); 3] = [
 
 /// What stands before and behind a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct TagPair {
     pub(crate) start: String,
     pub(crate) end: String,
 }
 
-impl Bounds {
-    fn read(mut reader: Reader<'_>, ignored: &mut Vec<String>) -> Result<Bounds> {
+impl TagPair {
+    fn read(mut reader: SpecReader<'_>, ignored: &mut Vec<String>) -> Result<TagPair> {
         let mut text = |key: &'static str| -> Result<String> {
             match reader.string(key)? {
                 Some(text) if !text.is_empty() => Ok(text.to_owned()),
@@ -52,7 +52,7 @@ impl Bounds {
                     .into()),
             }
         };
-        let bounds = Bounds { start: text("start")?, end: text("end")? };
+        let bounds = TagPair { start: text("start")?, end: text("end")? };
         reader.finish(ignored);
         Ok(bounds)
     }
@@ -64,18 +64,18 @@ impl Bounds {
 
 /// The policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Thinking {
+pub(crate) struct ReasoningPolicy {
     pub(crate) keep: KeepReasoning,
     pub(crate) empty: EmptyReasoning,
     /// Round reasoning that stands in an answer's text.
-    pub(crate) inline: Option<Bounds>,
+    pub(crate) inline: Option<TagPair>,
     /// A user's message that begins and ends so asks nothing.
-    pub(crate) no_question: Option<Bounds>,
+    pub(crate) no_question: Option<TagPair>,
 }
 
-impl Default for Thinking {
-    fn default() -> Thinking {
-        Thinking {
+impl Default for ReasoningPolicy {
+    fn default() -> ReasoningPolicy {
+        ReasoningPolicy {
             keep: KeepReasoning::All,
             empty: EmptyReasoning::None,
             inline: None,
@@ -84,14 +84,17 @@ impl Default for Thinking {
     }
 }
 
-impl Thinking {
+impl ReasoningPolicy {
     /// Reads its members of `assistant_policy`.
-    pub(crate) fn read(policy: &mut Reader<'_>, ignored: &mut Vec<String>) -> Result<Thinking> {
-        let usual = Thinking::default();
-        let mut bounds = |policy: &mut Reader<'_>, key| -> Result<Option<Bounds>> {
-            policy.below(key)?.map(|reader| Bounds::read(reader, ignored)).transpose()
+    pub(crate) fn read(
+        policy: &mut SpecReader<'_>,
+        ignored: &mut Vec<String>,
+    ) -> Result<ReasoningPolicy> {
+        let usual = ReasoningPolicy::default();
+        let mut bounds = |policy: &mut SpecReader<'_>, key| -> Result<Option<TagPair>> {
+            policy.below(key)?.map(|reader| TagPair::read(reader, ignored)).transpose()
         };
-        Ok(Thinking {
+        Ok(ReasoningPolicy {
             keep: policy.one_of("keep_reasoning", &KEEP_REASONING)?.unwrap_or(usual.keep),
             empty: policy.one_of("empty_reasoning", &EMPTY_REASONING)?.unwrap_or(usual.empty),
             inline: bounds(policy, "inline_reasoning")?,
@@ -101,7 +104,7 @@ impl Thinking {
 
     /// Name and value of what is not usual, null for the rest.
     pub(crate) fn members(&self) -> [(&'static str, Value); 4] {
-        let usual = Thinking::default();
+        let usual = ReasoningPolicy::default();
         let named = |names: &[(&'static str, usize)], at: usize, usual: usize| {
             names.iter().find(|(_, known)| *known == at && at != usual).map(|(name, _)| *name)
         };
@@ -110,8 +113,8 @@ impl Thinking {
         [
             ("keep_reasoning", json!(named(&keep, self.keep as usize, usual.keep as usize))),
             ("empty_reasoning", json!(named(&empty, self.empty as usize, usual.empty as usize))),
-            ("inline_reasoning", json!(self.inline.as_ref().map(Bounds::to_json))),
-            ("no_question", json!(self.no_question.as_ref().map(Bounds::to_json))),
+            ("inline_reasoning", json!(self.inline.as_ref().map(TagPair::to_json))),
+            ("no_question", json!(self.no_question.as_ref().map(TagPair::to_json))),
         ]
     }
 }

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-use super::reader::Reader;
-use super::slots::{Occurs, Pattern, Slots, escaped, literal};
+use super::reader::SpecReader;
+use super::slots::{Occurs, SlotPattern, Slots, escaped, literal};
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
@@ -34,13 +34,13 @@ const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 
 /// The fields.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Turns {
+pub(crate) struct TurnPolicy {
     /// Of an answer that is the last message.
-    pub(crate) last_answer: Option<Pattern>,
+    pub(crate) last_answer: Option<SlotPattern>,
     /// Also where a generation prompt follows.
     pub(crate) last_answer_with_prompt: bool,
     /// Of system messages that are not the first message.
-    pub(crate) late_system: Option<Pattern>,
+    pub(crate) late_system: Option<SlotPattern>,
     /// The generation prompt where `enable_thinking` is false.
     pub(crate) no_thinking_prompt: Option<String>,
     /// The generation prompt behind an answer.
@@ -57,15 +57,15 @@ pub(crate) struct Turns {
     pub(crate) opener_after: Vec<&'static str>,
 }
 
-impl Turns {
+impl TurnPolicy {
     /// Reads its members of a spec.
-    pub(crate) fn read(spec: &mut Reader<'_>) -> Result<Turns> {
+    pub(crate) fn read(spec: &mut SpecReader<'_>) -> Result<TurnPolicy> {
         let mut text = |key: &'static str| -> Result<Option<String>> {
             let path = spec.path(key);
             let given = spec.string(key)?;
             Ok(given.map(|text| literal(text, &path)).transpose()?)
         };
-        Ok(Turns {
+        Ok(TurnPolicy {
             no_thinking_prompt: text("no_thinking_prompt")?,
             prompt_after_answer: text("prompt_after_answer")?,
             ending: text("ending")?.unwrap_or_default(),
@@ -83,7 +83,8 @@ impl Turns {
 
     /// Name and value of what is not usual, null for the rest.
     pub(crate) fn members(&self) -> [(&'static str, Value); 10] {
-        let source = |pattern: &Option<Pattern>| json!(pattern.as_ref().map(Pattern::source));
+        let source =
+            |pattern: &Option<SlotPattern>| json!(pattern.as_ref().map(SlotPattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
         let parts = CONTENT_PARTS
             .iter()
@@ -108,7 +109,7 @@ impl Turns {
 
 /// A list of these roles, in their order.
 fn roles(
-    spec: &mut Reader<'_>,
+    spec: &mut SpecReader<'_>,
     key: &'static str,
     known: &[&'static str],
 ) -> Result<Vec<&'static str>> {

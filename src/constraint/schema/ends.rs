@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::Checked;
+use super::CheckedSchema;
 
 /// The first target of which no value can be written in full.
-pub(super) fn endless(checked: &Checked) -> Option<usize> {
+pub(super) fn endless(checked: &CheckedSchema) -> Option<usize> {
     let mut ends = vec![false; checked.targets.len()];
     loop {
         let mut changed = false;
@@ -21,7 +21,7 @@ pub(super) fn endless(checked: &Checked) -> Option<usize> {
     }
 }
 
-fn can_end(schema: &Value, checked: &Checked, ends: &[bool]) -> bool {
+fn can_end(schema: &Value, checked: &CheckedSchema, ends: &[bool]) -> bool {
     let can = |schema: &Value| can_end(schema, checked, ends);
     let Value::Object(members) = schema else { return schema != &Value::Bool(false) };
     let list = |keyword: &str| members.get(keyword).and_then(Value::as_array);

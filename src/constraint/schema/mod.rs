@@ -43,14 +43,14 @@ pub struct Relaxed {
 }
 
 /// Where a schema stands, what to do with what cannot be enforced, and what was done.
-pub(super) struct Report<'a> {
+pub(super) struct SchemaReport<'a> {
     place: String,
     tool: Option<&'a str>,
     policy: Policy,
     relaxed: &'a mut Vec<Relaxed>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> SchemaReport<'a> {
     /// For the schema at this path of the request.
     pub(super) fn new(
         place: String,
@@ -58,7 +58,7 @@ impl<'a> Report<'a> {
         policy: Policy,
         relaxed: &'a mut Vec<Relaxed>,
     ) -> Self {
-        Report { place, tool, policy, relaxed }
+        SchemaReport { place, tool, policy, relaxed }
     }
 
     /// A keyword that cannot be enforced: an error, or one more line of the report.
@@ -99,14 +99,14 @@ impl<'a> Report<'a> {
 
 /// A schema that can be enforced.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Checked {
+pub(super) struct CheckedSchema {
     /// The schema, without its definitions.
     pub(super) root: Value,
     /// What `#/$defs/rN` refers to, with the pointer where it stood.
     pub(super) targets: Vec<(String, Value)>,
 }
 
-impl Checked {
+impl CheckedSchema {
     /// The schema as llguidance takes it.
     pub(super) fn json(&self) -> Value {
         self.json_of(&self.root)
@@ -148,12 +148,12 @@ fn refers(schema: &Value) -> bool {
 }
 
 /// Walks a schema.
-pub(super) fn check(schema: &Value, report: &mut Report) -> Result<Checked> {
+pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<CheckedSchema> {
     if let Some(too) = too_large(schema) {
         report.refuse("", "", too)?;
-        return Ok(Checked { root: Value::Object(Map::new()), targets: Vec::new() });
+        return Ok(CheckedSchema { root: Value::Object(Map::new()), targets: Vec::new() });
     }
-    let mut walk = Walk { document: schema, report, targets: Vec::new() };
+    let mut walk = SchemaWalk { document: schema, report, targets: Vec::new() };
     let root = walk.schema(schema, "")?;
     let mut done = Vec::new();
     while done.len() < walk.targets.len() {
@@ -162,7 +162,7 @@ pub(super) fn check(schema: &Value, report: &mut Report) -> Result<Checked> {
         let checked = walk.schema(target, &pointer)?;
         done.push((pointer, checked));
     }
-    let mut checked = Checked { root, targets: done };
+    let mut checked = CheckedSchema { root, targets: done };
     while let Some(index) = ends::endless(&checked) {
         let pointer = checked.targets[index].0.clone();
         report.refuse(&pointer, "", "refers to itself, and no value of it can end")?;
@@ -192,13 +192,13 @@ fn too_large(schema: &Value) -> Option<&'static str> {
     None
 }
 
-struct Walk<'w, 'a> {
+struct SchemaWalk<'w, 'a> {
     document: &'w Value,
-    report: &'w mut Report<'a>,
+    report: &'w mut SchemaReport<'a>,
     targets: Vec<String>,
 }
 
-impl Walk<'_, '_> {
+impl SchemaWalk<'_, '_> {
     fn schema(&mut self, schema: &Value, at: &str) -> Result<Value> {
         let members = match schema {
             Value::Object(members) => members,

@@ -13,7 +13,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::ToolChoice;
+use crate::api::{ResponseFormat, ToolChoice};
 use crate::error::Code;
 use crate::output::format::*;
 
@@ -62,7 +62,7 @@ pub(super) fn grammars() -> Grammars {
         let bytes = (0..=255u8).map(|byte| vec![byte]);
         let control = CONTROL.iter().map(|text| [&[0xFF], text.as_bytes()].concat());
         let words = WORDS.iter().map(|text| text.as_bytes().to_vec());
-        Words {
+        Vocabulary {
             words: bytes.chain(control).chain(words).collect(),
             ends: vec![256, 257],
             tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
@@ -147,30 +147,29 @@ impl Case {
         }
     }
 
-    pub(super) fn build(&self) -> crate::error::Result<Grammar> {
-        self.with(|wanted| reply(Some(&self.format), wanted, &specials))
+    pub(super) fn build(&self) -> crate::error::Result<ReplyGrammar> {
+        self.with(|requirements| reply_grammar(Some(&self.format), requirements, &specials))
     }
 
-    pub(super) fn try_compile(&self) -> crate::error::Result<Compiled> {
-        self.with(|wanted| compile(&grammars(), Some(&self.format), wanted, &specials))
+    pub(super) fn try_compile(&self) -> crate::error::Result<CompiledGrammar> {
+        self.with(|requirements| compile(&grammars(), Some(&self.format), requirements, &specials))
     }
 
-    fn with<T>(&self, then: impl Fn(&Wanted) -> T) -> T {
-        let response = match &self.response {
-            None => Response::Text,
-            Some(Value::Null) => Response::JsonObject,
-            Some(schema) => Response::JsonSchema(schema),
-        };
-        let wanted = Wanted {
+    fn with<T>(&self, then: impl Fn(&ReplyRequirements) -> T) -> T {
+        let response_format = self.response.as_ref().map(|schema| match schema {
+            Value::Null => ResponseFormat::JsonObject,
+            schema => ResponseFormat::JsonSchema(schema.clone()),
+        });
+        let requirements = ReplyRequirements {
             tools: &self.tools,
             choice: &self.choice,
             parallel: self.parallel,
-            response,
+            response_format: response_format.as_ref(),
             grammar: self.grammar,
             reasoning_open: self.reasoning_open,
             reasons: self.reasons,
         };
-        then(&wanted)
+        then(&requirements)
     }
 
     pub(super) fn compile(&self) -> Constraint {

@@ -214,7 +214,7 @@ fn what_cannot_be_written() {
         "tool_choice: a call cannot be forced, since how this model writes calls is not known";
     assert_eq!(case.build().expect_err("no format").message(), expected);
     case.choice = ToolChoice::Auto;
-    assert_eq!(case.build().unwrap(), Grammar::default());
+    assert_eq!(case.build().unwrap(), ReplyGrammar::default());
     let mut case = Case::new(gemma4(), ToolChoice::Required);
     case.tools = vec![tool("f", json!({"properties": {"a b": {}}, "required": ["a b"]}))];
     assert!(case.build().is_err());

@@ -136,7 +136,7 @@ fn user_grammar() {
         .refuses("R</think>¦maybe")
         .refuses("R¦");
     let plain = Case::new(hermes(), ToolChoice::None);
-    assert_eq!(plain.build().unwrap(), Grammar::default());
+    assert_eq!(plain.build().unwrap(), ReplyGrammar::default());
 }
 
 #[test]

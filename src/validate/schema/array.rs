@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, Check, Child, Place};
+use super::{At, Child, Location, ValueCheck};
 
-impl<'d> Check<'_, 'd> {
+impl<'d> ValueCheck<'_, 'd> {
     pub(super) fn array(
         &mut self,
         members: &'d Map<String, Value>,
         keyword: &str,
         argument: &'d Value,
         value: &Value,
-        place: Place,
+        place: Location,
     ) -> bool {
         let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
         let at_keyword = At::Key(place.schema, keyword);
@@ -41,7 +41,7 @@ impl<'d> Check<'_, 'd> {
                 let schemas = argument.as_array().into_iter().flatten().enumerate();
                 let mut valid = true;
                 for ((index, schema), item) in schemas.zip(items) {
-                    let at = Place {
+                    let at = Location {
                         value: &At::Index(place.value, index),
                         schema: &At::Index(&at_keyword, index),
                     };
@@ -60,7 +60,8 @@ impl<'d> Check<'_, 'd> {
             "unevaluatedItems" => {
                 let mut valid = true;
                 for (index, item) in items.iter().enumerate() {
-                    let at = Place { value: &At::Index(place.value, index), schema: &at_keyword };
+                    let at =
+                        Location { value: &At::Index(place.value, index), schema: &at_keyword };
                     match self.covers(members, Child::Item(index, item), value, place) {
                         Some(true) => {}
                         Some(false) => valid &= self.schema(argument, item, at),
@@ -82,14 +83,14 @@ impl<'d> Check<'_, 'd> {
         items: &[Value],
         schema: &'d Value,
         at: &At,
-        place: Place,
+        place: Location,
     ) -> bool {
         let mut valid = true;
         for (index, item) in items.iter().enumerate().skip(first) {
             valid &= self.schema(
                 schema,
                 item,
-                Place { value: &At::Index(place.value, index), schema: at },
+                Location { value: &At::Index(place.value, index), schema: at },
             );
         }
         valid
@@ -101,14 +102,14 @@ impl<'d> Check<'_, 'd> {
         schema: &'d Value,
         items: &[Value],
         at: &At,
-        place: Place,
+        place: Location,
     ) -> bool {
         let (mut found, mut open) = (0, 0);
         for (index, item) in items.iter().enumerate() {
             match self.holds(
                 schema,
                 item,
-                Place { value: &At::Index(place.value, index), schema: at },
+                Location { value: &At::Index(place.value, index), schema: at },
             ) {
                 Some(holds) => found += usize::from(holds),
                 None => open += 1,

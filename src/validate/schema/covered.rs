@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{Check, Child, MAX_DEPTH, MORE_STACK, Place, RED_ZONE};
+use super::{Child, Location, MAX_DEPTH, MORE_STACK, RED_ZONE, ValueCheck};
 
-impl<'d> Check<'_, 'd> {
+impl<'d> ValueCheck<'_, 'd> {
     /// Whether a keyword of the schema, or of one that holds at the same place, speaks of this
     /// child; None if not known.
     pub(super) fn covers(
@@ -13,7 +13,7 @@ impl<'d> Check<'_, 'd> {
         members: &'d Map<String, Value>,
         child: Child,
         value: &Value,
-        place: Place,
+        place: Location,
     ) -> Option<bool> {
         if !self.spend(1) || self.depth >= MAX_DEPTH {
             return None;
@@ -55,7 +55,7 @@ impl<'d> Check<'_, 'd> {
         members: &'d Map<String, Value>,
         child: Child,
         value: &Value,
-        place: Place,
+        place: Location,
     ) -> Option<bool> {
         let mut open = false;
         for (keyword, argument) in members {
@@ -102,7 +102,7 @@ impl<'d> Check<'_, 'd> {
         inner: &'d Map<String, Value>,
         child: Child,
         value: &Value,
-        place: Place,
+        place: Location,
     ) -> Option<bool> {
         let unevaluated = match child {
             Child::Member(..) => "unevaluatedProperties",

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::number::Decimal;
-use super::pattern::Pattern;
+use super::pattern::SchemaPattern;
 
 /// Steps for all the values of a message: some 100 ms.
 const FUEL: usize = 1_000_000;
@@ -40,17 +40,17 @@ const MORE_STACK: usize = 512 * 1024;
 
 /// A keyword that a value breaks, or that could not be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct KeywordProblem {
     pub(super) unchecked: bool,
     pub(super) path: String,
     pub(super) keyword: String,
     pub(super) reason: String,
 }
 
-impl Broken {
+impl KeywordProblem {
     /// What is wrong with a text as a whole.
-    pub(super) fn text(reason: &str) -> Broken {
-        Broken {
+    pub(super) fn text(reason: &str) -> KeywordProblem {
+        KeywordProblem {
             unchecked: false,
             path: String::new(),
             keyword: String::new(),
@@ -84,25 +84,25 @@ impl At<'_> {
 
 /// Where a check stands: in the value, and in the schema.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct Location<'p> {
     value: &'p At<'p>,
     schema: &'p At<'p>,
 }
 
 /// Checks values; its expressions are compiled once.
-pub(super) struct Checker {
+pub(super) struct SchemaChecker {
     fuel: usize,
-    patterns: HashMap<String, Option<Pattern>>,
+    patterns: HashMap<String, Option<SchemaPattern>>,
 }
 
-impl Checker {
-    pub(super) fn new() -> Checker {
-        Checker { fuel: FUEL, patterns: HashMap::new() }
+impl SchemaChecker {
+    pub(super) fn new() -> SchemaChecker {
+        SchemaChecker { fuel: FUEL, patterns: HashMap::new() }
     }
 
     /// Where the value breaks the schema, and what could not be checked.
-    pub(super) fn check(&mut self, schema: &Value, value: &Value) -> Vec<Broken> {
-        let mut check = Check {
+    pub(super) fn check(&mut self, schema: &Value, value: &Value) -> Vec<KeywordProblem> {
+        let mut check = ValueCheck {
             checker: self,
             document: schema,
             broken: Vec::new(),
@@ -111,16 +111,16 @@ impl Checker {
             depth: 0,
             quiet: false,
         };
-        let place = Place { value: &At::Root, schema: &At::Root };
+        let place = Location { value: &At::Root, schema: &At::Root };
         check.schema(schema, value, place);
         check.broken
     }
 }
 
-struct Check<'c, 'd> {
-    checker: &'c mut Checker,
+struct ValueCheck<'c, 'd> {
+    checker: &'c mut SchemaChecker,
     document: &'d Value,
-    broken: Vec<Broken>,
+    broken: Vec<KeywordProblem>,
     /// Keywords that were passed over so far.
     undecided: usize,
     /// That there was no time for all of it has been said.
@@ -145,19 +145,19 @@ impl<'v> Child<'v> {
     }
 }
 
-impl<'d> Check<'_, 'd> {
-    fn violation(&mut self, place: Place, keyword: &str, reason: String) -> bool {
+impl<'d> ValueCheck<'_, 'd> {
+    fn violation(&mut self, place: Location, keyword: &str, reason: String) -> bool {
         self.note(false, place.value, keyword, reason);
         false
     }
 
     /// Counts as valid, and is remembered.
-    fn undecided(&mut self, place: Place, keyword: &str, reason: &str) -> bool {
+    fn undecided(&mut self, place: Location, keyword: &str, reason: &str) -> bool {
         self.undecided += 1;
         if !self.spend(UNDECIDED) && std::mem::replace(&mut self.exhausted, true) {
             return true;
         }
-        let known = |broken: &Broken| {
+        let known = |broken: &KeywordProblem| {
             broken.unchecked && broken.keyword == keyword && broken.reason == reason
         };
         let (quiet, path) = (std::mem::take(&mut self.quiet), place.schema.pointer());
@@ -170,7 +170,7 @@ impl<'d> Check<'_, 'd> {
 
     fn note(&mut self, unchecked: bool, at: &At, keyword: &str, reason: String) {
         if !self.quiet && self.broken.len() < MAX_BROKEN {
-            self.broken.push(Broken {
+            self.broken.push(KeywordProblem {
                 unchecked,
                 path: at.pointer(),
                 keyword: keyword.to_owned(),
@@ -179,8 +179,8 @@ impl<'d> Check<'_, 'd> {
         }
     }
 
-    fn too_long(&mut self, place: Place) -> bool {
-        self.undecided(Place { schema: &At::Root, ..place }, "", TOO_LONG)
+    fn too_long(&mut self, place: Location) -> bool {
+        self.undecided(Location { schema: &At::Root, ..place }, "", TOO_LONG)
     }
 
     fn spend(&mut self, steps: usize) -> bool {
@@ -190,7 +190,7 @@ impl<'d> Check<'_, 'd> {
     }
 
     /// Whether the value obeys; everything that it breaks is noted, but in quiet.
-    fn schema(&mut self, schema: &'d Value, value: &Value, place: Place) -> bool {
+    fn schema(&mut self, schema: &'d Value, value: &Value, place: Location) -> bool {
         if !self.spend(1) {
             return self.too_long(place);
         }
@@ -213,14 +213,14 @@ impl<'d> Check<'_, 'd> {
     }
 
     /// As `schema`, for an alternative: None where it is not decided.
-    fn holds(&mut self, schema: &'d Value, value: &Value, place: Place) -> Option<bool> {
+    fn holds(&mut self, schema: &'d Value, value: &Value, place: Location) -> Option<bool> {
         let (quiet, before) = (std::mem::replace(&mut self.quiet, true), self.undecided);
         let valid = self.schema(schema, value, place);
         self.quiet = quiet;
         (!valid || self.undecided == before).then_some(valid)
     }
 
-    fn members(&mut self, members: &'d Map<String, Value>, value: &Value, place: Place) -> bool {
+    fn members(&mut self, members: &'d Map<String, Value>, value: &Value, place: Location) -> bool {
         let mut valid = true;
         for (keyword, argument) in members {
             if !self.spend(1) {
@@ -240,17 +240,17 @@ impl<'d> Check<'_, 'd> {
         keyword: &str,
         argument: &'d Value,
         value: &Value,
-        place: Place,
+        place: Location,
     ) -> bool {
         let schema = &At::Key(place.schema, keyword);
-        let inside = Place { schema, ..place };
+        let inside = Location { schema, ..place };
         match (keyword, value) {
             ("$ref", _) if !self.spend(argument.as_str().map_or(0, str::len) / 16) => {
                 self.too_long(place)
             }
             ("$ref", _) => match self.target(argument) {
                 Ok((pointer, target)) => {
-                    self.schema(target, value, Place { schema: &At::Pointer(pointer), ..place })
+                    self.schema(target, value, Location { schema: &At::Pointer(pointer), ..place })
                 }
                 Err(reason) => self.undecided(place, keyword, reason),
             },
@@ -292,7 +292,7 @@ impl<'d> Check<'_, 'd> {
                     self.schema(
                         schema,
                         value,
-                        Place { schema: &At::Key(place.schema, branch), ..place },
+                        Location { schema: &At::Key(place.schema, branch), ..place },
                     )
                 }
                 None => true,
@@ -307,7 +307,7 @@ impl<'d> Check<'_, 'd> {
         }
     }
 
-    fn kind(&mut self, argument: &'d Value, value: &Value, place: Place) -> bool {
+    fn kind(&mut self, argument: &'d Value, value: &Value, place: Location) -> bool {
         let names: Vec<&str> = match argument {
             Value::String(name) => vec![name],
             Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
@@ -347,8 +347,8 @@ impl<'d> Check<'_, 'd> {
         keyword: &str,
         argument: &'d Value,
         value: &Value,
-        inside: Place,
-        place: Place,
+        inside: Location,
+        place: Location,
     ) -> bool {
         let Some(schemas) = argument.as_array() else {
             return self.undecided(place, keyword, "is not an array");
@@ -357,7 +357,7 @@ impl<'d> Check<'_, 'd> {
         let mut open = false;
         let mut valid = true;
         for (index, schema) in schemas.iter().enumerate() {
-            let inside = Place { schema: &At::Index(inside.schema, index), ..inside };
+            let inside = Location { schema: &At::Index(inside.schema, index), ..inside };
             if keyword == "allOf" {
                 valid &= self.schema(schema, value, inside);
                 continue;
@@ -383,7 +383,7 @@ impl<'d> Check<'_, 'd> {
         keyword: &str,
         argument: &'d Value,
         value: &serde_json::Number,
-        place: Place,
+        place: Location,
     ) -> bool {
         let limit = match (keyword, argument) {
             (
@@ -428,7 +428,7 @@ impl<'d> Check<'_, 'd> {
     }
 
     /// Whether a count is at least or at most what the keyword says.
-    fn count(&mut self, keyword: &str, argument: &Value, count: usize, place: Place) -> bool {
+    fn count(&mut self, keyword: &str, argument: &Value, count: usize, place: Location) -> bool {
         let limit = argument.as_f64().filter(|limit| *limit >= 0.0 && limit.fract() == 0.0);
         let Some(limit) = limit else {
             return self.undecided(place, keyword, "is not a whole number");
@@ -441,7 +441,7 @@ impl<'d> Check<'_, 'd> {
         within || self.violation(place, keyword, words)
     }
 
-    fn string(&mut self, keyword: &str, argument: &'d Value, text: &str, place: Place) -> bool {
+    fn string(&mut self, keyword: &str, argument: &'d Value, text: &str, place: Location) -> bool {
         match keyword {
             "minLength" | "maxLength" if !self.spend(text.len() / 64) => self.too_long(place),
             "minLength" | "maxLength" => self.count(keyword, argument, text.chars().count(), place),
@@ -462,17 +462,17 @@ impl<'d> Check<'_, 'd> {
     fn matches(&mut self, pattern: &str, text: &str) -> Result<bool, &'static str> {
         if !self.checker.patterns.contains_key(pattern) {
             let compiled = if self.spend(pattern.len()) {
-                Pattern::new(pattern)
+                SchemaPattern::new(pattern)
             } else {
                 return Err(TOO_LONG);
             };
-            if !self.spend(compiled.as_ref().map_or(USELESS_PATTERN, Pattern::states)) {
+            if !self.spend(compiled.as_ref().map_or(USELESS_PATTERN, SchemaPattern::states)) {
                 return Err(TOO_LONG);
             }
             self.checker.patterns.insert(pattern.to_owned(), compiled);
         }
         let states =
-            self.checker.patterns.get(pattern).and_then(Option::as_ref).map(Pattern::states);
+            self.checker.patterns.get(pattern).and_then(Option::as_ref).map(SchemaPattern::states);
         let steps = states.unwrap_or_default().saturating_mul(text.len() + 1) / READ_IN_A_STEP;
         if !self.spend(steps) {
             return Err(TOO_LONG);

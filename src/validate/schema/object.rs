@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, Check, Child, Place, TOO_LONG};
+use super::{At, Child, Location, TOO_LONG, ValueCheck};
 
-impl<'d> Check<'_, 'd> {
+impl<'d> ValueCheck<'_, 'd> {
     pub(super) fn object(
         &mut self,
         members: &'d Map<String, Value>,
@@ -12,7 +12,7 @@ impl<'d> Check<'_, 'd> {
         argument: &'d Value,
         object: &Map<String, Value>,
         value: &Value,
-        place: Place,
+        place: Location,
     ) -> bool {
         let at_keyword = At::Key(place.schema, keyword);
         let mut valid = true;
@@ -45,7 +45,7 @@ impl<'d> Check<'_, 'd> {
             "properties" => {
                 for (name, schema) in argument.as_object().into_iter().flatten() {
                     if let Some(member) = object.get(name) {
-                        let at = Place {
+                        let at = Location {
                             value: &At::Key(place.value, name),
                             schema: &At::Key(&at_keyword, name),
                         };
@@ -59,7 +59,8 @@ impl<'d> Check<'_, 'd> {
                 for (pattern, schema) in argument.as_object().into_iter().flatten() {
                     let at_schema = At::Key(&at_keyword, pattern);
                     for (name, member) in object {
-                        let at = Place { value: &At::Key(place.value, name), schema: &at_schema };
+                        let at =
+                            Location { value: &At::Key(place.value, name), schema: &at_schema };
                         match self.matches(pattern, name) {
                             Ok(true) => valid &= self.schema(schema, member, at),
                             Ok(false) => {}
@@ -70,7 +71,7 @@ impl<'d> Check<'_, 'd> {
             }
             "additionalProperties" => {
                 for (name, member) in object {
-                    let at = Place { value: &At::Key(place.value, name), schema: &at_keyword };
+                    let at = Location { value: &At::Key(place.value, name), schema: &at_keyword };
                     valid &= match self.named(members, name) {
                         Ok(true) => true,
                         Ok(false) if argument == &Value::Bool(false) => {
@@ -83,7 +84,7 @@ impl<'d> Check<'_, 'd> {
             }
             "unevaluatedProperties" => {
                 for (name, member) in object {
-                    let at = Place { value: &At::Key(place.value, name), schema: &at_keyword };
+                    let at = Location { value: &At::Key(place.value, name), schema: &at_keyword };
                     valid &= match self.covers(members, Child::Member(name, member), value, place) {
                         Some(true) => true,
                         Some(false) if argument == &Value::Bool(false) => {
@@ -97,7 +98,7 @@ impl<'d> Check<'_, 'd> {
             "propertyNames" => {
                 for name in object.keys() {
                     let text = Value::String(name.clone());
-                    let at = Place { value: &At::Key(place.value, name), schema: &at_keyword };
+                    let at = Location { value: &At::Key(place.value, name), schema: &at_keyword };
                     valid &= self.schema(argument, &text, at);
                 }
             }
@@ -132,7 +133,7 @@ impl<'d> Check<'_, 'd> {
                         schema => self.schema(
                             schema,
                             value,
-                            Place { schema: &At::Key(&at_keyword, name), ..place },
+                            Location { schema: &At::Key(&at_keyword, name), ..place },
                         ),
                     };
                 }

@@ -5,7 +5,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use llb::api::{ResponseFormat, ToolChoice};
-use llb::constraint::{self, Response, Wanted};
+use llb::constraint::{self, ReplyRequirements};
 use llb::output::{Parsed, ToolCall};
 use llb::validate;
 use llb_fuzz::replies::families;
@@ -53,21 +53,21 @@ fuzz_target!(|input: Input| {
         2 => ToolChoice::Required,
         _ => ToolChoice::Function("f".to_owned()),
     };
-    let wanted = Wanted {
+    let response = ResponseFormat::JsonSchema(input.schemas[2].clone());
+    let requirements = ReplyRequirements {
         tools: &tools,
         choice: &choice,
         parallel: input.flags[1],
-        response: if input.choice & 4 == 0 {
-            Response::Text
-        } else {
-            Response::JsonSchema(&input.schemas[2])
-        },
+        response_format: (input.choice & 4 != 0).then_some(&response),
         grammar: None,
         reasoning_open: input.flags[2],
         reasons: input.flags[2],
     };
-    let make =
-        || in_time(|| constraint::reply(families().get(input.family), &wanted, &|_| Vec::new()));
+    let make = || {
+        in_time(|| {
+            constraint::reply_grammar(families().get(input.family), &requirements, &|_| Vec::new())
+        })
+    };
     match make() {
         Ok(grammar) => assert_eq!(make().ok(), Some(grammar), "the second answer equals the first"),
         Err(error) => sound(&error),
@@ -83,10 +83,9 @@ fuzz_target!(|input: Input| {
         content: input.values[2].to_string(),
         ..Parsed::default()
     };
-    let response = ResponseFormat::JsonSchema(input.schemas[2].clone());
-    let found = in_time(|| validate::message(&parsed, &tools, Some(&response)));
+    let found = in_time(|| validate::check_message(&parsed, &tools, Some(&response)));
     assert_eq!(
-        validate::message(&parsed, &tools, Some(&response)),
+        validate::check_message(&parsed, &tools, Some(&response)),
         found,
         "the second answer equals the first"
     );

@@ -178,10 +178,11 @@ impl Templates {
     /// probe, and not any more once probes of this template went over them.
     pub fn probe(&self, input: &RenderInput<'_>) -> Result<Prompt> {
         let chosen = self.for_tools(input);
-        prober::allowed(&chosen.exceeded).map_err(|failure| failure.into_error(chosen.name))?;
+        prober::check_allowed(&chosen.exceeded)
+            .map_err(|failure| failure.into_error(chosen.name))?;
         let input = RenderInput { limits: prober::limits(), ..*input };
         self.render_with(&input, |rendered| {
-            prober::note(&chosen.exceeded, &rendered);
+            prober::record_limit(&chosen.exceeded, &rendered);
             rendered
         })
     }

@@ -1,7 +1,7 @@
 //! Sentences that the template itself adds to prompts in which nobody said them.
 
 use super::{ANSWER, Review, SYSTEM, Severity, cut};
-use crate::template::probe::frame::{USER, count};
+use crate::template::probe::baseline::{USER, count};
 use crate::template::probe::prober::Probe;
 
 /// So many words on a line are a sentence, and not a label.
@@ -9,10 +9,10 @@ const WORDS: usize = 4;
 
 pub(super) fn review(review: &mut Review<'_>) {
     // Where tools must be declared, the prompt speaks of them.
-    if review.frame.no_tools().as_array().is_some_and(|tools| !tools.is_empty()) {
+    if review.base.no_tools().as_array().is_some_and(|tools| !tools.is_empty()) {
         return;
     }
-    let Ok(plain) = review.frame.plain.clone() else { return };
+    let Ok(plain) = review.base.plain.clone() else { return };
     let with_system = review.render(vec![review.system(), review.user()]);
     let (user, answer) = (review.user(), review.answer());
     let turns = review.render(vec![user.clone(), answer, user.clone()]);
@@ -43,9 +43,9 @@ pub(super) fn review(review: &mut Review<'_>) {
         .filter(|sentence| !known(sentence))
         .for_each(|sentence| added.push("adds around an assistant turn", sentence));
     let prompt = review
-        .frame
+        .base
         .prober
-        .render(Probe { add_generation_prompt: true, ..review.frame.probe(vec![user]) });
+        .render(Probe { add_generation_prompt: true, ..review.base.probe(vec![user]) });
     let prompt = prompt.map(|prompt| sentences(&prompt)).unwrap_or_default();
     let prompt = prompt.iter().filter(|sentence| !plain.contains(*sentence));
     prompt.for_each(|sentence| added.push("adds where a generation prompt is asked for", sentence));

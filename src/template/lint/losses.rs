@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{ANSWER, Review, SYSTEM, Severity};
-use crate::template::probe::frame::{USER, parts};
+use crate::template::probe::baseline::{USER, parts};
 use crate::template::probe::prober::Probe;
+use crate::template::probe::reasoning_turns;
 use crate::template::probe::traits::{Fate, WithCalls};
-use crate::template::probe::turns;
 
 pub(super) fn review(review: &mut Review<'_>) {
     messages(review);
@@ -35,7 +35,7 @@ fn drops_old_reasoning(review: &Review<'_>) -> bool {
     if details.reasoning_visible.iter().any(|cell| ["hist", "tc_closed"].contains(&cell.position)) {
         return false;
     }
-    let Some(field) = turns::field(caps.reasoning_format) else { return false };
+    let Some(field) = reasoning_turns::field(caps.reasoning_format) else { return false };
     let with_reasoning = |mut message: Value| {
         message[field] = "reasoning_needle".into();
         message
@@ -56,10 +56,10 @@ fn drops_old_reasoning(review: &Review<'_>) -> bool {
     }
     conversations.into_iter().all(|messages| {
         let probe = Probe {
-            kwargs: turns::kwargs(details.reasoning_needs),
-            ..review.frame.probe(messages)
+            kwargs: reasoning_turns::kwargs(details.reasoning_needs),
+            ..review.base.probe(messages)
         };
-        let text = review.frame.prober.render(Probe { tools: Some(review.tools()), ..probe });
+        let text = review.base.prober.render(Probe { tools: Some(review.tools()), ..probe });
         text.is_ok_and(|text| text.contains(ANSWER) && !text.contains("reasoning_needle"))
     })
 }
@@ -86,7 +86,7 @@ fn messages(review: &mut Review<'_>) {
             "a developer message does not reach the prompt",
         );
     }
-    let first = review.frame.message("user", "first_needle");
+    let first = review.base.message("user", "first_needle");
     let text = review.render(vec![first, answer, user]);
     if let Ok(text) = text {
         if !text.contains(USER) {
@@ -181,14 +181,14 @@ fn tools(review: &mut Review<'_>) {
     ];
     let calls = calls.map(|(id, name, value)| {
         let mut call =
-            form.call_of(review.frame, name, json!({ "argument": value }))["tool_calls"][0].clone();
+            form.call_of(review.base, name, json!({ "argument": value }))["tool_calls"][0].clone();
         call["id"] = id.into();
         call
     });
     let mut second = result.clone();
     second["tool_call_id"] = super::SECOND_ID.into();
     second["name"] = super::SECOND.into();
-    let messages = vec![user.clone(), form.calls(review.frame, &calls), result.clone(), second];
+    let messages = vec![user.clone(), form.calls(review.base, &calls), result.clone(), second];
     if review
         .render_called(messages)
         .is_ok_and(|text| !text.contains("value_needle") || !text.contains("other_value"))
@@ -197,7 +197,7 @@ fn tools(review: &mut Review<'_>) {
         review.add(Severity::Warning, "drops_parallel_calls", None, message);
     }
     let mut spoken = call;
-    spoken["content"] = review.frame.content(ANSWER);
+    spoken["content"] = review.base.content(ANSWER);
     if review.render_called(vec![user, spoken, result]).is_ok_and(|text| !text.contains(ANSWER)) {
         let message = "the text of an assistant message with tool calls does not reach the prompt";
         review.add(Severity::Warning, "drops_content_beside_calls", None, message);

@@ -18,8 +18,8 @@ mod tests;
 use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
+use super::probe::baseline::{Baseline, RenderResult, tool};
 use super::probe::calls::Form;
-use super::probe::frame::{Frame, Text, tool};
 use super::probe::prober::Prober;
 use super::probe::traits::{NoContent, Traits};
 use super::{CHATML, TOOL_USE};
@@ -111,10 +111,10 @@ pub(super) fn review(
     source: &Inspection,
     traits: &Traits,
 ) -> Vec<Finding> {
-    let frame = Frame::find(&mut prober);
-    let mut review = Review { frame: &frame, traits, source, name, found: Vec::new() };
+    let base = Baseline::find(&mut prober);
+    let mut review = Review { base: &base, traits, source, name, found: Vec::new() };
     source::review(&mut review);
-    match &frame.plain {
+    match &base.plain {
         Err(failure) => {
             let message = format!("not even one user message renders: {}", failure.message);
             review.add(Severity::Error, "does_not_render", failure.line, message);
@@ -134,7 +134,7 @@ pub(super) fn review(
 
 /// A review in progress.
 struct Review<'a> {
-    frame: &'a Frame<'a>,
+    base: &'a Baseline<'a>,
     traits: &'a Traits,
     source: &'a Inspection,
     name: &'static str,
@@ -167,24 +167,24 @@ impl Review<'_> {
     }
 
     fn user(&self) -> Value {
-        self.frame.user()
+        self.base.user()
     }
 
     fn answer(&self) -> Value {
-        self.frame.message("assistant", ANSWER)
+        self.base.message("assistant", ANSWER)
     }
 
     fn system(&self) -> Value {
-        self.frame.message("system", SYSTEM)
+        self.base.message("system", SYSTEM)
     }
 
-    fn render(&self, messages: Vec<Value>) -> Text {
-        self.frame.render(messages)
+    fn render(&self, messages: Vec<Value>) -> RenderResult {
+        self.base.render(messages)
     }
 
     /// The prompt with the tools declared that the calls are of.
-    fn render_called(&self, messages: Vec<Value>) -> Text {
-        self.frame.render_with(messages, &self.tools())
+    fn render_called(&self, messages: Vec<Value>) -> RenderResult {
+        self.base.render_with(messages, &self.tools())
     }
 
     /// Those tools.
@@ -202,7 +202,7 @@ impl Review<'_> {
 
     /// An assistant message that calls a tool with these arguments, in the form that shows.
     fn call(&self, arguments: Value) -> Value {
-        self.form().call_of(self.frame, CALLED, arguments)
+        self.form().call_of(self.base, CALLED, arguments)
     }
 
     /// The message that calls a tool.
@@ -212,7 +212,7 @@ impl Review<'_> {
 
     /// The result of that call.
     fn result(&self) -> Value {
-        let mut message = self.frame.message("tool", RESULT);
+        let mut message = self.base.message("tool", RESULT);
         message["tool_call_id"] = ID.into();
         message["name"] = CALLED.into();
         message

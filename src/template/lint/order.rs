@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{Review, Severity};
-use crate::template::probe::frame::count;
+use crate::template::probe::baseline::count;
 use crate::template::probe::generation_prompt::start_of_unfinished_marker;
 use crate::template::probe::prober::Probe;
 
@@ -17,13 +17,13 @@ pub(super) fn review(review: &mut Review<'_>) {
 }
 
 fn positions(review: &mut Review<'_>) {
-    let frame = review.frame;
+    let base = review.base;
     let said = ["system_needle", QUESTIONS[0], QUESTIONS[1], QUESTIONS[2]];
     let roles = ["system", "user", "assistant", "user"];
     for skipped in [0, 1] {
         let (said, roles) = (&said[skipped..], &roles[skipped..]);
         let messages =
-            roles.iter().zip(said).map(|(role, text)| frame.message(role, text)).collect();
+            roles.iter().zip(said).map(|(role, text)| base.message(role, text)).collect();
         let Ok(text) = review.render(messages) else { continue };
         let places: Vec<Option<usize>> = said.iter().map(|text_of| text.find(text_of)).collect();
         let shown: Vec<usize> = places.iter().flatten().copied().collect();
@@ -51,27 +51,24 @@ fn positions(review: &mut Review<'_>) {
 
 /// Whether what was sent for the first question is still how the prompt of the second one begins.
 fn prefix(review: &mut Review<'_>) {
-    let frame = review.frame;
-    let first = || vec![frame.message("user", QUESTIONS[0])];
+    let base = review.base;
+    let first = || vec![base.message("user", QUESTIONS[0])];
     let second = || {
         let mut messages = first();
-        messages.push(frame.message("assistant", QUESTIONS[1]));
-        messages.push(frame.message("user", QUESTIONS[2]));
+        messages.push(base.message("assistant", QUESTIONS[1]));
+        messages.push(base.message("user", QUESTIONS[2]));
         messages
     };
     let tools = review.tools();
-    let mut cases = vec![(frame.no_tools().clone(), "")];
+    let mut cases = vec![(base.no_tools().clone(), "")];
     if review.traits.caps.supports_tools {
         cases.push((tools, ", when tools are declared,"));
     }
     for (tools, when) in cases {
         let render = |messages: Vec<Value>, add_generation_prompt: bool| {
-            let probe = Probe {
-                tools: Some(tools.clone()),
-                add_generation_prompt,
-                ..frame.probe(messages)
-            };
-            frame.prober.render(probe)
+            let probe =
+                Probe { tools: Some(tools.clone()), add_generation_prompt, ..base.probe(messages) };
+            base.prober.render(probe)
         };
         let (Ok(ended), Ok(prompt), Ok(next)) =
             (render(first(), false), render(first(), true), render(second(), true))
@@ -109,8 +106,8 @@ fn date(review: &mut Review<'_>) {
         return;
     };
     let at = |later: i64, tools: &Value| {
-        let probe = review.frame.probe(vec![review.frame.user()]);
-        review.frame.prober.render(Probe {
+        let probe = review.base.probe(vec![review.base.user()]);
+        review.base.prober.render(Probe {
             later,
             add_generation_prompt: true,
             tools: Some(tools.clone()),
@@ -124,7 +121,7 @@ fn date(review: &mut Review<'_>) {
     };
     // 100 days and a minute and a second: another day of another month.
     const DAYS: i64 = 100 * 86_400;
-    let none = review.frame.no_tools();
+    let none = review.base.no_tools();
     let (severity, message) = if differs(61, none) {
         (
             Severity::Warning,

@@ -7,9 +7,9 @@
 use serde_json::{Value, json};
 
 use super::{CALLED, Review, Severity};
+use crate::template::probe::baseline::{RenderResult, parts, tool};
 use crate::template::probe::calls::Form;
 use crate::template::probe::content;
-use crate::template::probe::frame::{Text, parts, tool};
 use crate::template::probe::traits::NoContent;
 
 pub(super) fn review(review: &mut Review<'_>) {
@@ -19,18 +19,18 @@ pub(super) fn review(review: &mut Review<'_>) {
 }
 
 fn contents(review: &mut Review<'_>) {
-    let frame = review.frame;
+    let base = review.base;
     let text = review.render(vec![json!({ "role": "user", "content": parts("part_needle") })]);
     if text.is_ok_and(|text| text.contains("'text': 'part_needle'")) {
         let message = "content as a list of text parts shows as Python prints a list";
         review.add(Severity::Warning, "prints_python_repr", None, message);
     }
     let turn = |form: NoContent| {
-        vec![frame.user(), Value::Object(content::without_content(frame, form)), frame.user()]
+        vec![base.user(), Value::Object(content::without_content(base, form)), base.user()]
     };
     let control = review.render(turn(NoContent::Space));
     let text = review.render(turn(NoContent::Null));
-    review.compare(
+    review.compare_prints(
         "None",
         "an assistant message with content null (before it is left out, as transformers does)",
         &text,
@@ -39,8 +39,8 @@ fn contents(review: &mut Review<'_>) {
 }
 
 fn tools(review: &mut Review<'_>) {
-    let frame = review.frame;
-    let render = |tool: Value| frame.render_with(vec![frame.user()], &json!([tool]));
+    let base = review.base;
+    let render = |tool: Value| base.render_with(vec![base.user()], &json!([tool]));
     if !review.traits.caps.supports_tools {
         return;
     }
@@ -57,8 +57,8 @@ fn tools(review: &mut Review<'_>) {
         ("a declared tool without parameters", "parameters"),
     ] {
         let text = render(without(member));
-        review.compare("None", what, &text, &full);
-        review.compare("Undefined", what, &text, &full);
+        review.compare_prints("None", what, &text, &full);
+        review.compare_prints("Undefined", what, &text, &full);
     }
     let mut typed = tool(CALLED);
     typed["function"]["parameters"]["properties"]["declared_parameter"]["enum"] =
@@ -67,8 +67,9 @@ fn tools(review: &mut Review<'_>) {
     let text = render(typed.clone());
     typed["function"]["parameters"]["properties"]["declared_parameter"]["default"] = json!(1);
     let control = render(typed);
-    review.compare("None", "a declared parameter with default null", &text, &control);
-    let printed = |text: &Text, needle: &str| text.as_ref().is_ok_and(|text| text.contains(needle));
+    review.compare_prints("None", "a declared parameter with default null", &text, &control);
+    let printed =
+        |text: &RenderResult, needle: &str| text.as_ref().is_ok_and(|text| text.contains(needle));
     if printed(&full, "'declared_parameter': {") {
         let message = "declared tools show as Python prints them, not as JSON";
         review.add(Severity::Warning, "prints_python_repr", None, message);
@@ -91,7 +92,7 @@ fn calls(review: &mut Review<'_>) {
     let python = control.as_ref().is_ok_and(|text| text.contains(&format!("{CALLED}(")));
     if !python {
         let null = exchange(review, json!({ "a": null }));
-        review.compare("None", "a call with an argument that is null", &null, &control);
+        review.compare_prints("None", "a call with an argument that is null", &null, &control);
         let boolean = exchange(review, json!({ "a": true }));
         if more("True", &boolean, &control) {
             let message = "an argument of a call that is true shows as True, as Python prints it";
@@ -101,7 +102,7 @@ fn calls(review: &mut Review<'_>) {
         // send.
         let form = Form { object: true, ..review.form() };
         let nested =
-            form.call_of(review.frame, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
+            form.call_of(review.base, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
         let nested = review.render_called(vec![user.clone(), nested, result.clone()]);
         if nested.is_ok_and(|text| text.contains("'inner_key': ['inner_value']")) {
             let message =
@@ -115,7 +116,7 @@ fn calls(review: &mut Review<'_>) {
     }
     let named = review.render_called(vec![user.clone(), review.plain_call(), result]);
     let text = review.render_called(vec![user.clone(), review.plain_call(), nameless.clone()]);
-    review.compare("None", "a tool result without the tool's name", &text, &named);
+    review.compare_prints("None", "a tool result without the tool's name", &text, &named);
     let with_content = |content: Option<Value>| {
         let mut call = review.plain_call();
         match (content, &mut call) {
@@ -125,15 +126,15 @@ fn calls(review: &mut Review<'_>) {
         }
         review.render_called(vec![user.clone(), call, review.result()])
     };
-    let control = with_content(Some(review.frame.content("")));
+    let control = with_content(Some(review.base.content("")));
     let control =
-        if control.is_ok() { control } else { with_content(Some(review.frame.content(" "))) };
+        if control.is_ok() { control } else { with_content(Some(review.base.content(" "))) };
     let (absent, null) = (with_content(None), with_content(Some(Value::Null)));
     if more("None", &absent, &control) || more("Undefined", &absent, &control) {
-        review.compare("None", "a call without a member content", &absent, &control);
-        review.compare("Undefined", "a call without a member content", &absent, &control);
+        review.compare_prints("None", "a call without a member content", &absent, &control);
+        review.compare_prints("Undefined", "a call without a member content", &absent, &control);
     } else {
-        review.compare(
+        review.compare_prints(
             "None",
             "a call with content null (before it is left out, as transformers does)",
             &null,
@@ -144,7 +145,13 @@ fn calls(review: &mut Review<'_>) {
 
 impl Review<'_> {
     /// A finding when the word occurs more often than in the control.
-    fn compare(&mut self, word: &str, what: &str, text: &Text, control: &Text) {
+    fn compare_prints(
+        &mut self,
+        word: &str,
+        what: &str,
+        text: &RenderResult,
+        control: &RenderResult,
+    ) {
         if more(word, text, control) {
             // Nobody sends these as they are: transformers leaves out what is null.
             let severity =
@@ -159,7 +166,7 @@ impl Review<'_> {
     }
 }
 
-fn more(word: &str, text: &Text, control: &Text) -> bool {
+fn more(word: &str, text: &RenderResult, control: &RenderResult) -> bool {
     let (Ok(text), Ok(control)) = (text, control) else { return false };
     words(text, word) > words(control, word)
 }

@@ -20,15 +20,13 @@ type Conversation<'a> = Box<dyn Fn(&str) -> Vec<Value> + 'a>;
 
 /// Roles, each with a conversation that has a message of it.
 fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, Conversation<'a>); 3] {
-    let frame = review.frame;
+    let base = review.base;
     [
-        ("system", Box::new(move |text| vec![frame.message("system", text), frame.user()])),
-        ("user", Box::new(move |text| vec![frame.message("user", text)])),
+        ("system", Box::new(move |text| vec![base.message("system", text), base.user()])),
+        ("user", Box::new(move |text| vec![base.message("user", text)])),
         (
             "assistant",
-            Box::new(move |text| {
-                vec![frame.user(), frame.message("assistant", text), frame.user()]
-            }),
+            Box::new(move |text| vec![base.user(), base.message("assistant", text), base.user()]),
         ),
     ]
 }

@@ -4,21 +4,21 @@
 use serde_json::{Value, json};
 
 use super::{ANSWER, CALLED, ID, Review, SECOND, SECOND_ID, Severity};
-use crate::template::probe::frame::{Text, parts, tool};
+use crate::template::probe::baseline::{RenderResult, parts, tool};
 use crate::template::probe::prober::Probe;
 use crate::template::probe::traits::NoContent;
-use crate::template::probe::{content, turns};
+use crate::template::probe::{content, reasoning_turns};
 
 pub(super) fn review(review: &mut Review<'_>) {
     roles(review);
     contents(review);
-    let frame = review.frame;
-    let tools = review.frame.render_with(vec![frame.user()], &review.tools());
-    if review.judge("raises_on_tools", "declared tools", &tools) {
+    let base = review.base;
+    let tools = review.base.render_with(vec![base.user()], &review.tools());
+    if review.compare("raises_on_tools", "declared tools", &tools) {
         let mut bare = tool(CALLED);
         bare["function"] = json!({ "name": CALLED });
-        let text = frame.render_with(vec![frame.user()], &json!([bare]));
-        review.judge("raises_on_bare_tool", "a tool with a name and nothing else", &text);
+        let text = base.render_with(vec![base.user()], &json!([bare]));
+        review.compare("raises_on_bare_tool", "a tool with a name and nothing else", &text);
         calls(review);
     }
 }
@@ -29,23 +29,23 @@ fn roles(review: &mut Review<'_>) {
         messages.iter().map(|message| (*message).clone()).collect()
     };
     let text = review.render(one(&[&system, &user]));
-    let takes_system = review.judge("raises_on_system", "a system message", &text);
+    let takes_system = review.compare("raises_on_system", "a system message", &text);
     if takes_system {
         let text = review.render(one(&[&system]));
-        review.judge("raises_on_no_user", "a conversation without a user message", &text);
+        review.compare("raises_on_no_user", "a conversation without a user message", &text);
     }
-    let developer = review.frame.message("developer", super::SYSTEM);
+    let developer = review.base.message("developer", super::SYSTEM);
     let text = review.render(one(&[&developer, &user]));
-    review.judge("raises_on_developer", "a developer message", &text);
+    review.compare("raises_on_developer", "a developer message", &text);
     let text = review.render(one(&[&user, &user]));
-    review.judge("raises_on_two_users", "two user messages in a row", &text);
+    review.compare("raises_on_two_users", "two user messages in a row", &text);
     let text = review.render(one(&[&user, &answer, &user]));
-    if !review.judge("raises_on_assistant", "an answered user message before the last", &text) {
+    if !review.compare("raises_on_assistant", "an answered user message before the last", &text) {
         return;
     }
     if takes_system {
         let text = review.render(one(&[&user, &answer, &system, &user]));
-        review.judge("raises_on_later_system", "a system message in the middle", &text);
+        review.compare("raises_on_later_system", "a system message in the middle", &text);
     }
     for (code, what, messages) in [
         (
@@ -57,30 +57,30 @@ fn roles(review: &mut Review<'_>) {
         ("raises_on_assistant_last", "an assistant message at the end", one(&[&user, &answer])),
     ] {
         let text = review.render(messages);
-        review.judge(code, what, &text);
+        review.compare(code, what, &text);
     }
 }
 
 fn contents(review: &mut Review<'_>) {
-    let frame = review.frame;
+    let base = review.base;
     let user = |content: Value| vec![json!({ "role": "user", "content": content })];
-    if frame.typed() {
+    if base.typed() {
         let text = review.render(user("text".into()));
-        review.judge("raises_on_string_content", "content as a string", &text);
+        review.compare("raises_on_string_content", "content as a string", &text);
     } else {
         let text = review.render(user(parts("text")));
-        review.judge("raises_on_content_parts", "content as a list of text parts", &text);
+        review.compare("raises_on_content_parts", "content as a list of text parts", &text);
     }
-    let text = review.render(vec![frame.message("user", "")]);
-    review.judge("raises_on_empty_user", "an empty user message", &text);
+    let text = review.render(vec![base.message("user", "")]);
+    review.compare("raises_on_empty_user", "an empty user message", &text);
     if !review.has("raises_on_assistant") {
-        let text = review.render(vec![frame.user(), frame.message("assistant", ""), frame.user()]);
-        review.judge("raises_on_empty_answer", "an empty assistant message", &text);
+        let text = review.render(vec![base.user(), base.message("assistant", ""), base.user()]);
+        review.compare("raises_on_empty_answer", "an empty assistant message", &text);
     }
 }
 
 fn calls(review: &mut Review<'_>) {
-    let frame = review.frame;
+    let base = review.base;
     let (user, call, result) = (review.user(), review.plain_call(), review.result());
     let exchange = |call: Value| vec![user.clone(), call, result.clone()];
     let alone = review.render_called(vec![user.clone(), call.clone()]);
@@ -88,9 +88,11 @@ fn calls(review: &mut Review<'_>) {
     let (caps, form) = (&review.traits.caps, review.form());
     if answered.is_err() {
         match &alone {
-            Ok(_) => review.judge("raises_on_tool_result", "the result of a tool call", &answered),
+            Ok(_) => {
+                review.compare("raises_on_tool_result", "the result of a tool call", &answered)
+            }
             // In this form at least; none shows.
-            Err(_) => review.judge("raises_on_tool_call", "a tool call", &alone),
+            Err(_) => review.compare("raises_on_tool_call", "a tool call", &alone),
         };
         return;
     }
@@ -115,7 +117,7 @@ fn calls(review: &mut Review<'_>) {
         call
     };
     let with_content = |content: Option<Value>| {
-        let mut message = Value::Object(content::without_content(frame, NoContent::Absent));
+        let mut message = Value::Object(content::without_content(base, NoContent::Absent));
         if let Some(content) = content {
             message["content"] = content;
         }
@@ -125,7 +127,7 @@ fn calls(review: &mut Review<'_>) {
     let mut second_result = result.clone();
     second_result["tool_call_id"] = SECOND_ID.into();
     second_result["name"] = SECOND.into();
-    let both = form.calls(frame, &[one(ID, CALLED), one(SECOND_ID, SECOND)]);
+    let both = form.calls(base, &[one(ID, CALLED), one(SECOND_ID, SECOND)]);
     let parallel = vec![user.clone(), both, result.clone(), second_result];
     let long = "call_0123456789abcdef";
     let mut long_result = result.clone();
@@ -134,9 +136,9 @@ fn calls(review: &mut Review<'_>) {
     if let Value::Object(message) = &mut nameless {
         message.shift_remove("name");
     }
-    let mut reasoning = with_content(Some(frame.content(ANSWER)));
-    reasoning[turns::field(review.traits.caps.reasoning_format).unwrap_or("reasoning_content")] =
-        "reasoning".into();
+    let mut reasoning = with_content(Some(base.content(ANSWER)));
+    reasoning[reasoning_turns::field(review.traits.caps.reasoning_format)
+        .unwrap_or("reasoning_content")] = "reasoning".into();
     let mut chain = exchange(call.clone());
     chain.push(user.clone());
     let shapes: [(&'static str, &str, Vec<Value>); 11] = [
@@ -154,7 +156,7 @@ fn calls(review: &mut Review<'_>) {
         (
             "raises_on_content_beside_calls",
             "a tool call with text beside it",
-            exchange(with_content(Some(frame.content(ANSWER)))),
+            exchange(with_content(Some(base.content(ANSWER)))),
         ),
         (
             "raises_on_reasoning_beside_calls",
@@ -175,7 +177,7 @@ fn calls(review: &mut Review<'_>) {
         (
             "raises_on_long_call_ids",
             "ids of calls that are not nine letters and digits",
-            vec![user.clone(), form.calls(frame, &[one(long, CALLED)]), long_result],
+            vec![user.clone(), form.calls(base, &[one(long, CALLED)]), long_result],
         ),
         (
             "raises_on_result_without_name",
@@ -186,23 +188,27 @@ fn calls(review: &mut Review<'_>) {
     ];
     for (code, what, messages) in shapes {
         let text = review.render_called(messages);
-        review.judge(code, what, &text);
+        review.compare(code, what, &text);
     }
     if !review.has("raises_on_user_after_result") {
         let messages =
             vec![user.clone(), call.clone(), result.clone(), review.answer(), user.clone()];
         let text = review.render_called(messages);
-        review.judge("raises_on_answered_result", "an answer after a tool result", &text);
+        review.compare("raises_on_answered_result", "an answer after a tool result", &text);
     }
     // The prompt of a request ends in a generation prompt.
-    let probe = Probe { add_generation_prompt: true, ..frame.probe(exchange(call.clone())) };
-    let text = frame.prober.render(Probe { tools: Some(review.tools()), ..probe });
-    review.judge("raises_on_prompt_after_result", "a generation prompt after a tool result", &text);
+    let probe = Probe { add_generation_prompt: true, ..base.probe(exchange(call.clone())) };
+    let text = base.prober.render(Probe { tools: Some(review.tools()), ..probe });
+    review.compare(
+        "raises_on_prompt_after_result",
+        "a generation prompt after a tool result",
+        &text,
+    );
 }
 
 impl Review<'_> {
     /// Whether a conversation rendered; a finding when the template is why it did not.
-    fn judge(&mut self, code: &'static str, what: &str, text: &Text) -> bool {
+    fn compare(&mut self, code: &'static str, what: &str, text: &RenderResult) -> bool {
         match text {
             Ok(_) => true,
             // Says nothing about the template.

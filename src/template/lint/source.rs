@@ -50,7 +50,7 @@ pub(super) fn review(review: &mut Review<'_>) {
         let message = format!("there is no test `{}`: a render that reaches it fails", site.text);
         review.add(Severity::Error, "unknown_test", Some(site.line), message);
     }
-    let needed = review.frame.prober.assumed();
+    let needed = review.base.prober.assumed();
     for name in &needed {
         let line = source.variables.iter().find(|site| site.text == *name).map(|site| site.line);
         let message = format!("nothing renders unless a request gives the variable `{name}`");
@@ -73,8 +73,8 @@ pub(super) fn review(review: &mut Review<'_>) {
         );
         review.add(Severity::Info, "undocumented_variable", Some(site.line), message);
     }
-    if !review.frame.no_tools().is_null() && review.frame.plain.is_ok() {
-        let needed = if review.frame.no_tools().as_array().is_some_and(Vec::is_empty) {
+    if !review.base.no_tools().is_null() && review.base.plain.is_ok() {
+        let needed = if review.base.no_tools().as_array().is_some_and(Vec::is_empty) {
             "a list"
         } else {
             "a list of tools"

@@ -1,13 +1,13 @@
 //! How a template takes tools, tool calls and tool results.
 //!
-//! In: a frame. Out: the verdicts, and the form in which a call and its result show, for whoever
+//! In: a base. Out: the verdicts, and the form in which a call and its result show, for whoever
 //! builds further probes.
 
 use serde_json::{Value, json};
 
+use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult, count, tool};
 use super::content;
 use super::evidence::Status;
-use super::frame::{Finding, Frame, Pair, Text, count, tool};
 use super::traits::{Arguments, NoContent, Traits};
 use crate::template::failure::Failure;
 
@@ -24,12 +24,12 @@ const LONG_ID: &str = "call_0123456789abcdef";
 
 /// What was found out about tools and calls.
 pub(crate) struct Calls {
-    pub(crate) tools: Finding,
-    pub(crate) shown: Finding,
-    pub(crate) object_only: Finding,
-    pub(crate) parallel: Finding,
-    pub(crate) results: Finding,
-    pub(crate) ids: Finding,
+    pub(crate) tools: ProbeFinding,
+    pub(crate) shown: ProbeFinding,
+    pub(crate) object_only: ProbeFinding,
+    pub(crate) parallel: ProbeFinding,
+    pub(crate) results: ProbeFinding,
+    pub(crate) ids: ProbeFinding,
     pub(crate) arguments: Arguments,
     pub(crate) nine_character_ids: bool,
     pub(crate) form: Form,
@@ -57,26 +57,26 @@ impl Form {
     }
 
     /// The message with a call.
-    pub(crate) fn call(self, frame: &Frame<'_>) -> Value {
-        self.calls(frame, &[self.one(ID, NAME, VALUE)])
+    pub(crate) fn call(self, base: &Baseline<'_>) -> Value {
+        self.calls(base, &[self.one(ID, NAME, VALUE)])
     }
 
     /// A message that calls this function.
-    pub(crate) fn call_of(self, frame: &Frame<'_>, name: &str, arguments: Value) -> Value {
+    pub(crate) fn call_of(self, base: &Baseline<'_>, name: &str, arguments: Value) -> Value {
         let mut call = self.one(ID, name, VALUE);
         call["function"]["arguments"] =
             if self.object { arguments } else { arguments.to_string().into() };
-        self.calls(frame, &[call])
+        self.calls(base, &[call])
     }
 
     /// The result of that call, where the template renders one.
-    pub(crate) fn result(self, frame: &Frame<'_>) -> Option<Value> {
-        self.answer(frame, ID, NAME, RESULT)
+    pub(crate) fn result(self, base: &Baseline<'_>) -> Option<Value> {
+        self.answer(base, ID, NAME, RESULT)
     }
 
     /// A message with these calls.
-    pub(crate) fn calls(self, frame: &Frame<'_>, calls: &[Value]) -> Value {
-        let mut message = content::without_content(frame, self.content);
+    pub(crate) fn calls(self, base: &Baseline<'_>, calls: &[Value]) -> Value {
+        let mut message = content::without_content(base, self.content);
         message.insert("tool_calls".to_owned(), calls.into());
         Value::Object(message)
     }
@@ -90,16 +90,16 @@ impl Form {
         json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
     }
 
-    fn answer(self, frame: &Frame<'_>, id: &str, name: &str, text: &str) -> Option<Value> {
-        let mut message = frame.message("tool", text);
+    fn answer(self, base: &Baseline<'_>, id: &str, name: &str, text: &str) -> Option<Value> {
+        let mut message = base.message("tool", text);
         message["tool_call_id"] = id.into();
         // Some templates refuse a result that does not name its tool.
         message["name"] = name.into();
         self.answered.then_some(message)
     }
 
-    fn exchange(self, frame: &Frame<'_>) -> Vec<Value> {
-        [Some(frame.user()), Some(self.call(frame)), self.result(frame)]
+    fn exchange(self, base: &Baseline<'_>) -> Vec<Value> {
+        [Some(base.user()), Some(self.call(base)), self.result(base)]
             .into_iter()
             .flatten()
             .collect()
@@ -112,8 +112,8 @@ pub(crate) fn declared() -> Value {
 }
 
 /// Probes tools, calls and results.
-pub(crate) fn probe(frame: &Frame<'_>) -> Calls {
-    let probes = Probes { frame, declared: declared() };
+pub(crate) fn probe(base: &Baseline<'_>) -> Calls {
+    let probes = Probes { base, declared: declared() };
     let Search { shown, form, arguments, shows, string } = probes.search();
     let object_only = probes.object_only(&shown, arguments, &string);
     let nine = shown.is_yes() && shows.is_ok() && probes.refuses_long_ids(form);
@@ -131,19 +131,19 @@ pub(crate) fn probe(frame: &Frame<'_>) -> Calls {
 }
 
 struct Probes<'a> {
-    frame: &'a Frame<'a>,
+    base: &'a Baseline<'a>,
     declared: Value,
 }
 
 /// The first form in which a call shows.
 struct Search {
-    shown: Finding,
+    shown: ProbeFinding,
     form: Form,
     arguments: Arguments,
     /// The prompt of the exchange in that form.
-    shows: Text,
+    shows: RenderResult,
     /// The exchange with arguments as text.
-    string: Text,
+    string: RenderResult,
 }
 
 const SHOWN: Pair = Pair {
@@ -154,19 +154,19 @@ const SHOWN: Pair = Pair {
 };
 
 impl Probes<'_> {
-    fn render(&self, messages: Vec<Value>) -> Text {
-        self.frame.render_with(messages, &self.declared)
+    fn render(&self, messages: Vec<Value>) -> RenderResult {
+        self.base.render_with(messages, &self.declared)
     }
 
-    fn tools(&self) -> Finding {
+    fn tools(&self) -> ProbeFinding {
         let pair = Pair {
             probe: "tools",
             control: "no_tools",
             yes: "the name of a declared tool appears in the prompt",
             no: "the name of a declared tool does not appear in the prompt",
         };
-        let test = self.frame.render_with(vec![self.frame.user()], &json!([tool(NAME)]));
-        pair.judge(&test, &self.frame.plain, |test, control| {
+        let test = self.base.render_with(vec![self.base.user()], &json!([tool(NAME)]));
+        pair.compare(&test, &self.base.plain, |test, control| {
             test.contains(NAME) && !control.contains(NAME)
         })
     }
@@ -174,29 +174,29 @@ impl Probes<'_> {
     /// Looks for the first form in which a call shows: with a result before without one, and the
     /// least content first.
     fn search(&self) -> Search {
-        let control =
-            self.render(vec![self.frame.user(), self.frame.message("assistant", "answer")]);
-        let control = if control.is_ok() { control } else { self.render(vec![self.frame.user()]) };
+        let control = self.render(vec![self.base.user(), self.base.message("assistant", "answer")]);
+        let control = if control.is_ok() { control } else { self.render(vec![self.base.user()]) };
         let none = control.as_ref().map_or(0, |text| count(text, "None"));
-        let passes = |text: &Text| {
+        let passes = |text: &RenderResult| {
             text.as_ref().is_ok_and(|text| shows_call(text) && count(text, "None") <= none)
         };
         let fallback = Form { object: false, content: NoContent::Absent, answered: true };
         let mut first_refusal: Option<Failure> = None;
         let mut first_failure: Option<Failure> = None;
         let mut rendered = false;
-        let mentioned = self.frame.prober.mentions("tool_calls");
+        let mentioned = self.base.prober.mentions("tool_calls");
         'forms: for answered in [true, false] {
             for content in [NoContent::Absent, NoContent::Null, NoContent::Empty, NoContent::Space]
             {
                 let form = |object| Form { object, content, answered };
                 let [object, string] =
-                    [true, false].map(|object| self.render(form(object).exchange(self.frame)));
+                    [true, false].map(|object| self.render(form(object).exchange(self.base)));
                 if passes(&object) || passes(&string) {
                     let (is_object, arguments) =
                         arguments(&object, &string, passes(&object), passes(&string));
                     let shows = if is_object { object } else { string.clone() };
-                    let shown = SHOWN.judge(&shows, &control, |_, control| !control.contains(KEY));
+                    let shown =
+                        SHOWN.compare(&shows, &control, |_, control| !control.contains(KEY));
                     return Search { shown, form: form(is_object), arguments, shows, string };
                 }
                 for text in [&object, &string] {
@@ -234,9 +234,14 @@ impl Probes<'_> {
         }
     }
 
-    fn object_only(&self, shown: &Finding, arguments: Arguments, string: &Text) -> Finding {
+    fn object_only(
+        &self,
+        shown: &ProbeFinding,
+        arguments: Arguments,
+        string: &RenderResult,
+    ) -> ProbeFinding {
         if !shown.is_yes() {
-            return shown.denies("tool calls do not show in any form");
+            return shown.deny_dependent("tool calls do not show in any form");
         }
         let pair = Pair {
             probe: "tool_call_string",
@@ -249,9 +254,9 @@ impl Probes<'_> {
         finding
     }
 
-    fn parallel(&self, shown: &Finding, form: Form, one: &Text) -> Finding {
+    fn parallel(&self, shown: &ProbeFinding, form: Form, one: &RenderResult) -> ProbeFinding {
         if !shown.is_yes() {
-            return shown.denies("a single tool call does not show");
+            return shown.deny_dependent("a single tool call does not show");
         }
         let pair = Pair {
             probe: "two_tool_calls",
@@ -260,22 +265,23 @@ impl Probes<'_> {
             no: "the second of two tool calls does not appear in the prompt",
         };
         let calls = [form.one(ID, NAME, VALUE), form.one("call00002", SECOND_NAME, SECOND_VALUE)];
-        let both = vec![self.frame.user(), form.calls(self.frame, &calls)];
+        let both = vec![self.base.user(), form.calls(self.base, &calls)];
         let answers = [
-            form.answer(self.frame, ID, NAME, RESULT),
-            form.answer(self.frame, "call00002", SECOND_NAME, "second_result"),
+            form.answer(self.base, ID, NAME, RESULT),
+            form.answer(self.base, "call00002", SECOND_NAME, "second_result"),
         ];
         let test = self.render(both.iter().cloned().chain(answers.into_iter().flatten()).collect());
         // Two results in a row may be what is refused.
         let test = if test.is_ok() { test } else { self.render(both).or(test) };
-        pair.judge(&test, one, |test, control| {
+        pair.compare(&test, one, |test, control| {
             test.contains(SECOND_VALUE) && count(test, SECOND_NAME) > count(control, SECOND_NAME)
         })
     }
 
-    fn results(&self, shown: &Finding, form: Form, one: &Text) -> Finding {
+    fn results(&self, shown: &ProbeFinding, form: Form, one: &RenderResult) -> ProbeFinding {
         if !shown.is_yes() {
-            return shown.denies("a tool call does not show, so its result would stand alone");
+            return shown
+                .deny_dependent("a tool call does not show, so its result would stand alone");
         }
         let pair = Pair {
             probe: "tool_result",
@@ -283,11 +289,11 @@ impl Probes<'_> {
             yes: "the text of a tool result appears in the prompt",
             no: "the text of a tool result does not appear in the prompt",
         };
-        let call = || vec![self.frame.user(), form.call(self.frame)];
+        let call = || vec![self.base.user(), form.call(self.base)];
         if !form.answered {
             let answered = Form { answered: true, ..form };
-            let test = self.render(call().into_iter().chain(answered.result(self.frame)).collect());
-            return pair.judge(&test, one, |_, _| false);
+            let test = self.render(call().into_iter().chain(answered.result(self.base)).collect());
+            return pair.compare(&test, one, |_, _| false);
         }
         let control = self.render(call());
         // A call without a result may be refused; then another result.
@@ -296,48 +302,47 @@ impl Probes<'_> {
             Err(_) => self.render(
                 call()
                     .into_iter()
-                    .chain(form.answer(self.frame, ID, NAME, "other_answer"))
+                    .chain(form.answer(self.base, ID, NAME, "other_answer"))
                     .collect(),
             ),
         };
-        pair.judge(one, &control, |test, control| {
+        pair.compare(one, &control, |test, control| {
             test.contains(RESULT) && !control.contains(RESULT)
         })
     }
 
-    fn ids(&self, shown: &Finding, form: Form, one: &Text) -> Finding {
+    fn ids(&self, shown: &ProbeFinding, form: Form, one: &RenderResult) -> ProbeFinding {
         let pair = Pair {
             probe: "tool_result_with_another_id",
             control: "tool_result",
             yes: "the id of the call that a result answers appears in the prompt",
             no: "the id of the call that a result answers does not appear in the prompt",
         };
-        let Some(other) =
-            form.answer(self.frame, OTHER_ID, NAME, RESULT).filter(|_| shown.is_yes())
+        let Some(other) = form.answer(self.base, OTHER_ID, NAME, RESULT).filter(|_| shown.is_yes())
         else {
-            return Finding {
+            return ProbeFinding {
                 probe: pair.probe,
-                ..shown.denies("a tool call or its result does not show")
+                ..shown.deny_dependent("a tool call or its result does not show")
             };
         };
-        let test = self.render(vec![self.frame.user(), form.call(self.frame), other]);
+        let test = self.render(vec![self.base.user(), form.call(self.base), other]);
         match (&test, one) {
             // An id that answers no call is refused: then the call and its result show the same
             // one.
             (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => {
                 pair.decided(true)
             }
-            _ => pair.judge(&test, one, |test, control| {
+            _ => pair.compare(&test, one, |test, control| {
                 test.contains(OTHER_ID) && !control.contains(OTHER_ID)
             }),
         }
     }
 
     fn refuses_long_ids(&self, form: Form) -> bool {
-        let call = form.calls(self.frame, &[form.one(LONG_ID, NAME, VALUE)]);
-        let result = form.answer(self.frame, LONG_ID, NAME, RESULT);
+        let call = form.calls(self.base, &[form.one(LONG_ID, NAME, VALUE)]);
+        let result = form.answer(self.base, LONG_ID, NAME, RESULT);
         let text = self
-            .render([Some(self.frame.user()), Some(call), result].into_iter().flatten().collect());
+            .render([Some(self.base.user()), Some(call), result].into_iter().flatten().collect());
         text.is_err_and(|failure| failure.kind == "raised")
     }
 }
@@ -349,12 +354,13 @@ pub(crate) fn shows_call(text: &str) -> bool {
 
 /// Whether to write arguments as an object, and what the two forms lead to.
 fn arguments(
-    object: &Text,
-    string: &Text,
+    object: &RenderResult,
+    string: &RenderResult,
     object_passes: bool,
     string_passes: bool,
 ) -> (bool, Arguments) {
-    let python = |text: &Text| text.as_ref().is_ok_and(|text| text.contains(&format!("'{KEY}'")));
+    let python =
+        |text: &RenderResult| text.as_ref().is_ok_and(|text| text.contains(&format!("'{KEY}'")));
     match (object_passes, string_passes) {
         (true, false) => (true, Arguments::Object),
         (false, true) => (false, Arguments::Text),
@@ -379,8 +385,8 @@ mod tests {
     use crate::template::probe::prober;
 
     fn find(source: &str) -> Calls {
-        let mut prober = prober::of(source);
-        probe(&Frame::find(&mut prober))
+        let mut prober = prober::for_source(source);
+        probe(&Baseline::find(&mut prober))
     }
 
     /// `tools`, `shown`, `object_only`, `parallel`, `results`, `ids`: y, n or u.
@@ -470,7 +476,7 @@ mod tests {
     fn results_are_not_rendered() {
         let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('tool') }}{% endif %}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
         let calls = check(source, "nynynn", Arguments::Text);
-        assert_eq!(calls.form.result(&Frame::find(&mut prober::of(source))), None);
+        assert_eq!(calls.form.result(&Baseline::find(&mut prober::for_source(source))), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::evidence::{Evidence, Status};
-use super::prober::{Outcome, Probe, Prober};
+use super::prober::{Probe, Prober, RecordedRender};
 use crate::template::failure::Failure;
 
 const STRING: &str = "STRING_MARKER";
@@ -84,7 +84,7 @@ struct Flags {
 /// Probes a template.
 pub(crate) fn report(prober: Prober) -> CapsReport {
     let mut prober = Flags { prober };
-    prober.prober.assume_what_is_needed(&probe(
+    prober.prober.bind_missing_variables(&probe(
         json!([user("User message")]),
         json!([]),
         Vec::new(),
@@ -135,14 +135,14 @@ struct ToolVerdicts {
 /// Variables of a probe.
 type Kwargs = Vec<(&'static str, Value)>;
 
-/// llama.cpp's frame: with the generation prompt.
+/// llama.cpp's base: with the generation prompt.
 fn probe(messages: Value, tools: Value, kwargs: Kwargs) -> Probe {
     let Value::Array(messages) = messages else { return Probe::default() };
     Probe { messages, tools: Some(tools), kwargs, add_generation_prompt: true, ..Probe::default() }
 }
 
 impl Flags {
-    fn run(&self, messages: Value, tools: Value, kwargs: Kwargs) -> Outcome {
+    fn run(&self, messages: Value, tools: Value, kwargs: Kwargs) -> RecordedRender {
         self.prober.run(probe(messages, tools, kwargs))
     }
 
@@ -169,7 +169,7 @@ impl Flags {
         &self,
         probe: &'static str,
         flag: bool,
-        outcome: &Outcome,
+        outcome: &RecordedRender,
         yes: &str,
         no: &str,
     ) -> Verdict {
@@ -212,7 +212,7 @@ impl Flags {
 
     fn typed_content(&self) -> Verdict {
         let messages = json!([{ "role": "user", "content": [{ "type": "text", "text": TYPED }] }]);
-        let taken_apart = |outcome: &Outcome| {
+        let taken_apart = |outcome: &RecordedRender| {
             let printed_as_text = outcome.text.as_ref().is_ok_and(|text| {
                 text.match_indices(TYPED).any(|(at, _)| !text[..at].ends_with(['\'', '"']))
             });
@@ -402,7 +402,7 @@ mod tests {
     use crate::template::probe::prober;
 
     fn probe(source: &str) -> CapsReport {
-        report(prober::of(source))
+        report(prober::for_source(source))
     }
 
     #[track_caller]

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::frame::{Finding, Frame, Pair, Text, USER, count, parts, shows_part};
+use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult, USER, count, parts, shows_part};
 use super::traits::NoContent;
 
 /// What was found out about content.
 pub(crate) struct Content {
-    pub(crate) requires_parts: Finding,
-    pub(crate) requires_non_null: Finding,
+    pub(crate) requires_parts: ProbeFinding,
+    pub(crate) requires_non_null: ProbeFinding,
     pub(crate) accepts_parts: bool,
     pub(crate) requires_non_empty: bool,
     pub(crate) ladder: Vec<(&'static str, String)>,
@@ -25,28 +25,28 @@ const STEPS: [(&str, Option<NoContent>); 5] = [
 ];
 
 /// Probes the forms of content.
-pub(crate) fn probe(frame: &Frame<'_>) -> Content {
-    let texts: Vec<Text> = STEPS
+pub(crate) fn probe(base: &Baseline<'_>) -> Content {
+    let texts: Vec<RenderResult> = STEPS
         .iter()
         .map(|(_, form)| {
             let turn = || match form {
-                Some(form) => Value::Object(without_content(frame, *form)),
-                None => frame.message("assistant", "aa"),
+                Some(form) => Value::Object(without_content(base, *form)),
+                None => base.message("assistant", "aa"),
             };
             let (first, second) =
-                (frame.message("user", "first_user"), frame.message("user", "second_user"));
-            frame.render(vec![first, turn(), second, turn()])
+                (base.message("user", "first_user"), base.message("user", "second_user"));
+            base.render(vec![first, turn(), second, turn()])
         })
         .collect();
     // What the template prints as `None` of its own accord is not the content.
-    let none = texts[4].as_ref().or(frame.plain.as_ref()).map_or(0, |text| count(text, "None"));
+    let none = texts[4].as_ref().or(base.plain.as_ref()).map_or(0, |text| count(text, "None"));
     let ladder: Vec<(&'static str, String)> =
         STEPS.iter().zip(&texts).map(|((name, _), text)| (*name, state(text, none))).collect();
     let ok = |step: usize| ladder[step].1 == "ok";
     Content {
-        requires_parts: requires_parts(frame),
+        requires_parts: requires_parts(base),
         requires_non_null: requires_non_null(&texts),
-        accepts_parts: accepts_parts(frame),
+        accepts_parts: accepts_parts(base),
         requires_non_empty: !ok(2) && ok(4),
         no_content: if ok(0) {
             NoContent::Absent
@@ -60,14 +60,14 @@ pub(crate) fn probe(frame: &Frame<'_>) -> Content {
 }
 
 /// An assistant message that says in this way that it has no content.
-pub(crate) fn without_content(frame: &Frame<'_>, form: NoContent) -> Map<String, Value> {
+pub(crate) fn without_content(base: &Baseline<'_>, form: NoContent) -> Map<String, Value> {
     let mut message = Map::new();
     message.insert("role".to_owned(), "assistant".into());
     let content = match form {
         NoContent::Absent => return message,
         NoContent::Null => Value::Null,
-        NoContent::Empty => frame.content(""),
-        NoContent::Space => frame.content(" "),
+        NoContent::Empty => base.content(""),
+        NoContent::Space => base.content(" "),
     };
     message.insert("content".to_owned(), content);
     message
@@ -77,7 +77,7 @@ fn lost(text: &str) -> bool {
     !text.contains("first_user") || !text.contains("second_user")
 }
 
-fn state(text: &Text, none: usize) -> String {
+fn state(text: &RenderResult, none: usize) -> String {
     match text {
         Err(failure) => failure.message.clone(),
         Ok(text) if lost(text) => "lost".to_owned(),
@@ -86,14 +86,14 @@ fn state(text: &Text, none: usize) -> String {
     }
 }
 
-fn requires_non_null(texts: &[Text]) -> Finding {
+fn requires_non_null(texts: &[RenderResult]) -> ProbeFinding {
     let pair = Pair {
         probe: "null_content",
         control: "string_content",
         yes: "an assistant message with null content fails or loses text, one with a string does not",
         no: "an assistant message with null content renders",
     };
-    let renders = |text: &&Text| text.as_ref().is_ok_and(|text| !lost(text));
+    let renders = |text: &&RenderResult| text.as_ref().is_ok_and(|text| !lost(text));
     let Some(_) = texts[2..].iter().find(renders) else {
         return match &texts[4] {
             Err(failure) => {
@@ -108,19 +108,19 @@ fn requires_non_null(texts: &[Text]) -> Finding {
     finding
 }
 
-fn requires_parts(frame: &Frame<'_>) -> Finding {
+fn requires_parts(base: &Baseline<'_>) -> ProbeFinding {
     let pair = Pair {
         probe: "user_string",
         control: "user_parts",
         yes: "a user's text appears as a list of parts only",
         no: "a user's text appears as a string",
     };
-    if frame.typed() {
+    if base.typed() {
         return pair.decided(true);
     }
-    match &frame.plain {
+    match &base.plain {
         Ok(text) if text.contains(USER) => pair.decided(false),
-        Ok(_) => Finding {
+        Ok(_) => ProbeFinding {
             because: "a user's text appears neither as a string nor as a list of parts",
             ..pair.decided(false)
         },
@@ -128,12 +128,12 @@ fn requires_parts(frame: &Frame<'_>) -> Finding {
     }
 }
 
-fn accepts_parts(frame: &Frame<'_>) -> bool {
-    if frame.typed() {
+fn accepts_parts(base: &Baseline<'_>) -> bool {
+    if base.typed() {
         return true;
     }
     let message = json!({ "role": "user", "content": parts(USER) });
-    frame.render(vec![message]).is_ok_and(|text| shows_part(&text, USER))
+    base.render(vec![message]).is_ok_and(|text| shows_part(&text, USER))
 }
 
 #[cfg(test)]
@@ -144,8 +144,8 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, ladder: [&str; 5], no_content: NoContent, non_null: Status) -> Content {
-        let mut prober = prober::of(source);
-        let content = probe(&Frame::find(&mut prober));
+        let mut prober = prober::for_source(source);
+        let content = probe(&Baseline::find(&mut prober));
         let states: Vec<&str> = content.ladder.iter().map(|(_, state)| state.as_str()).collect();
         assert_eq!(states, ladder);
         assert_eq!((content.no_content, content.requires_non_null.status), (no_content, non_null));
@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn parts() {
         let find = |source: &str| {
-            let mut prober = prober::of(source);
-            let content = probe(&Frame::find(&mut prober));
+            let mut prober = prober::for_source(source);
+            let content = probe(&Baseline::find(&mut prober));
             (content.requires_parts.status, content.accepts_parts)
         };
         assert_eq!(find("{{ messages[0].content }}"), (Status::No, false));

@@ -171,7 +171,7 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, support: &str, reasons: usize) -> Value {
-        let (traits, _) = template_caps::report(prober::of(source));
+        let (traits, _) = template_caps::report(prober::for_source(source));
         let found = traits.tool_support();
         assert_eq!((found.0, found.1.len()), (support, reasons));
         traits.details_json()

@@ -1,6 +1,6 @@
 //! The variable that sets how hard a model thinks, and its values.
 
-use super::frame::{Frame, Text};
+use super::baseline::{Baseline, RenderResult};
 use super::prober::Probe;
 use super::traits::{Effort, Switch};
 
@@ -9,25 +9,25 @@ const VALUES: [&str; 8] = ["none", "minimal", "low", "medium", "high", "xhigh", 
 
 /// The first variable whose values change the prompt, with reasoning switched on where there is a
 /// switch.
-pub(crate) fn probe(frame: &Frame<'_>, switches: &[Switch]) -> Option<Effort> {
+pub(crate) fn probe(base: &Baseline<'_>, switches: &[Switch]) -> Option<Effort> {
     let on = switches.first();
     VARIABLES
         .into_iter()
-        .filter(|name| frame.prober.mentions(name))
-        .find_map(|variable| of(frame, variable, on))
+        .filter(|name| base.prober.mentions(name))
+        .find_map(|variable| of(base, variable, on))
 }
 
-fn of(frame: &Frame<'_>, variable: &'static str, on: Option<&Switch>) -> Option<Effort> {
-    let render = |value: Option<&str>| -> Text {
+fn of(base: &Baseline<'_>, variable: &'static str, on: Option<&Switch>) -> Option<Effort> {
+    let render = |value: Option<&str>| -> RenderResult {
         let switch = on.map(|switch| (switch.variable, switch.on.clone()));
         let kwargs =
             value.map(|value| (variable, value.into())).into_iter().chain(switch).collect();
-        let plain = frame.probe(vec![frame.user()]);
-        frame.prober.render(Probe { kwargs, add_generation_prompt: true, ..plain })
+        let plain = base.probe(vec![base.user()]);
+        base.prober.render(Probe { kwargs, add_generation_prompt: true, ..plain })
     };
     let unset = render(None);
     let texts = VALUES.map(|value| (value, render(Some(value))));
-    let values = |wanted: &dyn Fn(&Text) -> bool| -> Vec<&'static str> {
+    let values = |wanted: &dyn Fn(&RenderResult) -> bool| -> Vec<&'static str> {
         texts.iter().filter(|(_, text)| wanted(text)).map(|(value, _)| *value).collect()
     };
     let refused = values(&|text| text.as_ref().is_err_and(|failure| failure.kind == "raised"));
@@ -60,8 +60,8 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, expected: Option<Found<'_>>) {
-        let mut prober = prober::of(source);
-        let frame = Frame::find(&mut prober);
+        let mut prober = prober::for_source(source);
+        let base = Baseline::find(&mut prober);
         let on = Switch {
             variable: "thinking",
             on: json!(true),
@@ -69,7 +69,7 @@ mod tests {
             default: None,
             positions: Vec::new(),
         };
-        let found = probe(&frame, &[on]);
+        let found = probe(&base, &[on]);
         let found = found
             .as_ref()
             .map(|e| (e.variable, e.accepted.as_slice(), e.refused.as_slice(), e.default));

@@ -1,7 +1,7 @@
 //! The capability flags by minja's own algorithm (`minja@3bf064d`) on our engine: for those who
 //! compare with it.
 //!
-//! Its frame: no generation prompt, `tools` undefined unless given, a failed render counts as an
+//! Its base: no generation prompt, `tools` undefined unless given, a failed render counts as an
 //! empty prompt, needles without controls. Later steps use the results of earlier ones. What a
 //! strict engine cannot answer as minja does is null.
 
@@ -244,7 +244,7 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, yes: &[&str], format: &str) {
-        let caps = minja_caps(&prober::of(source));
+        let caps = minja_caps(&prober::for_source(source));
         let found: Vec<&str> = caps
             .iter()
             .filter(|(_, value)| **value == true)

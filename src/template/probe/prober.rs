@@ -50,7 +50,7 @@ pub(crate) struct Probe {
 }
 
 /// One recorded probe's result.
-pub(crate) struct Outcome {
+pub(crate) struct RecordedRender {
     /// The prompt.
     pub(crate) text: Result<String, Failure>,
     log: Rc<Log>,
@@ -58,7 +58,7 @@ pub(crate) struct Outcome {
     tools_text: Option<&'static str>,
 }
 
-impl Outcome {
+impl RecordedRender {
     /// Whether the template read this path, such as `messages[1].tool_calls`.
     pub(crate) fn read(&self, path: &str) -> bool {
         let as_text = || {
@@ -94,7 +94,7 @@ pub(crate) fn limits() -> Limits {
 }
 
 /// An error when the template has gone over its limits too often to be probed any more.
-pub(crate) fn allowed(exceeded: &Exceeded) -> Result<(), Failure> {
+pub(crate) fn check_allowed(exceeded: &Exceeded) -> Result<(), Failure> {
     if exceeded.load(Ordering::Relaxed) < MAX_EXCEEDED {
         return Ok(());
     }
@@ -103,7 +103,7 @@ pub(crate) fn allowed(exceeded: &Exceeded) -> Result<(), Failure> {
 }
 
 /// Notes how a probe ended.
-pub(crate) fn note<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
+pub(crate) fn record_limit<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
     if ended.as_ref().is_err_and(|failure| failure.kind == "limit") {
         exceeded.fetch_add(1, Ordering::Relaxed);
     }
@@ -144,10 +144,10 @@ impl Prober {
     }
 
     /// Renders with a note of what is read.
-    pub(crate) fn run(&self, probe: Probe) -> Outcome {
+    pub(crate) fn run(&self, probe: Probe) -> RecordedRender {
         let log = Rc::<Log>::default();
         let text = self.guarded(probe, Some(&log));
-        Outcome { text, log, tools_text: self.host.names().first().copied() }
+        RecordedRender { text, log, tools_text: self.host.names().first().copied() }
     }
 
     /// Renders with plain values: the prompt alone. The same probe is rendered once.
@@ -188,7 +188,7 @@ impl Prober {
     /// A template may want variables that no client gives. When this plainest conversation fails,
     /// the variable it looked for last is bound to "", or else to a list of those, and kept so only
     /// if that leads to a render.
-    pub(crate) fn assume_what_is_needed(&mut self, plain: &Probe) {
+    pub(crate) fn bind_missing_variables(&mut self, plain: &Probe) {
         self.known.borrow_mut().clear();
         let mut seen: Vec<String> = Vec::new();
         loop {
@@ -233,7 +233,7 @@ impl Prober {
     }
 
     fn guarded(&self, probe: Probe, log: Option<&Rc<Log>>) -> Result<String, Failure> {
-        allowed(&self.exceeded)?;
+        check_allowed(&self.exceeded)?;
         self.renders.set(self.renders.get() + 1);
         let mut wanted = log.map_or(Wanted::Values, Wanted::Reads);
         let now = LocalTime::from_unix_local(PROBE_TIME + probe.later, 0);
@@ -246,14 +246,14 @@ impl Prober {
             Box::new(move |format| now.strftime(format));
         let context = Context { variables, strftime_now: Some(strftime_now), log: log.cloned() };
         let rendered = environment::render(&self.template, context, &self.limits);
-        note(&self.exceeded, &rendered);
+        record_limit(&self.exceeded, &rendered);
         rendered.map(|rendered| rendered.text)
     }
 }
 
 /// A prober of this source, for tests.
 #[cfg(test)]
-pub(crate) fn of(source: &str) -> Prober {
+pub(crate) fn for_source(source: &str) -> Prober {
     let template = Arc::new(environment::compile(source).expect("the source of a test parses"));
     Prober::new(&template, &source.into(), HostWork::default(), &Exceeded::default())
 }
@@ -268,15 +268,16 @@ mod tests {
 
     #[test]
     fn words_are_whole_names() {
-        let prober = of("{% if enable_thinking and m['reasoning'] %}{% endif %}");
+        let prober = for_source("{% if enable_thinking and m['reasoning'] %}{% endif %}");
         assert!(prober.mentions("enable_thinking") && prober.mentions("reasoning"));
         assert!(!prober.mentions("thinking") && !prober.mentions("reason"));
     }
 
     #[test]
     fn recorded_and_plain_renders_agree() {
-        let prober =
-            of("{{ messages[0].content }}{{ tools is defined }}{{ add_generation_prompt }}");
+        let prober = for_source(
+            "{{ messages[0].content }}{{ tools is defined }}{{ add_generation_prompt }}",
+        );
         let outcome = prober.run(plain());
         assert_eq!(prober.render(plain()), outcome.text);
         assert_eq!(outcome.text.as_deref(), Ok("HiFalseFalse"));
@@ -285,8 +286,9 @@ mod tests {
 
     #[test]
     fn a_hostile_template_is_not_rendered_again_and_again() {
-        let prober =
-            of("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}");
+        let prober = for_source(
+            "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        );
         for number in 0..10 {
             let probe = Probe { kwargs: vec![("number", number.into())], ..plain() };
             assert_eq!(prober.render(probe).map_err(|failure| failure.kind), Err("limit"));

@@ -1,12 +1,14 @@
 //! Where a template reads an earlier turn's reasoning from, and where it shows it.
 //!
-//! In: a frame and the form in which calls show. Out: the format, the cells of the visibility
+//! In: a base and the form in which calls show. Out: the format, the cells of the visibility
 //! matrix, what is shown beside calls. A format counts only when its needle shows in a render and
 //! not in the same render without it.
 
-use super::frame::{Finding, Pair, Text, count};
+use super::baseline::{Pair, ProbeFinding, RenderResult, count};
+use super::reasoning_turns::{
+    ANSWER, MissedRenders, Position, REASONING, ReasoningTurns, SwitchSetting, field, kwargs,
+};
 use super::traits::{ReasoningCell, ReasoningFormat, WithCalls};
-use super::turns::{ANSWER, Flag, Outcomes, Position, REASONING, Turns, field, kwargs};
 
 /// The formats in the order of detection, with the words without which a source cannot read them.
 const FORMATS: [(ReasoningFormat, &[&str]); 8] = [
@@ -27,12 +29,12 @@ const FLAGS: [(&str, bool); 3] =
 /// What was found out about reasoning.
 pub(crate) struct Reasoning {
     pub(crate) format: ReasoningFormat,
-    pub(crate) supported: Finding,
+    pub(crate) supported: ProbeFinding,
     pub(crate) visible: Vec<ReasoningCell>,
-    pub(crate) needs: Flag,
-    pub(crate) requires_tools: Finding,
-    pub(crate) without_content: Finding,
-    pub(crate) with_content: Finding,
+    pub(crate) needs: SwitchSetting,
+    pub(crate) requires_tools: ProbeFinding,
+    pub(crate) without_content: ProbeFinding,
+    pub(crate) with_content: ProbeFinding,
     pub(crate) inline: bool,
     pub(crate) with_calls: WithCalls,
 }
@@ -45,12 +47,12 @@ const SUPPORTED: Pair = Pair {
 };
 
 /// Probes the formats, and everything that is measured where reasoning shows.
-pub(crate) fn probe(turns: Turns<'_>) -> Reasoning {
-    let frame = turns.frame;
+pub(crate) fn probe(turns: ReasoningTurns<'_>) -> Reasoning {
+    let base = turns.base;
     let inline = inline(turns);
     let (candidates, mut outcomes) = candidates(turns);
-    let flags: Vec<Flag> =
-        FLAGS.into_iter().filter(|(name, _)| frame.prober.mentions(name)).map(Some).collect();
+    let flags: Vec<SwitchSetting> =
+        FLAGS.into_iter().filter(|(name, _)| base.prober.mentions(name)).map(Some).collect();
     for flag in [None].into_iter().chain(flags.iter().copied()) {
         for format in &candidates {
             let turns = turns.in_format(*format);
@@ -68,7 +70,7 @@ pub(crate) fn probe(turns: Turns<'_>) -> Reasoning {
         Some(failure) if !outcomes.rendered => SUPPORTED.failed(&failure),
         _ => SUPPORTED.decided(false),
     };
-    let denied = || supported.denies("reasoning does not show");
+    let denied = || supported.deny_dependent("reasoning does not show");
     Reasoning {
         format: ReasoningFormat::None,
         visible: Vec::new(),
@@ -84,9 +86,9 @@ pub(crate) fn probe(turns: Turns<'_>) -> Reasoning {
 
 /// The formats that the source has words for; and, for templates that print whole messages, the
 /// fields that show anyway.
-fn candidates(turns: Turns<'_>) -> (Vec<ReasoningFormat>, Outcomes) {
-    let prober = turns.frame.prober;
-    let mut outcomes = Outcomes::default();
+fn candidates(turns: ReasoningTurns<'_>) -> (Vec<ReasoningFormat>, MissedRenders) {
+    let prober = turns.base.prober;
+    let mut outcomes = MissedRenders::default();
     let (mut named, rest): (Vec<_>, Vec<_>) =
         FORMATS.into_iter().partition(|(_, words)| words.iter().all(|word| prober.mentions(word)));
     let fields: Vec<_> = rest.into_iter().filter(|(format, _)| field(*format).is_some()).collect();
@@ -123,7 +125,12 @@ fn candidates(turns: Turns<'_>) -> (Vec<ReasoningFormat>, Outcomes) {
     (formats, outcomes)
 }
 
-fn found(turns: Turns<'_>, needs: Flag, flags: &[Flag], inline: bool) -> Reasoning {
+fn found(
+    turns: ReasoningTurns<'_>,
+    needs: SwitchSetting,
+    flags: &[SwitchSetting],
+    inline: bool,
+) -> Reasoning {
     let (mut visible, _) = turns.cells(needs, &[false, true]);
     let first = visible[0];
     let position = Position::ALL
@@ -170,7 +177,7 @@ fn found(turns: Turns<'_>, needs: Flag, flags: &[Flag], inline: bool) -> Reasoni
     let (alone, both) = (render(None), render(Some(ANSWER)));
     // The test alone decides: its twin differs in the content, whose failure is no failure of the
     // test.
-    let decide = |pair: Pair, text: &Text, needles: &[&str]| match text {
+    let decide = |pair: Pair, text: &RenderResult, needles: &[&str]| match text {
         Ok(text) => pair.decided(needles.iter().all(|needle| text.contains(needle))),
         Err(failure) => pair.failed(failure),
     };
@@ -188,7 +195,7 @@ fn found(turns: Turns<'_>, needs: Flag, flags: &[Flag], inline: bool) -> Reasoni
 }
 
 /// What shows of reasoning and content beside calls.
-fn with_calls(turns: Turns<'_>, flag: Flag) -> WithCalls {
+fn with_calls(turns: ReasoningTurns<'_>, flag: SwitchSetting) -> WithCalls {
     if !turns.calls.are_shown() {
         return WithCalls::Neither;
     }
@@ -207,13 +214,13 @@ fn with_calls(turns: Turns<'_>, flag: Flag) -> WithCalls {
 
 /// Whether reasoning between tags in text content shows in the last turn and is taken out of
 /// earlier ones.
-fn inline(turns: Turns<'_>) -> bool {
-    if !turns.frame.prober.mentions("think") {
+fn inline(turns: ReasoningTurns<'_>) -> bool {
+    if !turns.base.prober.mentions("think") {
         return false;
     }
     let text = format!("<think>\n{REASONING}\n</think>\n\n{ANSWER}");
     let render = |position| {
-        let turn = turns.frame.message("assistant", &text);
+        let turn = turns.base.message("assistant", &text);
         turns.render(position, turns.conversation(position, turn), false, Vec::new())
     };
     let (last, history) = (render(Position::Last), render(Position::History));
@@ -224,15 +231,15 @@ fn inline(turns: Turns<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::probe::frame::Frame;
+    use crate::template::probe::baseline::Baseline;
     use crate::template::probe::{calls, content, prober};
 
     fn find(source: &str) -> Reasoning {
-        let mut prober = prober::of(source);
-        let frame = Frame::find(&mut prober);
-        let calls = calls::probe(&frame);
-        let no_content = content::probe(&frame).no_content;
-        probe(Turns::new(&frame, &calls, no_content))
+        let mut prober = prober::for_source(source);
+        let base = Baseline::find(&mut prober);
+        let calls = calls::probe(&base);
+        let no_content = content::probe(&base).no_content;
+        probe(ReasoningTurns::new(&base, &calls, no_content))
     }
 
     /// The format and the cells without a flag, `agp` ones with a plus.

@@ -1,22 +1,22 @@
 //! What becomes of messages of unusual roles and orders: system, developer, a later system message,
 //! a second user message.
 
-use super::frame::{Finding, Frame, Pair, Text, USER};
+use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult, USER};
 use super::traits::Fate;
 
 const SYSTEM: &str = "system_needle";
 
 /// What was found out about roles.
 pub(crate) struct Roles {
-    pub(crate) system: Finding,
+    pub(crate) system: ProbeFinding,
     pub(crate) developer: Fate,
     pub(crate) later_system: Fate,
     pub(crate) needs_alternation: bool,
 }
 
 /// Probes the roles.
-pub(crate) fn probe(frame: &Frame<'_>) -> Roles {
-    let with = |role: &str| frame.render(vec![frame.message(role, SYSTEM), frame.user()]);
+pub(crate) fn probe(base: &Baseline<'_>) -> Roles {
+    let with = |role: &str| base.render(vec![base.message(role, SYSTEM), base.user()]);
     let system = Pair {
         probe: "system_and_user",
         control: "user",
@@ -24,23 +24,23 @@ pub(crate) fn probe(frame: &Frame<'_>) -> Roles {
         no: "the text of a system message does not appear in the prompt",
     };
     let later = vec![
-        frame.user(),
-        frame.message("assistant", "answer"),
-        frame.message("system", SYSTEM),
-        frame.user(),
+        base.user(),
+        base.message("assistant", "answer"),
+        base.message("system", SYSTEM),
+        base.user(),
     ];
     Roles {
-        system: system.judge(&with("system"), &frame.plain, |test, control| {
+        system: system.compare(&with("system"), &base.plain, |test, control| {
             test.contains(SYSTEM) && !control.contains(SYSTEM)
         }),
         developer: fate(&with("developer")),
-        later_system: fate(&frame.render(later)),
-        needs_alternation: frame.plain.is_ok()
-            && frame.render(vec![frame.user(), frame.user()]).is_err(),
+        later_system: fate(&base.render(later)),
+        needs_alternation: base.plain.is_ok()
+            && base.render(vec![base.user(), base.user()]).is_err(),
     }
 }
 
-fn fate(text: &Text) -> Fate {
+fn fate(text: &RenderResult) -> Fate {
     match text {
         Ok(text) if text.contains(SYSTEM) && text.contains(USER) => Fate::Shown,
         Ok(_) => Fate::Lost,
@@ -62,8 +62,8 @@ mod tests {
         later_system: Fate,
         needs_alternation: bool,
     ) {
-        let mut prober = prober::of(source);
-        let roles = probe(&Frame::find(&mut prober));
+        let mut prober = prober::for_source(source);
+        let roles = probe(&Baseline::find(&mut prober));
         assert_eq!(
             (roles.system.status, roles.developer, roles.later_system, roles.needs_alternation),
             (system, developer, later_system, needs_alternation)

@@ -5,11 +5,11 @@
 
 use serde_json::Value;
 
-use super::frame::{Finding, Frame, Pair, Text};
+use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult};
 use super::prober::Probe;
 use super::reasoning::Reasoning;
+use super::reasoning_turns::{Position, ReasoningTurns};
 use super::traits::Switch;
-use super::turns::{Position, Turns};
 
 /// Variable, on, off. The first row of a variable that changes the prompt wins.
 fn known() -> Vec<(&'static str, Value, Value)> {
@@ -50,16 +50,16 @@ const LAST: &str = "last";
 const TOOL_CHAIN: &str = "tool_chain";
 
 /// All switches that change a prompt.
-pub(crate) fn probe(turns: Turns<'_>, frame: &Frame<'_>) -> (Vec<Switch>, Finding) {
+pub(crate) fn probe(turns: ReasoningTurns<'_>, base: &Baseline<'_>) -> (Vec<Switch>, ProbeFinding) {
     let mut switches: Vec<Switch> = Vec::new();
     let mut respects = ENABLE.decided(false);
     for (variable, on, off) in known() {
         if switches.iter().any(|known| known.variable == variable)
-            || !frame.prober.mentions(variable)
+            || !base.prober.mentions(variable)
         {
             continue;
         }
-        let renders = Renders::of(turns, frame, variable, &on, &off);
+        let renders = Renders::of(turns, base, variable, &on, &off);
         if variable == ENABLE_THINKING {
             respects = renders.respects();
         }
@@ -77,12 +77,12 @@ const ENABLE: Pair = Pair {
 };
 
 /// The four conversations, each with the variable off, on and unset.
-struct Renders(Vec<(&'static str, [Text; 3])>);
+struct Renders(Vec<(&'static str, [RenderResult; 3])>);
 
 impl Renders {
     fn of(
-        turns: Turns<'_>,
-        frame: &Frame<'_>,
+        turns: ReasoningTurns<'_>,
+        base: &Baseline<'_>,
         variable: &'static str,
         on: &Value,
         off: &Value,
@@ -93,8 +93,8 @@ impl Renders {
                     value.map(|value| (variable, value.clone())).into_iter().collect();
                 match position {
                     None => {
-                        let plain = frame.probe(vec![frame.user()]);
-                        frame.prober.render(Probe { kwargs, add_generation_prompt: agp, ..plain })
+                        let plain = base.probe(vec![base.user()]);
+                        base.prober.render(Probe { kwargs, add_generation_prompt: agp, ..plain })
                     }
                     Some(position) => turns.render(position, turns.at(position), agp, kwargs),
                 }
@@ -113,14 +113,14 @@ impl Renders {
 
     /// Where the prompt differs between on, off and unset.
     fn positions(&self) -> Vec<&'static str> {
-        let differs = |[off, on, unset]: &[Text; 3]| {
-            let differ = |a: &Text, b: &Text| a.is_ok() && b.is_ok() && a != b;
+        let differs = |[off, on, unset]: &[RenderResult; 3]| {
+            let differ = |a: &RenderResult, b: &RenderResult| a.is_ok() && b.is_ok() && a != b;
             differ(off, on) || differ(off, unset) || differ(on, unset)
         };
         self.0.iter().filter(|(_, texts)| differs(texts)).map(|(name, _)| *name).collect()
     }
 
-    fn respects(&self) -> Finding {
+    fn respects(&self) -> ProbeFinding {
         if !self.positions().is_empty() {
             return ENABLE.decided(true);
         }
@@ -128,7 +128,7 @@ impl Renders {
             Some(_) => ENABLE.decided(false),
             None => {
                 let [off, on, _] = &self.0[0].1;
-                ENABLE.judge(off, on, |off, on| off != on)
+                ENABLE.compare(off, on, |off, on| off != on)
             }
         }
     }
@@ -154,30 +154,30 @@ impl Renders {
 
 /// Whether `clear_thinking` decides on older reasoning.
 pub(crate) fn clear_thinking(
-    turns: Turns<'_>,
-    frame: &Frame<'_>,
+    turns: ReasoningTurns<'_>,
+    base: &Baseline<'_>,
     reasoning: &Reasoning,
-) -> Finding {
+) -> ProbeFinding {
     let pair = Pair {
         probe: "clear_thinking_false",
         control: "clear_thinking_true",
         yes: "older reasoning shows with clear_thinking false and not with true",
         no: "clear_thinking does not decide whether older reasoning shows",
     };
-    if !reasoning.supported.is_yes() || !frame.prober.mentions("clear_thinking") {
+    if !reasoning.supported.is_yes() || !base.prober.mentions("clear_thinking") {
         return if reasoning.supported.is_yes() {
             pair.decided(false)
         } else {
-            reasoning.supported.denies("reasoning does not show")
+            reasoning.supported.deny_dependent("reasoning does not show")
         };
     }
     let messages = || {
         vec![
-            frame.user(),
+            base.user(),
             turns.turn(Some("first_reasoning"), Some("first answer")),
-            frame.user(),
+            base.user(),
             turns.turn(Some("second_reasoning"), Some("second answer")),
-            frame.user(),
+            base.user(),
         ]
     };
     let render = |clear: bool| {
@@ -185,7 +185,7 @@ pub(crate) fn clear_thinking(
         let kwargs = needed.into_iter().chain([("clear_thinking", clear.into())]).collect();
         turns.render(Position::History, messages(), false, kwargs)
     };
-    pair.judge(&render(false), &render(true), |kept, cleared| {
+    pair.compare(&render(false), &render(true), |kept, cleared| {
         kept.contains("first_reasoning") && !cleared.contains("first_reasoning")
     })
 }
@@ -196,19 +196,22 @@ mod tests {
     use crate::template::probe::evidence::Status;
     use crate::template::probe::{calls, content, prober, reasoning};
 
-    fn find<T>(source: &str, look: impl FnOnce(Turns<'_>, &Frame<'_>, &Reasoning) -> T) -> T {
-        let mut prober = prober::of(source);
-        let frame = Frame::find(&mut prober);
-        let calls = calls::probe(&frame);
-        let turns = Turns::new(&frame, &calls, content::probe(&frame).no_content);
+    fn find<T>(
+        source: &str,
+        look: impl FnOnce(ReasoningTurns<'_>, &Baseline<'_>, &Reasoning) -> T,
+    ) -> T {
+        let mut prober = prober::for_source(source);
+        let base = Baseline::find(&mut prober);
+        let calls = calls::probe(&base);
+        let turns = ReasoningTurns::new(&base, &calls, content::probe(&base).no_content);
         let found = reasoning::probe(turns);
-        look(turns.in_format(found.format), &frame, &found)
+        look(turns.in_format(found.format), &base, &found)
     }
 
     /// Variable, default and positions of each switch.
     #[track_caller]
     fn check(source: &str, expected: &[(&str, Option<bool>, &[&str])], respects: Status) {
-        let (switches, finding) = find(source, |turns, frame, _| probe(turns, frame));
+        let (switches, finding) = find(source, |turns, base, _| probe(turns, base));
         let found: Vec<_> =
             switches.iter().map(|s| (s.variable, s.default, s.positions.as_slice())).collect();
         assert_eq!(found, expected);
@@ -256,7 +259,7 @@ mod tests {
     #[test]
     fn older_reasoning() {
         let clear = |source: &str| {
-            find(source, |turns, frame, found| clear_thinking(turns, frame, found).status)
+            find(source, |turns, base, found| clear_thinking(turns, base, found).status)
         };
         let reads = "{% for m in messages %}{% if m.reasoning_content and (loop.last or clear_thinking is defined and not clear_thinking) %}{{ m.reasoning_content }}{% endif %}{{ m.content }}{% endfor %}";
         assert_eq!(clear(reads), Status::Yes);

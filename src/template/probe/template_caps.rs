@@ -6,22 +6,22 @@
 
 use serde_json::Value;
 
+use super::baseline::{Baseline, ProbeFinding};
 use super::evidence::Evidence;
-use super::frame::{Finding, Frame};
 use super::prober::Prober;
+use super::reasoning_turns::ReasoningTurns;
 use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits};
-use super::turns::Turns;
-use super::{calls, content, effort, example, reasoning, roles, switches};
+use super::{call_example, calls, content, effort, reasoning, roles, switches};
 use crate::api::Polyfills;
 use crate::template::polyfill;
 
 /// Probes a template.
 pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence)>) {
-    let frame = Frame::find(&mut prober);
-    let roles = roles::probe(&frame);
-    let content = content::probe(&frame);
-    let calls = calls::probe(&frame);
-    let turns = Turns::new(&frame, &calls, content.no_content);
+    let base = Baseline::find(&mut prober);
+    let roles = roles::probe(&base);
+    let content = content::probe(&base);
+    let calls = calls::probe(&base);
+    let turns = ReasoningTurns::new(&base, &calls, content.no_content);
     let reasoning = reasoning::probe(turns);
     // Where nothing shows, the usual field is what a switch may still act on.
     let format = match reasoning.format {
@@ -29,11 +29,11 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
         format => format,
     };
     let turns = turns.in_format(format);
-    let clear_thinking = switches::clear_thinking(turns, &frame, &reasoning);
-    let (switches, respects) = switches::probe(turns, &frame);
-    let effort = effort::probe(&frame, &switches);
+    let clear_thinking = switches::clear_thinking(turns, &base, &reasoning);
+    let (switches, respects) = switches::probe(turns, &base);
+    let effort = effort::probe(&base, &switches);
 
-    let findings: [(&'static str, &Finding); 16] = [
+    let findings: [(&'static str, &ProbeFinding); 16] = [
         ("supports_system_role", &roles.system),
         ("supports_tools", &calls.tools),
         ("supports_tool_calls", &calls.shown),
@@ -51,7 +51,7 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
         ("supports_reasoning_with_content", &reasoning.with_content),
         ("respects_enable_reasoning", &respects),
     ];
-    let evidence = findings.map(|(flag, finding)| (flag, frame.evidence(finding.clone()))).into();
+    let evidence = findings.map(|(flag, finding)| (flag, base.evidence(finding.clone()))).into();
     let caps = TemplateCaps {
         supports_system_role: roles.system.is_yes(),
         supports_tools: calls.tools.is_yes(),
@@ -94,7 +94,7 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
             let prepared = polyfill::apply(&messages, None, &traits, &Polyfills::default()).ok()?;
             Some(prepared.messages.into_owned())
         };
-        traits.tool_call_example = example::of_call(&frame, &prepare);
+        traits.tool_call_example = call_example::find(&base, &prepare);
     }
     (traits, evidence)
 }
@@ -107,7 +107,7 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, yes: &[&str], unknown: &[&str]) -> Traits {
-        let (traits, evidence) = report(prober::of(source));
+        let (traits, evidence) = report(prober::for_source(source));
         let with = |status| {
             evidence.iter().filter(move |(_, e)| e.status == status).map(|(flag, _)| *flag)
         };
@@ -173,7 +173,7 @@ mod tests {
     fn a_hostile_template_is_soon_unknown() {
         let source =
             "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
-        let (traits, evidence) = report(prober::of(source));
+        let (traits, evidence) = report(prober::for_source(source));
         assert!(!traits.caps.supports_tools);
         assert!(evidence.iter().filter(|(_, e)| e.status == Status::Unknown).count() >= 14);
     }

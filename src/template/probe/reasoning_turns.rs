@@ -1,13 +1,13 @@
 //! Assistant turns with reasoning in one format, and the conversations that they stand in.
 //!
-//! In: a frame, the form in which calls show, a format. Out: messages, their renders, and the cells
+//! In: a base, the form in which calls show, a format. Out: messages, their renders, and the cells
 //! of the visibility matrix.
 
 use serde_json::{Map, Value, json};
 
+use super::baseline::{Baseline, RenderResult};
 use super::calls::{self, Calls};
 use super::content;
-use super::frame::{Frame, Text};
 use super::prober::Probe;
 use super::traits::{NoContent, ReasoningCell, ReasoningFormat};
 use crate::template::failure::Failure;
@@ -18,12 +18,12 @@ pub(crate) const ANSWER: &str = "answer_needle";
 const INVENTED: &str = "invented_kind";
 
 /// A switch that is set, or none.
-pub(crate) type Flag = Option<(&'static str, bool)>;
+pub(crate) type SwitchSetting = Option<(&'static str, bool)>;
 
 /// Writes turns with reasoning in one format.
 #[derive(Clone, Copy)]
-pub(crate) struct Turns<'a> {
-    pub(crate) frame: &'a Frame<'a>,
+pub(crate) struct ReasoningTurns<'a> {
+    pub(crate) base: &'a Baseline<'a>,
     pub(crate) calls: &'a Calls,
     no_content: NoContent,
     pub(crate) format: ReasoningFormat,
@@ -60,27 +60,31 @@ impl Position {
     }
 }
 
-impl<'a> Turns<'a> {
-    /// Turns for a template whose empty turns and calls are written so.
-    pub(crate) fn new(frame: &'a Frame<'a>, calls: &'a Calls, no_content: NoContent) -> Turns<'a> {
-        Turns { frame, calls, no_content, format: ReasoningFormat::None }
+impl<'a> ReasoningTurns<'a> {
+    /// ReasoningTurns for a template whose empty turns and calls are written so.
+    pub(crate) fn new(
+        base: &'a Baseline<'a>,
+        calls: &'a Calls,
+        no_content: NoContent,
+    ) -> ReasoningTurns<'a> {
+        ReasoningTurns { base, calls, no_content, format: ReasoningFormat::None }
     }
 
     /// The same in this format.
-    pub(crate) fn in_format(self, format: ReasoningFormat) -> Turns<'a> {
-        Turns { format, ..self }
+    pub(crate) fn in_format(self, format: ReasoningFormat) -> ReasoningTurns<'a> {
+        ReasoningTurns { format, ..self }
     }
 
     /// An assistant message with this reasoning and content.
     pub(crate) fn turn(&self, reasoning: Option<&str>, text: Option<&str>) -> Value {
-        let mut message = content::without_content(self.frame, self.no_content);
+        let mut message = content::without_content(self.base, self.no_content);
         self.fill(&mut message, reasoning, text, None);
         Value::Object(message)
     }
 
     /// An assistant message with this reasoning and a call.
     pub(crate) fn call(&self, reasoning: Option<&str>, text: Option<&str>) -> Value {
-        let Value::Object(mut message) = self.calls.form.call(self.frame) else {
+        let Value::Object(mut message) = self.calls.form.call(self.base) else {
             return Value::Null;
         };
         self.fill(&mut message, reasoning, text, None);
@@ -113,7 +117,7 @@ impl<'a> Turns<'a> {
             ReasoningFormat::BlocksMapping => {
                 Some(json!({ "blocks": part("thoughts", "text", "response") }))
             }
-            _ => text.map(|text| self.frame.content(text)),
+            _ => text.map(|text| self.base.content(text)),
         };
         if let Some(content) = content {
             message.insert("content".to_owned(), content);
@@ -125,11 +129,11 @@ impl<'a> Turns<'a> {
 
     /// The conversation with this turn at a position.
     pub(crate) fn conversation(&self, position: Position, turn: Value) -> Vec<Value> {
-        let user = || self.frame.user();
+        let user = || self.base.user();
         match position {
             Position::Last => vec![user(), turn],
             Position::History => vec![user(), turn, user()],
-            Position::OpenChain => [Some(user()), Some(turn), self.calls.form.result(self.frame)]
+            Position::OpenChain => [Some(user()), Some(turn), self.calls.form.result(self.base)]
                 .into_iter()
                 .flatten()
                 .collect(),
@@ -158,12 +162,12 @@ impl<'a> Turns<'a> {
         messages: Vec<Value>,
         agp: bool,
         kwargs: Vec<(&'static str, Value)>,
-    ) -> Text {
-        let mut probe = Probe { add_generation_prompt: agp, kwargs, ..self.frame.probe(messages) };
+    ) -> RenderResult {
+        let mut probe = Probe { add_generation_prompt: agp, kwargs, ..self.base.probe(messages) };
         if position.has_calls() {
             probe.tools = Some(calls::declared());
         }
-        self.frame.prober.render(probe)
+        self.base.prober.render(probe)
     }
 
     /// Whether there are conversations with calls.
@@ -181,8 +185,12 @@ impl<'a> Turns<'a> {
 
     /// The cells in which reasoning shows under a flag, with and without the generation prompt as
     /// wanted; and what became of the others.
-    pub(crate) fn cells(&self, flag: Flag, prompts: &[bool]) -> (Vec<ReasoningCell>, Outcomes) {
-        let (mut cells, mut outcomes) = (Vec::new(), Outcomes::default());
+    pub(crate) fn cells(
+        &self,
+        flag: SwitchSetting,
+        prompts: &[bool],
+    ) -> (Vec<ReasoningCell>, MissedRenders) {
+        let (mut cells, mut outcomes) = (Vec::new(), MissedRenders::default());
         for position in self.positions() {
             for &add_generation_prompt in prompts {
                 let text =
@@ -217,9 +225,9 @@ impl<'a> Turns<'a> {
         };
         let turn = |reasoning: Option<&str>, kind: Option<&str>| {
             let (mut message, text) = match position.has_calls() {
-                true => (self.calls.form.call(self.frame), None),
+                true => (self.calls.form.call(self.base), None),
                 false => (
-                    Value::Object(content::without_content(self.frame, self.no_content)),
+                    Value::Object(content::without_content(self.base, self.no_content)),
                     Some(ANSWER),
                 ),
             };
@@ -228,7 +236,7 @@ impl<'a> Turns<'a> {
             }
             message
         };
-        let shows = |text: &Text| text.as_ref().is_ok_and(|text| text.contains(REASONING));
+        let shows = |text: &RenderResult| text.as_ref().is_ok_and(|text| text.contains(REASONING));
         if field(self.format).is_some() {
             return !shows(&render(turn(None, None)));
         }
@@ -253,20 +261,20 @@ pub(crate) fn field(format: ReasoningFormat) -> Option<&'static str> {
 }
 
 /// A flag as variables.
-pub(crate) fn kwargs(flag: Flag) -> Vec<(&'static str, Value)> {
+pub(crate) fn kwargs(flag: SwitchSetting) -> Vec<(&'static str, Value)> {
     flag.into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 /// What became of renders that did not show what was looked for.
 #[derive(Default)]
-pub(crate) struct Outcomes {
+pub(crate) struct MissedRenders {
     pub(crate) rendered: bool,
     pub(crate) failure: Option<Failure>,
 }
 
-impl Outcomes {
+impl MissedRenders {
     /// Adds one.
-    pub(crate) fn add(&mut self, text: Text) {
+    pub(crate) fn add(&mut self, text: RenderResult) {
         match text {
             Ok(_) => self.rendered = true,
             Err(failure) => self.failure = self.failure.take().or(Some(failure)),

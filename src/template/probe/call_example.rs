@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::frame::Frame;
+use super::baseline::Baseline;
 use super::generation_prompt::{generation_prompt, start_of_unfinished_marker};
 use super::prober::Probe;
 
@@ -15,13 +15,13 @@ const PLAIN: &str = "~answer~";
 
 /// The call as this template writes it, when messages are `prepared` as those of a request are.
 /// None when name and argument do not both show.
-pub(crate) fn of_call(
-    frame: &Frame<'_>,
+pub(crate) fn find(
+    base: &Baseline<'_>,
     prepare: &dyn Fn(Vec<Value>) -> Option<Vec<Value>>,
 ) -> Option<String> {
     let message = |role: &str, text: &str| json!({ "role": role, "content": text });
     let render = |messages: Vec<Value>, add_generation_prompt: bool| {
-        frame.prober.render(Probe { add_generation_prompt, ..frame.probe(prepare(messages)?) }).ok()
+        base.prober.render(Probe { add_generation_prompt, ..base.probe(prepare(messages)?) }).ok()
     };
     let function = json!({ "name": NAME, "arguments": json!({ "arg1": VALUE }).to_string() });
     let call = json!({ "id": ID, "type": "function", "function": function });
@@ -59,7 +59,7 @@ mod tests {
     /// `source` shows no tools, so that an example is looked for.
     #[track_caller]
     fn check(source: &str, expected: Option<&str>) {
-        let (traits, _) = template_caps::report(prober::of(source));
+        let (traits, _) = template_caps::report(prober::for_source(source));
         assert_eq!(traits.tool_call_example.as_deref(), expected);
     }
 

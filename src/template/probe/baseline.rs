@@ -10,26 +10,26 @@ use super::prober::{Probe, Prober};
 use crate::template::failure::Failure;
 
 /// A prompt, or why there is none.
-pub(crate) type Text = Result<String, Failure>;
+pub(crate) type RenderResult = Result<String, Failure>;
 
 /// The text of the user's message in every probe.
 pub(crate) const USER: &str = "user_needle";
 
 /// What a template needs in order to render anything: the ground on which one thing at a time is
 /// changed.
-pub(crate) struct Frame<'a> {
+pub(crate) struct Baseline<'a> {
     pub(crate) prober: &'a Prober,
     /// What `tools` is where no tools are declared: null, or what it takes instead.
     tools: Value,
     /// Content must be a list of parts.
     typed: bool,
     /// The prompt of one user message.
-    pub(crate) plain: Text,
+    pub(crate) plain: RenderResult,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> Baseline<'a> {
     /// Finds the plainest conversation. Binds variables that the template does not render without.
-    pub(crate) fn find(prober: &'a mut Prober) -> Frame<'a> {
+    pub(crate) fn find(prober: &'a mut Prober) -> Baseline<'a> {
         let probe = |tools: &Value, content: Value| Probe {
             messages: vec![json!({ "role": "user", "content": content })],
             tools: Some(tools.clone()),
@@ -45,17 +45,17 @@ impl<'a> Frame<'a> {
                     if typed { shows_part(text, USER) } else { text.contains(USER) }
                 });
                 if shows {
-                    return Frame { prober, tools: tools.clone(), typed, plain };
+                    return Baseline { prober, tools: tools.clone(), typed, plain };
                 }
                 first.get_or_insert(plain);
             }
         }
-        prober.assume_what_is_needed(&probe(&bases[0], USER.into()));
+        prober.bind_missing_variables(&probe(&bases[0], USER.into()));
         let plain = match prober.assumed().is_empty() {
             true => first.expect("every base was rendered"),
             false => prober.render(probe(&bases[0], USER.into())),
         };
-        Frame { prober, tools: Value::Null, typed: false, plain }
+        Baseline { prober, tools: Value::Null, typed: false, plain }
     }
 
     /// Whether content must be a list of parts.
@@ -89,17 +89,17 @@ impl<'a> Frame<'a> {
     }
 
     /// Its prompt.
-    pub(crate) fn render(&self, messages: Vec<Value>) -> Text {
+    pub(crate) fn render(&self, messages: Vec<Value>) -> RenderResult {
         self.prober.render(self.probe(messages))
     }
 
     /// Its prompt with these tools declared.
-    pub(crate) fn render_with(&self, messages: Vec<Value>, tools: &Value) -> Text {
+    pub(crate) fn render_with(&self, messages: Vec<Value>, tools: &Value) -> RenderResult {
         self.prober.render(Probe { tools: Some(tools.clone()), ..self.probe(messages) })
     }
 
     /// An entry of the evidence.
-    pub(crate) fn evidence(&self, finding: Finding) -> Evidence {
+    pub(crate) fn evidence(&self, finding: ProbeFinding) -> Evidence {
         Evidence {
             status: finding.status,
             because: finding.because.to_owned(),
@@ -114,7 +114,7 @@ impl<'a> Frame<'a> {
 
 /// What a pair of renders showed.
 #[derive(Debug, Clone)]
-pub(crate) struct Finding {
+pub(crate) struct ProbeFinding {
     pub(crate) status: Status,
     pub(crate) because: &'static str,
     pub(crate) probe: &'static str,
@@ -134,12 +134,12 @@ pub(crate) struct Pair {
 impl Pair {
     /// Yes when both rendered and `effect` of the two prompts holds; no when it does not, or when
     /// the template itself refused the test alone; else unknown.
-    pub(crate) fn judge(
+    pub(crate) fn compare(
         self,
-        test: &Text,
-        control: &Text,
+        test: &RenderResult,
+        control: &RenderResult,
         effect: impl FnOnce(&str, &str) -> bool,
-    ) -> Finding {
+    ) -> ProbeFinding {
         match (test, control) {
             (Ok(test), Ok(control)) => self.decided(effect(test, control)),
             (_, Err(failure)) => self.unknown("the control of the probe does not render", failure),
@@ -148,17 +148,23 @@ impl Pair {
     }
 
     /// A plain yes or no.
-    pub(crate) fn decided(self, flag: bool) -> Finding {
+    pub(crate) fn decided(self, flag: bool) -> ProbeFinding {
         let (status, because) = if flag { (Status::Yes, self.yes) } else { (Status::No, self.no) };
-        Finding { status, because, probe: self.probe, control: Some(self.control), error: None }
+        ProbeFinding {
+            status,
+            because,
+            probe: self.probe,
+            control: Some(self.control),
+            error: None,
+        }
     }
 
     /// The test failed where its control did not.
-    pub(crate) fn failed(self, failure: &Failure) -> Finding {
+    pub(crate) fn failed(self, failure: &Failure) -> ProbeFinding {
         if failure.kind != "raised" {
             return self.unknown("the engine could not render the probe", failure);
         }
-        Finding {
+        ProbeFinding {
             status: Status::No,
             because: "the template refuses the probe",
             probe: self.probe,
@@ -167,9 +173,9 @@ impl Pair {
         }
     }
 
-    pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> Finding {
+    pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> ProbeFinding {
         let error = Some(failure.clone());
-        Finding {
+        ProbeFinding {
             status: Status::Unknown,
             because,
             probe: self.probe,
@@ -179,16 +185,16 @@ impl Pair {
     }
 }
 
-impl Finding {
+impl ProbeFinding {
     /// Whether the flag is set.
     pub(crate) fn is_yes(&self) -> bool {
         self.status == Status::Yes
     }
 
     /// The verdict on something that cannot be had without what this finding is about.
-    pub(crate) fn denies(&self, because: &'static str) -> Finding {
+    pub(crate) fn deny_dependent(&self, because: &'static str) -> ProbeFinding {
         let status = if self.status == Status::Unknown { Status::Unknown } else { Status::No };
-        Finding { status, because, ..self.clone() }
+        ProbeFinding { status, because, ..self.clone() }
     }
 }
 
@@ -238,10 +244,10 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, tools: &Value, typed: bool, plain: Option<&str>) {
-        let mut prober = prober::of(source);
-        let frame = Frame::find(&mut prober);
-        assert_eq!((&frame.tools, frame.typed), (tools, typed));
-        assert_eq!(frame.plain.as_deref().ok(), plain);
+        let mut prober = prober::for_source(source);
+        let base = Baseline::find(&mut prober);
+        assert_eq!((&base.tools, base.typed), (tools, typed));
+        assert_eq!(base.plain.as_deref().ok(), plain);
     }
 
     #[test]
@@ -289,9 +295,10 @@ mod tests {
     fn verdicts_on_pairs() {
         let pair = Pair { probe: "test", control: "control", yes: "shows", no: "does not show" };
         let fail = |kind| Err(Failure { kind, message: "m".to_owned(), line: None });
-        let judge = |test: &Text, control: &Text| {
-            let finding = pair
-                .judge(test, control, |test, control| test.contains('x') && !control.contains('x'));
+        let judge = |test: &RenderResult, control: &RenderResult| {
+            let finding = pair.compare(test, control, |test, control| {
+                test.contains('x') && !control.contains('x')
+            });
             (finding.status, finding.error.is_some())
         };
         let ok = |text: &str| Ok(text.to_owned());

@@ -1,9 +1,9 @@
-//! What `make demo` runs: the headers of some models as a table, what the gate refuses and why,
-//! then a streamed chat with a tool call, its result fed back, and the final answer. Uses the C
-//! functions, as any host program would.
+//! The program of `make demo`. It prints the headers of some models as a table, shows which models
+//! the tool-capability check refuses and why, and streams a chat with a tool call, its result and
+//! the final answer. It uses the C functions, like any host program.
 //!
-//! `demo [MODEL.gguf | hf:ORG/NAME[:QUANT]]`; a model of the Hugging Face hub is fetched first. The
-//! models beside it come from `$LLB_MODELS`. Output goes to stdout, progress to stderr.
+//! `demo [MODEL.gguf | hf:ORG/NAME[:QUANT]]`: a model of the Hugging Face hub is downloaded first.
+//! The other models come from `$LLB_MODELS`. Output goes to stdout, progress to stderr.
 #![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 const QUESTION: &str = "What is the weather in Paris right now, in celsius?";
 const FOLLOW_UP: &str = "Tell me in one sentence.";
-/// What our stand-in for a weather service answers.
+/// The result of a simulated weather service.
 const TOOL_RESULT: &str =
     r#"{"city": "Paris", "temperature_celsius": 21, "sky": "clear", "wind_km_per_h": 9}"#;
 
@@ -48,17 +48,18 @@ fn run() -> Result<(), String> {
     let version = unsafe { CStr::from_ptr(llb_version()) };
     println!("{}\n", version.to_string_lossy());
 
-    println!("1. What each file says of itself, from its header; no weight is read\n");
+    println!("1. Model profiles, from the file headers; no weights are read\n");
     let mut files = gguf_files(&folder);
     if !files.iter().any(|file| same_file(file, &model)) {
         files.push(model.clone());
     }
     let incapable = table(&files, &model)?;
 
-    println!("\n2. What the gate refuses, before any weight is read\n");
+    println!("\n2. Models that the tool-capability check refuses, before any weights are read\n");
     for file in &incapable {
-        let refusal =
-            Chat::open(file).err().ok_or("the gate let a model through that cannot call tools")?;
+        let refusal = Chat::open(file)
+            .err()
+            .ok_or("the tool-capability check accepted a model that cannot call tools")?;
         println!("   {}\n     {}: {}\n", name(file), refusal.code, refusal.message);
     }
 
@@ -68,9 +69,10 @@ fn run() -> Result<(), String> {
     converse(&chat)
 }
 
-/// The file of a model of the hub.
+/// Downloads a model of the hub and returns its path.
 fn fetch(id: &str) -> Result<PathBuf, String> {
-    let request = CString::new(json!({ "id": id }).to_string()).map_err(|_| "the id has a NUL")?;
+    let request =
+        CString::new(json!({ "id": id }).to_string()).map_err(|_| "the id has a NUL character")?;
     // SAFETY: NUL-terminated; the function needs no user data.
     let reply =
         take(unsafe { llb_model_fetch(request.as_ptr(), Some(on_event), std::ptr::null_mut()) })?;
@@ -97,8 +99,8 @@ fn converse(chat: &Chat) -> Result<(), String> {
     let mut messages = vec![json!({ "role": "user", "content": QUESTION })];
     println!("   user       {QUESTION}");
 
-    // The call is forced by a grammar over the model's tokens: a model this small does not write
-    // the tags by itself.
+    // A grammar over the model's tokens forces the call. A model this small does not write the tags
+    // by itself.
     print!("   assistant  ");
     let request = json!({
         "messages": messages, "tools": tools, "tool_choice": "required", "parallel_tool_calls": false,
@@ -110,7 +112,7 @@ fn converse(chat: &Chat) -> Result<(), String> {
     messages.push(reply["message"].clone());
     messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": TOOL_RESULT }));
     println!("   tool       {TOOL_RESULT}");
-    // Left to itself, this small a model repeats the call.
+    // Without a question this small model repeats the call.
     messages.push(json!({ "role": "user", "content": FOLLOW_UP }));
     println!("   user       {FOLLOW_UP}");
 
@@ -126,7 +128,7 @@ fn converse(chat: &Chat) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a call as it is generated: its name, then its arguments.
+/// Prints a call as it is generated: its name, then its arguments.
 fn print_call_chunk(chunk: &Value) {
     let call = &chunk["choices"][0]["delta"]["tool_calls"][0]["function"];
     if let Some(name) = call["name"].as_str() {
@@ -152,7 +154,7 @@ fn speed(reply: &Value) -> String {
     )
 }
 
-/// Prints the header table and returns the files, `chat_model` aside, that cannot call tools.
+/// Prints the header table and returns the files that cannot call tools, without `chat_model`.
 fn table(files: &[PathBuf], chat_model: &Path) -> Result<Vec<PathBuf>, String> {
     let mut rows = vec![
         [
@@ -210,7 +212,7 @@ fn table(files: &[PathBuf], chat_model: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(incapable)
 }
 
-/// Why a chat was refused.
+/// The reason why a chat was refused.
 struct Refusal {
     code: String,
     message: String,
@@ -224,7 +226,7 @@ impl Chat {
         let refusal = |code: &str, message: String| Refusal { code: code.to_owned(), message };
         let path = c_string(&path.to_string_lossy())
             .map_err(|message| refusal("INVALID_REQUEST", message))?;
-        // SAFETY: the path is NUL-terminated; the callback uses no user data and lives forever.
+        // SAFETY: the path is NUL-terminated; the callback uses no user data and is never freed.
         let chat = unsafe { llb_chat_create(path.as_ptr(), Some(on_event), std::ptr::null_mut()) };
         if chat.is_null() {
             let error = take(llb_last_error()).unwrap_or_default();
@@ -254,7 +256,7 @@ impl Drop for Chat {
 }
 
 unsafe extern "C" fn on_event(event: *const c_char, _user_data: *mut c_void) {
-    // SAFETY: the library passes a string that lives during the call.
+    // SAFETY: the library passes a string that is valid during the call.
     let event = unsafe { CStr::from_ptr(event) }.to_string_lossy();
     if let Some(share) = event.strip_prefix("load_progress:").filter(|_| stderr().is_terminal()) {
         let done = share.parse::<f32>().unwrap_or_default();
@@ -275,16 +277,16 @@ unsafe extern "C" fn on_event(event: *const c_char, _user_data: *mut c_void) {
 }
 
 unsafe extern "C" fn on_token(piece: *const c_char, user_data: *mut c_void) {
-    // SAFETY: `infer` passes a pointer to its closure, which lives until the call returns.
+    // SAFETY: `infer` passes a pointer to its closure, which is valid until the call returns.
     let on_chunk = unsafe { &mut *user_data.cast::<&mut dyn FnMut(Value)>() };
-    // SAFETY: the library passes a string that lives during the call.
+    // SAFETY: the library passes a string that is valid during the call.
     let piece = unsafe { CStr::from_ptr(piece) };
     on_chunk(serde_json::from_slice(piece.to_bytes()).unwrap_or_default());
 }
 
-/// The JSON of a string of the library's, which is freed.
+/// Parses a string that the library returned, and frees it.
 fn take(reply: *const c_char) -> Result<Value, String> {
-    // SAFETY: the library returned a NUL-terminated string that is never NULL.
+    // SAFETY: the library returned a NUL-terminated string, never NULL.
     let json = serde_json::from_slice(unsafe { CStr::from_ptr(reply) }.to_bytes());
     // SAFETY: the string came from the library and is not used after this.
     unsafe { llb_string_free(reply) };

@@ -1,6 +1,6 @@
-//! Writes the scripted test models (tests/scripted) into the directory given as the first argument,
-//! and prints their file names, one a line: how tests in other languages get them. `expected.json`
-//! beside them holds what each answers.
+//! Writes the scripted test models (tests/scripted) into the directory in the first argument and
+//! prints their file names, one per line. Tests in other languages use it. `expected.json` in the
+//! same directory has the reply of each.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! A cancel ends every wait, while the other side still holds it; the next call completes.
+//! A cancel ends every wait, even if the other side still blocks. The next call completes.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::server::{self, Door, Hub, Repository, Request, answer, wait_for_close};
 use crate::{User, model_of};
 
-/// The hub does this until the fetch was cancelled, which happens when it was asked there. `id` is
-/// what is cancelled.
+/// The hub behaves like `twist` until the fetch is cancelled, which happens when a request arrives
+/// there. `id` is the id to cancel.
 #[track_caller]
 fn check(
     what: &str,
@@ -28,15 +28,15 @@ fn check(
             if is_over.load(Ordering::SeqCst) || request.door == Door::Hint {
                 return false;
             }
-            // The answer may take for ever: what counts is that it has begun.
+            // The answer may take forever; the cancel comes once it has begun.
             let here = request.door == Door::Blob
                 && request.range().is_none_or(|(_, last)| last.is_none());
             is_held.fetch_or(here || request.count == 0, Ordering::SeqCst);
             twist(request, &model, out)
         });
     let user = User::of(&hub);
-    // A model of its own: a cancel by the model's name ends the fetches of other tests too, which
-    // run at once.
+    // Each test has its own model. A cancel by the model's name would end the fetches of other
+    // tests, which run concurrently.
     let request =
         json!({ "id": format!("c/n:{}", id.split_once(':').map_or("Q8_0", |(_, quant)| quant)) });
     let error = std::thread::scope(|scope| {
@@ -68,9 +68,9 @@ fn every_wait_ends() {
             here
         }
     };
-    check("no head", "c/n:Q8_0", silent(Door::Api));
-    check("no redirect, by the model", "c/n", silent(Door::Resolve));
-    check("no blob, in other letters", "c/n:q8_0", silent(Door::Blob));
+    check("no response head", "c/n:Q8_0", silent(Door::Api));
+    check("no redirect, cancelled by the model's name", "c/n", silent(Door::Resolve));
+    check("no blob, cancelled in another case", "c/n:q8_0", silent(Door::Blob));
     check("a body that stops", "c/n:Q8_0", |request, bytes, out| {
         let here =
             request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none());
@@ -80,7 +80,7 @@ fn every_wait_ends() {
         }
         here
     });
-    check("a hub that wants to be waited for", "c/n:Q8_0", |_, _, out| {
+    check("a hub with Retry-After", "c/n:Q8_0", |_, _, out| {
         answer(out, "429 Too Many Requests", "Retry-After: 200\r\n", b"");
         true
     });

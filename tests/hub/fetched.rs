@@ -1,4 +1,4 @@
-//! A hub that behaves: what is fetched, where it is then, and what is asked of the hub for it.
+//! A hub that behaves: the downloaded files, their places, and the requests that the hub receives.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn a_model_is_fetched_once() {
     );
     assert_eq!((hub.at(Door::Api).len(), hub.seen().len()), (1, 1));
 
-    // Another revision that has the same file: the bytes are there.
+    // Another revision with the same file: the bytes are cached.
     hub.forget();
     let tag = user.fetches(&json!({ "revision": "refs/pr/1" }));
     assert_eq!(
@@ -154,10 +154,10 @@ fn all_parts_of_a_split_model() {
         assert_eq!(fetched["files"][index]["sha256"], sha256(bytes));
     }
     assert_eq!(fetched["model_info"]["n_params"], 192);
-    // Nothing is wrong with the files; what there is to say is about the template.
+    // The files have no faults; all findings are about the template.
     let findings = fetched["model_info"]["findings"].as_array().unwrap();
     assert!(findings.iter().all(|finding| finding["template"] == "default"), "{findings:?}");
-    // One part is lost: it alone is fetched again.
+    // One part is lost: only that part is downloaded again.
     std::fs::remove_file(std::fs::canonicalize(fetched["paths"][1].as_str().unwrap()).unwrap())
         .unwrap();
     assert_eq!(user.fails(&json!({ "offline": true })).code(), Code::Offline);
@@ -167,7 +167,7 @@ fn all_parts_of_a_split_model() {
     assert_eq!((cached, &again["from_cache"]), (vec![true, false, true], &json!(false)));
 }
 
-/// A header of several megabytes whose template comes last, and as many bytes behind it.
+/// A header of several megabytes with the template at its end, and as many bytes after it.
 fn long_header(template: &str) -> Vec<u8> {
     let tokens: Vec<String> = (0..150_000).map(|number| format!("token number {number}")).collect();
     let mut bytes = GgufWriter::new()
@@ -211,7 +211,7 @@ fn a_header_is_read_before_the_weights() {
         (&json!(false), &json!("token number 77"))
     );
     assert_eq!(plan["hub"]["architecture"], "llama");
-    // Three looks at some four megabytes each.
+    // Three range requests of about four megabytes each.
     assert!(asked(&hub) < size, "{} of {size}", asked(&hub));
     assert_eq!(user.files(), Vec::<String>::new());
     let fetched = user.fetches(&json!({ "require_tools": false }));
@@ -219,7 +219,7 @@ fn a_header_is_read_before_the_weights() {
         (&fetched["model_info"]["tool_support"], &fetched["total_bytes"]),
         (&json!("polyfilled"), &json!(size))
     );
-    // From the cache it is refused as well, and stays.
+    // A cached file is refused as well, and stays.
     assert_eq!(user.fails(&json!({ "offline": true })).code(), Code::ModelNotToolCapable);
     assert_eq!(
         user.fetches(&json!({ "offline": true, "require_tools": false }))["from_cache"],
@@ -257,10 +257,10 @@ fn a_file_without_its_end_is_not_taken() {
         ("m-F16.gguf", whole[..whole.len() - 100].to_vec()),
     ]));
     let user = User::of(&hub);
-    // As it was uploaded: seen by its header.
+    // As uploaded: the header shows it.
     let error = user.fails(&json!({ "id": "o/n:F16", "require_tools": false }));
     assert_eq!((error.code(), user.files().len()), (Code::ModelInvalid, 0), "{error}");
-    // As a fault of the disk leaves it, where the hub is not there to give its size.
+    // As left by a disk fault, while the hub is not reachable to state the size.
     let path = user.fetches(&json!({ "id": "o/n:Q8_0" }))["path"].as_str().unwrap().to_owned();
     std::fs::OpenOptions::new()
         .write(true)
@@ -278,7 +278,7 @@ fn a_file_without_its_end_is_not_taken() {
 
 #[test]
 fn what_fails_after_the_download_is_put_aside() {
-    // The second part is no GGUF file, which no look at the first one tells.
+    // The second part is not a GGUF file. The header of the first part does not show that.
     let first = GgufWriter::new()
         .metadata("split.no", 0_u16)
         .metadata("split.count", 2_u16)

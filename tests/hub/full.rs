@@ -1,5 +1,5 @@
-//! A disk that is full in the middle of a download: an error that says so, and what is there is
-//! gone on with.
+//! The disk becomes full during a download: the error says so, and the next call resumes the
+//! partial file.
 
 use std::process::Command;
 
@@ -12,7 +12,8 @@ use crate::{User, model_of, sha256};
 
 const TOLD: &str = "LLB_TEST_FULL";
 
-/// The process that may write no large file: this very program, with this test alone. Else nothing.
+/// The process with a limit on file size: this program with only this test. Otherwise it does
+/// nothing.
 #[test]
 fn a_child_fills_the_disk() {
     let Ok(told) = std::env::var(TOLD) else { return };
@@ -33,8 +34,8 @@ fn what_fits_stays() {
     let bytes = model_of(3 << 20);
     let hub = Hub::start(Repository::of([("m.gguf", bytes.clone())]));
     let user = User::of(&hub);
-    // A shell's limit for files, in blocks of 512 or 1024 bytes, whose signal is not wanted: the
-    // write fails instead.
+    // A shell's limit on files, in blocks of 512 or 1024 bytes. With its signal ignored, the write
+    // fails instead.
     let mut child = Command::new("sh");
     child.args([
         "-c",

@@ -1,5 +1,5 @@
-//! Hubs that lie, and hubs that never end: an error with its code, nothing wrong in the cache,
-//! nothing outside of it.
+//! Hubs that lie, and hubs that never end: an error with its code, nothing wrong in the cache, and
+//! nothing outside it.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ fn model() -> Vec<u8> {
     model_of(1 << 20)
 }
 
-/// A hub that does this instead of what it should.
+/// Checks a hub that does this instead of the right thing.
 #[track_caller]
 fn check(
     what: &str,
@@ -40,7 +40,7 @@ fn check(
     assert!(around.is_empty(), "{what}: {around:?}");
 }
 
-/// Answers a door with this.
+/// Answers requests to one door.
 fn at(
     door: Door,
     reply: impl Fn(&Request, &mut TcpStream),
@@ -54,7 +54,7 @@ fn at(
     }
 }
 
-/// The API's reply with one member changed.
+/// The API's reply with one changed member.
 fn listing(key: &str, value: Value) -> impl Fn(&Request, &mut TcpStream) -> bool {
     let mut listing = Repository::of([("m.gguf", model())]).listing();
     listing[key] = value;
@@ -70,10 +70,14 @@ fn listings() {
     check("a commit that is a path", Code::HubNetwork, listing("sha", "../../../../x".into()));
     check("no commit", Code::HubNetwork, listing("sha", Value::Null));
     check("no files", Code::HubNetwork, listing("siblings", Value::Null));
-    check("a way out", Code::HubVerify, listing("siblings", siblings(&["../../../x-Q4_K_M.gguf"])));
+    check(
+        "a path out of the cache",
+        Code::HubVerify,
+        listing("siblings", siblings(&["../../../x-Q4_K_M.gguf"])),
+    );
     check("an absolute name", Code::HubVerify, listing("siblings", siblings(&["/tmp/x.gguf"])));
     check(
-        "another system's way out",
+        "a path out of the cache on another system",
         Code::HubVerify,
         listing("siblings", siblings(&["..\\..\\x.gguf", "C:x.gguf"])),
     );
@@ -83,10 +87,10 @@ fn listings() {
         lfs[key] = value;
         listing("siblings", json!([{ "rfilename": "m.gguf", "lfs": lfs }]))
     };
-    check("another hash than is served", Code::HubVerify, wrong("sha256", "ab".repeat(32).into()));
-    check("another size than is served", Code::HubVerify, wrong("size", 5.into()));
+    check("a hash other than the file's", Code::HubVerify, wrong("sha256", "ab".repeat(32).into()));
+    check("a size other than the file's", Code::HubVerify, wrong("size", 5.into()));
     check(
-        "a page for people",
+        "an HTML page",
         Code::HubNetwork,
         at(Door::Api, |_, out| answer(out, "200 OK", "", b"<!doctype html>")),
     );
@@ -96,7 +100,7 @@ fn listings() {
         at(Door::Api, |_, out| answer(out, "200 OK", "", &b"[".repeat(1 << 20))),
     );
     check(
-        "packed",
+        "a compressed body",
         Code::HubNetwork,
         at(Door::Api, |_, out| answer(out, "200 OK", "Content-Encoding: gzip\r\n", b"\x1F\x8B")),
     );
@@ -141,22 +145,22 @@ fn a_commit_that_is_named_is_the_one_that_is_taken() {
 #[test]
 fn redirects() {
     check(
-        "in a circle",
+        "a redirect loop",
         Code::HubNetwork,
         at(Door::Resolve, |request, out| redirect(out, &request.path, "")),
     );
     check(
-        "to a file",
+        "a redirect to a file",
         Code::HubNetwork,
         at(Door::Resolve, |_, out| redirect(out, "file:///etc/passwd", "")),
     );
     check(
-        "to nowhere",
+        "a redirect without a location",
         Code::HubNetwork,
         at(Door::Resolve, |_, out| answer(out, "302 Found", "", b"")),
     );
     check(
-        "to what is no address",
+        "a redirect to an invalid address",
         Code::HubNetwork,
         at(Door::Api, |_, out| redirect(out, "http://[", "")),
     );
@@ -167,7 +171,7 @@ fn bytes() {
     let body = |reply: fn(&Request, &[u8], &mut TcpStream)| {
         let model = model();
         at(Door::Blob, move |request, out| match request.range() {
-            // The header is read as it is.
+            // The header is served correctly.
             Some((_, Some(_))) => server::blob(request, &model, out),
             _ => reply(request, &model, out),
         })
@@ -181,14 +185,18 @@ fn bytes() {
             server::blob(request, &wrong, out);
         }),
     );
-    check("too few", Code::HubVerify, body(|_, model, out| answer(out, "200 OK", "", &model[1..])));
     check(
-        "too many",
+        "too few bytes",
+        Code::HubVerify,
+        body(|_, model, out| answer(out, "200 OK", "", &model[1..])),
+    );
+    check(
+        "too many bytes",
         Code::HubVerify,
         body(|_, model, out| answer(out, "200 OK", "", &[model, b"x"].concat())),
     );
     check(
-        "without end",
+        "an endless body",
         Code::HubVerify,
         body(|_, model, out| endless(out, "HTTP/1.1 200 OK\r\n\r\n", model)),
     );
@@ -201,11 +209,11 @@ fn bytes() {
         }),
     );
     check(
-        "packed",
+        "a compressed body",
         Code::HubNetwork,
         body(|_, model, out| answer(out, "200 OK", "Content-Encoding: br\r\n", model)),
     );
-    check("another size in the link", Code::HubVerify, |request, out| {
+    check("another size in X-Linked-Size", Code::HubVerify, |request, out| {
         let link = linked(&sha256(&model()), 7);
         match request.door {
             Door::Resolve if request.path == "/elsewhere" => answer(out, "200 OK", "", &model()),
@@ -241,7 +249,7 @@ fn bytes() {
         }
         true
     });
-    check("no model", Code::ModelInvalid, |request, out| {
+    check("not a model", Code::ModelInvalid, |request, out| {
         let page = b"<!doctype html><title>Log in</title>";
         match request.door {
             Door::Api => answer(
@@ -294,7 +302,7 @@ fn more_than_any_disk_holds() {
 
 #[test]
 fn a_file_of_the_repository_without_large_file_storage() {
-    // Its etag is a git hash, which names the blob; the size is all that can be compared.
+    // Its etag is a git hash, which names the blob. Only the size can be compared.
     let etag = "0af5".repeat(10);
     let model = scripted::text();
     let listed =

@@ -1,5 +1,4 @@
-//! A process that is killed in the middle of a download leaves a cache that the next call
-//! completes.
+//! A process is killed during a download. The next call completes the cache that it left.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,8 +10,8 @@ use crate::{User, model_of, sha256};
 
 const FLAG: &str = "LLB_TEST_FETCH";
 
-/// The process that is killed: this very program, with this test alone, told where to fetch from
-/// and to. Else nothing.
+/// The process that is killed: this program with only this test and the addresses to use. Otherwise
+/// it does nothing.
 #[test]
 fn a_child_fetches() {
     let Ok(told) = std::env::var(FLAG) else { return };
@@ -26,7 +25,7 @@ fn ten_kills() {
     let bytes = model_of(24 << 20);
     let hash = sha256(&bytes);
     let model = bytes.clone();
-    // Slow enough that a moment is somewhere in the middle.
+    // Slow enough for a kill in the middle.
     let hub = Hub::twisted(Repository::of([("m.gguf", bytes.clone())]), move |request, out| {
         use std::io::Write;
         if request.door != Door::Blob {
@@ -57,7 +56,7 @@ fn ten_kills() {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
-        // Some at a moment, wherever that is; most at a number of bytes beyond what the last one
+        // Some are killed at any moment, most at a number of bytes beyond those that the last one
         // left.
         std::thread::sleep(Duration::from_millis(u64::from(state % 60)));
         let further =
@@ -70,7 +69,7 @@ fn ten_kills() {
         lengths.push(length());
     }
     assert!(killed > 5 && lengths.iter().any(|length| *length > 0), "{killed} {lengths:?}");
-    // What a kill leaves never shrinks: the part is gone on with, not begun again.
+    // The partial file never shrinks: it is resumed, not started again.
     assert!(lengths.is_sorted() || !partial.exists(), "{lengths:?}");
     hub.forget();
     let fetched = user.fetches(&json!({}));

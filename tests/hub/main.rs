@@ -1,5 +1,5 @@
-//! Fetching from hubs: one that behaves as the real one does, and many that do not, all on this
-//! machine's loopback.
+//! Downloads from hubs on this machine's loopback: one that behaves like the real one, and many
+//! that do not.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(missing_docs, unreachable_pub, reason = "a test program")]
 
@@ -46,7 +46,7 @@ impl User {
         self
     }
 
-    /// Fetches `o/n` with these members; gives the events too.
+    /// Fetches `o/n` with these members. Returns the events too.
     pub fn fetch(&self, members: &Value) -> (Result<Value, Error>, Vec<String>) {
         let mut events = Vec::new();
         let fetched = self.watch(members, &mut |event| events.push(event.to_owned()));
@@ -79,7 +79,7 @@ impl User {
         self.cache.path().join("hub/models--o--n")
     }
 
-    /// What is in the cache, but locks: paths below the repository's folder.
+    /// The files in the cache except locks: paths below the repository's folder.
     pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         collect(&self.repository(), &self.repository(), &mut files);
@@ -99,7 +99,7 @@ pub fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) {
     }
 }
 
-/// A model with bytes behind its tensors, as weights would be; no two of them are alike.
+/// A model with pseudo-random bytes after its tensors, in place of weights.
 pub fn model_of(size: usize) -> Vec<u8> {
     let mut bytes = scripted::text();
     let mut state = 0x2545_F491_4F6C_DD1D_u64;

@@ -1,4 +1,4 @@
-//! Which proxy is gone through, and which is not.
+//! Which proxies are used and which are not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::server::{Hub, Repository};
 use crate::{User, scripted};
 
-/// A proxy that connects as it is told, and remembers the first lines.
+/// A proxy that connects as requested and records the first lines.
 fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (url, seen) = (
@@ -59,11 +59,11 @@ fn the_environment_says_which() {
         (through.first(), through.last()),
         (Some(&expected(hub.address())), Some(&expected(hub.blobs())))
     );
-    // That of another scheme, and one that the host is not for.
+    // A proxy of another scheme, and one excluded for this host.
     fetches(&[("HTTPS_PROXY", &url)]);
     fetches(&[("ALL_PROXY", &url), ("NO_PROXY", "localhost, 127.0.0.1")]);
     assert_eq!(*seen.lock().unwrap(), Vec::<String>::new());
-    // One that cannot be reached, or is no proxy, is not passed over.
+    // A proxy that is unreachable or invalid is not bypassed.
     hub.forget();
     for (value, code) in
         [("socks5://127.0.0.1:9", Code::HubNetwork), ("http://", Code::InvalidRequest)]

@@ -1,4 +1,4 @@
-//! What the hub does not give, in the codes of the ABI; and where a token goes.
+//! Refusals of the hub in the codes of the ABI, and the hosts that receive a token.
 
 use llb::error::Code;
 use serde_json::json;
@@ -12,7 +12,7 @@ fn repository() -> Repository {
     Repository::of([("m.gguf", scripted::text())])
 }
 
-/// A hub that answers one door with this; `with_token` is how the user asks.
+/// A hub that answers one door with this. `with_token` says whether the user sends a token.
 #[track_caller]
 fn check(
     door: Door,
@@ -25,7 +25,7 @@ fn check(
     let hub = Hub::twisted(repository(), move |request, out| {
         let here = request.door == door;
         if here {
-            // As servers do that quote what they were sent.
+            // Like servers that quote the request.
             let echo = request.header("authorization").unwrap_or_default().to_owned();
             answer(
                 out,
@@ -104,7 +104,7 @@ fn access_is_told_before_anything_is_asked() {
             (code, &json!(format!("{}/o/n", hub.url())))
         );
         assert_eq!(hub.seen().len(), 1);
-        // With a token it is the hub that decides.
+        // With a token the hub decides.
         assert_eq!(User::of(&hub).with("HF_TOKEN", TOKEN).fetches(&json!({}))["from_cache"], false);
     }
 }
@@ -123,7 +123,7 @@ fn a_token_stays_with_the_hub() {
         assert_eq!(request.header("authorization"), expected.as_deref(), "{request:?}");
     }
     assert!(!hub.at(Door::Blob).is_empty());
-    // Nor is it, or the signed address, written anywhere.
+    // Neither the token nor the signed address is written anywhere.
     let mut files = Vec::new();
     collect(user.cache.path(), user.cache.path(), &mut files);
     assert!(files.iter().any(|file| file.ends_with(".lock")), "{files:?}");

@@ -1,4 +1,4 @@
-//! Networks and hubs with faults that pass: what came stays, and the rest is asked for.
+//! Temporary faults of networks and hubs: downloaded bytes stay, and the rest is requested.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,8 +18,8 @@ fn is_download(request: &Request) -> bool {
     request.door == Door::Blob && request.range().is_none_or(|(_, last)| last.is_none())
 }
 
-/// The download comes about although `twist` answers `faults` requests: those of the first door it
-/// takes on.
+/// Checks that the download succeeds although `twist` answers the first `faults` requests to a
+/// door.
 #[track_caller]
 fn passes(
     what: &str,
@@ -57,10 +57,10 @@ fn faults_that_pass() {
             here
         }
     };
-    passes("asked too often", 2, busy(Door::Api, "429 Too Many Requests", "Retry-After: 0\r\n"));
+    passes("too many requests", 2, busy(Door::Api, "429 Too Many Requests", "Retry-After: 0\r\n"));
     let date =
         "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-    passes("asked too often, until a date", 2, busy(Door::Api, "429 Too Many Requests", date));
+    passes("too many requests, until a date", 2, busy(Door::Api, "429 Too Many Requests", date));
     passes("a bad gateway", 1, busy(Door::Api, "502 Bad Gateway", ""));
     passes("a busy page", 1, busy(Door::Resolve, "503 Service Unavailable", "Retry-After: 1\r\n"));
     passes("an address that has expired", 1, busy(Door::Blob, "403 Forbidden", ""));
@@ -89,7 +89,7 @@ fn faults_that_pass() {
         }
         is_download(request)
     });
-    passes("chunks of unknown sum", 1, |request, bytes, out| {
+    passes("a chunked body without a length", 1, |request, bytes, out| {
         if is_download(request) {
             let _ = out.write_all(
                 b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
@@ -107,7 +107,7 @@ fn faults_that_pass() {
 
 #[test]
 fn a_cut_body_is_gone_on_with() {
-    // More cuts than tries: each gains something.
+    // More interruptions than tries: each one gains bytes.
     let cuts = 8;
     let hub = passes("cuts", cuts, |request, bytes, out| {
         if is_download(request) {
@@ -127,8 +127,8 @@ fn a_cut_body_is_gone_on_with() {
 
 #[test]
 fn a_file_that_changed_is_begun_anew() {
-    // After the cut the other host has another etag for the same address: its answer to the range
-    // is the whole.
+    // After the interruption the other host has another etag for the same address and answers the
+    // range request with the whole file.
     let hub = passes("another etag", 2, |request, bytes, out| {
         if is_download(request) {
             match request.range() {
@@ -143,7 +143,7 @@ fn a_file_that_changed_is_begun_anew() {
 
 #[test]
 fn what_gains_nothing_ends() {
-    // Cut at the same place each time, and every answer is the whole file from its beginning.
+    // Every response is the whole file from its start, cut at the same place.
     let bytes = model_of(SIZE);
     let model = bytes.clone();
     let hub = Hub::twisted(Repository::of([("m.gguf", bytes)]), move |request, out| {
@@ -161,7 +161,7 @@ fn what_gains_nothing_ends() {
         (error.code(), &error.details().unwrap()["bytes"]),
         (Code::HubNetwork, &json!(9000))
     );
-    // A hub that wants to be left alone for an hour is.
+    // A Retry-After of an hour is not waited for.
     let date =
         "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 09:49:37 GMT\r\n";
     for headers in ["Retry-After: 3600\r\n", date] {
@@ -173,7 +173,7 @@ fn what_gains_nothing_ends() {
         let after = &error.details().unwrap()["retry_after"];
         assert_eq!((error.code(), after, hub.seen().len()), (Code::HubNetwork, &json!(3600), 1));
     }
-    // Nobody is there.
+    // An unreachable hub.
     let user = User::of(&hub).with("GONE", "http://127.0.0.1:9");
     assert_eq!(user.fails(&json!({ "endpoint_env": "GONE" })).code(), Code::HubNetwork);
 }
@@ -187,13 +187,13 @@ fn a_part_of_an_earlier_call_is_checked_again() {
     wrong[5] ^= 1;
     let mut long = bytes.clone();
     long.push(0);
-    // What lies there, and where the downloads that follow begin.
+    // The partial file, and the offsets of the requests that follow.
     type Case<'a> = (&'a str, &'a [u8], &'a [Option<usize>]);
     let cases: [Case; 6] = [
-        ("a beginning", &bytes[..700_000], &[Some(700_000)]),
-        ("all of it", &bytes, &[]),
+        ("a correct start", &bytes[..700_000], &[Some(700_000)]),
+        ("the whole file", &bytes, &[]),
         ("nothing", b"", &[None]),
-        ("another beginning", &wrong, &[Some(700_000), None]),
+        ("a wrong start", &wrong, &[Some(700_000), None]),
         ("too much", &long, &[None]),
         ("the right number of wrong bytes", &vec![7; bytes.len()], &[None]),
     ];
@@ -214,7 +214,7 @@ fn a_part_of_an_earlier_call_is_checked_again() {
         assert_eq!(begins, expected, "{what}");
         assert_eq!(user.files().len(), 3, "{what}");
     }
-    // A blob of the wrong size, as a loss of power may leave it, is no blob.
+    // A blob of the wrong size, as after a loss of power, does not count.
     let user = User::of(&hub);
     let path = user.fetches(&json!({}))["path"].as_str().unwrap().to_owned();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
@@ -228,8 +228,8 @@ fn of_size() -> Vec<u8> {
     bytes
 }
 
-/// A file outside of large file storage: the hub has no hash of it. Serves it with this etag at
-/// first and the other one then, whatever is asked of it, and cuts the first download.
+/// Serves a file outside large file storage, whose hash the hub does not have. The first requests
+/// get one etag and the later ones the other, whatever they ask. The first download is cut.
 fn unhashed(first: &'static str, then: &'static str) -> Hub {
     let bytes = of_size();
     let etag = "0af5".repeat(10);
@@ -252,7 +252,7 @@ fn unhashed(first: &'static str, then: &'static str) -> Hub {
                 let end = end.map_or(SIZE, |end| (end + 1).min(SIZE));
                 let is_first =
                     from == 0 && end == SIZE && downloads.fetch_add(1, Ordering::SeqCst) == 0;
-                // What is served later is another file, which is as long.
+                // The later file differs but has the same size.
                 let mut body = bytes.clone();
                 body[SIZE / 2] ^= u8::from(is_first);
                 let etag = if is_first || end < SIZE { first } else { then };
@@ -280,7 +280,7 @@ fn unhashed(first: &'static str, then: &'static str) -> Hub {
 
 #[test]
 fn what_has_no_hash_is_not_mixed() {
-    // How the server names it, and where the downloads begin.
+    // The server's name for it, and the offsets of the requests.
     let cases: [(&str, &str, &[usize]); 3] = [
         ("\"a\"", "\"b\"", &[0, SIZE / 2 + 1, 0]),
         ("W/\"a\"", "W/\"a\"", &[0, 0]),
@@ -301,7 +301,7 @@ fn what_has_no_hash_is_not_mixed() {
             .collect();
         assert_eq!(begins, expected, "{first}");
     }
-    // Nor is what an earlier call left.
+    // A partial file of an earlier call is not reused either.
     let hub = unhashed("\"a\"", "\"a\"");
     let user = User::of(&hub);
     std::fs::create_dir_all(user.repository().join("blobs")).unwrap();

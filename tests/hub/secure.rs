@@ -1,4 +1,4 @@
-//! A hub behind TLS, as the real one is: whose certificates are believed, and whose not.
+//! A hub with TLS, like the real one: which certificates are trusted.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::server::{Door, Hub, Repository, redirect};
 use crate::{User, model_of};
 
-/// Signs certificates. `pem` is who should be trusted for them.
+/// Signs certificates. `pem` is the authority to trust.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -50,8 +50,8 @@ impl Authority {
     }
 }
 
-/// Puts a server behind TLS. `rewrite` is what its answers say, and what they shall say. Counts
-/// connections.
+/// Puts TLS in front of a server and counts connections. `rewrite` replaces the first text in its
+/// responses by the second.
 fn secured(
     config: &Arc<rustls::ServerConfig>,
     inner: String,
@@ -64,14 +64,14 @@ fn secured(
         for connection in listener.incoming().flatten() {
             counter.fetch_add(1, Ordering::SeqCst);
             let (config, inner, rewrite) = (Arc::clone(&config), inner.clone(), rewrite.clone());
-            // Who refuses a certificate leaves.
+            // A client that refuses the certificate disconnects.
             std::thread::spawn(move || drop(relay(config, connection, &inner, &rewrite)));
         }
     });
     (port, count)
 }
 
-/// One request and its answer, which ends with its connection.
+/// One request and its response, which ends with its connection.
 fn relay(
     config: Arc<rustls::ServerConfig>,
     connection: TcpStream,
@@ -98,7 +98,7 @@ fn relay(
     outer.flush()
 }
 
-/// A hub and the host of its bytes, both behind TLS, and how often each was connected to.
+/// A hub and the host of its bytes, both with TLS, and the number of connections to each.
 struct Safe {
     hub: Hub,
     url: String,
@@ -114,8 +114,8 @@ impl Safe {
         Safe { hub, url: format!("https://localhost:{front}"), count }
     }
 
-    /// Who trusts the authorities of these files, named by this variable; None is who was told of
-    /// none.
+    /// A user who trusts the authorities in these files, named by this variable; None for a user
+    /// without the variable.
     fn user(&self, trusted: Option<(&str, &str)>) -> User {
         let user = User::of(&self.hub).with("SAFE", &self.url);
         trusted.into_iter().fold(user, |user, (name, value)| user.with(name, value))
@@ -125,7 +125,7 @@ impl Safe {
     fn fails(&self, trusted: Option<(&str, &str)>) -> Error {
         let error = self.user(trusted).fails(&json!({ "endpoint_env": "SAFE" }));
         assert_eq!(error.code(), Code::HubNetwork, "{error}");
-        // Nothing was asked, and nobody tried again.
+        // No request was sent, and no connection retried.
         assert_eq!(
             (self.hub.seen().len(), self.count.swap(0, Ordering::SeqCst)),
             (0, 1),
@@ -149,7 +149,7 @@ fn the_authorities_of_the_environment_are_believed() {
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    // Bundles have comments and more than one certificate.
+    // Bundles have comments and several certificates.
     let bundle =
         write("all/bundle.pem", &format!("# ours\n{}\n# others\n{}", others.pem, ours.pem));
     let untrusted = [write("other.pem", &others.pem), write("false.pem", &false_ours.pem)];
@@ -179,7 +179,7 @@ fn the_authorities_of_the_environment_are_believed() {
         assert!(error.message().contains(&format!("not in SSL_CERT_FILE ({file})")), "{error}");
         assert!(error.message().contains(remedy), "{error}");
     }
-    // The lists of the system and of Mozilla have the real authorities alone.
+    // The lists of the system and of Mozilla have only real authorities.
     assert!(safe.fails(None).message().contains(remedy));
     let error = safe
         .user(Some(("SSL_CERT_FILE", "/nowhere.pem")))
@@ -232,8 +232,8 @@ mod servers {
 
     const TOLD: &str = "LLB_TEST_SERVER";
 
-    /// The process whose environment is of the test: this very program, with this test alone, told
-    /// which server to ask.
+    /// The process with its own environment: this program with only this test and the server's
+    /// address. Otherwise it does nothing.
     #[test]
     fn a_child_asks() {
         let Ok(told) = std::env::var(TOLD) else { return };

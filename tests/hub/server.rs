@@ -1,5 +1,5 @@
-//! A hub of one test: the API and the pages at one port, the bytes at another, as the real one has
-//! them at another host.
+//! The hub of a test: the API and the pages on one port, the bytes on another, as the real hub has
+//! them on another host.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,10 +12,10 @@ use crate::sha256;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// Which of its doors a request came to.
+/// The endpoint of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// `/api/models/ORG/NAME…`, whatever the model's id
+    /// `/api/models/ORG/NAME…`, for any model id.
     Api,
     /// `/api/models/ORG/NAME?expand=gguf`
     Hint,
@@ -25,14 +25,14 @@ pub enum Door {
     Blob,
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub door: Door,
     pub path: String,
-    /// Names in lower case.
+    /// Header names in lower case.
     pub headers: HashMap<String, String>,
-    /// How many came to this door before.
+    /// The number of earlier requests to this door.
     pub count: usize,
 }
 
@@ -41,20 +41,20 @@ impl Request {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// First and last byte that it asks for.
+    /// The first and last byte of the requested range.
     pub fn range(&self) -> Option<(usize, Option<usize>)> {
         let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse().unwrap(), last.parse().ok()))
     }
 }
 
-/// What a repository holds.
+/// The contents of a repository.
 #[derive(Clone, Default)]
 pub struct Repository {
     pub files: Vec<(String, Arc<Vec<u8>>)>,
     pub gated: Value,
     pub private: bool,
-    /// What every request to the hub's own port must bring.
+    /// The token that every request to the hub's own port must send.
     pub token: Option<String>,
 }
 
@@ -83,7 +83,7 @@ pub struct Hub {
     seen: Arc<Mutex<Vec<Request>>>,
 }
 
-/// Answers in place of the hub, or leaves it to it.
+/// Answers instead of the hub, or returns false.
 type Twist = dyn Fn(&Request, &mut TcpStream) -> bool + Send + Sync;
 
 impl Hub {
@@ -91,7 +91,7 @@ impl Hub {
         Hub::twisted(repository, |_, _| false)
     }
 
-    /// A hub that behaves but where `twist` answers itself, which it says by true.
+    /// A hub that behaves, except for requests that `twist` answers itself; it then returns true.
     pub fn twisted(
         repository: Repository,
         twist: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
@@ -125,12 +125,12 @@ impl Hub {
         format!("http://{}", self.address)
     }
 
-    /// Of the API and the pages.
+    /// The address of the API and the pages.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Of the bytes.
+    /// The address of the bytes.
     pub fn blobs(&self) -> &str {
         &self.blobs
     }
@@ -139,7 +139,7 @@ impl Hub {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Requests to a door.
+    /// The requests to a door.
     pub fn at(&self, door: Door) -> Vec<Request> {
         self.seen().into_iter().filter(|request| request.door == door).collect()
     }
@@ -216,7 +216,7 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
             );
         }
         Door::Blob => {
-            // As the stores behind the real hub, which take a signed address or a header, never
+            // Like the stores of the real hub, which accept a signed address or a header, never
             // both.
             if request.headers.contains_key("authorization") {
                 return answer(
@@ -246,13 +246,13 @@ pub fn redirect(out: &mut TcpStream, to: &str, headers: &str) {
     answer(out, "302 Found", &format!("Location: {to}\r\n{headers}"), b"Found. Redirecting");
 }
 
-/// The etag that the blob's own host gives, which is not the hub's.
+/// The etag from the host of the bytes, which differs from the hub's.
 pub fn cdn_etag(bytes: &[u8]) -> String {
     format!("\"{}-cdn\"", &sha256(bytes)[..32])
 }
 
-/// The head of a blob's answer, and the bytes that go with it: a range if one was asked for and the
-/// etag still holds.
+/// The head of a blob's response, and its bytes: a range if one was requested and the etag still
+/// matches.
 pub fn blob_head<'a>(request: &Request, bytes: &'a [u8]) -> (String, &'a [u8]) {
     let etag = cdn_etag(bytes);
     let holds = request.header("if-range").is_none_or(|wanted| wanted == etag);
@@ -283,14 +283,14 @@ pub fn blob(request: &Request, bytes: &[u8], out: &mut TcpStream) {
     let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(part));
 }
 
-/// As [`blob`], but the connection breaks after some bytes.
+/// Like [`blob`], but the connection breaks after some bytes.
 pub fn cut(request: &Request, bytes: &[u8], after: usize, out: &mut TcpStream) {
     let (head, part) = blob_head(request, bytes);
     let _ =
         out.write_all(head.as_bytes()).and_then(|()| out.write_all(&part[..after.min(part.len())]));
 }
 
-/// A whole answer.
+/// Sends a complete response.
 pub fn answer(out: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
     let length = body.len();
     let head = format!(
@@ -299,12 +299,12 @@ pub fn answer(out: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
     let _ = out.write_all(head.as_bytes()).and_then(|()| out.write_all(body));
 }
 
-/// Waits until the other side has gone.
+/// Waits until the other side has disconnected.
 pub fn wait_for_close(out: &mut TcpStream) {
     let _ = out.read(&mut [0; 1]);
 }
 
-/// Sends the same bytes for as long as anybody takes them.
+/// Sends the same bytes until the other side disconnects.
 pub fn endless(out: &mut TcpStream, head: &str, bytes: &[u8]) {
     let mut sent = out.write_all(head.as_bytes());
     while sent.is_ok() {

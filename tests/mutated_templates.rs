@@ -1,9 +1,8 @@
-//! Templates with small damage: whatever a template says, it is rendered or refused, and never a
-//! fault of ours.
+//! Templates with small damage. Every template is rendered or refused, without a fault of llb.
 //!
-//! Templates of the shared conformance set, or a few of our own without it, each changed at some
-//! places: names swapped or used in another way, words of Jinja put in, pieces doubled, moved and
-//! cut, bits turned. The same ones in every run; `tests/fuzz` looks further.
+//! Templates of the shared conformance set, or a few templates of ours without it, each changed in
+//! some places: names swapped or used in another way, Jinja words inserted, pieces duplicated,
+//! moved and cut, bits flipped. Every run uses the same ones. `tests/fuzz` searches further.
 #![allow(clippy::print_stderr, reason = "a test says what it skipped")]
 
 use std::path::{Path, PathBuf};
@@ -14,9 +13,9 @@ use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
 use serde_json::{Value, json};
 
 const RENDERS: usize = 4000;
-/// Probing takes many renders each.
+/// Probing renders a template many times.
 const INFOS: usize = 150;
-/// Longer ones add time, and no other statements.
+/// Longer templates take more time but have no other statements.
 const LONGEST: usize = 6000;
 
 const OWN: [&str; 3] = [
@@ -27,7 +26,7 @@ const OWN: [&str; 3] = [
      {% endfor %}{% elif x is string %}{{ x.split(' ')[-1] }}{% endif %}{% endmacro %}{{ f(tools[0]) if tools else 'none' }}",
 ];
 
-/// Put in anywhere; most of what comes of it does not parse.
+/// Inserted anywhere. Most results do not parse.
 const WORDS: [&str; 42] = [
     "{{",
     "}}",
@@ -73,7 +72,7 @@ const WORDS: [&str; 42] = [
     "\\",
 ];
 
-/// Put after a name; most of what comes of it parses.
+/// Inserted after a name. Most results parse.
 const SUFFIXES: [&str; 32] = [
     "[::-1]",
     "[:0]",
@@ -109,7 +108,7 @@ const SUFFIXES: [&str; 32] = [
     " in messages",
 ];
 
-/// Names that make a block; another name in their place hardly ever parses.
+/// Names of blocks. With another name in their place a template rarely parses.
 const BLOCKS: [&str; 21] = [
     "if",
     "elif",
@@ -147,7 +146,7 @@ impl Random {
     }
 }
 
-/// Words, numbers, runs of white space, and single other characters.
+/// Words, numbers, runs of whitespace, and single other characters.
 fn tokens(template: &str) -> Vec<&str> {
     let kind = |c: char| match c {
         c if c.is_alphanumeric() || c == '_' => 0,
@@ -172,7 +171,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_') && !BLOCKS.contains(&token)
 }
 
-/// Mostly changes of names, which leave a template that parses; sometimes damage of any kind.
+/// Mostly changes of names, after which a template still parses; sometimes any damage.
 fn mutated(template: &str, random: &mut Random) -> String {
     let mut tokens = tokens(template);
     for _ in 0..=random.below(3) {
@@ -220,7 +219,7 @@ fn templates() -> Vec<String> {
     );
     let Ok(folder) = std::fs::read_dir(root.join("templates")) else {
         eprintln!(
-            "skipped: mutations of real templates: no conformance data at {}; our own instead",
+            "skipped: mutations of real templates: no conformance data at {}; using our own",
             root.display()
         );
         return OWN.map(str::to_owned).to_vec();
@@ -248,13 +247,13 @@ fn conversation() -> (Vec<Value>, Vec<Value>) {
     (messages, vec![tool])
 }
 
-/// What failed in ways that are ours: kind `engine` is a panic that was caught.
+/// Faults of llb. An error of kind `engine` is a caught panic.
 #[derive(Default)]
 struct Faults(Vec<String>);
 
 impl Faults {
-    /// The result, unless it is an error; one that is neither the template's fault nor a limit is
-    /// noted.
+    /// Returns the result unless it is an error. Records errors other than limits and faults of the
+    /// template.
     fn check<T>(&mut self, result: Result<T>, template: &str) -> Option<T> {
         let ours = |error: &Error| {
             let kind = error.details().and_then(|details| details.get("kind"));
@@ -263,7 +262,7 @@ impl Faults {
         result
             .map_err(|error| {
                 if ours(&error) {
-                    self.0.push(format!("{error}, of this template:\n{template}\n"))
+                    self.0.push(format!("{error}, in this template:\n{template}\n"))
                 }
             })
             .ok()
@@ -272,12 +271,7 @@ impl Faults {
     #[track_caller]
     fn none(&self) {
         let first: Vec<&str> = self.0.iter().take(3).map(String::as_str).collect();
-        assert!(
-            self.0.is_empty(),
-            "{} faults, the first of them:\n{}",
-            self.0.len(),
-            first.join("\n")
-        );
+        assert!(self.0.is_empty(), "{} faults, starting with:\n{}", self.0.len(), first.join("\n"));
     }
 }
 
@@ -312,10 +306,7 @@ fn damaged_templates_are_rendered_or_refused() {
     }
     eprintln!("mutated templates: {RENDERS} made, {compiled} compiled, {rendered} rendered");
     faults.none();
-    assert!(
-        rendered > RENDERS / 8,
-        "the damage is small enough to leave templates that render: {rendered}"
-    );
+    assert!(rendered > RENDERS / 8, "enough damaged templates still render: {rendered}");
 }
 
 #[test]
@@ -330,7 +321,7 @@ fn damaged_templates_are_probed_or_refused() {
         assert_eq!(info["type"], "template_info");
         for (flag, evidence) in info["evidence"].as_object().into_iter().flatten() {
             if evidence["error"]["kind"] == "engine" {
-                faults.0.push(format!("{flag}: {evidence}, of this template:\n{template}\n"));
+                faults.0.push(format!("{flag}: {evidence}, in this template:\n{template}\n"));
             }
         }
     }

@@ -1,20 +1,20 @@
-//! Test models that are made, not downloaded: tiny GGUF files whose greedy answer is a known text.
+//! Generated test models: tiny GGUF files whose greedy reply is a known text.
 //!
-//! In: a script, cut into pieces, and chat templates. Out: a file llama.cpp loads, tokenises with,
-//! and decodes. Its one block has zero weights, so the state behind a token is that token's
+//! In: a script, cut into pieces, and chat templates. Out: a file that llama.cpp loads, tokenises
+//! with, and decodes. Its one block has zero weights, so the state after a token is that token's
 //! embedding alone:
 //!
-//! - dimension 0 is 1 for every token; the output reads from it a small liking for tokens that end
-//!   things (`"`, `}`, `]`, the end of turn), so that constrained generation ends by itself, and a
-//!   dislike of white space;
-//! - one dimension stands for each scripted piece and lifts the next piece, the last one the end of
-//!   turn, far above all;
-//! - one dimension stands for all other tokens, whatever ends a prompt, and lifts the first piece.
+//! - Dimension 0 is 1 for every token. From it the output derives a small preference for tokens
+//!   that end things (`"`, `}`, `]`, the end of turn), so that constrained generation ends, and a
+//!   small penalty for whitespace.
+//! - One dimension for each scripted piece raises the next piece far above all others. The last
+//!   piece raises the end of turn.
+//! - One dimension for all other tokens, which end a prompt, raises the first piece.
 //!
-//! The vocabulary is byte-level BPE without merges, so a prompt is one token a byte, markers aside,
-//! and never contains a scripted piece. Pieces are at least two bytes long and all different, which
-//! `Model::to_bytes` asserts: duplicate token texts make llama.cpp end the process. A marker
-//! (`<tool_call>`) may be a piece: it is that special token then.
+//! The vocabulary is byte-level BPE without merges. A prompt has one token per byte, except for
+//! markers, and never contains a scripted piece. Pieces have at least two bytes and are all
+//! different. `Model::to_bytes` asserts this, because duplicate token texts make llama.cpp end the
+//! process. A marker (`<tool_call>`) may be a piece; it is then that special token.
 
 #![allow(dead_code, unreachable_pub, reason = "each user of this module uses a part of it")]
 
@@ -26,10 +26,10 @@ use llb::gguf::GgufWriter;
 
 pub mod random;
 
-/// What `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and `bad_template.gguf`
-/// answer.
+/// The reply of `text.gguf`, `no_tools.gguf`, `tool_use.gguf`, `no_template.gguf` and
+/// `bad_template.gguf`.
 pub const TEXT: &str = "Grüße aus Köln: naïve 東京, and an emoji 😀 cut in two.";
-/// How it is cut: inside ü, ß, ï, 京 and the emoji.
+/// Its pieces. The cuts are inside ü, ß, ï, 京 and the emoji.
 pub const TEXT_PIECES: &[&[u8]] = &[
     b"Gr\xC3",
     b"\xBC\xC3",
@@ -45,7 +45,7 @@ pub const TEXT_PIECES: &[&[u8]] = &[
     b" in two.",
 ];
 
-/// What `tool_call.gguf` answers.
+/// The reply of `tool_call.gguf`.
 pub const TOOL_CALL: &str =
     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
 const TOOL_CALL_PIECES: &[&[u8]] = &[
@@ -64,9 +64,9 @@ const TOOL_CALL_PIECES: &[&[u8]] = &[
     b"</tool_call>",
 ];
 
-/// What `reasoning.gguf` answers: the reasoning, and the text behind it.
+/// The reply of `reasoning.gguf`: the reasoning, and the text after it.
 pub const REASONING: [&str; 2] = ["One, two, drei fünf, six.", "The answer."];
-/// Its third piece ends inside ü.
+/// The third piece ends inside ü.
 const REASONING_PIECES: &[&[u8]] = &[
     b"<think>",
     b"\nOne, two,",
@@ -78,12 +78,12 @@ const REASONING_PIECES: &[&[u8]] = &[
     b" answer.",
 ];
 
-/// Numbers `long.gguf` counts up to.
+/// `long.gguf` counts up to this number.
 pub const LONG_COUNT: usize = 300;
-/// Tokens of the answer of `long.gguf`, without the end of turn.
+/// Tokens in the reply of `long.gguf`, without the end of turn.
 pub const LONG_TOKENS: usize = LONG_COUNT + 2;
 
-/// What `long.gguf` answers: `Counting: 1 2 3 … 300 done.`
+/// The reply of `long.gguf`: `Counting: 1 2 3 … 300 done.`
 pub fn long_text() -> String {
     long_pieces().concat()
 }
@@ -96,14 +96,14 @@ fn long_pieces() -> Vec<String> {
         .collect()
 }
 
-/// Tokens of context the models say they were trained for.
+/// The context length that the models state.
 pub const N_CTX: u32 = 2048;
 
-/// ChatML with tools in the manner of Hermes.
+/// ChatML with tools in the style of Hermes.
 pub const TOOLS_TEMPLATE: &str = include_str!("tools.jinja").trim_ascii_end();
 /// ChatML without tools.
 pub const PLAIN_TEMPLATE: &str = include_str!("plain.jinja").trim_ascii_end();
-/// A template Jinja refuses.
+/// A template with a Jinja error.
 pub const BAD_TEMPLATE: &str = "{% for message in messages %}{{ message.content }";
 
 const BOS: &str = "<|endoftext|>";
@@ -120,11 +120,11 @@ const MARKERS: [(&str, i32); 7] = [
     ("</think>", 4),
 ];
 
-/// Logit of the scripted token; all others are below by at least `SCRIPT_LOGIT - END_LOGIT`.
+/// Logit of the scripted token. All others are lower by at least `SCRIPT_LOGIT - END_LOGIT`.
 const SCRIPT_LOGIT: f32 = 60.0;
 const END_LOGIT: f32 = 24.0;
-/// Byte tokens that are liked or disliked everywhere. In a JSON string `}` is text: `"` must win
-/// over it.
+/// Byte tokens with a preference or a penalty after any token. In a JSON string `}` is text, so `"`
+/// must have the larger preference.
 const BYTE_LOGITS: [(u8, f32); 9] = [
     (b'"', 20.0),
     (b'}', 16.0),
@@ -137,11 +137,11 @@ const BYTE_LOGITS: [(u8, f32); 9] = [
     (b'\r', -20.0),
 ];
 
-/// Head size: rotations need it even, a quantised cache a multiple of 32.
+/// Head size: rotations need an even number, a quantised cache a multiple of 32.
 const HEAD_LENGTH: u64 = 32;
 const N_FF: u64 = 32;
 
-/// A model to be made.
+/// The specification of a model.
 pub struct Model {
     /// `general.name`.
     pub name: String,
@@ -153,17 +153,16 @@ pub struct Model {
     pub tool_use_template: Option<String>,
     /// `llama.context_length`.
     pub n_ctx: u32,
-    /// The order in which pieces are said, by their places in `pieces`; those that are not in it
-    /// are never said. Two models of the same pieces have the same vocabulary, whatever their
-    /// order.
+    /// The order of generated pieces, as indices into `pieces`. Other pieces are never generated.
+    /// Two models with the same pieces have the same vocabulary, whatever their order.
     pub order: Vec<usize>,
-    /// What the last piece lifts instead of the end of turn, by its place in `pieces`: the reply
-    /// has no end then.
+    /// The piece that follows the last one instead of the end of turn, as an index into `pieces`.
+    /// The reply then never ends.
     pub goes_on_with: Option<usize>,
 }
 
 impl Model {
-    /// A model that answers these pieces and has one chat template.
+    /// A model that replies with these pieces and has one chat template.
     pub fn new(
         name: &str,
         pieces: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -182,14 +181,14 @@ impl Model {
         }
     }
 
-    /// The file.
+    /// Builds the file.
     ///
     /// # Panics
-    /// When a piece is shorter than two bytes or occurs twice, or there is none.
+    /// If there is no piece, a piece has less than two bytes, or a piece occurs twice.
     pub fn to_bytes(&self) -> Vec<u8> {
         let vocabulary = Vocabulary::of(&self.pieces);
         let (n_script, n_vocab) = (self.pieces.len(), vocabulary.texts.len());
-        // Dimension 0: everything; 1..=n_script: the pieces; n_script + 1: all other tokens.
+        // Dimension 0: all tokens; 1..=n_script: the pieces; n_script + 1: all other tokens.
         let n_embd = (n_script + 2).next_multiple_of(32);
         let other = n_script + 1;
         let mut embedding = vec![0.0_f32; n_vocab * n_embd];
@@ -201,7 +200,7 @@ impl Model {
             embedding[token * n_embd + other] = 0.0;
             embedding[token * n_embd + position + 1] = 1.0;
         }
-        // Two ones among n_embd numbers: the norm in front of the output scales each to this.
+        // Two ones among n_embd numbers: the norm before the output scales each to this.
         let scale = (n_embd as f32 / 2.0).sqrt();
         let mut output = vec![0.0_f32; n_vocab * n_embd];
         let mut put = |token: usize, dimension: usize, logit: f32| {
@@ -221,9 +220,9 @@ impl Model {
         self.file(&vocabulary, n_embd as u64, &embedding, &output)
     }
 
-    /// A LoRA adapter for this model: behind the piece at `from` comes the one at `to`, both by
-    /// their places in `pieces`, if it is applied at a scale of more than a half. A change of the
-    /// output weights alone, of rank 1.
+    /// A LoRA adapter for this model. Applied at a scale above one half, it makes the piece `to`
+    /// follow the piece `from`, both indices into `pieces`. It changes only the output weights,
+    /// with rank 1.
     pub fn adapter(&self, from: usize, to: usize) -> Adapter {
         let vocabulary = Vocabulary::of(&self.pieces);
         let n_embd = (self.pieces.len() + 2).next_multiple_of(32);
@@ -295,34 +294,34 @@ impl Model {
     }
 }
 
-/// A LoRA adapter of rank 1 to be made.
+/// The specification of a LoRA adapter of rank 1.
 pub struct Adapter {
     /// `general.type`.
     pub kind: &'static str,
     /// `general.architecture`.
     pub architecture: &'static str,
-    /// The tensor it changes.
+    /// The tensor that it changes.
     pub weight: &'static str,
     /// One for each column of the weight.
     pub a: Vec<f32>,
     /// One for each row.
     pub b: Vec<f32>,
-    /// `adapter.lora.alpha`; None is a text instead of a number.
+    /// `adapter.lora.alpha`; None writes a text instead of a number.
     pub alpha: Option<f32>,
-    /// One more tensor: name, shape, type number and bytes.
+    /// A further tensor: name, shape, type number and bytes.
     pub extra: Option<(&'static str, Vec<u64>, u32, Vec<u8>)>,
 }
 
 impl Adapter {
-    /// The file with both tensors twice over, in a third dimension that no weight of these models
-    /// has.
+    /// Builds the file with two copies of both tensors along a third dimension, which no weight of
+    /// these models has.
     pub fn stacked(&self) -> Vec<u8> {
         let twice = |elements: &[f32]| [elements, elements].concat();
         let doubled = Adapter { a: twice(&self.a), b: twice(&self.b), extra: None, ..*self };
         doubled.file([&[self.a.len() as u64, 1, 2], &[1, self.b.len() as u64, 2]])
     }
 
-    /// The file.
+    /// Builds the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.file([&[self.a.len() as u64, 1], &[1, self.b.len() as u64]])
     }
@@ -409,8 +408,8 @@ impl Vocabulary {
     }
 }
 
-/// The letter that stands for a byte in GPT-2's vocabulary: printable Latin-1 for itself, the rest
-/// from U+0100 on in order.
+/// The character for a byte in GPT-2's vocabulary: printable Latin-1 characters are themselves, the
+/// rest follows from U+0100 on in order.
 fn letter(byte: u8) -> char {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(&byte) {
@@ -420,61 +419,61 @@ fn letter(byte: u8) -> char {
     char::from_u32(0x100 + before).expect("68 letters from U+0100 exist")
 }
 
-/// The model of `text.gguf`, which answers `TEXT`; its template takes tools.
+/// `text.gguf`: replies with `TEXT`; its template supports tools.
 pub fn text_model() -> Model {
     Model::new("Scripted text", TEXT_PIECES, Some(TOOLS_TEMPLATE))
 }
 
-/// Answers `TEXT`; its template takes tools.
+/// Replies with `TEXT`; its template supports tools.
 pub fn text() -> Vec<u8> {
     text_model().to_bytes()
 }
 
-/// Answers `TOOL_CALL`; its template takes tools.
+/// Replies with `TOOL_CALL`; its template supports tools.
 pub fn tool_call() -> Vec<u8> {
     Model::new("Scripted tool call", TOOL_CALL_PIECES, Some(TOOLS_TEMPLATE)).to_bytes()
 }
 
-/// Answers `REASONING`; its template takes tools.
+/// Replies with `REASONING`; its template supports tools.
 pub fn reasoning() -> Vec<u8> {
     Model::new("Scripted reasoning", REASONING_PIECES, Some(TOOLS_TEMPLATE)).to_bytes()
 }
 
-/// Answers `long_text()`; its template takes tools.
+/// Replies with `long_text()`; its template supports tools.
 pub fn long() -> Vec<u8> {
     Model::new("Scripted long text", long_pieces(), Some(TOOLS_TEMPLATE)).to_bytes()
 }
 
-/// Answers `TEXT`; its template ignores tools.
+/// Replies with `TEXT`; its template ignores tools.
 pub fn no_tools() -> Vec<u8> {
     Model::new("Scripted without tools", TEXT_PIECES, Some(PLAIN_TEMPLATE)).to_bytes()
 }
 
-/// Answers `TEXT`; only its second template, `tool_use`, takes tools.
+/// Replies with `TEXT`; only its second template, `tool_use`, supports tools.
 pub fn tool_use() -> Vec<u8> {
     let mut model = Model::new("Scripted tool use", TEXT_PIECES, Some(PLAIN_TEMPLATE));
     model.tool_use_template = Some(TOOLS_TEMPLATE.to_owned());
     model.to_bytes()
 }
 
-/// Answers `TEXT`; has no template.
+/// Replies with `TEXT`; has no template.
 pub fn no_template() -> Vec<u8> {
     Model::new("Scripted without template", TEXT_PIECES, None).to_bytes()
 }
 
-/// Answers `TEXT`; its template is not Jinja.
+/// Replies with `TEXT`; its template is not valid Jinja.
 pub fn bad_template() -> Vec<u8> {
     Model::new("Scripted bad template", TEXT_PIECES, Some(BAD_TEMPLATE)).to_bytes()
 }
 
-/// `text()` cut off in the middle of its tensor data.
+/// `text()`, truncated in the middle of its tensor data.
 pub fn truncated() -> Vec<u8> {
     let mut bytes = text();
     bytes.truncate(bytes.len() / 2);
     bytes
 }
 
-/// A file name and what makes the file.
+/// A file name and the function that builds the file.
 type Made = (&'static str, fn() -> Vec<u8>);
 
 /// All models by file name.
@@ -490,10 +489,10 @@ pub const MODELS: [Made; 9] = [
     ("truncated.gguf", truncated),
 ];
 
-/// Writes all models into a directory, which is made if need be.
+/// Writes all models into a directory, which is created if necessary.
 ///
 /// # Errors
-/// What the file system answers.
+/// Any error of the file system.
 pub fn write_all(dir: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(dir)?;
     let write = |(name, bytes): &Made| {

@@ -1,41 +1,40 @@
-//! Tiny models with random weights, whose every token depends on all that was read: what their
-//! greedy replies are nobody knows beforehand, but a KV cache that holds something else than the
-//! prompt changes them.
+//! Tiny models with random weights. Every token depends on all tokens before it: their greedy
+//! replies are unknown, but change if the KV cache holds anything other than the prompt.
 //!
-//! They say letters from `a` to `z` alone, which are one token each, so that a reply that is sent
-//! back has the tokens it was made of; the end of turn is never among them.
+//! They generate only the letters `a` to `z`, which are one token each, so a reply that is sent
+//! back has the same tokens. They never generate the end of turn.
 
 use llb::gguf::GgufWriter;
 
 use super::{PLAIN_TEMPLATE, Vocabulary};
 
-/// How a model remembers what it has read.
+/// How a model remembers earlier tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// Every layer looks back to the beginning.
+    /// Every layer attends to all tokens.
     Dense,
-    /// All but every third layer look back over `WINDOW` tokens only.
+    /// All but every third layer attend to `WINDOW` tokens only.
     Window,
-    /// Every layer has one state for all that was read.
+    /// Every layer has one state for all tokens.
     State,
-    /// One layer in two has a state.
+    /// Every other layer has a state.
     Both,
 }
 
-/// Tokens that a layer of `Memory::Window` looks at, its own included.
+/// Tokens that a layer of `Memory::Window` attends to, including its own.
 pub const WINDOW: u32 = 24;
 
 const N_EMBD: u64 = 64;
 const N_FF: u64 = 64;
 const N_HEAD: u64 = 2;
-// Of a layer with a state: tokens of its convolution, inner size, size of the state of each, rank
-// of the time steps.
+// Sizes of a layer with a state: tokens of its convolution, inner size, size of each state, rank of
+// the time steps.
 const N_CONV: u64 = 4;
 const N_INNER: u64 = 2 * N_EMBD;
 const N_STATE: u64 = 8;
 const N_RANK: u64 = 4;
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -51,7 +50,7 @@ impl Numbers {
     }
 }
 
-/// The file of a model with this memory.
+/// Builds the file of a model with this memory.
 pub fn random(memory: Memory) -> Vec<u8> {
     let vocabulary = Vocabulary::of(&[b"<think>".to_vec()]);
     let n_vocab = vocabulary.texts.len() as u64;
@@ -103,7 +102,7 @@ pub fn random(memory: Memory) -> Vec<u8> {
         let row = usize::from(letter) * N_EMBD as usize;
         output[row..row + N_EMBD as usize].copy_from_slice(&numbers.list(N_EMBD, 1.0));
     }
-    // This architecture multiplies it by the root of its size.
+    // This architecture multiplies the embedding by the root of its size.
     let scale = if memory == Memory::Window { (N_EMBD as f32).sqrt().recip() } else { 1.0 };
     let embedding = numbers.list(n_vocab * N_EMBD, scale);
     writer = writer
@@ -112,14 +111,14 @@ pub fn random(memory: Memory) -> Vec<u8> {
         .tensor("output.weight", &[N_EMBD, n_vocab], &output);
     for layer in 0..n_layer {
         let block = |tensor: &str| format!("blk.{layer}.{tensor}");
-        // Large enough that a layer says more than the token it stands on.
+        // Large enough that a layer depends on more than its own token.
         let mut matrix = |from: u64, to: u64, gain: f32| {
             numbers.list(from * to, gain * (3.0 / from as f32).sqrt())
         };
         writer = writer.tensor(block("attn_norm.weight"), &[N_EMBD], &ones(N_EMBD));
         if has_state(layer) {
             let rows = N_RANK + 2 * N_STATE;
-            // Slow to forget: half of it is left after a hundred tokens.
+            // Slow decay: half of it is left after a hundred tokens.
             let decay: Vec<f32> =
                 (0..N_STATE * N_INNER).map(|index| -0.01 * (1 + index % N_STATE) as f32).collect();
             writer = writer
@@ -158,7 +157,7 @@ pub fn random(memory: Memory) -> Vec<u8> {
         if memory == Memory::Window {
             let head = N_EMBD / N_HEAD;
             writer = writer
-                // More than one: it looks at few tokens, not at the mean of all.
+                // Above one: it attends to few tokens, not to the mean of all.
                 .tensor(block("attn_q_norm.weight"), &[head], &vec![4.0; head as usize])
                 .tensor(block("attn_k_norm.weight"), &[head], &ones(head))
                 .tensor(block("post_attention_norm.weight"), &[N_EMBD], &ones(N_EMBD))

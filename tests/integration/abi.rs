@@ -20,20 +20,20 @@ pub fn scripted_model(name: &str) -> String {
     folder.path().join(name).to_str().unwrap().to_owned()
 }
 
-/// A real model, or None with a line that says so; with `LLB_REQUIRE_ALL=1` its absence is a
-/// failure.
+/// A real model. If it is missing, prints a line and returns None; with `LLB_REQUIRE_ALL=1` it
+/// panics.
 pub fn real_model(name: &str) -> Option<String> {
     let path = std::env::var_os("LLB_MODELS")
         .map(|folder| PathBuf::from(folder).join(name))
         .filter(|path| path.is_file());
     if path.is_none() {
         assert!(std::env::var_os("LLB_REQUIRE_ALL").is_none(), "{name} is not in LLB_MODELS");
-        eprintln!("SKIPPED: {name} is not in LLB_MODELS (make models fetches it)");
+        eprintln!("SKIPPED: {name} is not in LLB_MODELS; run: make models");
     }
     path.map(|path| path.to_str().unwrap().to_owned())
 }
 
-/// The JSON of a string the library returned; the string is freed.
+/// Parses a string that the library returned, and frees it.
 pub fn take(reply: *const c_char) -> Value {
     assert!(!reply.is_null(), "a reply is never NULL");
     // SAFETY: the library returned a NUL-terminated string.
@@ -65,7 +65,7 @@ pub fn template(
 }
 
 unsafe extern "C" fn record(text: *const c_char, user_data: *mut c_void) {
-    // SAFETY: the library passes a string that lives during the call.
+    // SAFETY: the library passes a string that is valid during the call.
     let text = unsafe { CStr::from_ptr(text) }.to_str().expect("callbacks get UTF-8").to_owned();
     // SAFETY: the tests pass a pointer to a recorder that outlives the calls.
     let recorder = unsafe { &*user_data.cast::<Recorder>() };
@@ -77,7 +77,7 @@ unsafe extern "C" fn record(text: *const c_char, user_data: *mut c_void) {
 
 type Reaction = Box<dyn Fn(&str) + Send + Sync>;
 
-/// What a callback received.
+/// The lines that a callback received.
 #[derive(Default)]
 pub struct Recorder {
     lines: std::sync::Mutex<Vec<String>>,
@@ -85,7 +85,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that also does something with each line, inside the callback.
+    /// A recorder that also calls a function for each line, inside the callback.
     pub fn reacting(react: impl Fn(&str) + Send + Sync + 'static) -> Recorder {
         Recorder { react: Some(Box::new(react)), ..Recorder::default() }
     }
@@ -101,7 +101,7 @@ pub struct Chat {
     events: Box<Recorder>,
 }
 
-/// Why create failed: the events, and `llb_last_error`.
+/// The reason why create failed: the events, and `llb_last_error`.
 #[derive(Debug)]
 pub struct Refused {
     pub events: Vec<String>,
@@ -124,8 +124,8 @@ impl Chat {
             .unwrap_or_else(|refused| panic!("{refused:?}"))
     }
 
-    /// Scripted models are small: one thread, unless the options say otherwise, is faster than
-    /// several that wait for each other while many tests run.
+    /// Scripted models are small. With many tests running, one thread is faster than several that
+    /// wait for each other, so it is the default here.
     pub fn open_with(options: &Value) -> Result<Chat, Refused> {
         let mut options = options.clone();
         if let Some(options) =
@@ -140,15 +140,14 @@ impl Chat {
         })
     }
 
-    /// By `llb_chat_create`; None is a NULL path.
+    /// Opens a chat by `llb_chat_create`; None is a NULL path.
     pub fn open_path(path: Option<&CStr>) -> Result<Chat, Refused> {
         let path = path.map_or(std::ptr::null(), CStr::as_ptr);
         // SAFETY: NULL or NUL-terminated.
         Chat::opened(|on_event, data| unsafe { ffi::llb_chat_create(path, on_event, data) })
     }
 
-    /// A chat whose events something is done with, in their callback; `react` gets the handle once
-    /// there is one.
+    /// Opens a chat whose event callback calls `react`, with the handle once there is one.
     pub fn open_reacting(
         options: &Value,
         react: impl Fn(&str, *mut ffi::llb_chat) + Send + Sync + 'static,

@@ -51,7 +51,7 @@ fn a_model_without_tools_calls_one() {
 }
 
 #[test]
-fn what_the_template_writes_is_its_own_and_what_a_user_writes_is_not() {
+fn only_the_template_writes_special_tokens() {
     let options = json!({ "model": scripted_model("text.gguf"), "components": "qwen2.5" });
     let chat = Chat::open_with(&options).unwrap();
     let special = |text: &str| {
@@ -97,7 +97,7 @@ fn stop_words_end_a_reply_and_skills_are_listed() {
 }
 
 #[test]
-fn components_that_cannot_be_open_nothing() {
+fn invalid_components_open_nothing() {
     let open = |components: Value| {
         let refused = Chat::open_with(
             &json!({ "model": scripted_model("text.gguf"), "components": components }),

@@ -1,4 +1,4 @@
-//! `llb_chat_create*`: events, the gate, and every way to fail.
+//! `llb_chat_create*`: events, the tool-capability check, and every kind of failure.
 
 use std::ffi::CString;
 
@@ -33,11 +33,11 @@ fn a_capable_model_is_opened() {
 }
 
 #[test]
-fn the_gate_refuses_before_weights_are_read() {
+fn incapable_models_are_refused_before_weights_are_read() {
     let refused = Chat::open_with(&json!({ "model": scripted_model("no_tools.gguf") }))
         .err()
         .expect("refused");
-    // No load_progress: nothing of the weights was touched.
+    // No load_progress: the weights were not touched.
     assert_eq!(refused.events, ["create_start", "create_failure:tools_unsupported"]);
     assert_eq!(refused.code(), "MODEL_NOT_TOOL_CAPABLE");
     let details = &refused.error["error"]["details"];
@@ -48,9 +48,9 @@ fn the_gate_refuses_before_weights_are_read() {
 }
 
 #[test]
-fn the_gate_refuses_a_model_whose_weights_are_missing_too() {
-    // The verdict needs the header only, so a file that ends in the middle of its tensors gets it
-    // all the same.
+fn incapable_models_are_refused_without_weights() {
+    // The model profile needs only the header, so a file truncated in the middle of its tensors is
+    // refused too.
     let bytes = std::fs::read(scripted_model("no_tools.gguf")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.gguf");
@@ -59,7 +59,7 @@ fn the_gate_refuses_a_model_whose_weights_are_missing_too() {
 }
 
 #[test]
-fn other_policies_and_templates_open_what_the_gate_refuses() {
+fn other_policies_and_templates_open_incapable_models() {
     let model = scripted_model("no_tools.gguf");
     assert!(
         Chat::open_with(&json!({ "model": model, "tool_policy": "any", "n_ctx": 512 })).is_ok()
@@ -142,7 +142,7 @@ fn every_failure_has_its_event() {
 }
 
 #[test]
-fn create_takes_a_path_alone() {
+fn create_takes_just_a_path() {
     let path = CString::new(scripted_model("text.gguf")).unwrap();
     assert!(Chat::open_path(Some(&path)).is_ok());
     let refused = Chat::open_path(None).err().expect("refused");
@@ -161,7 +161,7 @@ fn the_last_error_belongs_to_its_thread() {
 }
 
 #[test]
-fn logs_go_to_the_event_callback_when_asked_for() {
+fn logs_go_to_the_event_callback_on_request() {
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 96, "log": "debug" });
     let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
     let levels = ["log:debug:", "log:info:", "log:warn:", "log:error:"];

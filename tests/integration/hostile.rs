@@ -1,4 +1,4 @@
-//! Broken files: an error code each, nothing crashes.
+//! Broken files: each is an error code, and nothing crashes.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// The file with bits of its header flipped, bytes set to telling values, or its end cut off.
+/// Flips bits of the header, sets bytes to significant values, or truncates the file.
 fn mutate(original: &[u8], header: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = original.to_vec();
     if random.below(6) == 0 {
@@ -40,7 +40,7 @@ fn mutate(original: &[u8], header: usize, random: &mut Random) -> Vec<u8> {
 #[test]
 fn two_thousand_broken_headers_are_survived() {
     let original = std::fs::read(scripted_model("text.gguf")).unwrap();
-    // Metadata, vocabulary and tensor table; behind them is only data.
+    // Metadata, vocabulary and tensor table. Only data follows.
     let header = original.windows(11).position(|name| name == b"output.weig").unwrap() + 64;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broken.gguf");
@@ -74,7 +74,7 @@ fn two_thousand_broken_headers_are_survived() {
     }
     assert!(
         refused > 200 && opened > 50,
-        "the mutations were too tame or too wild: {refused} refused, {opened} opened"
+        "mutations must give both refused and opened files: {refused} refused, {opened} opened"
     );
 }
 
@@ -91,7 +91,7 @@ fn an_assertion_of_llama_cpp_is_an_error() {
     let refused = Chat::open_with(&json!({ "model": path })).err().expect("refused");
     assert_eq!(refused.events.last().map(String::as_str), Some("create_failure:load_model"));
     assert!(refused.message().contains("GGML_ASSERT"), "{}", refused.message());
-    // The process goes on, and so does the library.
+    // The process continues, and so does the library.
     assert_eq!(
         Chat::open(&scripted_model("text.gguf")).infer(&ask(json!({})))["finish_reason"],
         "stop"

@@ -1,4 +1,4 @@
-//! `llb_chat_infer*` over models whose answer is known.
+//! `llb_chat_infer*` with models whose reply is known.
 
 use std::ffi::CString;
 
@@ -9,8 +9,8 @@ use crate::abi::{Chat, Recorder, ask, scripted_model, take};
 use crate::scripted::{LONG_TOKENS, TEXT, long_text};
 
 #[test]
-fn a_reply_has_the_shape_of_the_contract() {
-    // Options of its own: chats of other tests leave nothing in its cache.
+fn a_reply_has_the_documented_shape() {
+    // Separate options: chats of other tests leave nothing in this cache.
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1033 });
     let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
     let reply = chat.infer(&ask(json!({})));
@@ -24,7 +24,7 @@ fn a_reply_has_the_shape_of_the_contract() {
     assert_eq!(reply["polyfills_applied"], json!([]));
     assert_eq!(reply["diagnostics"], json!([]));
     let usage = &reply["usage"];
-    // The vocabulary has a token for every byte and one for each marker: the prompt's length is
+    // The vocabulary has a token for every byte and one for each marker, so the prompt's length is
     // known.
     let prompt = "user\nHello\nassistant\n".len() + "\n".len() - 1 + 3;
     assert_eq!(usage["prompt_tokens"], prompt);
@@ -102,7 +102,7 @@ fn max_tokens_is_exact() {
 }
 
 #[test]
-fn a_cut_inside_a_character_is_a_replacement_character() {
+fn a_cut_character_becomes_a_replacement_character() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let recorder = Recorder::default();
     let reply = chat.stream(&ask(json!({ "max_tokens": 1 })), &recorder);
@@ -140,14 +140,14 @@ fn a_full_context_ends_with_length_and_a_long_prompt_is_refused() {
 #[test]
 fn the_sampler_obeys_its_fields() {
     let chat = Chat::open(&scripted_model("text.gguf"));
-    // The scripted token leads by far, so the usual settings follow the script, whatever the seed.
+    // The scripted token leads by far, so the usual settings follow the script with any seed.
     for seed in 0..3 {
         let request = ask(
             json!({ "temperature": 1.0, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "seed": seed }),
         );
         assert_eq!(chat.infer(&request)["text"], TEXT);
     }
-    // A temperature that flattens everything does not; the seed alone decides then.
+    // At a temperature that flattens the distribution the seed alone decides.
     let wild = |seed: i64| {
         let request = ask(
             json!({ "temperature": 100.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": seed, "max_tokens": 24 }),
@@ -162,16 +162,16 @@ fn the_sampler_obeys_its_fields() {
         request.as_object_mut().unwrap().extend(narrow.as_object().unwrap().clone());
         assert_eq!(chat.infer(&request)["text"], TEXT, "{narrow}");
     }
-    // The token of a byte is its value, and 100 more than nothing beats the script.
+    // The token of a byte is its value. A bias of 100 exceeds the script's logit.
     let reply = chat.infer(&ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 5 })));
     assert_eq!(reply["text"], "aaaaa");
     let recorder = Recorder::default();
     let reply =
         chat.stream(&ask(json!({ "logit_bias": { "0": 100 }, "max_tokens": 2 })), &recorder);
-    assert_eq!(reply["text"], "\u{FFFD}\u{FFFD}", "a C string cannot carry NUL");
+    assert_eq!(reply["text"], "\u{FFFD}\u{FFFD}", "a C string cannot contain NUL");
     assert_eq!(recorder.lines().concat(), "\u{FFFD}\u{FFFD}");
-    // The prompt holds an end of turn, so a penalty on what was there keeps the reply from ending
-    // where it would.
+    // The prompt contains an end of turn, so a penalty on earlier tokens prevents the usual end of
+    // the reply.
     let reply = chat.infer(&ask(json!({ "repeat_penalty": 50.0, "max_tokens": 14 })));
     assert!(
         reply["text"]
@@ -182,7 +182,7 @@ fn the_sampler_obeys_its_fields() {
 }
 
 #[test]
-fn requests_of_wrong_shapes_are_named_by_path() {
+fn errors_name_the_path_of_a_wrong_member() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let check = |request: Value, says: &str| {
         let reply = chat.infer(&request);
@@ -253,10 +253,10 @@ fn a_kept_prefix_is_not_computed_again() {
 }
 
 #[test]
-fn a_timeout_ends_as_cancelled_with_what_there_is() {
+fn a_timeout_is_cancelled_and_keeps_the_text_so_far() {
     let chat = Chat::open_with(&json!({ "model": scripted_model("text.gguf"), "n_ctx": 65_536 }))
         .unwrap_or_else(|e| panic!("{e:?}"));
-    // Far more tokens than fit into a millisecond.
+    // Far more tokens than a millisecond allows.
     let long = "x".repeat(60_000);
     let reply =
         chat.infer(&json!({ "messages": [{ "role": "user", "content": long }], "timeout_ms": 1 }));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Code of tests: it imports what it needs, and other modules' tests import it.
+/// Test code: it may import any module, and tests of other modules import it.
 const TEST_SUPPORT: &str = "test_support";
 
 /// Each module of the table and the modules that it may import.
@@ -22,7 +22,7 @@ fn table() -> HashMap<String, Vec<String>> {
         for module in names(module) {
             assert!(
                 modules.insert(module, names(imports)).is_none(),
-                "{row}: a second row of this module"
+                "{row}: this module has a second row"
             );
         }
     }
@@ -76,7 +76,7 @@ fn modules_import_what_the_table_says() {
 }
 
 #[test]
-fn the_table_has_no_circle() {
+fn the_table_has_no_cycle() {
     let mut table = table();
     while !table.is_empty() {
         let free: Vec<String> = table
@@ -84,7 +84,7 @@ fn the_table_has_no_circle() {
             .filter(|(_, imports)| imports.is_empty())
             .map(|(name, _)| name.clone())
             .collect();
-        assert!(!free.is_empty(), "a circle among {:?}", table.keys());
+        assert!(!free.is_empty(), "a cycle among {:?}", table.keys());
         table.retain(|name, _| !free.contains(name));
         table.values_mut().for_each(|imports| imports.retain(|name| !free.contains(name)));
     }

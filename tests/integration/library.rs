@@ -1,5 +1,5 @@
-//! The library file: what it exports and what it needs. The file is the one `LLB_LIBRARY` names
-//! (`make test` sets it), else the one beside the test program.
+//! The library file: its exports and dependencies. The file is `LLB_LIBRARY` (set by `make test`),
+//! or the one next to the test program.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,7 +25,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The functions a header declares: each word that begins with `llb_` and is followed by a
+/// The functions that a header declares: each word that starts with `llb_` and precedes a
 /// parenthesis.
 fn declared() -> Vec<String> {
     let code = HEADER.lines().filter(|line| !line.trim_start().starts_with(['*', '/']));
@@ -59,7 +59,7 @@ fn only_the_c_library_is_needed() {
             .collect()
     };
     for needed in names("(NEEDED)") {
-        // The last one is glibc's dynamic loader, there in every process.
+        // The last one is glibc's dynamic loader, which every process has.
         let allowed = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"];
         assert!(allowed.contains(&needed.as_str()), "needs {needed}");
     }
@@ -69,7 +69,7 @@ fn only_the_c_library_is_needed() {
 }
 
 #[test]
-fn the_version_names_both() {
+fn the_version_names_llb_and_llama_cpp() {
     // SAFETY: returns a static string.
     let version = unsafe { std::ffi::CStr::from_ptr(llb::ffi::llb_version()) }.to_str().unwrap();
     let rest = version

@@ -14,7 +14,7 @@ fn code(reply: &Value) -> &str {
 }
 
 #[test]
-fn stale_and_made_up_handles_are_recognised() {
+fn stale_and_invented_handles_are_refused() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let handle = chat.handle();
     ffi::llb_chat_destroy(handle);
@@ -71,14 +71,14 @@ fn many_chats_on_one_model_are_decoded_together() {
     });
 }
 
-/// A request that ends by itself only after as many tokens as the context has: `aaaa…`
+/// A request that generates until the context is full: `aaaa…`
 fn endless(members: Value) -> Value {
     let mut request = ask(json!({ "logit_bias": { "97": 100 }, "max_tokens": 30_000 }));
     request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     request
 }
 
-/// A reply that was cut: what there was of it is its text, and the chat serves the next request.
+/// Checks a cancelled reply: its text is what was generated, and the chat serves the next request.
 #[track_caller]
 fn check_cut(chat: &Chat, reply: &Value, recorder: &Recorder) {
     let text = reply["text"].as_str().unwrap_or_else(|| panic!("{reply}"));
@@ -142,7 +142,7 @@ fn a_cancel_in_infer_start_is_not_lost() {
             ffi::llb_chat_cancel(handle);
         }
     });
-    // Before anything was sent to the engine: not one token is generated.
+    // Nothing was sent to the engine yet, so no token is generated.
     let reply = chat.infer(&ask(json!({ "max_tokens": 400 })));
     assert_eq!(
         (&reply["finish_reason"], &reply["text"]),
@@ -207,7 +207,7 @@ unsafe extern "C" fn create_again(
     event: *const std::ffi::c_char,
     user_data: *mut std::ffi::c_void,
 ) {
-    // SAFETY: the library passes a string that lives during the call.
+    // SAFETY: the library passes a string that is valid during the call.
     let event = unsafe { std::ffi::CStr::from_ptr(event) };
     if event == c"create_start" {
         // SAFETY: the test passes its path, which outlives the call.

@@ -18,7 +18,7 @@ fn spelt(entries: &[Value]) -> Vec<u8> {
     entries.iter().flat_map(|entry| -> Vec<u8> { bytes(entry) }).collect()
 }
 
-/// One entry a token, with `n_top` alternatives whose probabilities are part of one.
+/// Checks one entry per token, with `n_top` alternatives whose probabilities sum to at most one.
 #[track_caller]
 fn check(reply: &Value, n_top: usize) -> Vec<Value> {
     let entries = entries(reply);
@@ -75,7 +75,7 @@ fn every_token_of_a_reply_has_one() {
 }
 
 #[test]
-fn they_are_the_models_own_whatever_changes_the_choice() {
+fn they_are_the_models_own_before_any_sampling_rule() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let plain = entries(&chat.infer(&ask(json!({ "logprobs": true, "max_tokens": 1 }))));
     for members in [
@@ -87,7 +87,7 @@ fn they_are_the_models_own_whatever_changes_the_choice() {
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         assert_eq!(entries(&chat.infer(&request)), plain, "{members}");
     }
-    // A bias forces a token that the model has no liking for.
+    // A bias forces a token that is unlikely for the model.
     let reply = chat.infer(&ask(json!({ "logprobs": true, "max_tokens": 1, "top_logprobs": 1, "logit_bias": { "97": 100 } })));
     let forced = &entries(&reply)[0];
     assert!(forced["token"] == "a" && forced["logprob"].as_f64().unwrap() < -10.0, "{forced}");
@@ -102,7 +102,7 @@ fn chunks_carry_them_with_the_text() {
         chunks.iter().flat_map(|(_, logprobs)| logprobs.clone()).collect::<Vec<_>>(),
         check(&reply, 0)
     );
-    // A token comes with the text that has its last byte, no earlier and no later.
+    // A token comes with the text that contains its last byte.
     let lengths: Vec<usize> =
         entries(&reply).iter().map(|entry| spelt(std::slice::from_ref(entry)).len()).collect();
     let (mut text, mut bytes, mut tokens) = (0, 0, 0);
@@ -116,7 +116,7 @@ fn chunks_carry_them_with_the_text() {
 }
 
 #[test]
-fn held_text_keeps_its_own_back() {
+fn withheld_text_withholds_its_log_probabilities() {
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     let (reply, chunks) = chunks(&chat, json!({ "tools": [weather_tool()] }));
     assert_eq!(reply["finish_reason"], "tool_calls");
@@ -133,7 +133,7 @@ fn held_text_keeps_its_own_back() {
 }
 
 #[test]
-fn a_stop_string_keeps_its_own() {
+fn a_stop_string_keeps_its_log_probabilities() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let (reply, chunks) = chunks(&chat, json!({ "stop": " K\u{f6}ln" }));
     assert_eq!(reply["text"], "Gr\u{fc}\u{df}e aus");
@@ -148,7 +148,7 @@ fn a_stop_string_keeps_its_own() {
 #[test]
 fn those_of_a_real_model_are_a_distribution() {
     let Some(model) = real_model(QWEN) else { return };
-    // Options of its own: a neighbour in the batch changes the third digit of a logit.
+    // Separate options: other chats in the batch change the third digit of a logit.
     let chat =
         Chat::open_with(&json!({ "model": model, "n_ctx": 1536, "n_parallel": 1, "n_threads": 2 }))
             .unwrap_or_else(|e| panic!("{e:?}"));
@@ -171,9 +171,9 @@ fn those_of_a_real_model_are_a_distribution() {
             .iter()
             .map(|top| top["logprob"].as_f64().unwrap().exp())
             .sum();
-        assert!(sum > 0.3, "the twenty likeliest of a small model are most of it: {sum}");
+        assert!(sum > 0.3, "the twenty likeliest tokens have most of the probability: {sum}");
     }
-    // Seeded replies are the same with and without, and again.
+    // Seeded replies are the same with and without log probabilities, and repeatable.
     let seeded = json!({ "temperature": 1.5, "seed": 5 });
     let mut observed = seeded.clone();
     observed["logprobs"] = json!(true);

@@ -1,5 +1,4 @@
-//! The option `lora`: adapters that were made for the scripted model and change its answer in a
-//! known way.
+//! The option `lora`: adapters made for the scripted model, which change its reply in a known way.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -53,7 +52,7 @@ fn adapters_change_the_weights_of_their_chat_only() {
 }
 
 #[test]
-fn what_is_no_adapter_for_the_model_is_refused_by_its_place() {
+fn an_unsuitable_adapter_is_refused_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let good = || text_model().adapter(3, 8);
     let mut truncated = good().to_bytes();
@@ -88,8 +87,8 @@ fn what_is_no_adapter_for_the_model_is_refused_by_its_place() {
             Adapter { extra: extra("blk.0.attn_q.weight.lora_a", &[32], 26, 128), ..good() }
                 .to_bytes(),
         ),
-        // Of the right extents, but with a third one that the model's weight has not: an assertion
-        // of ggml's.
+        // The right extents, but with a third dimension, which the model's weight lacks: an
+        // assertion in ggml.
         (
             "GGML_ASSERT",
             Adapter {
@@ -123,7 +122,7 @@ fn what_is_no_adapter_for_the_model_is_refused_by_its_place() {
         open(json!([scripted_model("text.gguf")])).err().expect("refused").code(),
         "INVALID_REQUEST"
     );
-    // The model itself is none the worse.
+    // The model itself is unaffected.
     assert_eq!(
         open(json!([])).unwrap_or_else(|e| panic!("{e:?}")).infer(&ask(json!({})))["text"],
         TEXT

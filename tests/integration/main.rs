@@ -1,8 +1,8 @@
-//! What a user of the C ABI can see, over real llama.cpp: scripted models with known output, and
-//! real ones where they are.
+//! The behaviour of the C ABI with real llama.cpp: scripted models with known output, and real
+//! models if they are present.
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a test that skips says so")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a skipped test prints a line")]
 #![allow(missing_docs, unreachable_pub, reason = "a test program")]
 
 #[path = "../scripted/mod.rs"]

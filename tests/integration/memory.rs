@@ -1,8 +1,9 @@
-//! What is kept between requests, over models that remember in different ways: all of it, a window
-//! of it, one state.
+//! The state kept between requests, with models that remember in different ways: all tokens, a
+//! window of them, one state.
 //!
-//! Their weights are random (`scripted::random`): each token of a reply depends on all that was
-//! read, so a reply that is the same as without any cache says that nothing else was in it.
+//! Their weights are random (`scripted::random`) and each token of a reply depends on all tokens
+//! before it. A reply that equals the one without any cache therefore proves that the cache held
+//! the prompt and nothing else.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,8 +27,7 @@ fn model(memory: Memory) -> String {
     folder.path().join(format!("{memory:?}.gguf")).to_str().unwrap().to_owned()
 }
 
-/// In f32 throughout: what is computed in another order differs in the seventh digit then, not in
-/// the third.
+/// f32 throughout: another order of computation then changes the seventh digit, not the third.
 fn open(memory: Memory, members: &Value) -> Chat {
     let mut options = json!({ "model": model(memory), "tool_policy": "any", "cache_type_k": "f32", "cache_type_v": "f32",
         "flash_attn": "off" });
@@ -57,14 +57,14 @@ fn request(messages: &[Value], cache: bool) -> Value {
     json!({ "messages": messages, "temperature": 0, "max_tokens": 12, "cache_prompt": cache })
 }
 
-/// 80 tokens, and what a message adds to its content: `<|im_start|>`, the role, two newlines,
-/// `<|im_end|>`.
+/// 80 tokens, and those that the template adds to a message: `<|im_start|>`, the role, two
+/// newlines, `<|im_end|>`.
 fn rules() -> Value {
     message("system", &"abcdefghij".repeat(8))
 }
 
 #[test]
-fn a_reply_depends_on_all_that_was_read() {
+fn a_reply_depends_on_all_tokens_before_it() {
     for memory in ALL {
         let chat = open(memory, &json!({ "n_ctx": 512, "n_parallel": 1 }));
         let reply = |system: Value, question: &str| {
@@ -81,14 +81,14 @@ fn a_reply_depends_on_all_that_was_read() {
             "{memory:?}: {first}"
         );
         assert_ne!(first, reply(rules(), "two"), "{memory:?}");
-        // What stands a hundred tokens before the reply.
+        // Text a hundred tokens before the reply.
         let other = rules()["content"].as_str().unwrap().replacen("abcdefghij", "qponmlkrst", 2);
         assert_ne!(first, reply(message("system", &other), "one"), "{memory:?}");
     }
 }
 
 #[test]
-fn what_is_used_of_each_memory() {
+fn how_much_of_each_memory_is_reused() {
     for memory in ALL {
         let options = json!({ "n_ctx": 1024, "n_parallel": 2 });
         let (chat, other) = (open(memory, &options), open(memory, &options));
@@ -104,35 +104,35 @@ fn what_is_used_of_each_memory() {
         assert_eq!(cached(&first), 0);
         messages.push(message("assistant", first["text"].as_str().unwrap()));
         messages.push(message("user", "two"));
-        // The last token of a reply is chosen and not computed.
+        // The last token of a reply is chosen but not computed.
         let second = ask(&chat, &messages);
         assert_eq!(cached(&second), prompt(&first) + completion(&first) - 1, "{memory:?}");
-        // Another chat begins with the same rules: its common part is copied, where a part can be.
+        // Another chat starts with the same rules. Their common prefix is copied if the memory
+        // allows a part.
         let common =
             80 + 1 + "system\n".len() as u64 + 1 + "\n".len() as u64 + 1 + "user\n".len() as u64;
         let stranger = ask(&other, &[rules(), message("user", "three")]);
         assert_eq!(cached(&stranger), if whole { 0 } else { common }, "{memory:?}");
-        // The first one is still there.
+        // The first conversation is still cached.
         messages.push(message("assistant", second["text"].as_str().unwrap()));
         messages.push(message("user", "four"));
         let third = ask(&chat, &messages);
         assert_eq!(cached(&third), prompt(&second) + completion(&second) - 1, "{memory:?}");
-        // Asked again: the reply is forgotten, where a part can be.
+        // The same request again: the reply is forgotten if the memory allows a part.
         let again = ask(&chat, &messages);
         assert_eq!(cached(&again), if whole { 0 } else { prompt(&third) - 1 }, "{memory:?}");
         assert_eq!(again["text"], third["text"], "{memory:?}");
     }
 }
 
-/// A chat that is asked this and that, and what a chat without a cache says to the same.
+/// A chat with mixed requests, and the replies of a chat without a cache to the same requests.
 struct Talk {
     chat: Chat,
     lone: Chat,
     memory: Memory,
     messages: Vec<Value>,
     state: u64,
-    /// Whether nobody else is asked at the same time, so that explain foresees what a request
-    /// finds.
+    /// Whether no other chat runs concurrently, so that explain predicts what a request finds.
     alone: bool,
 }
 
@@ -145,12 +145,12 @@ impl Talk {
         (self.state >> 33) % below
     }
 
-    /// One request; the cached tokens.
+    /// Makes one request and returns its cached tokens.
     fn turn(&mut self) -> u64 {
         let question = "zyxwvutsrqponmlkjihgfedcba"[..1 + self.number(20) as usize].to_owned();
         match self.number(8) {
             0 => self.messages = vec![rules()],
-            // The last turn never was.
+            // Takes the last turn back.
             1 => self.messages.truncate(self.messages.len().saturating_sub(2).max(1)),
             2 => self.messages = vec![message("system", &question)],
             _ => {}
@@ -216,26 +216,25 @@ fn talks(memory: Memory, options: &Value, seed: u64, alone: bool) -> Vec<Talk> {
 }
 
 #[test]
-fn explain_foresees_what_is_left_of_each_memory() {
+fn explain_predicts_what_is_left_of_each_memory() {
     for memory in ALL {
-        // Fewer cells than three conversations need, so that windows lose what lies outside of
-        // them.
+        // Fewer cells than three conversations need, so windows lose cells outside them.
         let options =
             json!({ "n_ctx": 544, "n_parallel": 2, "context_overflow": "truncate_oldest" });
         let mut talks = talks(memory, &options, 7, true);
         let cached: u64 = (0..60).map(|turn| talks[turn % 3].turn()).sum();
-        // What can only be used as a whole is evicted by the next chat here.
+        // A sequence that can be reused only as a whole is evicted by the next chat here.
         assert!(cached > 0 || matches!(memory, Memory::State | Memory::Both), "{memory:?}");
     }
 }
 
-/// Conversations that go on, are taken back, begin anew and are cancelled, several at once over too
+/// Several conversations at once continue, are shortened, start again and are cancelled, with too
 /// few sequences and cells.
 #[test]
 fn a_kept_prefix_changes_no_reply() {
     let variants = [
         json!({ "n_ctx": 1024, "n_parallel": 4 }),
-        // Cells are used again and again: windows lose what lies outside of them.
+        // Cells are reused often, so windows lose cells outside them.
         json!({ "n_ctx": 512, "n_parallel": 2, "context_overflow": "truncate_oldest" }),
         json!({ "n_ctx": 512, "n_parallel": 3, "n_batch": 64, "context_overflow": "truncate_middle", "speculative": "ngram" }),
     ];
@@ -248,7 +247,7 @@ fn a_kept_prefix_changes_no_reply() {
                     talks.into_iter().map(|talk| scope.spawn(move || turns(talk))).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
-            // What cannot be cut is lost when a turn is left out or taken back.
+            // A sequence that cannot be cut is lost when a turn is removed.
             let least = if matches!(memory, Memory::State | Memory::Both) { 0 } else { 1000 };
             assert!(cached > least, "{memory:?} {options}: {cached}");
         }
@@ -256,7 +255,7 @@ fn a_kept_prefix_changes_no_reply() {
 }
 
 #[test]
-fn a_state_file_is_of_use_for_every_memory() {
+fn a_state_file_is_usable_for_every_memory() {
     for memory in ALL {
         let folder = tempfile::tempdir().unwrap();
         let options =
@@ -273,7 +272,7 @@ fn a_state_file_is_of_use_for_every_memory() {
             prompt(&first) + completion(&first) - 1,
             "{memory:?}: {goes_on}"
         );
-        // Of a window the last is saved, and nothing can be taken back.
+        // Only the last window is saved, so nothing can be removed from its end.
         let chat = open(memory, &options);
         let rewound = [rules(), message("user", "three")];
         let explained = chat.explain(&request(&rewound, true))["cached_tokens"].as_u64();

@@ -1,4 +1,4 @@
-//! `llb_model_info` over scripted models.
+//! `llb_model_info` with scripted models.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::abi::{model_info, scripted_model};
 use crate::scripted::{N_CTX, TOOLS_TEMPLATE};
 
 #[test]
-fn a_header_is_told_in_full() {
+fn a_header_is_reported_in_full() {
     let path = scripted_model("text.gguf");
     let info = model_info(&path);
     assert_eq!(info["type"], "model_info");
@@ -27,7 +27,7 @@ fn a_header_is_told_in_full() {
     assert_eq!(info["tool_support"], "native");
     assert_eq!(info["output_format"]["family"], "hermes");
     assert_eq!(info["output_format"]["tool_calls"], "verified");
-    // Nothing is wrong with the file; what there is to say is about its template.
+    // The file has no faults; all findings are about its template.
     for finding in info["findings"].as_array().unwrap() {
         assert_eq!(
             (&finding["template"], finding["severity"].is_string()),
@@ -42,7 +42,7 @@ fn a_header_is_told_in_full() {
 }
 
 #[test]
-fn what_a_template_lacks_is_told_with_evidence() {
+fn missing_capabilities_come_with_evidence() {
     let info = model_info(&scripted_model("no_tools.gguf"));
     assert_eq!(info["supports_tools"], false);
     assert_eq!(info["tool_support"], "polyfilled");

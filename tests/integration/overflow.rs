@@ -45,7 +45,7 @@ fn prompt(messages: &[Value], dropped: std::ops::Range<usize>) -> String {
     kept.map(|(_, message)| turn(message)).collect::<String>() + "<|im_start|>assistant\n"
 }
 
-/// Checks that only what was reported is missing, and gives the range.
+/// Checks that only the reported messages are missing, and returns their range.
 #[track_caller]
 fn truncated(chat: &Chat, strategy: &str, messages: &[Value]) -> std::ops::Range<usize> {
     let explanation = chat.explain(&request(messages));
@@ -72,12 +72,12 @@ fn the_oldest_turns_leave_and_the_next_ones_keep_the_cut() {
     assert_eq!(reply["text"], TEXT);
     assert_eq!(reply["truncated"]["messages"], dropped.len());
     assert_eq!(reply["diagnostics"][0]["code"], "context_truncated");
-    // Three quarters of what a reply of 64 tokens leaves, less a turn at most.
+    // Three quarters of what a reply of 64 tokens leaves, minus at most one turn.
     let tokens = reply["usage"]["prompt_tokens"].as_u64().unwrap();
     let aim = (N_CTX - 64) * 3 / 4;
     assert!(tokens <= aim && tokens > aim - aim / 8, "{tokens} of {aim}");
 
-    // The next turns only add to the prompt, until the room is used up.
+    // The next turns only extend the prompt, until the room is used up.
     let (mut kept, mut before) = (0, tokens);
     loop {
         messages.push(message("assistant", "ok"));
@@ -87,7 +87,7 @@ fn the_oldest_turns_leave_and_the_next_ones_keep_the_cut() {
         if reply["truncated"]["messages"] != dropped.len() {
             break;
         }
-        // Up to the reply, which is another one here than what the model wrote.
+        // Up to the reply, which is not the text that the model generated.
         assert!(
             reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() >= before,
             "{reply}"
@@ -100,7 +100,7 @@ fn the_oldest_turns_leave_and_the_next_ones_keep_the_cut() {
 }
 
 #[test]
-fn the_first_turn_stays_where_the_middle_leaves() {
+fn the_first_turn_stays_when_the_middle_is_dropped() {
     let chat = open("truncate_middle");
     let messages = conversation(40);
     assert_eq!(truncated(&chat, "truncate_middle", &messages).start, 3);
@@ -110,7 +110,7 @@ fn the_first_turn_stays_where_the_middle_leaves() {
 }
 
 #[test]
-fn what_fits_is_left_as_it_is() {
+fn a_conversation_that_fits_is_unchanged() {
     for strategy in ["truncate_oldest", "truncate_middle", "error"] {
         let chat = open(strategy);
         let messages = conversation(2);
@@ -121,7 +121,7 @@ fn what_fits_is_left_as_it_is() {
 }
 
 #[test]
-fn what_cannot_fit_is_refused_with_numbers() {
+fn an_overflow_error_has_numbers() {
     let long = "x".repeat(600);
     let mut messages = conversation(10);
     messages.push(message("user", &long));
@@ -141,12 +141,12 @@ fn what_cannot_fit_is_refused_with_numbers() {
             (&error["details"]["prompt_tokens"], &error["details"]["n_ctx"]),
             (&json!(shortest.len() - markers), &json!(N_CTX))
         );
-        // Nothing to leave out at all.
+        // There is nothing to leave out.
         let error = chat.infer(&request(&[message("user", &long)]))["error"].clone();
         assert_eq!(error["code"], "CONTEXT_OVERFLOW", "{strategy}");
         assert_eq!(chat.infer(&request(&conversation(1)))["text"], TEXT);
     }
-    // Less room than the reply may take is room: the current turn is not refused for it.
+    // The reply gets less room than `max_tokens`; the current turn is not refused for that.
     let chat = open("truncate_oldest");
     let full = "x".repeat(440);
     let reply = chat.infer(&request(&[
@@ -199,18 +199,18 @@ fn calls_and_results_stay_together_and_keep_their_names() {
     let (start, end) =
         (last["start"].as_u64().unwrap() as usize, last["end"].as_u64().unwrap() as usize);
     assert_eq!(&prompt[start..end], "last");
-    // Nobody asked at all: an agent's history.
+    // No user message: an agent's history.
     let steps: Vec<Value> = (0..30).flat_map(|id| [call(id), result(id)]).collect();
     let explanation = chat.explain(&request(&steps));
     assert_eq!(explanation["truncated"]["messages"].as_u64().unwrap() % 2, 0);
     assert!(explanation["prompt"].as_str().unwrap().contains("result 29"));
-    // One turn of many steps is the current turn: nothing of it may leave.
+    // One turn of many steps is the current turn, of which nothing may be dropped.
     let turn = [vec![message("user", "go")], steps].concat();
     assert_eq!(chat.infer(&request(&turn))["error"]["code"], "CONTEXT_OVERFLOW");
 }
 
 #[test]
-fn ten_thousand_messages_and_a_reply_that_goes_on() {
+fn ten_thousand_messages_and_a_continued_reply() {
     let chat = open("truncate_oldest");
     let messages = conversation(5000);
     let dropped = truncated(&chat, "truncate_oldest", &messages);

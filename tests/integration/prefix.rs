@@ -1,5 +1,4 @@
-//! What is kept between requests: prefixes that chats share, what explain says of it, and that it
-//! changes no reply.
+//! Shared and kept prefixes: how explain describes them, and that they change no reply.
 
 use serde_json::{Value, json};
 
@@ -18,14 +17,14 @@ fn open(options: &Value) -> Chat {
     Chat::open_with(options).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
-/// One message each that begins unlike all others, behind a common system message.
+/// One message each, all with different starts, after a common system message.
 fn request(system: &str, question: &str) -> Value {
     json!({ "messages": [{ "role": "system", "content": system }, { "role": "user", "content": question }],
         "temperature": 0, "max_tokens": 8 })
 }
 
 #[test]
-fn chats_with_a_common_beginning_compute_it_once() {
+fn chats_compute_a_common_prefix_once() {
     // One token for a byte, one for each marker.
     let system = "s".repeat(500);
     let common = "system\n".len() + 500 + "\n".len() + "user\n".len() + 3;
@@ -47,8 +46,7 @@ fn chats_with_a_common_beginning_compute_it_once() {
             "{reply}"
         );
     }
-    // Each chat has its own conversation still, though all of them would not fit side by side
-    // without shared cells.
+    // Each chat still has its own conversation. Without shared cells they would not all fit.
     for (chat, question) in chats.iter().zip(["A", "B", "C", "D"]) {
         let reply = ask(chat, question);
         assert_eq!(cached(&reply), reply["usage"]["prompt_tokens"].as_u64().unwrap() - 1);
@@ -56,7 +54,7 @@ fn chats_with_a_common_beginning_compute_it_once() {
 }
 
 #[test]
-fn a_real_model_answers_the_same_whoever_computed_the_prefix() {
+fn a_shared_prefix_changes_no_reply_of_a_real_model() {
     let Some(model) = real_model(QWEN) else { return };
     let rules = "You are a helpful assistant. Answer with a single word, without any explanation. "
         .repeat(10);
@@ -115,8 +113,8 @@ fn a_kept_prefix_changes_no_reply() {
     }
 }
 
-/// What explain says of the cache: `cached_tokens`, and of the break `at_token`, `because` and
-/// `path`.
+/// Checks what explain says of the cache: `cached_tokens`, and `at_token`, `because` and `path` of
+/// the break.
 fn explained(chat: &Chat, request: &Value) -> (u64, Value) {
     let explanation = chat.explain(request);
     (
@@ -134,35 +132,35 @@ fn check_break(chat: &Chat, request: &Value, at_token: usize, because: &str, pat
         (at_token as u64, &json!(at_token), &path),
         "{broken}"
     );
-    // That is what the request finds.
+    // The request then finds the same.
     assert_eq!(cached(&chat.infer(request)), cached_tokens);
 }
 
 #[test]
-fn explain_says_what_is_kept_and_what_breaks_it() {
-    // Options of its own: nobody else's prompts are in this cache.
+fn explain_names_the_kept_prefix_and_what_breaks_it() {
+    // Separate options: no other chat's prompts are in this cache.
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1111, "n_parallel": 2 });
     let chat = open(&options);
     let ask = |messages: &Value| json!({ "messages": messages, "temperature": 0 });
     let messages =
         json!([{ "role": "system", "content": "Rules." }, { "role": "user", "content": "Hello" }]);
     check_break(&chat, &ask(&messages), 0, "first request of this chat", Value::Null);
-    // The same again: all but the last token, which is always computed.
+    // The same request: all but the last token, which is always computed.
     let whole = chat.explain(&ask(&messages))["prompt_tokens"].as_u64().unwrap();
     assert_eq!(explained(&chat, &ask(&messages)), (whole - 1, Value::Null));
     let mut anew = ask(&messages);
     anew["cache_prompt"] = false.into();
     assert_eq!(explained(&chat, &anew).1["because"], "cache_prompt is false");
-    // Nothing was generated or forgotten by asking.
+    // Explaining generated and forgot nothing.
     assert_eq!(explained(&chat, &ask(&messages)), (whole - 1, Value::Null));
 
-    // It goes on with the reply as it was: everything is used. The last token of the reply was
-    // computed too, since it stopped there.
+    // The conversation continues with the reply: all of it is used, including the last token, which
+    // was computed too because the reply stopped there.
     let mut longer = messages.clone();
     longer.as_array_mut().unwrap().push(json!({ "role": "assistant", "content": TEXT }));
     longer.as_array_mut().unwrap().push(json!({ "role": "user", "content": "Go on" }));
     let (cached_tokens, broken) = explained(&chat, &ask(&longer));
-    // The pieces of a script are tokens of their own; the prompt spells them by bytes.
+    // The pieces of a script are single tokens; the prompt spells them as bytes.
     assert_eq!(cached_tokens, whole);
     assert_eq!(broken["path"], "messages[2].content", "{broken}");
     assert!(
@@ -185,7 +183,7 @@ fn explain_says_what_is_kept_and_what_breaks_it() {
 }
 
 #[test]
-fn explain_knows_what_history_leaves_out_and_what_was_evicted() {
+fn explain_names_omitted_reasoning_and_evictions() {
     let template = "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content and loop.last %}<think>{{ m.reasoning_content }}</think>\
         {% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
     let options = json!({ "model": scripted_model("text.gguf"), "n_ctx": 1222, "n_parallel": 1, "tool_policy": "any",
@@ -198,15 +196,15 @@ fn explain_knows_what_history_leaves_out_and_what_was_evicted() {
     let first = json!({ "messages": messages, "temperature": 0, "add_generation_prompt": false });
     check_break(&chat, &first, 0, "first request of this chat", Value::Null);
     messages.as_array_mut().unwrap().push(json!({ "role": "user", "content": "And?" }));
-    // `[user]Hi[assistant]`: the tag is the template's, so the break is named by what stands behind
-    // it now.
+    // `[user]Hi[assistant]`: the tag belongs to the template, so the text that now follows it names
+    // the break.
     let second = json!({ "messages": messages, "temperature": 0 });
     let (cached_tokens, broken) = explained(&chat, &second);
     assert_eq!((cached_tokens, &broken["at_token"]), (19, &json!(19)), "{broken}");
     assert_eq!(broken["because"], "messages[1].reasoning_content is not rendered any more");
     assert_eq!(broken["path"], "messages[1].reasoning_content");
 
-    // Another chat takes the only sequence there is.
+    // Another chat takes the only sequence.
     let other = open(&options);
     other.infer(
         &json!({ "messages": [{ "role": "user", "content": "Something else" }], "temperature": 0 }),
@@ -222,7 +220,7 @@ fn explain_does_not_wait_for_a_reply() {
     let options = json!({ "model": model, "n_ctx": 16_384, "n_parallel": 2 });
     let (running, asking) = (open(&options), open(&options));
     let request = json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
-    // `a` for ever: it ends by the cancel, which comes after the explanation.
+    // `a` without end, until the cancel that follows the explanation.
     let mut endless = request.clone();
     endless["logit_bias"] = json!({ "97": 100 });
     endless["max_tokens"] = 16_000.into();

@@ -1,4 +1,4 @@
-//! The same paths over real model files, where `make models` has fetched them.
+//! The same paths with real model files, if `make models` downloaded them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ const SMOLLM: &str = "smollm2-135m-instruct-q4_1.gguf";
 const GEMMA: &str = "gemma-3-270m-q4_k_m.gguf";
 
 #[test]
-fn headers_say_what_the_models_are() {
+fn headers_describe_the_models() {
     let (Some(qwen), Some(smollm), Some(gemma)) =
         (real_model(QWEN), real_model(SMOLLM), real_model(GEMMA))
     else {
@@ -68,8 +68,8 @@ fn a_real_model_chats_calls_and_is_cancelled() {
     assert!(reply["text"].as_str().unwrap().to_lowercase().contains("bonjour"), "{reply}");
     assert_eq!(recorder.lines().concat(), reply["text"].as_str().unwrap());
 
-    // Cancelled in the middle of a prefill of thousands of tokens: nothing is generated, and the
-    // engine goes on.
+    // Cancelled during a prefill of thousands of tokens: nothing is generated, and the engine
+    // continues.
     let long = "All work and no play makes Jack a dull boy. ".repeat(300);
     let request = json!({ "messages": [{ "role": "user", "content": long }], "max_tokens": 8 });
     let done = AtomicBool::new(false);
@@ -100,9 +100,9 @@ fn a_real_model_chats_calls_and_is_cancelled() {
 }
 
 #[test]
-fn a_grammar_gives_the_same_whether_a_token_is_drawn_first_or_masked() {
+fn checking_a_drawn_token_equals_masking_first() {
     let Some(model) = real_model(QWEN) else { return };
-    // Options of its own: a neighbour in the batch changes the third digit of a logit.
+    // Separate options: other chats in the batch change the third digit of a logit.
     let options = json!({ "model": model, "n_ctx": 1280, "n_parallel": 1, "n_threads": 2 });
     let chat = Chat::open_with(&options).unwrap_or_else(|e| panic!("{e:?}"));
     let schema = json!({
@@ -127,12 +127,12 @@ fn a_grammar_gives_the_same_whether_a_token_is_drawn_first_or_masked() {
         };
         let drawn = reply(json!({}));
         assert_eq!(drawn["finish_reason"], "stop", "{drawn}");
-        // `<|im_start|>` is the likeliest everywhere now, and nowhere allowed: every token is drawn
-        // again under a mask.
+        // The bias makes `<|im_start|>` the most likely token everywhere, and the grammar never
+        // allows it: every token is drawn again under a mask.
         let masked = reply(json!({ "151644": 100 }));
         assert_eq!(masked["text"], drawn["text"]);
     }
-    // A seed gives the same text again, refusals or not.
+    // The same seed gives the same text, with or without refused tokens.
     let request = json!({ "messages": [{ "role": "user", "content": "Describe Paris." }], "temperature": 1.5, "seed": 11,
         "max_tokens": 96, "cache_prompt": false, "grammar": grammar });
     assert_eq!(chat.infer(&request)["text"], chat.infer(&request)["text"]);

@@ -52,19 +52,19 @@ fn reasoning_the_prompt_opened_has_the_budget_too() {
     let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
     assert!(chat.explain(&ask(json!({})))["prompt"].as_str().unwrap().ends_with("<think>\n"));
     check(&chat, json!({ "reasoning_budget": 0 }), None, (3, 1));
-    // The model says the opening tag once more.
+    // The model writes the opening tag again.
     check(&chat, json!({ "reasoning_budget": 2 }), Some("One, two,"), (5, 3));
 }
 
 #[test]
-fn forced_tokens_are_tokens_like_others() {
+fn forced_tokens_are_ordinary_tokens() {
     let chat = Chat::open(&scripted_model("reasoning.gguf"));
     let request = json!({ "reasoning_budget": 1, "logprobs": true, "stop": "answer" });
     let reply = chat.infer(&ask(request));
     let content = reply["logprobs"]["content"].as_array().unwrap();
     let tokens: Vec<&str> = content.iter().map(|entry| entry["token"].as_str().unwrap()).collect();
     assert_eq!(tokens, ["<think>", "\nOne, two,", "</think>", "\n\nThe", " answer."]);
-    // The script had another token for that place.
+    // The script had another token in that position.
     assert!(
         content[2]["logprob"].as_f64().unwrap() < -10.0
             && content[1]["logprob"].as_f64().unwrap() > -0.1,
@@ -78,8 +78,8 @@ fn forced_tokens_are_tokens_like_others() {
 }
 
 #[test]
-fn a_budget_for_a_model_without_reasoning_is_said_to_be_ignored() {
-    // This one writes calls as FireFunction does, which has no tags for reasoning.
+fn a_budget_without_reasoning_is_reported_as_ignored() {
+    // This template writes calls as FireFunction does and has no tags for reasoning.
     let template = "{% for m in messages %}{{ m.role }}: {% if m.tool_calls %} functools[{% for c in m.tool_calls %}\
                     {\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\
                     {% if not loop.last %}, {% endif %}{% endfor %}]{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}\
@@ -103,8 +103,8 @@ fn a_real_model_is_made_to_answer() {
     let Some(model) = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf") else { return };
     let chat = Chat::open_with(&json!({ "model": model, "n_ctx": 2048, "n_threads": 2 }))
         .unwrap_or_else(|e| panic!("{e:?}"));
-    // It was not trained to reason: it is told to, and the tag, no special token of its, is forced
-    // in several tokens.
+    // The model was not trained to reason. The system message asks for it. The tag is not a special
+    // token and is forced as several tokens.
     let told = "Think for a long time inside <think> and </think>, then answer. Begin your reply with <think>.";
     let messages = json!([{ "role": "system", "content": told }, { "role": "user", "content": "How much is 2 + 3?" }]);
     let grammar = r#"start: "<think>" /(.|\n)*/"#;

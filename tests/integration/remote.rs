@@ -1,4 +1,4 @@
-//! `engine: {"type": "openai_completions"}`: replies of servers, good ones and bad ones.
+//! `engine: {"type": "openai_completions"}`: replies of well-behaved and of faulty servers.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::remote_server::{
 };
 use crate::scripted::{TOOL_CALL, TOOLS_TEMPLATE};
 
-/// In the environment of every test, and in no message but by mistake.
+/// The key is in the environment of every test and must not appear in any message.
 const KEY: &str = "CARGO_MANIFEST_DIR";
 
 fn options(engine: Value) -> Value {
@@ -51,7 +51,7 @@ fn rendered() -> Value {
 }
 
 #[test]
-fn a_server_is_asked_what_it_is_and_replies() {
+fn a_server_is_identified_and_replies() {
     let said = "Gr\u{fc}\u{df}e \u{1F600}.";
     let server = Server::start(move |request, out| match &*request.path {
         "/v1/models" => json_answer(
@@ -60,7 +60,7 @@ fn a_server_is_asked_what_it_is_and_replies() {
         ),
         _ => {
             head(out);
-            // Events may be cut anywhere, characters too.
+            // Events may be split anywhere, even inside characters.
             let events = format!(": ping\r\n\r\n{}{}", text(said), end(7, 3));
             events.as_bytes().chunks(3).for_each(|bytes| assert!(chunk(out, bytes)));
             let _ = out.write_all(b"0\r\n\r\n");
@@ -100,11 +100,11 @@ fn a_server_is_asked_what_it_is_and_replies() {
         assert_eq!(body[name], value, "{name}");
     }
     chat.infer(&ask(json!({})));
-    assert_eq!(server.seen().len(), 3, "what it is was known");
+    assert_eq!(server.seen().len(), 3, "the kind of server was known");
 }
 
 #[test]
-fn stop_strings_and_what_a_server_cannot_be_told() {
+fn stop_strings_and_settings_that_are_not_carried() {
     let server = Server::saying(&["one EN", "D two", " three"]);
     let chat = open(json!({ "base_url": server.url() }));
     let reply = chat
@@ -153,7 +153,7 @@ fn calls_are_read_from_the_text_and_checked() {
 }
 
 #[test]
-fn a_server_that_takes_grammars_gets_them() {
+fn a_server_that_accepts_grammars_gets_them() {
     for (kind, place) in [("llama", "/grammar"), ("vllm", "/structured_outputs/grammar")] {
         let server = Server::start(|request, out| match &*request.path {
             "/v1/completions" => stream(out, &[TOOL_CALL], &end(1, 1)),
@@ -231,13 +231,13 @@ fn another_server_is_tried_until_a_reply_begins() {
             url.trim_start_matches("http://").trim_end_matches("/v1"),
         );
         assert!(reply["error"]["details"]["server"].is_string(), "{reply}");
-        // The next request passes over the one that failed.
+        // The next request skips the server that failed.
         assert_eq!((&chat.infer(&ask(json!({})))["text"], good.seen().len()), (&json!("ok"), 2));
     }
 }
 
 #[test]
-fn a_busy_server_is_asked_again_when_it_says() {
+fn a_busy_server_is_retried_after_its_delay() {
     let times = Mutex::new(0);
     let server = Server::start(move |_, out| {
         let mut times = times.lock().unwrap();
@@ -252,7 +252,7 @@ fn a_busy_server_is_asked_again_when_it_says() {
 }
 
 #[test]
-fn the_least_busy_server_is_taken() {
+fn the_least_busy_server_is_chosen() {
     let (arrived, arrivals) = channel();
     let held = Mutex::new(arrived);
     let slow = Server::start(move |_, out| {
@@ -275,7 +275,7 @@ fn the_least_busy_server_is_taken() {
 }
 
 #[test]
-fn a_reply_that_has_begun_is_not_begun_again() {
+fn a_started_reply_is_not_restarted() {
     let events = |more: &'static [u8]| {
         Server::start(move |_, out| {
             head(out);
@@ -342,7 +342,7 @@ fn silence_ends_with_a_time_out_or_a_cancel() {
     }
     // Far longer than any test waits.
     let chat = open(json!({ "base_url": server.url(), "read_timeout_ms": 3_600_000 }));
-    // Text that comes must have come by then, on a busy machine too.
+    // Text that was sent must have arrived by then, even on a busy machine.
     for (max_tokens, timeout, text) in [(1, 50, ""), (2, 2000, "two")] {
         let reply = chat.infer(&ask(json!({ "max_tokens": max_tokens, "timeout_ms": timeout })));
         assert_eq!((&reply["finish_reason"], &reply["text"]), (&json!("cancelled"), &json!(text)));
@@ -370,7 +370,7 @@ fn the_key_goes_to_the_server_and_nowhere_else() {
         open(json!({ "base_url": server.url(), "api_key_env": KEY })).infer(&ask(json!({})));
     check_error(&reply, "INFERENCE_FAILED", "redirect (status 307), which is not followed");
     assert!(other.seen().is_empty());
-    // One that sends the key back.
+    // A server that sends the key back.
     let server = Server::start(|request, out| {
         let body =
             json!({ "error": { "message": format!("bad {}", request.headers["authorization"]) } });
@@ -388,7 +388,7 @@ fn the_key_goes_to_the_server_and_nowhere_else() {
 }
 
 #[test]
-fn what_is_no_completions_server_is_named() {
+fn an_unsuitable_server_is_named() {
     let body = "{\"text\": \"hi\"}";
     let cases = [
         (
@@ -426,7 +426,7 @@ fn messages_cannot_spell_special_tokens() {
         json!({ "messages": [{ "role": "user", "content": "a<|im_end|>b" }], "temperature": 0 });
     let mut allowed = spelt.clone();
     allowed["parse_special_in_messages"] = json!(true);
-    // Each text is one token, by its number among the texts asked for.
+    // Each text is one token, numbered by its position among the received texts.
     let tokenizer = || {
         Server::start(|request, out| match &*request.path {
             "/v1/completions" => stream(out, &["ok"], &end(1, 1)),

@@ -1,4 +1,4 @@
-//! A small HTTP server of one test, which answers as the real ones do, or as none should.
+//! The HTTP server of a test, which answers like the real ones, or as no server should.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub path: String,
-    /// Names in lower case.
+    /// Header names in lower case.
     pub headers: HashMap<String, String>,
-    /// Null where there was none.
+    /// Null without a body.
     pub body: Value,
 }
 
@@ -24,7 +24,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Each connection brings one request, which `answer` answers on a thread of its own.
+    /// Each connection has one request, which `answer` answers on its own thread.
     pub fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -75,7 +75,7 @@ fn read(connection: &TcpStream) -> Option<Request> {
     Some(Request { path, headers, body: serde_json::from_slice(&body).unwrap_or_default() })
 }
 
-/// A whole answer.
+/// Sends a complete response.
 pub fn answer(out: &mut TcpStream, status: &str, headers: &str, body: &str) {
     let length = body.len();
     let _ = write!(
@@ -97,7 +97,7 @@ pub fn head(out: &mut TcpStream) {
     );
 }
 
-/// A chunk, whatever it holds; false when nobody listens any more.
+/// Sends a chunk with any content. Returns false if the client has disconnected.
 pub fn chunk(out: &mut TcpStream, bytes: &[u8]) -> bool {
     let sent = write!(out, "{:x}\r\n", bytes.len())
         .and_then(|()| out.write_all(bytes))
@@ -114,7 +114,7 @@ pub fn text(text: &str) -> String {
     )
 }
 
-/// The last events: why it ended, the counts, and that it is done.
+/// The last events: the finish reason, the counts, and the end of the stream.
 pub fn end(prompt_tokens: usize, completion_tokens: usize) -> String {
     let finish = json!({ "choices": [{ "index": 0, "text": "", "finish_reason": "stop" }] });
     let usage = json!({ "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens });
@@ -124,7 +124,7 @@ pub fn end(prompt_tokens: usize, completion_tokens: usize) -> String {
     )
 }
 
-/// A whole stream.
+/// Sends a complete stream.
 pub fn stream(out: &mut TcpStream, texts: &[&str], end: &str) {
     head(out);
     for piece in texts {
@@ -134,7 +134,7 @@ pub fn stream(out: &mut TcpStream, texts: &[&str], end: &str) {
     let _ = out.write_all(b"0\r\n\r\n");
 }
 
-/// Waits until the other side has closed the connection.
+/// Waits until the client has disconnected.
 pub fn wait_for_close(out: &mut TcpStream) {
     let _ = out.read(&mut [0; 1]);
 }

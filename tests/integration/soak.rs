@@ -1,8 +1,8 @@
-//! Everything at once: threads that create, ask, stream, cancel, explain, destroy and send
-//! nonsense, on chats they share. Every reply must be the model's known one, or a beginning of it
-//! where somebody cancelled, or say that the chat is gone.
+//! Everything at once: threads that create, request, stream, cancel, explain, destroy and send
+//! nonsense on chats that they share. Every reply must be the model's known one, a prefix of it
+//! after a cancel, or the error that the chat is gone.
 //!
-//! `LLB_SOAK_SECONDS` sets the time; without it there is just enough for each kind of step.
+//! `LLB_SOAK_SECONDS` sets the time; the default is just enough for each kind of step.
 
 use std::ffi::CString;
 use std::sync::Mutex;
@@ -17,21 +17,21 @@ use crate::scripted::{LONG_TOKENS, REASONING, TEXT, long_text};
 
 const THREADS: usize = 8;
 const SLOTS: usize = 12;
-/// Without `LLB_SOAK_SECONDS`.
+/// The time without `LLB_SOAK_SECONDS`.
 const STEPS: usize = 60;
 
-/// What a chat answers, so far as it is known.
+/// The reply of a chat, if it is known.
 #[derive(Clone, Copy)]
 enum Answers {
     Text,
     Reasoning,
     Call,
     Long,
-    /// A real model: anything.
+    /// A real model: any text.
     Anything,
 }
 
-/// A handle that any thread may use, or destroy under the others.
+/// A handle that any thread may use or destroy while others use it.
 #[derive(Clone, Copy)]
 struct Open {
     handle: usize,
@@ -131,7 +131,7 @@ impl World {
                 self.hold(refused["type"] == "error", &refused);
             }
             _ => {
-                // Others may be in the middle of a call on it, or about to begin one.
+                // Other threads may be in a call on it, or about to start one.
                 *slot.lock().unwrap() = None;
                 ffi::llb_chat_destroy(handle);
                 let gone = infer(handle, &request(random));
@@ -180,8 +180,8 @@ impl World {
         if reply["type"] == "error" {
             return self.hold(reply["error"]["code"] == "ENGINE_CLOSED", reply);
         }
-        // The last character may have been cut in two, and the blanks before a closing tag are
-        // known as such only with it.
+        // The last character may be cut, and whitespace before a closing tag is recognised only
+        // with the tag.
         let read = |member: &str| {
             reply[member]
                 .as_str()
@@ -237,7 +237,7 @@ fn call(
     request: &str,
 ) -> Value {
     let request = CString::new(request).unwrap();
-    // SAFETY: NUL-terminated; any handle will do.
+    // SAFETY: NUL-terminated; any handle is valid.
     take(unsafe { function(handle, request.as_ptr()) })
 }
 
@@ -262,7 +262,7 @@ fn request(random: &mut Random) -> Value {
     request
 }
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -273,7 +273,7 @@ impl Random {
     }
 }
 
-/// Of this process.
+/// The resident size of this process, in MiB.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok()).unwrap_or(0) * 4096

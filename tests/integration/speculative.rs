@@ -1,4 +1,5 @@
-//! Speculative decoding: a reply is the same with and without, whoever guesses and however well.
+//! Speculative decoding: a reply is the same with and without it, for every source of guesses,
+//! right or wrong.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,14 +16,14 @@ fn write(folder: &TempDir, name: &str, model: &Model) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Says `A1 B2 C3 D4 B2 C3 D4 …` without end: what lookup guesses is right from the second time on.
+/// Generates `A1 B2 C3 D4 B2 C3 D4 …` without end. Lookup guesses right from the second cycle on.
 fn circle() -> Model {
     let pieces = ["A1 ", "B2 ", "C3 ", "D4 "];
     Model { goes_on_with: Some(1), ..Model::new("Scripted circle", pieces, Some(TOOLS_TEMPLATE)) }
 }
 
-/// Says the pieces of a model the other way round, with the same vocabulary: as a draft model it is
-/// always wrong.
+/// Generates the pieces of a model in reverse order, with the same vocabulary. As a draft model it
+/// is always wrong.
 fn backwards(model: Model) -> Model {
     Model { order: model.order.iter().rev().copied().collect(), goes_on_with: None, ..model }
 }
@@ -33,7 +34,7 @@ fn open(model: &str, members: Value) -> Chat {
     Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
-/// Takes the ids of calls away, which are new in every reply.
+/// Removes the ids of calls, which are new in every reply.
 fn without_ids(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -45,7 +46,8 @@ fn without_ids(value: &mut Value) {
     }
 }
 
-/// The reply without what differs from run to run, and how many tokens were guessed and right.
+/// The reply without members that differ between runs, and the numbers of guessed and accepted
+/// tokens.
 fn told(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>) {
     let recorder = Recorder::default();
     let mut reply = chat.stream(request, &recorder);
@@ -56,7 +58,7 @@ fn told(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>) {
     (reply, drafted)
 }
 
-/// Requests whose every rule must hold token by token.
+/// Requests whose every rule must apply token by token.
 fn requests() -> Vec<Value> {
     let wild = json!({ "temperature": 100.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 5, "max_tokens": 60 });
     let schema = json!({ "type": "object", "properties": { "n": { "type": "string" } }, "required": ["n"], "additionalProperties": false });
@@ -80,7 +82,7 @@ fn requests() -> Vec<Value> {
 }
 
 #[test]
-fn a_reply_is_the_same_whoever_guesses() {
+fn a_reply_is_the_same_for_every_speculation() {
     let folder = tempfile::tempdir().unwrap();
     let circle_path = write(&folder, "circle.gguf", &circle());
     let text = scripted_model("text.gguf");
@@ -88,7 +90,7 @@ fn a_reply_is_the_same_whoever_guesses() {
     let wrong_circle = write(&folder, "wrong_circle.gguf", &backwards(circle()));
     let lookup = json!({ "speculative": { "type": "ngram", "n_max": 8, "ngram": 2 } });
     let drafted_by = |model: &str| json!({ "draft_model": model, "speculative": { "n_max": 5 } });
-    // A model, who guesses, and whether guesses for its greedy reply are right.
+    // A model, its speculation, and whether the guesses for its greedy reply are right.
     let cases = [
         (&circle_path, lookup.clone(), true),
         (&circle_path, drafted_by(&circle_path), true),
@@ -104,10 +106,10 @@ fn a_reply_is_the_same_whoever_guesses() {
         let mut all = (0, 0);
         for (index, request) in requests().iter().enumerate() {
             let (expected, none) = told(&plain, request);
-            assert_eq!(none, None, "nothing is said of guesses where nobody guesses");
+            assert_eq!(none, None, "without speculation the timings have no guesses");
             let (reply, drafted) = told(&guessing, request);
             assert_eq!(reply, expected, "{model} {speculation} {request}");
-            let (tokens, accepted) = drafted.expect("it is said how many were guessed");
+            let (tokens, accepted) = drafted.expect("the timings have the number of guesses");
             assert!(accepted <= tokens, "{accepted} of {tokens}");
             all = (all.0 + tokens, all.1 + accepted);
             let greedy = index == 0;
@@ -118,7 +120,7 @@ fn a_reply_is_the_same_whoever_guesses() {
                 assert!(tokens > 0, "{model} {speculation}");
             }
         }
-        assert!(all.0 > 0, "{model} {speculation}: something is guessed");
+        assert!(all.0 > 0, "{model} {speculation}: tokens are guessed");
     }
 }
 
@@ -130,8 +132,7 @@ fn right_guesses_save_decodes_and_wrong_ones_become_rare() {
     let request = ask(json!({ "max_tokens": 400 }));
     let (_, right) = told(&open(&model, json!({ "speculative": "ngram" })), &request);
     let (tokens, accepted) = right.unwrap();
-    // All but the first circle comes in guesses of six, each with one token that is chosen behind
-    // it.
+    // All but the first cycle comes in guesses of six, each followed by one chosen token.
     assert!(accepted == tokens && (330..=345).contains(&accepted), "{accepted} of {tokens}");
     let (_, bad) = told(&open(&model, json!({ "draft_model": wrong })), &request);
     let (tokens, accepted) = bad.unwrap();
@@ -220,7 +221,7 @@ fn a_draft_model_must_have_the_models_vocabulary() {
 }
 
 #[test]
-fn a_real_model_says_the_same() {
+fn a_real_model_replies_the_same() {
     let Some(model) = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf") else { return };
     let code = "fn add(a: i32, b: i32) -> i32 {\n    a + b\n}\n";
     let question =

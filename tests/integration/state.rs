@@ -1,4 +1,4 @@
-//! The option `state_file`: what a chat has computed outlives it, and no file does harm.
+//! The option `state_file`: the computed state of a chat outlives the chat, and no file does harm.
 
 use std::path::Path;
 
@@ -8,8 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::abi::{Chat, Recorder, ask, real_model, scripted_model};
 use crate::scripted::{TEXT, text_model};
 
-/// With these many tokens of context: each test has its own number, since tests with the same would
-/// share a cache.
+/// The context size. Each test has its own number, because tests with equal options share a cache.
 fn open(n_ctx: u32, model: &str, state: &Path, members: Value) -> Chat {
     let mut options = json!({ "model": model, "n_ctx": n_ctx, "state_file": state, "log": "warn" });
     options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -22,7 +21,7 @@ fn cached(reply: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{reply}"))
 }
 
-/// Why the state file was ignored, as the reply says it.
+/// The reason why the state file was ignored, from the reply.
 fn ignored(reply: &Value) -> Option<&str> {
     let diagnostics = reply["diagnostics"].as_array().unwrap();
     let ignored = diagnostics.iter().find(|diagnostic| diagnostic["code"] == "state_ignored");
@@ -40,7 +39,7 @@ fn written(n_ctx: u32, state: &Path) -> u64 {
 }
 
 #[test]
-fn what_a_chat_computed_is_there_for_the_next() {
+fn the_next_chat_reuses_what_was_computed() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("chat.state");
     let prompt = written(520, &state);
@@ -53,14 +52,15 @@ fn what_a_chat_computed_is_there_for_the_next() {
         assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
     }
     let first = std::fs::read(&state).unwrap();
-    // A chat that does nothing leaves it alone.
+    // A chat without a request leaves the file alone.
     drop(open(520, &scripted_model("text.gguf"), &state, json!({})));
     assert_eq!(std::fs::read(&state).unwrap(), first);
     // The last token of a prompt is always computed.
     let chat = open(520, &scripted_model("text.gguf"), &state, json!({}));
     let reply = chat.infer(&ask(json!({})));
     assert_eq!((cached(&reply), ignored(&reply), &reply["text"]), (prompt - 1, None, &json!(TEXT)));
-    // The next turn: the tokens of the reply are there too, up to where tokens and text part ways.
+    // The next turn: the tokens of the reply are reused too, up to the point where tokens and text
+    // differ.
     let turn = json!([
         { "role": "user", "content": "Hello" },
         { "role": "assistant", "content": "" },
@@ -73,7 +73,7 @@ fn what_a_chat_computed_is_there_for_the_next() {
 }
 
 #[test]
-fn a_file_for_something_else_is_ignored_and_said_so() {
+fn a_file_for_something_else_is_ignored_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (state, good) = (folder.path().join("state"), folder.path().join("good"));
     written(552, &good);
@@ -99,12 +99,12 @@ fn a_file_for_something_else_is_ignored_and_said_so() {
         let reply = chat.infer(&ask(json!({})));
         assert_eq!((cached(&reply), reply["finish_reason"].as_str()), (0, Some("stop")), "{says}");
         assert!(ignored(&reply).is_some_and(|message| message.contains(says)), "{says}: {reply}");
-        assert_eq!(ignored(&chat.infer(&ask(json!({})))), None, "it is said once");
+        assert_eq!(ignored(&chat.infer(&ask(json!({})))), None, "it is reported once");
         drop(chat);
-        // Written anew, for this one.
+        // The file is written again, for this chat.
         assert!(cached(&open(552, &model, &state, members).infer(&ask(json!({})))) > 0, "{says}");
     }
-    // The same model elsewhere is the same model.
+    // The same model in another place is the same model.
     let moved = folder.path().join("moved.gguf");
     std::fs::copy(&text, &moved).unwrap();
     assert!(
@@ -125,7 +125,7 @@ fn no_file_does_harm() {
         let digest = Sha256::digest(&bytes);
         [bytes.as_slice(), digest.as_slice()].concat()
     };
-    // llama.cpp's data begins behind the tokens: magic, sequence, streams, cells.
+    // llama.cpp's data starts after the tokens: magic, sequence, streams, cells.
     let magic = 0xaf14_3cd8_u32.to_le_bytes();
     let data = good.windows(4).position(|window| window == magic).unwrap();
     let mut damaged = good.clone();
@@ -137,18 +137,18 @@ fn no_file_does_harm() {
         damaged,
         good[..good.len() / 2].to_vec(),
     ];
-    // A right checksum over data that llama.cpp must find wrong by itself.
+    // A right checksum over data that llama.cpp must detect as wrong.
     files.push(forged(&|bytes| bytes[data] = 0));
     for at in [8, 12, 16, 20] {
         files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0xFF)));
         files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0x7F)));
         files.push(forged(&|bytes| bytes[data + at..data + at + 4].fill(0)));
     }
-    // Numbers all over the data.
+    // Numbers in many places of the data.
     for at in (data..data + 400).step_by(4) {
         files.push(forged(&|bytes| bytes[at..at + 4].fill(0x3F)));
     }
-    // A neighbour on the same model, which nothing of this may reach.
+    // Another chat on the same model, which must not be affected.
     let neighbour =
         open(584, &scripted_model("text.gguf"), &folder.path().join("neighbour"), json!({}));
     for (number, file) in files.iter().enumerate() {
@@ -172,7 +172,7 @@ fn no_file_does_harm() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_an_event_and_nothing_else() {
+fn an_unwritable_file_is_only_an_event() {
     let folder = tempfile::tempdir().unwrap();
     let inside = folder.path().join("inside");
     let state = inside.join("state");
@@ -210,8 +210,8 @@ fn chats_on_one_model_keep_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = |n: usize| folder.path().join(format!("{n}"));
     let says = |n: usize| json!({ "messages": [{ "role": "user", "content": format!("{n} is my number") }], "temperature": 0 });
-    // Prompts that have nothing in common: a chat takes over the sequence of another where they
-    // begin alike.
+    // Prompts with nothing in common: a chat takes over another chat's sequence if they share a
+    // prefix.
     let open = |n: usize| {
         let members = json!({ "tool_policy": "any", "chat_template": "{{ messages[0].content }}" });
         open(648, &scripted_model("text.gguf"), &path(n), members)
@@ -223,7 +223,7 @@ fn chats_on_one_model_keep_their_own() {
             .enumerate()
             .for_each(|(n, chat)| drop(scope.spawn(move || chat.infer(&says(n)))))
     });
-    // Destroyed from a callback, this one writes when its call ends.
+    // Destroyed from a callback, this chat writes its file when its call ends.
     let handle = chats[0].handle().addr();
     let destroy = Recorder::reacting(move |_| {
         llb::ffi::llb_chat_destroy(std::ptr::without_provenance_mut(handle))
@@ -241,8 +241,8 @@ fn chats_on_one_model_keep_their_own() {
 }
 
 #[test]
-fn real_models_go_on_as_if_nothing_had_been() {
-    // The second one looks back through a window of 512 tokens in most layers.
+fn real_models_continue_from_a_state_file() {
+    // Most layers of the second model have a sliding window of 512 tokens.
     for (name, slides) in
         [("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", false), ("gemma-3-270m-q4_k_m.gguf", true)]
     {
@@ -257,7 +257,7 @@ fn real_models_go_on_as_if_nothing_had_been() {
         let expected = ["One day", "Then"].map(|more| cold.infer(&request(more)));
         let tokens = expected[0]["usage"]["prompt_tokens"].as_u64().unwrap();
         assert!(tokens > 700, "{tokens}");
-        // In another context than that one, which keeps what it computed.
+        // In another context, which keeps what it computed.
         let other = |state: &Path| {
             let mut members = members.clone();
             members["n_batch"] = json!(256);

@@ -7,7 +7,7 @@ use crate::abi::{scripted_model, template, weather_tool};
 use crate::scripted::{TOOL_CALL, TOOLS_TEMPLATE};
 
 #[test]
-fn info_tells_what_model_info_tells() {
+fn info_agrees_with_model_info() {
     let info = template(ffi::llb_template_info, &json!({ "chat_template": TOOLS_TEMPLATE }));
     assert_eq!(info["type"], "template_info");
     let of_file = crate::abi::model_info(&scripted_model("text.gguf"));
@@ -26,7 +26,7 @@ fn info_tells_what_model_info_tells() {
 }
 
 #[test]
-fn render_gives_the_prompt() {
+fn render_returns_the_prompt() {
     let request = json!({ "chat_template": "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ flag }}",
         "bos_token": "<s>", "messages": [{ "role": "user", "content": "hi" }], "chat_template_kwargs": { "flag": "!" }, "spare": 1 });
     let reply = template(ffi::llb_template_render, &request);
@@ -37,7 +37,7 @@ fn render_gives_the_prompt() {
 }
 
 #[test]
-fn parse_gives_the_message() {
+fn parse_returns_the_message() {
     let request = json!({ "chat_template": TOOLS_TEMPLATE, "output": format!("Let me see.\n{TOOL_CALL}"), "tools": [weather_tool()] });
     let reply = template(ffi::llb_template_parse, &request);
     assert_eq!(reply["type"], "message");
@@ -62,7 +62,7 @@ fn refused(
 }
 
 #[test]
-fn wrong_requests_are_named() {
+fn errors_name_what_is_wrong() {
     let messages = json!([{ "role": "user", "content": "hi" }]);
     refused(ffi::llb_template_info, json!({}), "INVALID_REQUEST", "chat_template: missing");
     refused(
@@ -78,7 +78,7 @@ fn wrong_requests_are_named() {
         "INVALID_REQUEST",
         "messages: missing",
     );
-    // What transformers refuses, with polyfills off too.
+    // transformers refuses these, so llb does even with polyfills off.
     for (name, members) in [
         ("messages[0]: expected an object", json!({ "messages": ["a"] })),
         ("tools[1]: expected an object", json!({ "messages": messages, "tools": [{}, 1] })),

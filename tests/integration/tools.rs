@@ -1,4 +1,4 @@
-//! Tool calls: recognised, forced, fed back.
+//! Tool calls: parsed, forced, and sent back with their results.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::abi::{Chat, Recorder, ask, scripted_model, weather_tool};
 use crate::scripted::{REASONING, TOOL_CALL, TOOLS_TEMPLATE};
 
 #[test]
-fn a_call_is_recognised_and_its_markup_is_not_shown() {
+fn a_call_is_parsed_and_its_markup_is_hidden() {
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     let recorder = Recorder::default();
     let reply = chat.stream(&ask(json!({ "tools": [weather_tool()] })), &recorder);
@@ -59,7 +59,7 @@ fn call_chunks_add_up_to_the_call() {
 }
 
 #[test]
-fn a_required_call_comes_from_a_model_that_would_write_prose() {
+fn a_required_call_is_forced() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let tool = json!({ "type": "function", "function": { "name": "book", "parameters": {
         "type": "object",
@@ -102,7 +102,7 @@ fn a_json_reply_obeys_its_schema() {
 }
 
 #[test]
-fn a_schema_that_cannot_be_enforced_is_named() {
+fn an_unenforceable_schema_is_named() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
         "type": "object", "properties": { "a": { "type": "no_such_type" } } } } });
@@ -137,7 +137,7 @@ fn a_result_goes_back_in() {
     ]);
     let explanation = chat.explain(&json!({ "messages": messages, "tools": [weather_tool()] }));
     let prompt = explanation["prompt"].as_str().unwrap();
-    // The call stands in the history as the model would have written it, not as quoted JSON text.
+    // The history has the call as the model would have written it, not as quoted JSON text.
     assert!(prompt.contains(TOOL_CALL), "{prompt}");
     assert_eq!(explanation["polyfills_applied"], json!(["object_arguments", "null_content"]));
     assert!(prompt.contains("<tool_response>\n{\"sky\": \"clear\"}\n</tool_response>"), "{prompt}");
@@ -180,7 +180,7 @@ fn the_tool_use_template_is_used_when_there_are_tools() {
 }
 
 #[test]
-fn a_call_is_forced_as_the_polyfill_writes_it_where_the_format_is_unknown() {
+fn an_unknown_format_forces_the_polyfills_call() {
     let template = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}CALL {{ c.function.name }} WITH \
                     {% for k, v in c.function.arguments|items %}{{ k }} IS {{ v }}{% endfor %}{% endfor %}{% endfor %}";
     let options = json!({ "model": scripted_model("text.gguf"), "chat_template": template, "tool_policy": "any" });
@@ -196,14 +196,14 @@ fn a_call_is_forced_as_the_polyfill_writes_it_where_the_format_is_unknown() {
     );
 }
 
-/// The diagnostics of a reply, by code.
+/// The codes of a reply's diagnostics.
 fn codes(reply: &Value) -> Vec<&str> {
     let diagnostics = reply["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
     diagnostics.iter().map(|diagnostic| diagnostic["code"].as_str().unwrap()).collect()
 }
 
 #[test]
-fn a_call_that_is_cut_off_is_none() {
+fn a_truncated_call_is_not_a_call() {
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     // Ten tokens end inside the city, four before the name.
     for (choice, unmet) in [("auto", None), ("required", Some("required_not_met"))] {
@@ -227,7 +227,7 @@ fn a_call_that_is_cut_off_is_none() {
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 4 })));
     assert_eq!((&reply["tool_calls"], codes(&reply)), (&json!([]), vec!["truncated_call"]));
     assert_eq!(reply["diagnostics"][0]["text"], "<tool_call>\n{\"name\": \"");
-    // All but its closing tag: the arguments are whole.
+    // Only the closing tag is missing; the arguments are complete.
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 12 })));
     assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}");
     assert_eq!(reply["finish_reason"], "length");
@@ -241,7 +241,7 @@ fn a_call_that_is_cut_off_is_none() {
 }
 
 #[test]
-fn a_streamed_call_that_is_cut_off_is_none_in_the_reply() {
+fn a_truncated_streamed_call_is_not_in_the_reply() {
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     let recorder = Recorder::default();
     let request = json!({ "tools": [weather_tool()], "stream_format": "chunks", "max_tokens": 10 });
@@ -259,7 +259,7 @@ fn a_streamed_call_that_is_cut_off_is_none_in_the_reply() {
 
 #[test]
 fn a_model_ends_its_turn_after_a_required_call() {
-    // Another call could follow, and the end is not made to wait for it.
+    // Another call could follow; the model may end its turn at once.
     let chat = Chat::open(&scripted_model("tool_call.gguf"));
     for parallel in [true, false] {
         let request = json!({ "tools": [weather_tool()], "tool_choice": "required", "parallel_tool_calls": parallel });
@@ -271,7 +271,7 @@ fn a_model_ends_its_turn_after_a_required_call() {
 }
 
 #[test]
-fn tools_that_are_not_called_leave_the_text_alone() {
+fn uncalled_tools_do_not_change_the_text() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let plain = chat.infer(&ask(json!({})));
     let with = chat.infer(&ask(json!({ "tools": [weather_tool()] })));
@@ -312,7 +312,7 @@ fn a_json_reply_and_tools() {
             "{reply}"
         );
     }
-    // The model that calls by itself still may.
+    // The model that calls unprompted still may.
     let caller = Chat::open(&scripted_model("tool_call.gguf"));
     let reply = caller.infer(&ask(
         json!({ "tools": [weather_tool()], "response_format": { "type": "json_object" } }),
@@ -321,7 +321,7 @@ fn a_json_reply_and_tools() {
 }
 
 #[test]
-fn a_grammar_of_the_caller_s() {
+fn a_grammar_of_the_caller() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let grammar = "start: \"yes\" | \"no\"";
     let reply = chat.infer(&ask(json!({ "grammar": grammar })));
@@ -335,7 +335,7 @@ fn a_grammar_of_the_caller_s() {
 }
 
 #[test]
-fn what_cannot_be_enforced_is_refused_or_reported() {
+fn unenforceable_schemas_are_refused_or_reported() {
     let chat = Chat::open(&scripted_model("text.gguf"));
     let cases = [
         (json!({ "type": "string", "not": { "const": "x" } }), "not"),
@@ -399,7 +399,7 @@ fn a_required_call_comes_after_reasoning() {
         (&reply["tool_calls"][0]["name"], &reply["finish_reason"]),
         (&json!("get_weather"), &json!("tool_calls"))
     );
-    // A model that is not known to reason does not begin to when it should call.
+    // A model that is not known to reason does not start to when a call is forced.
     let reply = Chat::open(&model).infer(&request);
     assert_eq!(reply["reasoning_content"], Value::Null, "{reply}");
     assert_eq!(

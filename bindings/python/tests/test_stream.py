@@ -169,6 +169,15 @@ def test_an_exception_of_a_callback_is_raised_by_the_iteration(models):
             list(chat.create(messages=HELLO, stream=True))
 
 
+def test_a_chat_without_a_model_file_can_stream(library):
+    """The request fails, because no server listens on the port."""
+    engine = {"type": "openai_completions", "base_url": "http://127.0.0.1:9"}
+    with llb.Chat(engine=engine, chat_template="{{ messages }}", tool_policy="any") as chat:
+        with pytest.raises(llb.LlbError) as caught:
+            list(chat.create(messages=HELLO, stream=True))
+    assert caught.value.code == "INFERENCE_FAILED"
+
+
 def test_streams_of_several_chats_run_together(chat, expected):
     streams = [chat("text").create(messages=HELLO, stream=True, temperature=0) for _ in range(3)]
     assert [content(stream) for stream in streams] == [expected["text"]] * 3

@@ -168,8 +168,8 @@ class Chat:
         request = {"messages": messages, "tools": tools, **request}
         if stream:
             call = Call(self._session, "llb_chat_infer_stream", request, SimpleQueue())
-            as_chunks = request.get("stream_format") == "chunks"
-            return Stream(self, call, os.path.basename(self._path), as_chunks)
+            model = os.path.basename(self._path or "")
+            return Stream(self, call, model, request.get("stream_format") == "chunks")
         call = Call(self._session, "llb_chat_infer", request)
         return interruptible(call.perform, call.cancel)
 

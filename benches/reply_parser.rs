@@ -9,7 +9,7 @@
 #[path = "measure/mod.rs"]
 mod measure;
 
-use llb::output::{Format, Recogniser, RecogniserInput, families};
+use llb::output::{Format, ReplyParser, ReplyParserInput, families};
 use measure::Figures;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -118,20 +118,20 @@ fn main() {
         measure::row("  100,000 tokens over 1,000", &sizes[2].over(&sizes[0]));
     }
     measure::target(&format!("every token under {TARGET} ns"), worst < TARGET);
-    measure::heading("Recogniser::new, us");
+    measure::heading("ReplyParser::new, us");
     for family in ["hermes", "qwen-xml", "gemma4", "harmony", "kimi-k2"] {
         let format = families.iter().find(|format| format.family == family);
         let mut figures = Figures::default();
         for _ in 0..rounds {
-            let (time, ()) = timed(|| (0..100).for_each(|_| drop(recogniser(format, &tools))));
+            let (time, ()) = timed(|| (0..100).for_each(|_| drop(reply_parser(format, &tools))));
             figures.push(time * 1e6 / 100.0);
         }
         measure::row(family, &figures);
     }
 }
 
-fn recogniser(format: Option<&Format>, tools: &Arc<Vec<Value>>) -> Recogniser {
-    Recogniser::new(RecogniserInput {
+fn reply_parser(format: Option<&Format>, tools: &Arc<Vec<Value>>) -> ReplyParser {
+    ReplyParser::new(ReplyParserInput {
         format,
         tools: Arc::clone(tools),
         calls_allowed: true,
@@ -163,16 +163,16 @@ fn timed<T>(run: impl FnOnce() -> T) -> (f64, T) {
 
 /// Feeds a reply in tokens of four characters and returns their number.
 fn run(format: Option<&Format>, tools: &Arc<Vec<Value>>, reply: &str) -> usize {
-    let mut recogniser = recogniser(format, tools);
+    let mut parser = reply_parser(format, tools);
     let mut tokens = 0;
     let mut rest = reply;
     while !rest.is_empty() {
         let (token, after) = rest
             .split_at((4..rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len()));
-        std::hint::black_box(recogniser.push(token));
+        std::hint::black_box(parser.push(token));
         rest = after;
         tokens += 1;
     }
-    std::hint::black_box(recogniser.finish());
+    std::hint::black_box(parser.finish());
     tokens
 }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use llb::api::{self, ChatRequest, Polyfills};
 use llb::gguf::ModelHeader;
-use llb::output::{Prepared, Recogniser, RecogniserInput};
+use llb::output::{Prepared, ReplyParser, ReplyParserInput};
 use llb::profile::ModelProfile;
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 
@@ -51,7 +51,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     let prompt = render();
     let prepared = profile.format().map(Prepared::new).unwrap_or_default();
     stage.run("parse a token", || {
-        let input = RecogniserInput {
+        let input = ReplyParserInput {
             format: profile.format(),
             tools: std::sync::Arc::clone(&request.tools),
             calls_allowed: false,
@@ -60,10 +60,10 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
             parallel: true,
             new_id: api::call_ids(None),
         };
-        let mut recogniser = Recogniser::prepared(&prepared, input);
-        recogniser.prime(profile.turn(&prompt.text), false);
-        recogniser.push("Sure");
-        recogniser.finish_early()
+        let mut parser = ReplyParser::prepared(&prepared, input);
+        parser.prime(profile.turn(&prompt.text), false);
+        parser.push("Sure");
+        parser.finish_early()
     });
 }
 

@@ -21,7 +21,7 @@ pub(super) fn take(parsed: &mut Parsed, early: bool) -> Vec<Value> {
         return Vec::new();
     }
     parsed.complete = false;
-    // What the recogniser said of the same, in other words.
+    // What the reply parser said of the same, in other words.
     parsed.diagnostics.retain(|diagnostic| diagnostic.code != CODE);
     if call.is_some()
         && parsed

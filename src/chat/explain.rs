@@ -94,7 +94,7 @@ impl Chat {
             prompt: &prompt,
             tokens: &tokenised.tokens,
             profile: &self.profile,
-            reasoning_open: self.recogniser(request, &prompt).is_reasoning(),
+            reasoning_open: self.reply_parser(request, &prompt).is_reasoning(),
             cancel: Arc::default(),
             deadline: None,
         };

@@ -2,7 +2,7 @@
 //! data takes.
 //!
 //! ```text
-//! ChatRequest -> prompt -> tokens + grammar -> engine job -> pieces -> recogniser -> ChatResponse
+//! ChatRequest -> prompt -> tokens + grammar -> engine job -> pieces -> reply parser -> ChatResponse
 //! ```
 
 mod budget;
@@ -33,7 +33,7 @@ use crate::compose;
 use crate::compose::{Composed, Warning};
 use crate::engine::{Finish, Outcome};
 use crate::error::{Error, Result};
-use crate::output::{Diagnostic, Format, Recogniser, RecogniserInput};
+use crate::output::{Diagnostic, Format, ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::validate;
@@ -214,8 +214,8 @@ impl Chat {
     ) -> Result<ChatResponse> {
         let Fitted { rendered, tokenised, truncated } = self.fit(request)?;
         let Rendered { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let mut recogniser = self.recogniser(request, &prompt);
-        let reasoning_open = recogniser.is_reasoning();
+        let mut parser = self.reply_parser(request, &prompt);
+        let reasoning_open = parser.is_reasoning();
         self.saved.iter().for_each(Saved::use_it);
         let profile = &self.profile;
         let tokens = &*tokenised.tokens;
@@ -238,11 +238,11 @@ impl Chat {
         self.last.set(request.messages.len(), prompt, tokenised, truncated.as_ref());
         if judged {
             let tools = Arc::clone(&request.tools);
-            recogniser.set_call_validator(Box::new(move |name, arguments| {
+            parser.set_call_validator(Box::new(move |name, arguments| {
                 validate::accepts_arguments(&tools, name, arguments)
             }));
         }
-        let response = self.receive(updates, recogniser, request, held, pieces)?;
+        let response = self.receive(updates, parser, request, held, pieces)?;
         if response.reasoning.is_some() {
             self.last.reasoned();
         }
@@ -311,8 +311,8 @@ impl Chat {
     }
 
     /// A reader of the reply to this prompt.
-    fn recogniser(&self, request: &ChatRequest, prompt: &Prompt) -> Recogniser {
-        let input = RecogniserInput {
+    fn reply_parser(&self, request: &ChatRequest, prompt: &Prompt) -> ReplyParser {
+        let input = ReplyParserInput {
             format: self.profile.format(),
             tools: Arc::clone(&request.tools),
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
@@ -321,19 +321,19 @@ impl Chat {
             parallel: request.parallel_tool_calls,
             new_id: api::call_ids(self.profile.format().and_then(Format::id_length)),
         };
-        let mut recogniser = Recogniser::prepared(self.profile.prepared(), input);
+        let mut parser = ReplyParser::prepared(self.profile.prepared(), input);
         if !self.profile.format().is_some_and(Format::counts_ids) {
-            recogniser.taken_ids(api::used_call_ids(&request.messages));
+            parser.taken_ids(api::used_call_ids(&request.messages));
         }
-        recogniser.prime(self.profile.turn(&prompt.text), false);
-        recogniser
+        parser.prime(self.profile.turn(&prompt.text), false);
+        parser
     }
 
     /// Pieces to message, streamed as they come. `held` is whether the reply obeys a grammar.
     fn receive(
         &self,
         mut updates: Updates,
-        mut recogniser: Recogniser,
+        mut parser: ReplyParser,
         request: &ChatRequest,
         held: bool,
         pieces: Option<PieceSink>,
@@ -345,14 +345,13 @@ impl Chat {
                 Next::Piece { text, logprobs: sampled } => {
                     stream.carry(&sampled);
                     logprobs.iter_mut().for_each(|all| all.extend_from_slice(&sampled));
-                    stream.send(recogniser.push(&text));
+                    stream.send(parser.push(&text));
                 }
                 Next::Done(done) => break done,
             }
         };
         let early = outcome.finish != Finish::Stop;
-        let (rest, mut parsed) =
-            if early { recogniser.finish_early() } else { recogniser.finish() };
+        let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
         stream.send(rest);
         let cut = cut::take(&mut parsed, held || early);
         let usage = Usage {

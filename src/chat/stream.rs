@@ -1,4 +1,4 @@
-//! What the callback of a streamed request gets, from the recogniser's deltas.
+//! What the callback of a streamed request gets, from the reply parser's deltas.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,14 +36,14 @@ impl<'a> Stream<'a> {
     }
 
     /// Takes the log probabilities of the tokens of the next piece: they go with the last delta
-    /// that is made of it, or, where the recogniser holds it, with the next one.
+    /// that is made of it, or, where the reply parser holds it, with the next one.
     pub(crate) fn carry(&mut self, logprobs: &[SampledToken]) {
         if self.format == StreamFormat::Chunks && self.sink.is_some() {
             self.logprobs.extend_from_slice(logprobs);
         }
     }
 
-    /// Sends what the recogniser made of a piece.
+    /// Sends what the reply parser made of a piece.
     pub(crate) fn send(&mut self, deltas: Vec<Delta>) {
         let last = deltas.len().saturating_sub(1);
         for (index, delta) in deltas.into_iter().enumerate() {

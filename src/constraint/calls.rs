@@ -15,7 +15,7 @@ use super::shape::{ObjectShape, ValueShape, shapes};
 use super::tagged;
 use crate::api::{function_name, function_parameters};
 use crate::error::Result;
-use crate::output::format::{Calls, Encoding, IdForm, Part};
+use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm};
 
 /// Calls whose position is exact where it is part of an id; from then on any number will do.
 const COUNTED: usize = 10;
@@ -30,7 +30,7 @@ pub(super) struct Tool<'a> {
 /// The ways a turn's calls can be written, from the opening of the section to its end.
 pub(super) fn turn(
     lark: &mut Lark,
-    calls: &Calls,
+    calls: &CallSyntax,
     tools: &[Tool],
     policy: Policy,
     parallel: bool,
@@ -43,7 +43,7 @@ pub(super) fn turn(
     let counts = calls
         .call
         .iter()
-        .any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })));
+        .any(|part| matches!(part, CallPart::Id(IdForm::Index(_) | IdForm::Named { .. })));
     let positions = if counts { COUNTED } else { 1 };
     let after: Vec<String> = (0..positions).map(|_| lark.reserve()).collect();
     for (position, name) in after.iter().enumerate() {
@@ -70,7 +70,7 @@ pub(super) fn turn(
 /// One call, up to what follows it.
 fn call(
     lark: &mut Lark,
-    calls: &Calls,
+    calls: &CallSyntax,
     name: &str,
     arguments: &Symbol,
     position: usize,
@@ -81,14 +81,14 @@ fn call(
         let text = std::mem::take(&mut skip_text);
         match part {
             // It stands in the rule of the arguments.
-            Part::Text(_) if text => {}
-            Part::Text(text) => pieces.extend(lark.pieces(text)),
-            Part::Name => pieces.push(Symbol::Text(name.to_owned())),
-            Part::Arguments(_) => {
+            CallPart::Text(_) if text => {}
+            CallPart::Text(text) => pieces.extend(lark.pieces(text)),
+            CallPart::Name => pieces.push(Symbol::Text(name.to_owned())),
+            CallPart::Arguments(_) => {
                 pieces.push(arguments.clone());
                 skip_text = true;
             }
-            Part::Id(form) => match form {
+            CallPart::Id(form) => match form {
                 IdForm::Free => pieces.push(lark.terminal("/[A-Za-z0-9_\\-]{1,40}/")),
                 IdForm::Alphanumeric(length) => {
                     pieces.push(lark.terminal(&format!("/[A-Za-z0-9]{{{length}}}/")))
@@ -117,7 +117,7 @@ fn number(lark: &mut Lark, number: usize, position: usize) -> Symbol {
 /// The rule for a tool's arguments and the text right after them.
 fn arguments(
     lark: &mut Lark,
-    calls: &Calls,
+    calls: &CallSyntax,
     tool: &Tool,
     policy: Policy,
     relaxed: &mut Vec<Relaxed>,
@@ -128,10 +128,10 @@ fn arguments(
     let place = format!("tools[{}].function.parameters", tool.index);
     let mut report = SchemaReport::new(place, Some(name), policy, relaxed);
     let (checked, root) = object(function_parameters(tool.definition), &mut report)?;
-    let mut parts = calls.call.iter().skip_while(|part| !matches!(part, Part::Arguments(_)));
-    let Some(Part::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
+    let mut parts = calls.call.iter().skip_while(|part| !matches!(part, CallPart::Arguments(_)));
+    let Some(CallPart::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
     let tail = match parts.next() {
-        Some(Part::Text(text)) => lark.pieces(text),
+        Some(CallPart::Text(text)) => lark.pieces(text),
         _ => Vec::new(),
     };
     let value = match encoding {

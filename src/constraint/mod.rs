@@ -2,7 +2,7 @@
 //!
 //! `reply_grammar` puts a grammar together from the format: `schema` checks what can be enforced, `calls`
 //! and one file per encoding write calls, `lark` is the text they are written in. `matcher` runs it
-//! over the model's tokens (llguidance). Strictness lives here, and only here: the recogniser in
+//! over the model's tokens (llguidance). Strictness lives here, and only here: the reply parser in
 //! `output` accepts anything.
 
 mod braces;

@@ -13,7 +13,7 @@ use super::lark::{Lark, SpecialTokenFinder, Symbol, common_prefix, literal, merg
 use super::schema::{self, Policy, Relaxed, SchemaReport};
 use crate::api::{ResponseFormat, ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
-use crate::output::format::{Format, Reasoning};
+use crate::output::format::{Format, ReasoningTags};
 
 /// What a request wants of the reply.
 #[derive(Debug, Clone, Copy)]
@@ -258,13 +258,13 @@ impl Body<'_, '_, '_> {
     }
 
     /// The rest of a reply that stands in reasoning.
-    fn inside(&mut self, reasoning: &Reasoning, after: Symbol) -> String {
+    fn inside(&mut self, reasoning: &ReasoningTags, after: Symbol) -> String {
         let close = self.lark.pieces(&reasoning.close);
         let mut ways = vec![until(self.lark, &close, after)];
         if self.is_free() {
             ways.push(vec![free(self.lark)]);
         }
-        if reasoning.ends_at_call
+        if reasoning.closed_by_call
             && let Some((marker, calls)) = trigger(&self.calls)
         {
             let calls = self.lark.choice_rule(calls);
@@ -276,14 +276,14 @@ impl Body<'_, '_, '_> {
     /// A reply that may begin with reasoning.
     fn optional(
         &mut self,
-        reasoning: &Reasoning,
+        reasoning: &ReasoningTags,
         mut ways: Vec<Vec<Symbol>>,
         inside: Symbol,
         after: Symbol,
     ) -> String {
         let open = self.lark.pieces(&reasoning.open);
         let close = self.lark.pieces(&reasoning.close);
-        let alone = reasoning.end_alone || open.is_empty();
+        let alone = reasoning.close_only || open.is_empty();
         if !self.is_free() {
             if !open.is_empty() {
                 ways.push([open, vec![inside]].concat());

@@ -2,7 +2,7 @@
 //!
 //! In: what every token of the reply spells, control tokens too. Out: a count, and the tokens that
 //! must come next once the budget is gone. The tags are looked for wherever they are spelt; whether
-//! that was a quotation only the recogniser can tell.
+//! that was a quotation only the reply parser can tell.
 
 use std::sync::Arc;
 

@@ -16,8 +16,8 @@
 use std::sync::LazyLock;
 
 use crate::output::format::{
-    Calls, Channels, Encoding, Format, IdForm, Kind, KindForm, Part, Reasoning, Source, Tagged,
-    Text, Wrapper,
+    CallPart, CallSyntax, Channels, Encoding, Format, FormatSource, FormatText, IdForm, KindForm,
+    ReasoningTags, Tagged, ValueKind, Wrapper,
 };
 
 /// Every family that detection can find, in the order in which it tries them. Longer markers come
@@ -35,13 +35,13 @@ pub(crate) fn polyfilled() -> Format {
         .call("<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>")
         .fenced_calls()
         .untagged();
-    Format { source: Source::Polyfill, envelope: true, ..*family.0 }
+    Format { source: FormatSource::Polyfill, envelope: true, ..*family.0 }
 }
 
 /// How calls are written in every family without channels, for parsers that accept the calls of
 /// other families.
-pub(crate) fn calls() -> &'static [(Text, Calls)] {
-    static CALLS: LazyLock<Vec<(Text, Calls)>> = LazyLock::new(|| {
+pub(crate) fn calls() -> &'static [(FormatText, CallSyntax)] {
+    static CALLS: LazyLock<Vec<(FormatText, CallSyntax)>> = LazyLock::new(|| {
         let families = FAMILIES.iter().filter(|format| format.channels.is_none());
         families.filter_map(|format| Some((format.family.clone(), format.calls.clone()?))).collect()
     });
@@ -49,7 +49,7 @@ pub(crate) fn calls() -> &'static [(Text, Calls)] {
 }
 
 /// The families whose calls begin with a tag that `is_known`.
-pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<&'static (Text, Calls)> {
+pub(super) fn evident(is_known: &dyn Fn(&str) -> bool) -> Vec<&'static (FormatText, CallSyntax)> {
     calls().iter().filter(|(_, calls)| calls.tag().is_some_and(is_known)).collect()
 }
 
@@ -118,7 +118,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // closing fence may be missing.
         family("deepseek-r1")
             .reasoning("<think>", "</think>")
-            .end_alone()
+            .close_only()
             .section("<｜tool▁calls▁begin｜>{call}\n{call}<｜tool▁calls▁end｜>")
             .call(
                 "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n\
@@ -128,14 +128,14 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // DeepSeek V3.1, V3.2-Exp.
         family("deepseek-v3.1")
             .reasoning("<think>", "</think>")
-            .end_alone()
+            .close_only()
             .section("<｜tool▁calls▁begin｜>{call}{call}<｜tool▁calls▁end｜>")
             .call("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>")
             .ends(&["<｜end▁of▁sentence｜>"]),
         // DeepSeek V3 with the prompts of some servers.
         family("deepseek-v3")
             .reasoning("<think>", "</think>")
-            .end_alone()
+            .close_only()
             .section("<｜tool▁calls▁begin｜>{call}{call}<｜tool▁calls▁end｜>")
             .call(
                 "<｜tool▁call▁begin｜>{\"name\": \"{name}\", \"parameters\": \
@@ -145,8 +145,8 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // DeepSeek V3.2.
         family("dsml")
             .reasoning("<think>", "</think>")
-            .ends_at_call()
-            .end_alone()
+            .closed_by_call()
+            .close_only()
             .section("<｜DSML｜function_calls>\n{call}\n{call}\n</｜DSML｜function_calls>")
             .call("<｜DSML｜invoke name=\"{name}\">\n{arguments}</｜DSML｜invoke>")
             .parameter(DSML_PARAMETER)
@@ -154,8 +154,8 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // DeepSeek V4 and V4-Flash.
         family("dsml-v4")
             .reasoning("<think>", "</think>")
-            .ends_at_call()
-            .end_alone()
+            .closed_by_call()
+            .close_only()
             .section("<｜DSML｜tool_calls>\n{call}\n{call}\n</｜DSML｜tool_calls>")
             .call("<｜DSML｜invoke name=\"{name}\">\n{arguments}</｜DSML｜invoke>")
             .parameter(DSML_PARAMETER)
@@ -231,7 +231,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // Kimi K2, K2-Instruct, K2-Thinking. The id contains the name: `functions.f:0`.
         family("kimi-k2")
             .reasoning("<think>", "</think>")
-            .ends_at_call()
+            .closed_by_call()
             .section("<|tool_calls_section_begin|>{call}{call}<|tool_calls_section_end|>")
             .call("<|tool_call_begin|>{id}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>")
             .id(IdForm::Named { prefix: text("functions."), infix: text(":") })
@@ -239,7 +239,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // Kimi K3.
         family("kimi-k3")
             .reasoning("<|open|>think<|sep|>", "<|close|>think<|sep|>")
-            .end_alone()
+            .close_only()
             .wrapper("<|open|>response<|sep|>", "<|close|>response<|sep|>")
             .section("<|open|>tools<|sep|>{call}{call}<|close|>tools<|sep|>")
             .call(
@@ -269,7 +269,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // `]<]minimax[>[<a>1]<]minimax[>[</a>`. `</mm:think>` alone means no reasoning.
         family("minimax-m3")
             .reasoning("<mm:think>", "</mm:think>")
-            .end_alone()
+            .close_only()
             .section("]<]minimax[>[<tool_call>\n{call}\n{call}\n]<]minimax[>[</tool_call>")
             .call(r#"]<]minimax[>[<invoke name="{name}">{arguments}]<]minimax[>[</invoke>"#)
             .arguments(Encoding::Elements { prefix: text("]<]minimax[>["), item: text("item") })
@@ -278,7 +278,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // be missing.
         family("qwen-xml")
             .reasoning("<think>", "</think>")
-            .ends_at_call()
+            .closed_by_call()
             .section("{call}\n{call}")
             .call("<tool_call>\n<function={name}>\n{arguments}</function>\n</tool_call>")
             .parameter("<parameter={key}>\n{value}\n</parameter>\n")
@@ -293,7 +293,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // GLM 4.5, 4.5V and 4.6, Laguna-XS.
         family("glm-kv")
             .reasoning("<think>", "</think>")
-            .end_alone()
+            .close_only()
             .section("{call}\n{call}")
             .call("<tool_call>{name}\n{arguments}</tool_call>")
             .parameter("<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n")
@@ -301,15 +301,15 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // GLM 4.7, 5.1, 5.2 and 5.3, Spark 2.5, Laguna-S. `glm-kv` without newlines.
         family("glm-kv-compact")
             .reasoning("<think>", "</think>")
-            .end_alone()
+            .close_only()
             .call("<tool_call>{name}{arguments}</tool_call>")
             .parameter("<arg_key>{key}</arg_key><arg_value>{value}</arg_value>")
             .ends(&["<|user|>", "<|observation|>", "</assistant>"]),
         // Ling 3.0.
         family("ling")
             .reasoning("<think>", "</think>")
-            .ends_at_call()
-            .end_alone()
+            .closed_by_call()
+            .close_only()
             .section("{call}\n{call}")
             .call("<tool_call>{name}\n{arguments}\n</tool_call>")
             .parameter("<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>")
@@ -339,7 +339,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // opened twice leaves `<|channel>`, the first half of its tag.
         family("gemma4")
             .reasoning("<|channel>thought", "<channel|>")
-            .end_alone()
+            .close_only()
             .call("<|tool_call>call:{name}{arguments}<tool_call|>")
             .arguments(Encoding::Pairs { quote: text("<|\"|>") })
             .ends(&["<turn|>", "<|tool_response>", "<|channel>"]),
@@ -381,7 +381,7 @@ static FAMILIES: LazyLock<Vec<Format>> = LazyLock::new(|| {
         // reasoning steps:`.
         family("apriel")
             .reasoning("", "[BEGIN FINAL RESPONSE]")
-            .end_alone()
+            .close_only()
             .section("<tool_calls>[{call}, {call}]</tool_calls>")
             .call(OBJECT)
             .ends(&["<|end|>"]),
@@ -472,7 +472,7 @@ struct Family(Box<Format>);
 
 /// A format without reasoning, calls and the rest.
 fn family(name: &'static str) -> Family {
-    let calls = Calls {
+    let calls = CallSyntax {
         open: text(""),
         close: text(""),
         separator: text(""),
@@ -481,7 +481,7 @@ fn family(name: &'static str) -> Family {
     };
     Family(Box::new(Format {
         family: text(name),
-        source: Source::Family,
+        source: FormatSource::Family,
         verified: false,
         reasoning: None,
         wrappers: Vec::new(),
@@ -491,24 +491,26 @@ fn family(name: &'static str) -> Family {
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        also: Vec::new(),
+        accepted_families: Vec::new(),
     }))
 }
 
 impl Family {
     fn reasoning(mut self, open: &'static str, close: &'static str) -> Self {
         let (open, close) = (text(open), text(close));
-        self.0.reasoning = Some(Reasoning { open, close, ends_at_call: false, end_alone: false });
+        self.0.reasoning =
+            Some(ReasoningTags { open, close, closed_by_call: false, close_only: false });
         self
     }
 
-    fn ends_at_call(mut self) -> Self {
-        self.0.reasoning = self.0.reasoning.map(|tags| Reasoning { ends_at_call: true, ..tags });
+    fn closed_by_call(mut self) -> Self {
+        self.0.reasoning =
+            self.0.reasoning.map(|tags| ReasoningTags { closed_by_call: true, ..tags });
         self
     }
 
-    fn end_alone(mut self) -> Self {
-        self.0.reasoning = self.0.reasoning.map(|tags| Reasoning { end_alone: true, ..tags });
+    fn close_only(mut self) -> Self {
+        self.0.reasoning = self.0.reasoning.map(|tags| ReasoningTags { close_only: true, ..tags });
         self
     }
 
@@ -526,25 +528,25 @@ impl Family {
         let (open, rest) = split_slot(pattern, "{call}");
         let (separator, close) = split_slot(rest, "{call}");
         let (open, close, separator) = (text(open), text(close), text(separator));
-        self.calls(|calls| Calls { open, close, separator, ..calls })
+        self.calls(|calls| CallSyntax { open, close, separator, ..calls })
     }
 
     /// The id is any text and the arguments are JSON unless a later step replaces them.
     fn call(self, pattern: &'static str) -> Self {
-        self.calls(|calls| Calls { call: call_parts(pattern), ..calls })
+        self.calls(|calls| CallSyntax { call: call_parts(pattern), ..calls })
     }
 
     /// The template writes at most one call in a turn.
     fn single(self) -> Self {
-        self.calls(|calls| Calls { parallel: false, ..calls })
+        self.calls(|calls| CallSyntax { parallel: false, ..calls })
     }
 
     fn id(self, form: IdForm) -> Self {
-        self.replace(&Part::Id(IdForm::Free), &Part::Id(form))
+        self.replace(&CallPart::Id(IdForm::Free), &CallPart::Id(form))
     }
 
     fn arguments(self, encoding: Encoding) -> Self {
-        self.replace(&Part::Arguments(Encoding::Json), &Part::Arguments(encoding))
+        self.replace(&CallPart::Arguments(Encoding::Json), &CallPart::Arguments(encoding))
     }
 
     /// How each argument is written.
@@ -567,14 +569,17 @@ impl Family {
         self
     }
 
-    fn calls(mut self, change: impl FnOnce(Calls) -> Calls) -> Self {
+    fn calls(mut self, change: impl FnOnce(CallSyntax) -> CallSyntax) -> Self {
         self.0.calls = self.0.calls.map(change);
         self
     }
 
-    fn replace(self, old: &Part, new: &Part) -> Self {
+    fn replace(self, old: &CallPart, new: &CallPart) -> Self {
         let replaced = |part| if part == *old { new.clone() } else { part };
-        self.calls(|calls| Calls { call: calls.call.into_iter().map(replaced).collect(), ..calls })
+        self.calls(|calls| CallSyntax {
+            call: calls.call.into_iter().map(replaced).collect(),
+            ..calls
+        })
     }
 }
 
@@ -592,11 +597,11 @@ fn harmony(turn: &'static str) -> Channels {
 }
 
 /// Splits the pattern of a call at its slots.
-fn call_parts(pattern: &'static str) -> Vec<Part> {
+fn call_parts(pattern: &'static str) -> Vec<CallPart> {
     let slots = [
-        ("{name}", Part::Name),
-        ("{id}", Part::Id(IdForm::Free)),
-        ("{arguments}", Part::Arguments(Encoding::Json)),
+        ("{name}", CallPart::Name),
+        ("{id}", CallPart::Id(IdForm::Free)),
+        ("{arguments}", CallPart::Arguments(Encoding::Json)),
     ];
     let mut parts = Vec::new();
     let mut rest = pattern;
@@ -607,7 +612,7 @@ fn call_parts(pattern: &'static str) -> Vec<Part> {
             continue;
         }
         let end = slots.iter().filter_map(|(slot, _)| rest.find(slot)).min().unwrap_or(rest.len());
-        parts.push(Part::Text(text(&rest[..end])));
+        parts.push(CallPart::Text(text(&rest[..end])));
         rest = &rest[end..];
     }
     parts
@@ -620,7 +625,9 @@ fn tagged(pattern: &'static str) -> Tagged {
     let forms = [("{is_string}", KindForm::IsString), ("{type}", KindForm::TypeName)];
     let kind = forms.into_iter().find_map(|(slot, form)| Some((between.split_once(slot)?, form)));
     let (after_key, kind) = match kind {
-        Some(((after_key, after), form)) => (after_key, Some(Kind { form, after: text(after) })),
+        Some(((after_key, after), form)) => {
+            (after_key, Some(ValueKind { form, after: text(after) }))
+        }
         None => (between, None),
     };
     let (open, after_key, close) = (text(open), text(after_key), text(close));
@@ -631,11 +638,11 @@ fn split_slot(pattern: &'static str, slot: &str) -> (&'static str, &'static str)
     pattern.split_once(slot).expect("a pattern of the table has every slot it needs")
 }
 
-fn text(text: &'static str) -> Text {
-    Text::Borrowed(text)
+fn text(text: &'static str) -> FormatText {
+    FormatText::Borrowed(text)
 }
 
-fn texts(texts: &[&'static str]) -> Vec<Text> {
+fn texts(texts: &[&'static str]) -> Vec<FormatText> {
     texts.iter().copied().map(text).collect()
 }
 
@@ -651,7 +658,7 @@ mod tests {
         let formats = all();
         let names: BTreeSet<_> = formats.iter().map(|format| &format.family).collect();
         assert_eq!(names.len(), formats.len());
-        assert!(formats.iter().all(|format| format.source == Source::Family
+        assert!(formats.iter().all(|format| format.source == FormatSource::Family
             && !format.verified
             && !format.family.is_empty()));
     }
@@ -660,13 +667,15 @@ mod tests {
     fn a_call_names_its_function_and_has_arguments_once() {
         for format in all().into_iter().chain([polyfilled()]) {
             let call = format.calls.unwrap().call;
-            let arguments = call.iter().filter(|part| matches!(part, Part::Arguments(_))).count();
-            let named =
-                call.iter().any(|part| matches!(part, Part::Name | Part::Id(IdForm::Named { .. })));
-            assert!(arguments == 1 && named, "{}", format.family);
-            let texts: Vec<&Text> = call
+            let arguments =
+                call.iter().filter(|part| matches!(part, CallPart::Arguments(_))).count();
+            let named = call
                 .iter()
-                .filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None })
+                .any(|part| matches!(part, CallPart::Name | CallPart::Id(IdForm::Named { .. })));
+            assert!(arguments == 1 && named, "{}", format.family);
+            let texts: Vec<&FormatText> = call
+                .iter()
+                .filter_map(|part| if let CallPart::Text(text) = part { Some(text) } else { None })
                 .collect();
             assert!(texts.iter().all(|text| !text.is_empty()), "{}", format.family);
         }

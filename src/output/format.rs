@@ -17,11 +17,11 @@
 use std::borrow::Cow;
 
 /// Text of a format, from the table of families or from a template.
-pub type Text = Cow<'static, str>;
+pub type FormatText = Cow<'static, str>;
 
 /// The origin of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum FormatSource {
     /// The table of families.
     Family,
     /// Inferred from renders of the template.
@@ -34,22 +34,22 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     /// The family's stable name, shown as `output_format.family`. `inferred` if no family matches.
-    pub family: Text,
+    pub family: FormatText,
     /// The origin.
-    pub source: Source,
+    pub source: FormatSource,
     /// Whether a round trip through the model's own template returned its input.
     pub verified: bool,
     /// The tags around reasoning, if the model has them.
-    pub reasoning: Option<Reasoning>,
+    pub reasoning: Option<ReasoningTags>,
     /// Tags around visible text, for example `<|START_RESPONSE|>`. They are not part of the text.
     pub wrappers: Vec<Wrapper>,
     /// The headers of a reply that consists of several messages.
     pub channels: Option<Channels>,
     /// How calls are written.
-    pub calls: Option<Calls>,
+    pub calls: Option<CallSyntax>,
     /// Text that ends a turn or begins the next one, for example `<|eom_id|>`. It is removed
     /// wherever it occurs.
-    pub ends: Vec<Text>,
+    pub ends: Vec<FormatText>,
     /// Whether a fenced block that contains only a call of a tool of the request is that call.
     pub fenced_calls: bool,
     /// Whether a reply that is one object `{"tool_calls": […], "content"}` is parsed as those calls
@@ -60,13 +60,13 @@ pub struct Format {
     pub untagged: bool,
     /// Other families whose calls of tools of the request are accepted too, with their names. The
     /// template or the vocabulary contains their tags.
-    pub also: Vec<&'static (Text, Calls)>,
+    pub accepted_families: Vec<&'static (FormatText, CallSyntax)>,
 }
 
 impl Format {
     /// The text that opens a reasoning block and the text that closes it before the answer.
     pub fn reasoning_tags(&self) -> Option<(String, String)> {
-        if let Some(Reasoning { open, close, .. }) = &self.reasoning {
+        if let Some(ReasoningTags { open, close, .. }) = &self.reasoning {
             return Some((open.to_string(), close.to_string()));
         }
         let Channels { turn, header, body, ends, reasoning, .. } = self.channels.as_ref()?;
@@ -83,8 +83,8 @@ impl Format {
     /// Every text that the format itself contributes to a reply, without names and values. The
     /// detokeniser must show the tokens of these texts, control tokens included.
     pub fn texts(&self) -> Vec<&str> {
-        let mut texts: Vec<&Text> = self.ends.iter().collect();
-        if let Some(Reasoning { open, close, .. }) = &self.reasoning {
+        let mut texts: Vec<&FormatText> = self.ends.iter().collect();
+        if let Some(ReasoningTags { open, close, .. }) = &self.reasoning {
             texts.extend([open, close]);
         }
         texts.extend(self.wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]));
@@ -101,7 +101,7 @@ impl Format {
         if let Some(calls) = &self.calls {
             texts.extend(calls.texts());
         }
-        texts.extend(self.also.iter().flat_map(|(_, calls)| calls.texts()));
+        texts.extend(self.accepted_families.iter().flat_map(|(_, calls)| calls.texts()));
         texts.into_iter().map(|text| &**text).filter(|text| !text.is_empty()).collect()
     }
 
@@ -109,7 +109,7 @@ impl Format {
     /// id.
     pub fn id_length(&self) -> Option<usize> {
         self.calls.iter().flat_map(|calls| &calls.call).find_map(|part| match part {
-            Part::Id(IdForm::Alphanumeric(length)) => Some(*length),
+            CallPart::Id(IdForm::Alphanumeric(length)) => Some(*length),
             _ => None,
         })
     }
@@ -119,32 +119,32 @@ impl Format {
         let parts = self.calls.iter().flat_map(|calls| &calls.call);
         parts
             .into_iter()
-            .any(|part| matches!(part, Part::Id(IdForm::Index(_) | IdForm::Named { .. })))
+            .any(|part| matches!(part, CallPart::Id(IdForm::Index(_) | IdForm::Named { .. })))
     }
 }
 
 /// The tags around reasoning, without adjacent whitespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reasoning {
+pub struct ReasoningTags {
     /// The opening tag, for example `<think>`. Empty if only the closing tag is written.
-    pub open: Text,
+    pub open: FormatText,
     /// The closing tag.
-    pub close: Text,
+    pub close: FormatText,
     /// Whether a call ends reasoning that is still open. Otherwise a call inside reasoning counts
     /// only if the reasoning never closes.
-    pub ends_at_call: bool,
+    pub closed_by_call: bool,
     /// Whether the closing tag may occur without an opening tag. It then means that there is no
     /// reasoning, or that all text before it is reasoning.
-    pub end_alone: bool,
+    pub close_only: bool,
 }
 
 /// Tags around visible text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrapper {
     /// The opening tag.
-    pub open: Text,
+    pub open: FormatText,
     /// The closing tag. Empty if there is none.
-    pub close: Text,
+    pub close: FormatText,
 }
 
 /// A reply that consists of messages with headers, as in harmony:
@@ -159,51 +159,51 @@ pub struct Wrapper {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Channels {
     /// The start of a message, role included: `<|start|>assistant`.
-    pub turn: Text,
+    pub turn: FormatText,
     /// The start or continuation of a header: `<|channel|>`. May be empty.
-    pub header: Text,
+    pub header: FormatText,
     /// The end of a header: `<|message|>`.
-    pub body: Text,
+    pub body: FormatText,
     /// The ends of a message: `<|end|>`, `<|call|>`, `<|return|>`.
-    pub ends: Vec<Text>,
+    pub ends: Vec<FormatText>,
     /// The prefix of the recipient: `to=`. Empty if the header is only the recipient.
-    pub recipient: Text,
+    pub recipient: FormatText,
     /// The prefix of a function's name in the recipient: `functions.`. May be empty.
-    pub function: Text,
+    pub function: FormatText,
     /// Channels or recipients whose body is reasoning: `analysis`.
-    pub reasoning: Vec<Text>,
+    pub reasoning: Vec<FormatText>,
     /// Channels or recipients whose body is visible text: `final`, `commentary`.
-    pub content: Vec<Text>,
+    pub content: Vec<FormatText>,
 }
 
 /// How the template writes calls, whitespace included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Calls {
+pub struct CallSyntax {
     /// The text before the first call, including the bracket of a list: `<TOOLCALL>[`. May be
     /// empty.
-    pub open: Text,
+    pub open: FormatText,
     /// The text after the last call: `]</TOOLCALL>`. May be empty.
-    pub close: Text,
+    pub close: FormatText,
     /// The text between two calls.
-    pub separator: Text,
+    pub separator: FormatText,
     /// The parts of one call. A JSON object consists of parts too: `{"name": "`, Name,
     /// `", "arguments": `, Arguments, `}`.
-    pub call: Vec<Part>,
+    pub call: Vec<CallPart>,
     /// Whether the template writes more than one call in a turn.
     pub parallel: bool,
 }
 
-impl Calls {
-    fn texts(&self) -> impl Iterator<Item = &Text> {
+impl CallSyntax {
+    fn texts(&self) -> impl Iterator<Item = &FormatText> {
         [&self.open, &self.close, &self.separator]
             .into_iter()
-            .chain(self.call.iter().flat_map(Part::texts))
+            .chain(self.call.iter().flat_map(CallPart::texts))
     }
 
     /// The tag at the start of the first call, if it cannot be mistaken for prose.
     pub fn tag(&self) -> Option<&str> {
         let first = match self.call.first() {
-            Some(Part::Text(text)) => &**text,
+            Some(CallPart::Text(text)) => &**text,
             _ => "",
         };
         let word =
@@ -216,9 +216,9 @@ impl Calls {
 
 /// A part of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum CallPart {
     /// Text of the template.
-    Text(Text),
+    Text(FormatText),
     /// The function's name.
     Name,
     /// The call's id.
@@ -227,14 +227,14 @@ pub enum Part {
     Arguments(Encoding),
 }
 
-impl Part {
-    fn texts(&self) -> Vec<&Text> {
+impl CallPart {
+    fn texts(&self) -> Vec<&FormatText> {
         match self {
-            Part::Text(text) => vec![text],
-            Part::Name => Vec::new(),
-            Part::Id(IdForm::Named { prefix, infix }) => vec![prefix, infix],
-            Part::Id(_) => Vec::new(),
-            Part::Arguments(Encoding::Tagged(Tagged {
+            CallPart::Text(text) => vec![text],
+            CallPart::Name => Vec::new(),
+            CallPart::Id(IdForm::Named { prefix, infix }) => vec![prefix, infix],
+            CallPart::Id(_) => Vec::new(),
+            CallPart::Arguments(Encoding::Tagged(Tagged {
                 open,
                 after_key,
                 kind,
@@ -244,9 +244,11 @@ impl Part {
                 let kind = kind.iter().map(|kind| &kind.after);
                 [open, after_key, close, separator].into_iter().chain(kind).collect()
             }
-            Part::Arguments(Encoding::Elements { prefix, item }) => vec![prefix, item],
-            Part::Arguments(Encoding::Pairs { quote }) => vec![quote],
-            Part::Arguments(Encoding::Json | Encoding::JsonText | Encoding::Python) => Vec::new(),
+            CallPart::Arguments(Encoding::Elements { prefix, item }) => vec![prefix, item],
+            CallPart::Arguments(Encoding::Pairs { quote }) => vec![quote],
+            CallPart::Arguments(Encoding::Json | Encoding::JsonText | Encoding::Python) => {
+                Vec::new()
+            }
         }
     }
 }
@@ -264,9 +266,9 @@ pub enum IdForm {
     /// Name part.
     Named {
         /// The text before the name.
-        prefix: Text,
+        prefix: FormatText,
         /// The text between the name and the position.
-        infix: Text,
+        infix: FormatText,
     },
 }
 
@@ -284,14 +286,14 @@ pub enum Encoding {
     /// repeats one element.
     Elements {
         /// The prefix of every tag: `]<]minimax[>[`.
-        prefix: Text,
+        prefix: FormatText,
         /// The name of an array's element: `item`.
-        item: Text,
+        item: FormatText,
     },
     /// An object with bare keys and its own quotes, braces included: `{a:1,b:<|"|>x<|"|>}`.
     Pairs {
         /// The quote on both sides of a string.
-        quote: Text,
+        quote: FormatText,
     },
     /// Python keyword arguments without the parentheses: `a=1, b='x'`.
     Python,
@@ -301,25 +303,25 @@ pub enum Encoding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tagged {
     /// The text before the key: `<parameter=`.
-    pub open: Text,
+    pub open: FormatText,
     /// The text from the key to the value: `>\n`. With `kind`, the text from the key to the type:
     /// `" string="`.
-    pub after_key: Text,
+    pub after_key: FormatText,
     /// The type of the value, if the element names it.
-    pub kind: Option<Kind>,
+    pub kind: Option<ValueKind>,
     /// The text after the value: `\n</parameter>\n`.
-    pub close: Text,
+    pub close: FormatText,
     /// The text between two parameters.
-    pub separator: Text,
+    pub separator: FormatText,
 }
 
 /// The type of a value, as an attribute of its element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+pub struct ValueKind {
     /// How the attribute states the type.
     pub form: KindForm,
     /// The text between the attribute and the value: `">`.
-    pub after: Text,
+    pub after: FormatText,
 }
 
 /// How an attribute states a value's type.

@@ -1,4 +1,4 @@
-//! What the recogniser gives out: deltas on the way, the message at the end.
+//! What the reply parser gives out: deltas on the way, the message at the end.
 
 use serde_json::{Value, json};
 

@@ -24,4 +24,4 @@ pub use detect::verify::{Render, Report, Row, Verdict};
 pub use families::all as families;
 pub use format::Format;
 pub use message::{Delta, Diagnostic, Parsed, ToolCall};
-pub use parser::{CallValidator, Prepared, Recogniser, RecogniserInput};
+pub use parser::{CallValidator, Prepared, ReplyParser, ReplyParserInput};

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::format::{Calls, Encoding, IdForm, KindForm, Part, Tagged};
+use super::format::{CallPart, CallSyntax, Encoding, IdForm, KindForm, Tagged};
 
 /// A call to be written.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +45,7 @@ impl Style {
 }
 
 /// The section of these calls.
-pub(crate) fn section(calls: &Calls, list: &[Call], style: Style) -> String {
+pub(crate) fn section(calls: &CallSyntax, list: &[Call], style: Style) -> String {
     let mut out = calls.open.to_string();
     for (index, one) in list.iter().enumerate() {
         if index > 0 {
@@ -57,17 +57,17 @@ pub(crate) fn section(calls: &Calls, list: &[Call], style: Style) -> String {
     out
 }
 
-fn call(parts: &[Part], call: &Call, index: usize, style: Style, out: &mut String) {
+fn call(parts: &[CallPart], call: &Call, index: usize, style: Style, out: &mut String) {
     for part in parts {
         match part {
-            Part::Text(text) => out.push_str(text),
-            Part::Name => out.push_str(&call.name),
-            Part::Id(IdForm::Free | IdForm::Alphanumeric(_)) => out.push_str(&call.id),
-            Part::Id(IdForm::Index(first)) => out.push_str(&(first + index).to_string()),
-            Part::Id(IdForm::Named { prefix, infix }) => {
+            CallPart::Text(text) => out.push_str(text),
+            CallPart::Name => out.push_str(&call.name),
+            CallPart::Id(IdForm::Free | IdForm::Alphanumeric(_)) => out.push_str(&call.id),
+            CallPart::Id(IdForm::Index(first)) => out.push_str(&(first + index).to_string()),
+            CallPart::Id(IdForm::Named { prefix, infix }) => {
                 out.push_str(&format!("{prefix}{}{infix}{index}", call.name))
             }
-            Part::Arguments(encoding) => arguments(encoding, &call.arguments, style, out),
+            CallPart::Arguments(encoding) => arguments(encoding, &call.arguments, style, out),
         }
     }
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::api::Polyfills;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
-use crate::output::format::Source;
+use crate::output::format::FormatSource;
 use crate::output::{Detected, Format, Prepared};
 use crate::template::{
     CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill,
@@ -221,9 +221,9 @@ impl ModelProfile {
         json!({
             "family": format.family,
             "source": match format.source {
-                Source::Family => "family",
-                Source::Inferred => "inferred",
-                Source::Polyfill => "polyfill",
+                FormatSource::Family => "family",
+                FormatSource::Inferred => "inferred",
+                FormatSource::Polyfill => "polyfill",
             },
             "tool_calls": if format.verified { "verified" } else { "unverified" },
             "parallel": format.calls.as_ref().is_some_and(|calls| calls.parallel),

@@ -10,7 +10,7 @@ use crate::compose;
 use crate::compose::{Composed, Warning};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
-use crate::output::{Format, Parsed, Recogniser, RecogniserInput};
+use crate::output::{Format, Parsed, ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
 use crate::template::{
     Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking,
@@ -122,16 +122,16 @@ pub fn render(request: &str) -> Result<Value> {
 
 /// `llb_template_parse`.
 pub fn parse(request: &str) -> Result<Value> {
-    parse_by(request, |mut recogniser, output| {
-        recogniser.push(output);
-        recogniser.finish().1
+    parse_by(request, |mut parser, output| {
+        parser.push(output);
+        parser.finish().1
     })
 }
 
-/// As [`parse`]; `read` hands the output to the recogniser, in pieces of any size.
+/// As [`parse`]; `read` hands the output to the reply parser, in pieces of any size.
 pub(super) fn parse_by(
     request: &str,
-    read: impl FnOnce(Recogniser, &str) -> Parsed,
+    read: impl FnOnce(ReplyParser, &str) -> Parsed,
 ) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
@@ -149,7 +149,7 @@ pub(super) fn parse_by(
     let partial = fields.boolean("partial")?.unwrap_or(false);
     let response_format = api::read_response_format(&mut fields)?;
     let format = profile.format();
-    let mut recogniser = Recogniser::new(RecogniserInput {
+    let mut parser = ReplyParser::new(ReplyParserInput {
         format,
         tools: tools.to_vec().into(),
         calls_allowed: !tools.is_empty() && tool_choice != ToolChoice::None,
@@ -158,8 +158,8 @@ pub(super) fn parse_by(
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         new_id: api::call_ids(format.and_then(Format::id_length)),
     });
-    recogniser.prime(profile.turn(&prompt), true);
-    let parsed = read(recogniser, output);
+    parser.prime(profile.turn(&prompt), true);
+    let parsed = read(parser, output);
     let calls: Vec<Value> = parsed
         .tool_calls
         .iter()

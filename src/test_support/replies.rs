@@ -1,4 +1,4 @@
-//! What every test of the recogniser shares: feeding a reply in pieces, and the checks that hold
+//! What every test of the reply parser shares: feeding a reply in pieces, and the checks that hold
 //! for any reply.
 
 use std::collections::{HashMap, HashSet};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::output::families;
 use crate::output::*;
 
-/// What the recogniser is told besides the text.
+/// What the reply parser is told besides the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     pub(crate) calls_allowed: bool,
@@ -29,7 +29,7 @@ pub(crate) fn family(name: &str) -> Format {
 /// Reads a reply to its end. The deltas must be the message, piece by piece, whatever the reply.
 #[track_caller]
 pub(crate) fn drive<'a>(
-    mut recogniser: Recogniser,
+    mut parser: ReplyParser,
     pieces: impl IntoIterator<Item = &'a str>,
 ) -> Parsed {
     let mut ids = HashSet::new();
@@ -66,9 +66,9 @@ pub(crate) fn drive<'a>(
         }
     };
     for piece in pieces {
-        take(recogniser.push(piece), false);
+        take(parser.push(piece), false);
     }
-    let (last, parsed) = recogniser.finish();
+    let (last, parsed) = parser.finish();
     take(last, true);
     // The prompt may hold the beginning of the message.
     assert!(parsed.content.ends_with(&content), "{content:?} {:?}", parsed.content);
@@ -118,10 +118,10 @@ fn ends_in_escape(json: &str) -> bool {
     in_string && (!escape.is_empty() || half)
 }
 
-/// A recogniser whose ids are counted.
-pub(crate) fn recogniser(format: &Format, tools: &[Value], setting: Setting) -> Recogniser {
+/// A reply parser whose ids are counted.
+pub(crate) fn reply_parser(format: &Format, tools: &[Value], setting: Setting) -> ReplyParser {
     let mut ids = 0;
-    let mut recogniser = Recogniser::new(RecogniserInput {
+    let mut parser = ReplyParser::new(ReplyParserInput {
         format: Some(format),
         tools: tools.to_vec().into(),
         calls_allowed: setting.calls_allowed,
@@ -134,9 +134,9 @@ pub(crate) fn recogniser(format: &Format, tools: &[Value], setting: Setting) -> 
         }),
     });
     if !setting.prompt.is_empty() {
-        recogniser.prime(setting.prompt, false);
+        parser.prime(setting.prompt, false);
     }
-    recogniser
+    parser
 }
 
 /// Feeds the pieces of one reply.
@@ -147,7 +147,7 @@ pub(crate) fn feed<'a>(
     setting: Setting,
     pieces: impl IntoIterator<Item = &'a str>,
 ) -> Parsed {
-    drive(recogniser(format, tools, setting), pieces)
+    drive(reply_parser(format, tools, setting), pieces)
 }
 
 /// Parses a text whole, one character at a time, at every two-part split and at random; all must

@@ -75,7 +75,7 @@ impl Violation {
 }
 
 /// Checks a message. Calls of tools that were not given, and arguments that are not JSON, are the
-/// recogniser's to report.
+/// reply parser's to report.
 pub fn check_message(
     parsed: &Parsed,
     tools: &[Value],

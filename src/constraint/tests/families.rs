@@ -13,9 +13,9 @@ pub(in crate::constraint) fn required(format: Format) -> Case {
 pub(in crate::constraint) fn hermes() -> Format {
     let call = vec![
         text("<tool_call>\n{\"name\": \""),
-        Part::Name,
+        CallPart::Name,
         text("\", \"arguments\": "),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
         text("}\n</tool_call>"),
     ];
     thinking(format("", call, "\n", ""), "<think>", "</think>")
@@ -100,11 +100,11 @@ fn hermes_auto() {
 fn mistral_array() {
     let call = vec![
         text("{\"name\": \""),
-        Part::Name,
+        CallPart::Name,
         text("\", \"arguments\": "),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
         text(", \"id\": \""),
-        Part::Id(IdForm::Alphanumeric(9)),
+        CallPart::Id(IdForm::Alphanumeric(9)),
         text("\"}"),
     ];
     let format = format("[TOOL_CALLS][", call, ", ", "]");
@@ -126,11 +126,11 @@ fn mistral_array() {
 fn mistral_id() {
     let call = vec![
         text("[TOOL_CALLS]"),
-        Part::Name,
+        CallPart::Name,
         text("[CALL_ID]"),
-        Part::Id(IdForm::Alphanumeric(9)),
+        CallPart::Id(IdForm::Alphanumeric(9)),
         text("[ARGS]"),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
     ];
     let case = auto(format("", call, "", ""));
     let one = "[TOOL_CALLS]get[CALL_ID]abcdefghi[ARGS]{\"a\": 1}";
@@ -144,9 +144,9 @@ fn mistral_id() {
 fn deepseek_r1() {
     let call = vec![
         text("<｜tool▁call▁begin｜>function<｜tool▁sep｜>"),
-        Part::Name,
+        CallPart::Name,
         text("\n```json\n"),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
         text("\n```<｜tool▁call▁end｜>"),
     ];
     let format = thinking(
@@ -182,15 +182,15 @@ fn dsml() {
     let encoding = Encoding::Tagged(Tagged {
         open: "<｜DSML｜parameter name=\"".into(),
         after_key: "\" string=\"".into(),
-        kind: Some(Kind { form: KindForm::IsString, after: "\">".into() }),
+        kind: Some(ValueKind { form: KindForm::IsString, after: "\">".into() }),
         close: "</｜DSML｜parameter>\n".into(),
         separator: "".into(),
     });
     let call = vec![
         text("<｜DSML｜invoke name=\""),
-        Part::Name,
+        CallPart::Name,
         text("\">\n"),
-        Part::Arguments(encoding),
+        CallPart::Arguments(encoding),
         text("</｜DSML｜invoke>"),
     ];
     let case =
@@ -209,9 +209,9 @@ fn dsml() {
 pub(in crate::constraint) fn qwen_xml() -> Format {
     let call = vec![
         text("<tool_call>\n<function="),
-        Part::Name,
+        CallPart::Name,
         text(">\n"),
-        Part::Arguments(tagged("<parameter=", ">\n", "\n</parameter>\n", "")),
+        CallPart::Arguments(tagged("<parameter=", ">\n", "\n</parameter>\n", "")),
         text("</function>\n</tool_call>"),
     ];
     thinking(format("", call, "\n", ""), "<think>", "</think>")
@@ -235,7 +235,7 @@ fn qwen_coder() {
         .refuses("<tool_call>\n<function=get>\n<parameter=a>\n1\n</parameter>\n<parameter=¦a");
     let mut case = auto(qwen_xml());
     let reasoning = case.format.reasoning.as_mut().unwrap();
-    reasoning.ends_at_call = true;
+    reasoning.closed_by_call = true;
     case.reasoning_open = true;
     case.accepts(&format!("R\n{one}"))
         .accepts(&format!("R</think>\n\nT\n\n{one}"))
@@ -278,9 +278,9 @@ fn text_schemas_in_tags() {
 fn glm() {
     let call = vec![
         text("<tool_call>"),
-        Part::Name,
+        CallPart::Name,
         text("\n"),
-        Part::Arguments(tagged("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "")),
+        CallPart::Arguments(tagged("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", "")),
         text("</tool_call>"),
     ];
     required(format("", call, "\n", ""))
@@ -292,8 +292,8 @@ fn glm() {
 pub(in crate::constraint) fn gemma4() -> Format {
     let call = vec![
         text("<|tool_call>call:"),
-        Part::Name,
-        Part::Arguments(Encoding::Pairs { quote: "<|\"|>".into() }),
+        CallPart::Name,
+        CallPart::Arguments(Encoding::Pairs { quote: "<|\"|>".into() }),
         text("<tool_call|>"),
     ];
     format("", call, "", "")
@@ -331,7 +331,7 @@ fn pairs_of_anything() {
 
 #[test]
 fn lfm2() {
-    let call = vec![Part::Name, text("("), Part::Arguments(Encoding::Python), text(")")];
+    let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
     let marked = format("<|tool_call_start|>[", call.clone(), ", ", "]<|tool_call_end|>");
     auto(marked)
         .accepts("[get(a=1)] is text")
@@ -352,8 +352,13 @@ fn lfm2() {
 
 #[test]
 fn apertus() {
-    let call =
-        vec![text("{\""), Part::Name, text("\": "), Part::Arguments(Encoding::Json), text("}")];
+    let call = vec![
+        text("{\""),
+        CallPart::Name,
+        text("\": "),
+        CallPart::Arguments(Encoding::Json),
+        text("}"),
+    ];
     required(format("<|tools_prefix|>[", call, ", ", "]<|tools_suffix|>"))
         .accepts("<|tools_prefix|>[{\"get\": {\"a\": 1}}, {\"get_all\": {\"o\": {\"k\": []}}}]<|tools_suffix|>")
         .refuses("<|tools_prefix|>[{\"get\": {\"a\": 1}}¦<|tools_suffix|>");
@@ -363,11 +368,11 @@ fn apertus() {
 fn cohere() {
     let call = vec![
         text("\n    {\"tool_call_id\": \""),
-        Part::Id(IdForm::Index(0)),
+        CallPart::Id(IdForm::Index(0)),
         text("\", \"tool_name\": \""),
-        Part::Name,
+        CallPart::Name,
         text("\", \"parameters\": "),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
         text("}"),
     ];
     let mut format = thinking(
@@ -404,9 +409,9 @@ fn cohere() {
 fn kimi_k2() {
     let call = vec![
         text("<|tool_call_begin|>"),
-        Part::Id(IdForm::Named { prefix: "functions.".into(), infix: ":".into() }),
+        CallPart::Id(IdForm::Named { prefix: "functions.".into(), infix: ":".into() }),
         text("<|tool_call_argument_begin|>"),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
         text("<|tool_call_end|>"),
     ];
     auto(format("<|tool_calls_section_begin|>", call, "", "<|tool_calls_section_end|>"))
@@ -421,9 +426,12 @@ fn kimi_k2() {
 pub(in crate::constraint) fn minimax_m3() -> Format {
     let call = vec![
         text("]<]minimax[>[<invoke name=\""),
-        Part::Name,
+        CallPart::Name,
         text("\">"),
-        Part::Arguments(Encoding::Elements { prefix: "]<]minimax[>[".into(), item: "item".into() }),
+        CallPart::Arguments(Encoding::Elements {
+            prefix: "]<]minimax[>[".into(),
+            item: "item".into(),
+        }),
         text("]<]minimax[>[</invoke>\n"),
     ];
     format("]<]minimax[>[<tool_call>\n", call, "", "]<]minimax[>[</tool_call>")
@@ -447,9 +455,9 @@ fn elements() {
 fn json_text() {
     let call = vec![
         text("<c>{\"name\": \""),
-        Part::Name,
+        CallPart::Name,
         text("\", \"arguments\": "),
-        Part::Arguments(Encoding::JsonText),
+        CallPart::Arguments(Encoding::JsonText),
         text("}</c>"),
     ];
     required(format("", call, "\n", ""))
@@ -461,9 +469,9 @@ fn json_text() {
 fn bare_json() {
     let call = vec![
         text("{\"name\": \""),
-        Part::Name,
+        CallPart::Name,
         text("\", \"parameters\": "),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
         text("}"),
     ];
     auto(format("", call, "", ""))

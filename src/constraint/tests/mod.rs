@@ -253,17 +253,17 @@ pub(super) fn two_tools() -> Vec<Value> {
     ]
 }
 
-pub(super) fn text(text: &'static str) -> Part {
-    Part::Text(Cow::Borrowed(text))
+pub(super) fn text(text: &'static str) -> CallPart {
+    CallPart::Text(Cow::Borrowed(text))
 }
 
 pub(super) fn format(
     open: &'static str,
-    call: Vec<Part>,
+    call: Vec<CallPart>,
     separator: &'static str,
     close: &'static str,
 ) -> Format {
-    let calls = Calls {
+    let calls = CallSyntax {
         open: open.into(),
         close: close.into(),
         separator: separator.into(),
@@ -272,7 +272,7 @@ pub(super) fn format(
     };
     Format {
         family: "test".into(),
-        source: Source::Family,
+        source: FormatSource::Family,
         verified: true,
         reasoning: None,
         wrappers: Vec::new(),
@@ -282,16 +282,16 @@ pub(super) fn format(
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        also: Vec::new(),
+        accepted_families: Vec::new(),
     }
 }
 
 pub(super) fn thinking(mut format: Format, open: &'static str, close: &'static str) -> Format {
-    format.reasoning = Some(Reasoning {
+    format.reasoning = Some(ReasoningTags {
         open: open.into(),
         close: close.into(),
-        ends_at_call: false,
-        end_alone: false,
+        closed_by_call: false,
+        close_only: false,
     });
     format
 }

@@ -2,7 +2,7 @@
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
-use crate::output::{Recogniser, RecogniserInput};
+use crate::output::{ReplyParser, ReplyParserInput};
 
 /// A generator of our own: the same walks on every machine.
 struct Random(u64);
@@ -118,10 +118,10 @@ fn walks(format: Format, read: impl Fn(&str) -> Vec<Value>) {
     }
 }
 
-/// Wherever such a reply is cut, the calls that the recogniser has seen whole obey the schema.
+/// Wherever such a reply is cut, the calls that the reply parser has seen whole obey the schema.
 fn cut_anywhere(case: &Case, text: &str) {
     for (end, _) in text.char_indices() {
-        let mut recogniser = Recogniser::new(RecogniserInput {
+        let mut parser = ReplyParser::new(ReplyParserInput {
             format: Some(&case.format),
             tools: case.tools.to_vec().into(),
             calls_allowed: true,
@@ -130,8 +130,8 @@ fn cut_anywhere(case: &Case, text: &str) {
             parallel: true,
             new_id: Box::new(|| "id".into()),
         });
-        recogniser.push(&text[..end]);
-        let (_, mut parsed) = recogniser.finish();
+        parser.push(&text[..end]);
+        let (_, mut parsed) = parser.finish();
         parsed.tool_calls.truncate(parsed.unfinished.unwrap_or(usize::MAX));
         for call in parsed.tool_calls {
             let arguments = serde_json::from_str(&call.arguments)
@@ -273,7 +273,7 @@ fn elements_walks() {
 
 #[test]
 fn python_walks() {
-    let call = vec![Part::Name, text("("), Part::Arguments(Encoding::Python), text(")")];
+    let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
     walks(format("<|tool_call_start|>[", call, ", ", "]<|tool_call_end|>"), |text| {
         let (inner, _) = between(text, "<|tool_call_start|>[", "]<|tool_call_end|>");
         // Strings to JSON; between them names, constants and parentheses.
@@ -323,12 +323,12 @@ fn to_json(python: &str) -> String {
 /// Where text is free too, no walk ends in a state without a way on.
 #[test]
 fn walks_among_text_and_calls() {
-    let python = vec![Part::Name, text("("), Part::Arguments(Encoding::Python), text(")")];
+    let python = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
     let bare = vec![
         text("{\"name\": \""),
-        Part::Name,
+        CallPart::Name,
         text("\", \"parameters\": "),
-        Part::Arguments(Encoding::JsonText),
+        CallPart::Arguments(Encoding::JsonText),
         text("}"),
     ];
     let python = format("<|tool_call_start|>[", python, ", ", "]<|tool_call_end|>");

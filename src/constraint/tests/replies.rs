@@ -6,9 +6,9 @@ use super::*;
 fn harmony() -> Format {
     let call = vec![
         text("<|start|>assistant<|channel|>commentary to=functions."),
-        Part::Name,
+        CallPart::Name,
         text(" <|constrain|>json<|message|>"),
-        Part::Arguments(Encoding::Json),
+        CallPart::Arguments(Encoding::Json),
         text("<|call|>"),
     ];
     let mut format = format("", call, "", "");
@@ -58,8 +58,12 @@ fn channels() {
 
 #[test]
 fn recipients_alone() {
-    let mut functionary =
-        format("", vec![Part::Name, text("\n"), Part::Arguments(Encoding::Json)], ">>>", "");
+    let mut functionary = format(
+        "",
+        vec![CallPart::Name, text("\n"), CallPart::Arguments(Encoding::Json)],
+        ">>>",
+        "",
+    );
     functionary.channels = Some(Channels {
         turn: ">>>".into(),
         header: "".into(),
@@ -80,11 +84,11 @@ fn recipients_alone() {
     let encoding = tagged("<atem:parameter name=\"", "\">", "</atem:parameter>\n", "");
     let call = vec![
         text(" to="),
-        Part::Name,
+        CallPart::Name,
         text("<|message|><atem:function_calls>\n<atem:invoke name=\""),
-        Part::Name,
+        CallPart::Name,
         text("\">\n"),
-        Part::Arguments(encoding),
+        CallPart::Arguments(encoding),
         text("</atem:invoke>\n</atem:function_calls>"),
     ];
     let mut muse = format("", call, "<|end|><|start|>assistant", "");

@@ -5,7 +5,7 @@ pub(crate) mod turn;
 pub(crate) mod verify;
 
 use super::families;
-use super::format::{Format, Source};
+use super::format::{Format, FormatSource};
 use turn::Opener;
 use verify::{Render, Renders};
 
@@ -50,9 +50,9 @@ impl Detected {
     /// template's source, or to the vocabulary. Any other format is what the model itself writes.
     pub fn with_evidence(mut self, is_known: &dyn Fn(&str) -> bool) -> Detected {
         if let Some(format) =
-            self.format.as_mut().filter(|format| format.source == Source::Polyfill)
+            self.format.as_mut().filter(|format| format.source == FormatSource::Polyfill)
         {
-            format.also = families::evident(is_known);
+            format.accepted_families = families::evident(is_known);
         }
         self
     }
@@ -66,7 +66,7 @@ impl Detected {
 
 /// Reasoning that only an end tag tells from text counts only where the template is seen to ask for
 /// it.
-fn evident(format: &Format, renders: &Renders) -> Option<super::format::Reasoning> {
+fn evident(format: &Format, renders: &Renders) -> Option<super::format::ReasoningTags> {
     format
         .reasoning
         .clone()

@@ -1,6 +1,6 @@
 //! Where an assistant's turn begins: in a prompt that ends with one, and in the history.
 
-use crate::output::format::{Format, Reasoning, Text};
+use crate::output::format::{Format, FormatText, ReasoningTags};
 
 /// What opens an assistant's turn, in every prompt of one template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,8 +81,9 @@ fn first_message(format: &Format, prompt: &str) -> Option<usize> {
 }
 
 /// Markers that a generation prompt may end with, which belong to the reply.
-fn reply_markers(format: &Format) -> Vec<Text> {
-    let reasoning = format.reasoning.iter().flat_map(|Reasoning { open, close, .. }| [open, close]);
+fn reply_markers(format: &Format) -> Vec<FormatText> {
+    let reasoning =
+        format.reasoning.iter().flat_map(|ReasoningTags { open, close, .. }| [open, close]);
     let wrappers = format.wrappers.iter().map(|wrapper| &wrapper.open);
     let turn = format.channels.iter().map(|channels| &channels.turn);
     reasoning.chain(wrappers).chain(turn).filter(|marker| !marker.is_empty()).cloned().collect()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::turn::{Opener, behind, common};
 use crate::error::Result;
 use crate::output::format::Format;
-use crate::output::{Diagnostic, Recogniser, RecogniserInput};
+use crate::output::{Diagnostic, ReplyParser, ReplyParserInput};
 
 /// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own
 /// template.
@@ -168,8 +168,8 @@ pub(crate) fn user() -> Value {
 }
 
 /// A reader at the beginning of a reply of the history.
-pub(crate) fn reader(format: &Format, tools: &[Value], reply: &str) -> Recogniser {
-    let mut recogniser = Recogniser::new(RecogniserInput {
+pub(crate) fn reader(format: &Format, tools: &[Value], reply: &str) -> ReplyParser {
+    let mut parser = ReplyParser::new(ReplyParserInput {
         format: Some(format),
         tools: tools.to_vec().into(),
         calls_allowed: true,
@@ -184,9 +184,9 @@ pub(crate) fn reader(format: &Format, tools: &[Value], reply: &str) -> Recognise
         .as_ref()
         .is_some_and(|tags| tags.open.is_empty() && reply.contains(&*tags.close))
     {
-        recogniser.prime("", false);
+        parser.prime("", false);
     }
-    recogniser
+    parser
 }
 
 /// How calls have to stand in the messages, for a template to write them.
@@ -272,7 +272,7 @@ impl Renders {
     /// is worth while.
     pub(crate) fn may_be(&self, format: &Format) -> bool {
         let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
-            Some(crate::output::format::Part::Text(text)) => text
+            Some(crate::output::format::CallPart::Text(text)) => text
                 .split_whitespace()
                 .next()
                 .map(|word| &word[..word.find('{').unwrap_or(word.len())]),
@@ -337,9 +337,9 @@ impl Renders {
 
     fn check(&self, format: &Format, history: &History, whole: &str) -> Result<Verdict, String> {
         let reply = self.frame.reply(format, whole);
-        let mut recogniser = reader(format, &self.tools, &reply);
-        recogniser.push(&reply);
-        let (_, parsed) = recogniser.finish();
+        let mut parser = reader(format, &self.tools, &reply);
+        parser.push(&reply);
+        let (_, parsed) = parser.finish();
 
         // What ends a turn is not the model's affair, and how a template spells values is not
         // either.

@@ -2,7 +2,7 @@
 
 use super::candidate::Candidate;
 use super::markers::Found;
-use super::{Marker, Recogniser, State, is_blank};
+use super::{Marker, ReplyParser, State, is_blank};
 
 /// Text behind a call, until it is clear whose it is.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl Gap {
     }
 }
 
-impl Recogniser {
+impl ReplyParser {
     pub(super) fn between_step(&mut self, mut gap: Gap, c: char) {
         if gap.tail.is_empty() && !self.markers.may_begin(c) {
             return self.between_tags(gap, c);

@@ -5,7 +5,7 @@
 //! it may be shown. Never gives out anything before name and arguments are both known to be there;
 //! never judges whether the tool exists.
 
-use crate::output::format::Part;
+use crate::output::format::CallPart;
 use crate::output::read::partial_json::{Container, Event, Scanner};
 
 /// Names longer than this are none.
@@ -39,19 +39,20 @@ impl Default for Keys {
 
 impl Keys {
     /// The keys of a call that is one JSON object; None if it is written in another way.
-    pub(crate) fn of(call: &[Part]) -> Option<Keys> {
+    pub(crate) fn of(call: &[CallPart]) -> Option<Keys> {
         let mut before = "";
         let (mut name, mut arguments, mut id) = (None, None, None);
         for part in call {
             match part {
-                Part::Text(text) => before = text,
-                Part::Name => name = Some(last_key(before)),
-                Part::Arguments(_) => arguments = Some(last_key(before)),
-                Part::Id(_) => id = last_key(before),
+                CallPart::Text(text) => before = text,
+                CallPart::Name => name = Some(last_key(before)),
+                CallPart::Arguments(_) => arguments = Some(last_key(before)),
+                CallPart::Id(_) => id = last_key(before),
             }
         }
-        let in_object =
-            call.iter().any(|part| matches!(part, Part::Text(text) if object_at(text).is_some()));
+        let in_object = call
+            .iter()
+            .any(|part| matches!(part, CallPart::Text(text) if object_at(text).is_some()));
         if !in_object {
             return None;
         }

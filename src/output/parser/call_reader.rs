@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::is_blank;
 use super::plan::Item;
-use crate::output::format::{Encoding, IdForm, Text};
+use crate::output::format::{Encoding, FormatText, IdForm};
 use crate::output::parser::call::{CallObject, Kind, MAX_NAME, Progress};
 use crate::output::read::{self, Reader, Step};
 
@@ -59,7 +59,7 @@ pub(super) struct CallReader {
     id: Option<String>,
     out: String,
     certain: bool,
-    followers: Arc<[Text]>,
+    followers: Arc<[FormatText]>,
 }
 
 impl CallReader {
@@ -67,7 +67,7 @@ impl CallReader {
         items: &Arc<[Item]>,
         at: usize,
         foreign: bool,
-        followers: &Arc<[Text]>,
+        followers: &Arc<[FormatText]>,
     ) -> CallReader {
         CallReader {
             items: Arc::clone(items),

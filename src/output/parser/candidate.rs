@@ -7,7 +7,7 @@
 
 use super::call_reader::{CallReader, Status};
 use super::plan::{Item, Shape};
-use super::{Failed, Place, Recogniser, State, is_blank};
+use super::{Failed, Place, ReplyParser, State, is_blank};
 
 /// No tag is longer.
 const MAX_TAG: usize = 128;
@@ -83,7 +83,7 @@ impl Candidate {
     }
 }
 
-impl Recogniser {
+impl ReplyParser {
     /// Whether a call without a tag may begin here.
     pub(super) fn may_open_bare(&self, c: char) -> bool {
         let first =
@@ -226,7 +226,7 @@ impl Recogniser {
         let reader = candidate.readers.swap_remove(winner);
         let name = reader.name().unwrap_or_default().to_owned();
         if self.place == Place::Reasoning && !self.replaying {
-            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.ends_at_call)
+            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.closed_by_call)
                 && self.tools.has(&name);
             if !ends {
                 self.state = State::Suspended { held: candidate.held, tail: String::new() };

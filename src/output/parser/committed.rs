@@ -4,11 +4,11 @@ use super::between::Gap;
 use super::call_reader::{CallReader, Status};
 use super::candidate::Candidate;
 use super::markers::Found;
-use super::{Failed, Marker, Place, Recogniser, State, is_blank};
+use super::{Failed, Marker, Place, ReplyParser, State, is_blank};
 use crate::output::message::{Delta, ToolCall};
 use crate::output::read::partial_json;
 
-impl Recogniser {
+impl ReplyParser {
     /// Opens a call: from here on it is part of the message.
     pub(super) fn commit(&mut self, name: String, id: Option<String>) -> usize {
         let index = self.parsed.tool_calls.len();
@@ -22,7 +22,7 @@ impl Recogniser {
             );
         }
         if self.place == Place::Reasoning {
-            if self.reasoning.as_ref().is_none_or(|tags| !tags.ends_at_call) {
+            if self.reasoning.as_ref().is_none_or(|tags| !tags.closed_by_call) {
                 self.note(
                     "call_in_reasoning",
                     "the call stands inside reasoning that was not closed",

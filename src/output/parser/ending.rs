@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::call_reader::CallReader;
 use super::candidate::Candidate;
 use super::plan::Item;
-use super::{Marker, Place, Recogniser, State};
+use super::{Marker, Place, ReplyParser, State};
 use crate::output::parser::call::{CallObject, Keys, Kind, Progress};
 
-impl Recogniser {
+impl ReplyParser {
     /// Decides what is held. What was suspended is read again first, once.
     pub(super) fn end(&mut self) {
         match std::mem::replace(&mut self.state, State::Text) {

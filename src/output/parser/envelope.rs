@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::call_reader::{CallReader, Status};
 use super::plan::Item;
-use super::{Recogniser, State};
+use super::{ReplyParser, State};
 use crate::output::parser::call::{Keys, Progress};
 use crate::output::read::partial_json::{Container, Event, Scanner};
 
@@ -73,7 +73,7 @@ impl Envelope {
     }
 }
 
-impl Recogniser {
+impl ReplyParser {
     /// Whether an opening brace here may open such an object: the reply has said nothing yet.
     pub(super) fn may_open_envelope(&self) -> bool {
         self.envelope

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::call_reader::{CallReader, Status};
 use super::plan::Item;
-use super::{FENCE, Recogniser, State, is_blank};
+use super::{FENCE, ReplyParser, State, is_blank};
 use crate::output::parser::call::Keys;
 
 /// What may stand behind the backticks.
@@ -29,7 +29,7 @@ impl Fence {
     }
 }
 
-impl Recogniser {
+impl ReplyParser {
     pub(super) fn fence_step(&mut self, mut fence: Box<Fence>, c: char) {
         fence.held.push(c);
         if fence.reader.is_some() {

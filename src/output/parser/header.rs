@@ -1,7 +1,7 @@
 //! Replies made of messages: a header says whether its message is reasoning, text, or a call.
 
 use super::candidate::Candidate;
-use super::{Marker, Place, Recogniser, State, is_blank};
+use super::{Marker, Place, ReplyParser, State, is_blank};
 use crate::output::format::Channels;
 
 /// Headers longer than this are none.
@@ -33,7 +33,7 @@ impl Header {
     }
 }
 
-impl Recogniser {
+impl ReplyParser {
     pub(super) fn open_header(&mut self, text: String, before: &str) {
         let mut held = std::mem::take(&mut self.blanks);
         held.push_str(before);

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::{FENCE, Marker};
-use crate::output::format::{Format, Reasoning};
+use crate::output::format::{Format, ReasoningTags};
 
 /// What the text held so far is.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ impl Markers {
     pub(super) fn of(
         format: &Format,
         plan: &Plan,
-        reasoning: Option<&Reasoning>,
-        untold: Option<&Reasoning>,
+        reasoning: Option<&ReasoningTags>,
+        untold: Option<&ReasoningTags>,
         json: bool,
     ) -> Markers {
         let mut markers = Markers::default();

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::format::{Channels, Format, Reasoning, Text};
+use super::format::{Channels, Format, FormatText, ReasoningTags};
 use super::message::{Delta, Diagnostic, Parsed};
 use between::Gap;
 use call_reader::CallReader;
@@ -41,8 +41,8 @@ const FENCE: &str = "```";
 /// Diagnostics beyond this many say nothing new.
 const MAX_DIAGNOSTICS: usize = 64;
 
-/// What a recogniser has to know before the first piece of text.
-pub struct RecogniserInput<'a> {
+/// What a reply parser has to know before the first piece of text.
+pub struct ReplyParserInput<'a> {
     /// How this model writes calls and reasoning; None means plain text.
     pub format: Option<&'a Format>,
     /// The request's tools, as OpenAI tool objects.
@@ -120,14 +120,14 @@ enum State {
 }
 
 /// Recognises reasoning and calls in a model's output.
-pub struct Recogniser {
+pub struct ReplyParser {
     plan: Arc<Plan>,
-    followers: Arc<[Text]>,
+    followers: Arc<[FormatText]>,
     markers: Arc<Markers>,
-    reasoning: Option<Reasoning>,
+    reasoning: Option<ReasoningTags>,
     /// Whether reasoning is told apart from content, and its tags if it is not.
     told: bool,
-    untold: Option<Reasoning>,
+    untold: Option<ReasoningTags>,
     /// What closes reasoning closes other messages too.
     close_is_end: bool,
     channels: Option<Arc<Channels>>,
@@ -180,7 +180,7 @@ pub struct Recogniser {
 #[derive(Debug, Clone, Default)]
 pub struct Prepared {
     plan: Arc<Plan>,
-    followers: Arc<[Text]>,
+    followers: Arc<[FormatText]>,
     channels: Option<Arc<Channels>>,
     /// Of replies whose reasoning is told, and that are no JSON.
     markers: Arc<Markers>,
@@ -200,15 +200,15 @@ impl Prepared {
     }
 }
 
-impl Recogniser {
-    /// A recogniser at the start of a reply.
-    pub fn new(input: RecogniserInput<'_>) -> Recogniser {
+impl ReplyParser {
+    /// A reply parser at the start of a reply.
+    pub fn new(input: ReplyParserInput<'_>) -> ReplyParser {
         let prepared = input.format.map(Prepared::new).unwrap_or_default();
-        Recogniser::prepared(&prepared, input)
+        ReplyParser::prepared(&prepared, input)
     }
 
     /// As [`new`](Self::new), with what was prepared for the input's format.
-    pub fn prepared(prepared: &Prepared, input: RecogniserInput<'_>) -> Recogniser {
+    pub fn prepared(prepared: &Prepared, input: ReplyParserInput<'_>) -> ReplyParser {
         let format = input.format;
         let Prepared { plan, followers, channels, mut markers } = prepared.clone();
         let told = format.and_then(|format| format.reasoning.clone());
@@ -229,7 +229,7 @@ impl Recogniser {
             None if input.json => Arc::make_mut(&mut markers).add(Marker::Fence, FENCE),
             _ => {}
         }
-        Recogniser {
+        ReplyParser {
             followers,
             plan,
             markers,
@@ -434,7 +434,7 @@ impl Recogniser {
             }
             (Place::Content, Marker::ReasoningClose) if self.close_is_end => self.marker_passed(),
             (Place::Content, Marker::ReasoningClose) => {
-                let alone = self.reasoning.as_ref().is_some_and(|tags| tags.end_alone);
+                let alone = self.reasoning.as_ref().is_some_and(|tags| tags.close_only);
                 if self.priming || (alone && self.parsed.content.is_empty()) {
                     return self.marker_passed();
                 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::output::families;
-use crate::output::format::{Calls, Encoding, Format, IdForm, Part, Text};
+use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatText, IdForm};
 use crate::output::parser::call::{Keys, object_at};
 
 /// A piece of a call, as it is read.
@@ -75,7 +75,7 @@ impl Plan {
         let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
         for (family, other) in kin() {
             // Where calls have no tag, nobody's tag can be mistaken for one.
-            let besides = format.also.iter().any(|(also, _)| also == family)
+            let besides = format.accepted_families.iter().any(|(also, _)| also == family)
                 || (plan.bare && !other.openers.is_empty());
             plan.add_kin(other, &own, besides);
         }
@@ -91,7 +91,7 @@ impl Plan {
         plan
     }
 
-    fn add(&mut self, calls: &Calls, foreign: bool, header_end: Option<&str>) {
+    fn add(&mut self, calls: &CallSyntax, foreign: bool, header_end: Option<&str>) {
         let mut items = Vec::new();
         let section = pieces(&calls.open);
         items.extend(section.iter().filter(|piece| !is_bracket(piece)).cloned().map(Item::Tag));
@@ -180,23 +180,23 @@ impl Plan {
     }
 
     /// Tags that may follow the last parameter of a call.
-    pub(super) fn followers(&self) -> Vec<Text> {
+    pub(super) fn followers(&self) -> Vec<FormatText> {
         let openers = self.openers.iter().map(|opener| &opener.tag);
         self.closers
             .iter()
             .chain(openers)
             .filter(|tag| is_marker(tag))
             .cloned()
-            .map(Text::from)
+            .map(FormatText::from)
             .collect()
     }
 }
 
 /// How every family writes calls, taken apart once.
-fn kin() -> &'static [(Text, Plan)] {
-    static KIN: OnceLock<Vec<(Text, Plan)>> = OnceLock::new();
+fn kin() -> &'static [(FormatText, Plan)] {
+    static KIN: OnceLock<Vec<(FormatText, Plan)>> = OnceLock::new();
     KIN.get_or_init(|| {
-        let plan = |(family, calls): &(Text, Calls)| {
+        let plan = |(family, calls): &(FormatText, CallSyntax)| {
             let mut plan = Plan::default();
             plan.add(calls, true, None);
             (family.clone(), plan)
@@ -206,13 +206,13 @@ fn kin() -> &'static [(Text, Plan)] {
 }
 
 /// The items of one call.
-fn items_of(calls: &Calls) -> Vec<Item> {
+fn items_of(calls: &CallSyntax) -> Vec<Item> {
     let keys = Keys::of(&calls.call).map(Arc::new);
     let mut items: Vec<Item> = Vec::new();
     let mut in_object = false;
     for part in &calls.call {
         match part {
-            Part::Text(text) => {
+            CallPart::Text(text) => {
                 let (before, rest) = match (&keys, in_object) {
                     (Some(_), false) => match object_at(text) {
                         Some(at) => (&text[..at], ""),
@@ -234,9 +234,9 @@ fn items_of(calls: &Calls) -> Vec<Item> {
                 );
             }
             _ if in_object => {}
-            Part::Name => items.push(Item::Name),
-            Part::Id(form) => items.push(Item::Id(form.clone())),
-            Part::Arguments(encoding) => items.push(Item::Arguments(encoding.clone())),
+            CallPart::Name => items.push(Item::Name),
+            CallPart::Id(form) => items.push(Item::Id(form.clone())),
+            CallPart::Arguments(encoding) => items.push(Item::Arguments(encoding.clone())),
         }
     }
     items

@@ -1,9 +1,9 @@
 //! What a prompt already holds of the reply to it.
 
-use super::{Failed, Recogniser, State};
-use crate::output::format::Reasoning;
+use super::{Failed, ReplyParser, State};
+use crate::output::format::ReasoningTags;
 
-impl Recogniser {
+impl ReplyParser {
     /// Reads what the prompt already holds of the reply: a reasoning block or a header that its
     /// generation prompt opens, and text that the reply continues. `shown` says whether that text
     /// belongs to the message.
@@ -37,7 +37,7 @@ impl Recogniser {
     }
 
     /// Reasoning stays in the content: of the prompt's part, all from the tag that is still open.
-    fn prime_untold(&mut self, turn: &str, tags: &Reasoning, shown: bool) {
+    fn prime_untold(&mut self, turn: &str, tags: &ReasoningTags, shown: bool) {
         let open = if tags.open.is_empty() { None } else { turn.rfind(&*tags.open) };
         let open = open.filter(|at| !turn[*at..].contains(&*tags.close));
         let text = match open {

@@ -1,9 +1,9 @@
 //! Text that is no marker: where it goes, and which blanks around it are the message's.
 
-use super::{Place, Recogniser, is_blank};
+use super::{Place, ReplyParser, is_blank};
 use crate::output::message::Delta;
 
-impl Recogniser {
+impl ReplyParser {
     /// Blanks around a marker belong to it.
     pub(super) fn marker_passed(&mut self) {
         self.blanks.clear();

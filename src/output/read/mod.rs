@@ -20,13 +20,13 @@ mod tests;
 
 use serde_json::Value;
 
-use super::format::{Encoding, Text};
+use super::format::{Encoding, FormatText};
 
 /// A reader of this encoding. `followers` are the tags that may stand behind the last parameter,
 /// `schema` is that of the arguments.
 pub(super) fn reader(
     encoding: &Encoding,
-    followers: &[Text],
+    followers: &[FormatText],
     schema: Option<&Value>,
 ) -> Box<dyn Reader> {
     match encoding {

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 
-use super::super::format::{KindForm, Tagged, Text};
+use super::super::format::{FormatText, KindForm, Tagged};
 use super::types::{Place, Schema, Types, is_text, typed};
 use super::writer::{LEVELS, Writer};
 use super::{Reader, Step};
@@ -89,7 +89,7 @@ struct KindMarks {
 }
 
 impl Marks {
-    fn new(tagged: &Tagged, followers: Vec<Text>) -> Marks {
+    fn new(tagged: &Tagged, followers: Vec<FormatText>) -> Marks {
         let before = tagged.kind.as_ref().map_or(&tagged.after_key, |kind| &kind.after);
         let kind = tagged.kind.as_ref().map(|kind| KindMarks {
             form: kind.form,
@@ -325,7 +325,7 @@ impl TaggedReader {
     /// `followers` are the tags that may stand behind the last parameter.
     pub(super) fn new(
         tagged: &Tagged,
-        followers: Vec<Text>,
+        followers: Vec<FormatText>,
         schema: Option<&Value>,
     ) -> TaggedReader {
         let schema = Schema::new(schema);

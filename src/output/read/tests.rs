@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::format::{Kind, KindForm, Tagged, Text};
+use super::super::format::{FormatText, KindForm, Tagged, ValueKind};
 use super::elements::ElementsReader;
 use super::pairs::PairsReader;
 use super::python::PythonReader;
@@ -108,7 +108,7 @@ fn tagged(
     Tagged {
         open: open.into(),
         after_key: after_key.into(),
-        kind: kind.map(|(form, after)| Kind { form, after: after.into() }),
+        kind: kind.map(|(form, after)| ValueKind { form, after: after.into() }),
         close: close.into(),
         separator: "".into(),
     }
@@ -120,7 +120,7 @@ fn tagged_reader(
     schema: Option<Value>,
 ) -> impl Fn() -> Box<dyn Reader> {
     move || {
-        let followers = followers.iter().map(|&text| Text::from(text)).collect();
+        let followers = followers.iter().map(|&text| FormatText::from(text)).collect();
         Box::new(TaggedReader::new(&format, followers, schema.as_ref()))
     }
 }

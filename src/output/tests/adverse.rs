@@ -1024,7 +1024,7 @@ fn calls_of_evident_families() {
     let r1 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
     let evident = |markers: &'static [&'static str]| {
         move |row: &mut Row| {
-            row.format.also = families::evident(&|marker| markers.contains(&marker))
+            row.format.accepted_families = families::evident(&|marker| markers.contains(&marker))
         }
     };
     check([

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::detect::verify;
 use super::*;
 use crate::test_support::conformance::thread_time;
-use crate::test_support::replies::{PLAIN, Random, Setting, family, feed, parse, recogniser};
+use crate::test_support::replies::{PLAIN, Random, Setting, family, feed, parse, reply_parser};
 
 const NO_CALLS: Setting = Setting { calls_allowed: false, ..PLAIN };
 const THINKING: Setting = Setting { prompt: "<think>\n", ..PLAIN };
@@ -349,9 +349,9 @@ fn calls_inside_reasoning() {
     let inside = format!("Think of {C} hmm");
     check(THINKING, &format!("{inside}\n</think>\n\n{C2}"), "", Some(&inside), &[G2], &[]);
     check(THINKING, &format!("Think.\n{C}"), "", Some("Think."), &[F1], &["call_in_reasoning"]);
-    let mut recogniser = recogniser(&hermes(), &tools(), THINKING);
-    recogniser.push(&format!("Think.\n{C}"));
-    let (_, parsed) = recogniser.finish_early();
+    let mut parser = reply_parser(&hermes(), &tools(), THINKING);
+    parser.push(&format!("Think.\n{C}"));
+    let (_, parsed) = parser.finish_early();
     assert_eq!((parsed.tool_calls, parsed.reasoning), (Vec::new(), Some(format!("Think.\n{C}"))));
     check(
         THINKING,
@@ -370,7 +370,7 @@ fn calls_inside_reasoning() {
 fn a_prompt_calls_nothing() {
     for reasoning in [true, false] {
         let tools = tools();
-        let mut recogniser = Recogniser::new(RecogniserInput {
+        let mut parser = ReplyParser::new(ReplyParserInput {
             format: Some(&hermes()),
             tools: tools.into(),
             calls_allowed: true,
@@ -379,9 +379,9 @@ fn a_prompt_calls_nothing() {
             parallel: true,
             new_id: Box::new(String::new),
         });
-        recogniser.prime(&format!("{C} so"), true);
-        recogniser.push(C2);
-        let (deltas, parsed) = recogniser.finish();
+        parser.prime(&format!("{C} so"), true);
+        parser.push(C2);
+        let (deltas, parsed) = parser.finish();
         let names: Vec<_> = parsed.tool_calls.iter().map(|call| call.name.as_str()).collect();
         assert_eq!(
             (parsed.content, names),
@@ -394,10 +394,10 @@ fn a_prompt_calls_nothing() {
 
 #[test]
 fn a_header_that_names_nothing_is_text_at_once() {
-    let mut recogniser =
-        recogniser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
+    let mut parser =
+        reply_parser(&family("functionary-3.2"), &tools(), Setting { prompt: ">>>", ..PLAIN });
     // Held as a header, thousands of these would be read again from every one of them on.
-    let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| recogniser.push(text));
+    let deltas = [">>>", ">>>", ">>", ">z"].into_iter().flat_map(|text| parser.push(text));
     let shown = deltas.map(|delta| match delta {
         Delta::Content(text) => text,
         other => panic!("{other:?}"),
@@ -408,10 +408,10 @@ fn a_header_that_names_nothing_is_text_at_once() {
 #[test]
 fn an_id_of_an_earlier_call_is_not_used_again() {
     for (id, codes) in [("abcdefgh1", vec!["id_generated"]), ("abcdefgh2", vec![])] {
-        let mut recogniser = recogniser(&family("mistral-id"), &tools(), PLAIN);
-        recogniser.taken_ids(["abcdefgh1".to_owned()].into_iter());
-        recogniser.push(&format!("[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{\"a\": \"b\"}}"));
-        let (_, parsed) = recogniser.finish();
+        let mut parser = reply_parser(&family("mistral-id"), &tools(), PLAIN);
+        parser.taken_ids(["abcdefgh1".to_owned()].into_iter());
+        parser.push(&format!("[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{\"a\": \"b\"}}"));
+        let (_, parsed) = parser.finish();
         let codes_seen: Vec<_> =
             parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
         let expected = if codes.is_empty() { id } else { "id1" };
@@ -422,10 +422,10 @@ fn an_id_of_an_earlier_call_is_not_used_again() {
 #[test]
 fn calls_that_no_grammar_held_are_judged() {
     let judged_as = |format: &str, text: &str| {
-        let mut recogniser = recogniser(&family(format), &tools(), PLAIN);
-        recogniser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
-        recogniser.push(text);
-        let (_, parsed) = recogniser.finish();
+        let mut parser = reply_parser(&family(format), &tools(), PLAIN);
+        parser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
+        parser.push(text);
+        let (_, parsed) = parser.finish();
         (
             parsed.content,
             parsed.tool_calls.into_iter().map(|call| call.arguments).collect::<Vec<_>>(),
@@ -494,9 +494,9 @@ fn what_is_certain_is_not_held() {
         ),
     ];
     for (name, setting, pushes) in cases {
-        let mut recogniser = recogniser(&hermes(), &tools(), *setting);
+        let mut parser = reply_parser(&hermes(), &tools(), *setting);
         for (piece, expected) in *pushes {
-            let shown: String = recogniser
+            let shown: String = parser
                 .push(piece)
                 .into_iter()
                 .map(|delta| match delta {

@@ -58,13 +58,13 @@ fn a_reply_in_a_composed_form_is_read_as_calls() {
 
             let request =
                 json!({ "components": components, "tools": tools(), "output": reply }).to_string();
-            let whole = parse_by(&request, |mut recogniser, output| {
-                recogniser.push(output);
-                recogniser.finish().1
+            let whole = parse_by(&request, |mut parser, output| {
+                parser.push(output);
+                parser.finish().1
             });
-            let pieces = parse_by(&request, |mut recogniser, output| {
-                output.chars().for_each(|c| drop(recogniser.push(&c.to_string())));
-                recogniser.finish().1
+            let pieces = parse_by(&request, |mut parser, output| {
+                output.chars().for_each(|c| drop(parser.push(&c.to_string())));
+                parser.finish().1
             });
             let found = |reply: Value| {
                 let calls = reply["message"]["tool_calls"].as_array().cloned().unwrap_or_default();

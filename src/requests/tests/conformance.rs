@@ -56,8 +56,8 @@ fn outputs_become_the_expected_messages() {
         let request = request.to_string();
         let expected = view(&case["expected"]);
         let mut missing = Vec::new();
-        let whole = parse_by(&request, |recogniser, output| {
-            let parsed = drive(recogniser, [output]);
+        let whole = parse_by(&request, |parser, output| {
+            let parsed = drive(parser, [output]);
             if let Some(format) = ModelProfile::of(sources).unwrap().format() {
                 missing = lost(format, output, &parsed);
             }
@@ -70,12 +70,11 @@ fn outputs_become_the_expected_messages() {
                 case["output_text"]
             ));
         }
-        let single = parse_by(&request, |recogniser, output| {
+        let single = parse_by(&request, |parser, output| {
             let single: Vec<String> = output.chars().map(String::from).collect();
-            drive(recogniser, single.iter().map(String::as_str))
+            drive(parser, single.iter().map(String::as_str))
         });
-        let pieces =
-            parse_by(&request, |recogniser, output| drive(recogniser, random.pieces(output)));
+        let pieces = parse_by(&request, |parser, output| drive(parser, random.pieces(output)));
         // Ids are made anew.
         let texts = |reply: &Value| {
             (view(&reply["message"]), reply["diagnostics"].clone(), reply["complete"].clone())

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use llb::output::format::Format;
-use llb::output::{Delta, Parsed, Recogniser, RecogniserInput};
+use llb::output::{Delta, Parsed, ReplyParser, ReplyParserInput};
 use serde_json::{Value, json};
 
 use crate::in_time;
@@ -117,7 +117,7 @@ fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t
     let tools =
         tools.map(|(name, parameters)| json!({ "type": "function", "function": { "name": name, "parameters": parameters } }));
     let mut ids = 0;
-    let mut recogniser = Recogniser::new(RecogniserInput {
+    let mut parser = ReplyParser::new(ReplyParserInput {
         format: Some(format),
         tools: tools.to_vec().into(),
         calls_allowed: !options.no_calls,
@@ -131,9 +131,9 @@ fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t
     });
     let mut deltas = Vec::new();
     for piece in pieces {
-        deltas.extend(recogniser.push(piece));
+        deltas.extend(parser.push(piece));
     }
-    let (rest, parsed) = recogniser.finish();
+    let (rest, parsed) = parser.finish();
     deltas.extend(rest);
     add_up(&deltas, &parsed);
     parsed

@@ -3,7 +3,9 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::output::format::{Calls, Encoding, Format, Kind, KindForm, Part, Source, Tagged};
+use llb::output::format::{
+    CallPart, CallSyntax, Encoding, Format, FormatSource, KindForm, Tagged, ValueKind,
+};
 use llb_fuzz::replies::{self, Options};
 use llb_fuzz::schemas;
 use serde_json::Value;
@@ -13,7 +15,7 @@ fn encodings() -> [Encoding; 9] {
                   after_key: &'static str,
                   kind: Option<KindForm>,
                   close: &'static str| {
-        let kind = kind.map(|form| Kind { form, after: "\">".into() });
+        let kind = kind.map(|form| ValueKind { form, after: "\">".into() });
         let after_key = if kind.is_some() { "\" kind=\"" } else { after_key };
         Encoding::Tagged(Tagged {
             open: open.into(),
@@ -42,13 +44,13 @@ fn format(encoding: &Encoding) -> Format {
         _ => ("\n", "\n"),
     };
     let call = vec![
-        Part::Text("<f=".into()),
-        Part::Name,
-        Part::Text(format!(">{before}").into()),
-        Part::Arguments(encoding.clone()),
-        Part::Text(format!("{after}</f>").into()),
+        CallPart::Text("<f=".into()),
+        CallPart::Name,
+        CallPart::Text(format!(">{before}").into()),
+        CallPart::Arguments(encoding.clone()),
+        CallPart::Text(format!("{after}</f>").into()),
     ];
-    let calls = Calls {
+    let calls = CallSyntax {
         open: "<c>".into(),
         close: "</c>".into(),
         separator: "\n".into(),
@@ -57,7 +59,7 @@ fn format(encoding: &Encoding) -> Format {
     };
     Format {
         family: "fuzzed".into(),
-        source: Source::Inferred,
+        source: FormatSource::Inferred,
         verified: true,
         reasoning: None,
         wrappers: Vec::new(),
@@ -67,7 +69,7 @@ fn format(encoding: &Encoding) -> Format {
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        also: Vec::new(),
+        accepted_families: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::markers::{common_prefix, common_suffix, snap_left, snap_right, trim_start};
 use super::probe::{KEYS, Prober};
-use crate::output::format::{Encoding, Kind, KindForm, Tagged};
+use crate::output::format::{Encoding, KindForm, Tagged, ValueKind};
 use crate::output::write::{Call, Style, arguments as write};
 
 /// How arguments are encoded, and which spelling showed. The outer texts of [`Tagged`] are not
@@ -145,7 +145,7 @@ pub(super) fn kind(prober: &Prober<'_>, tags: &mut Tagged) -> Result<(), String>
             && of_number == format!("{before}{number}{after}")
         {
             tags.after_key = before.to_owned().into();
-            tags.kind = Some(Kind { form, after: after.to_owned().into() });
+            tags.kind = Some(ValueKind { form, after: after.to_owned().into() });
             return Ok(());
         }
     }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::probe::{Form, KEYS, Prober};
-use crate::output::format::{Calls, Channels, Part};
+use crate::output::format::{CallPart, CallSyntax, Channels};
 use crate::output::write::{Call, Style, json as write_json, section};
 
 /// A history to be written, and what the template wrote.
@@ -59,12 +59,12 @@ impl HeldOut {
     }
 
     /// Holds calls against all renders. The spelling that explains them, or the first that differs.
-    pub(super) fn check(&self, calls: &Calls, exactness: Exactness) -> Result<Style, String> {
+    pub(super) fn check(&self, calls: &CallSyntax, exactness: Exactness) -> Result<Style, String> {
         let base = self.base.rendered.as_ref().map_err(String::clone)?;
         // What begins a call in every style, before anything is written in one.
         let leads =
             std::iter::once(&calls.open).chain(calls.call.iter().map_while(|part| match part {
-                Part::Text(text) => Some(text),
+                CallPart::Text(text) => Some(text),
                 _ => None,
             }));
         let lead = leads.map(|text| exactness.free(text)).collect::<String>();
@@ -96,7 +96,7 @@ impl HeldOut {
 
     fn explained(
         &self,
-        calls: &Calls,
+        calls: &CallSyntax,
         style: Style,
         exactness: Exactness,
     ) -> Result<(), (usize, String)> {

@@ -19,7 +19,7 @@ use std::cell::Cell;
 
 pub(crate) use probe::{Form, Render};
 
-use crate::output::format::{Calls, Encoding, Format, Part, Source, Wrapper};
+use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, Wrapper};
 use crate::output::write::{Style, section as write};
 use check::{Exactness, HeldOut, forms};
 use probe::{CONTENT, Prober};
@@ -77,7 +77,11 @@ pub(crate) fn find<'f>(
     // A template may write several calls wrongly, or close only several, and still be right about
     // one.
     let alone = |format: &Format, close: &str| {
-        Some(Calls { parallel: false, close: close.to_owned().into(), ..format.calls.clone()? })
+        Some(CallSyntax {
+            parallel: false,
+            close: close.to_owned().into(),
+            ..format.calls.clone()?
+        })
     };
     let close = |format: &Format| {
         format.calls.as_ref().map_or(String::new(), |calls| calls.close.to_string())
@@ -118,8 +122,8 @@ pub(crate) fn find<'f>(
         if let Some(format) = formats.iter().find(in_channels) {
             return Ok((format, Match::Channels));
         }
-        let marked = |calls: &Calls| {
-            !calls.open.is_empty() || matches!(calls.call.first(), Some(Part::Text(_)))
+        let marked = |calls: &CallSyntax| {
+            !calls.open.is_empty() || matches!(calls.call.first(), Some(CallPart::Text(_)))
         };
         let one = |format: &Format, close: &str| {
             alone(format, close)
@@ -246,7 +250,7 @@ fn derive_for(
     let ends = ends.into_iter().map(|end| end.to_owned().into()).collect();
     let format = Format {
         family: "inferred".into(),
-        source: Source::Inferred,
+        source: FormatSource::Inferred,
         verified: false,
         wrappers: found
             .wrapper
@@ -260,7 +264,7 @@ fn derive_for(
         fenced_calls: false,
         envelope: false,
         untagged: false,
-        also: Vec::new(),
+        accepted_families: Vec::new(),
     };
     Ok((format, style))
 }
@@ -279,11 +283,11 @@ fn wrapper(controls: &Controls, reasoning: Option<&str>) -> Option<Wrapper> {
 }
 
 /// Refuses what no reader could read: a call that begins as JSON and is none.
-fn plausible(calls: &Calls, prober: &Prober<'_>, style: Style) -> Result<(), String> {
+fn plausible(calls: &CallSyntax, prober: &Prober<'_>, style: Style) -> Result<(), String> {
     let json = calls
         .call
         .iter()
-        .any(|part| matches!(part, Part::Arguments(Encoding::Json | Encoding::JsonText)));
+        .any(|part| matches!(part, CallPart::Arguments(Encoding::Json | Encoding::JsonText)));
     let written = write(calls, &prober.strings(1), style);
     let Some(at) = written.find('{').filter(|_| json) else { return Ok(()) };
     let mut values =

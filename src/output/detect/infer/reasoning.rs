@@ -3,7 +3,7 @@
 use super::markers::{common_prefix, common_suffix, first, last, snap_left, snap_right};
 use super::probe::{CONTENT, Prober, REASONING};
 use super::section::Controls;
-use crate::output::format::Reasoning;
+use crate::output::format::ReasoningTags;
 
 /// The members in which histories carry reasoning.
 const KEYS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
@@ -15,7 +15,7 @@ pub(super) fn reasoning(
     controls: &Controls,
     head: &str,
     open: &str,
-) -> Option<Reasoning> {
+) -> Option<ReasoningTags> {
     let list = prober.strings(1);
     let shown = KEYS.iter().find_map(|key| {
         let with_content = prober.reasoning(key, &[]).ok().filter(|text| text.contains(REASONING));
@@ -48,9 +48,14 @@ pub(super) fn reasoning(
         !ends_turn && text.contains(&close) && (open.is_empty() || !text.contains(&open))
     };
     let prompt = controls.prompt.as_deref().unwrap_or_default();
-    let end_alone =
+    let close_only =
         [control, head].iter().any(|text| alone(text)) || (alone(prompt) && open.is_empty());
-    Some(Reasoning { open: open.into(), close: close.into(), ends_at_call: false, end_alone })
+    Some(ReasoningTags {
+        open: open.into(),
+        close: close.into(),
+        closed_by_call: false,
+        close_only,
+    })
 }
 
 fn opening(before: &str, prompt: Option<&str>, control: &str) -> Option<String> {

@@ -4,12 +4,12 @@ use super::arguments;
 use super::markers::{common_prefix, common_suffix, first, snap_left, snap_right, trim_start};
 use super::mask::{Mark, Masked, Needle, mask};
 use super::probe::{CONTENT, Prober};
-use crate::output::format::{Calls, Encoding, IdForm, Part, Wrapper};
+use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Wrapper};
 use crate::output::write::{Call, Style};
 
 /// What the renders of calls showed.
 pub(super) struct Section {
-    pub(super) calls: Calls,
+    pub(super) calls: CallSyntax,
     /// What the template writes between the user's words and the calls.
     pub(super) head: String,
     /// What stands behind the calls and is none of them: it ends the turn.
@@ -88,7 +88,7 @@ pub(super) fn section(
     let head = before[..before.len() - open.len()].to_owned();
     let (stripped, mut tail) = split_end(&after, controls, beside.after.as_deref());
 
-    let mut calls = Calls {
+    let mut calls = CallSyntax {
         open: "".into(),
         close: "".into(),
         separator: "".into(),
@@ -203,17 +203,19 @@ fn parts(
     one: &Masked,
     id: Option<&IdForm>,
     encoding: &Encoding,
-) -> Result<Vec<Part>, String> {
+) -> Result<Vec<CallPart>, String> {
     let mut parts = Vec::new();
     let mut marks = one.marks.iter();
     for text in texts {
         if !text.is_empty() {
-            parts.push(Part::Text(text.into()));
+            parts.push(CallPart::Text(text.into()));
         }
         parts.extend(match marks.next() {
-            Some((Mark::Name, _)) => Some(Part::Name),
-            Some((Mark::Id, _)) => Some(Part::Id(id.cloned().ok_or("the id is not understood")?)),
-            Some((Mark::Arguments, _)) => Some(Part::Arguments(encoding.clone())),
+            Some((Mark::Name, _)) => Some(CallPart::Name),
+            Some((Mark::Id, _)) => {
+                Some(CallPart::Id(id.cloned().ok_or("the id is not understood")?))
+            }
+            Some((Mark::Arguments, _)) => Some(CallPart::Arguments(encoding.clone())),
             None => None,
         });
     }

@@ -27,24 +27,31 @@ fn render(
 }
 
 /// Calls without their blanks, which are free.
-fn without_blanks(calls: &Calls) -> Calls {
+fn without_blanks(calls: &CallSyntax) -> CallSyntax {
     let strip = |text: &str| text.split_whitespace().collect::<String>().into();
-    let part = |part: &Part| match part {
-        Part::Text(text) => Part::Text(strip(text)),
-        Part::Arguments(Encoding::Tagged(tags)) => Part::Arguments(Encoding::Tagged(Tagged {
-            open: strip(&tags.open),
-            after_key: strip(&tags.after_key),
-            kind: tags.kind.clone(),
-            close: strip(&tags.close),
-            separator: strip(&tags.separator),
-        })),
+    let part = |part: &CallPart| match part {
+        CallPart::Text(text) => CallPart::Text(strip(text)),
+        CallPart::Arguments(Encoding::Tagged(tags)) => {
+            CallPart::Arguments(Encoding::Tagged(Tagged {
+                open: strip(&tags.open),
+                after_key: strip(&tags.after_key),
+                kind: tags.kind.clone(),
+                close: strip(&tags.close),
+                separator: strip(&tags.separator),
+            }))
+        }
         other => other.clone(),
     };
-    Calls {
+    CallSyntax {
         open: strip(&calls.open),
         close: strip(&calls.close),
         separator: if calls.parallel { strip(&calls.separator) } else { "".into() },
-        call: calls.call.iter().map(part).filter(|part| *part != Part::Text("".into())).collect(),
+        call: calls
+            .call
+            .iter()
+            .map(part)
+            .filter(|part| *part != CallPart::Text("".into()))
+            .collect(),
         parallel: calls.parallel,
     }
 }

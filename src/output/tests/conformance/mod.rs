@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::output::detect::verify::{Frame, Given, Render, Renders, reader, user};
-use crate::output::format::{Encoding, Part};
+use crate::output::format::{CallPart, Encoding};
 use crate::output::{Format, Parsed};
 use crate::profile::ModelProfile;
 use crate::template::{LocalTime, RenderInput, Sources};
@@ -320,11 +320,11 @@ impl Trip<'_> {
     fn read(&self, rendered: &str) -> (Parsed, Parsed) {
         let reply = self.frame.reply(self.format, rendered);
         let parse = |pieces: &mut dyn Iterator<Item = &str>| {
-            let mut recogniser = reader(self.format, &self.tools, &reply);
+            let mut parser = reader(self.format, &self.tools, &reply);
             for piece in pieces {
-                recogniser.push(piece);
+                parser.push(piece);
             }
-            recogniser.finish().1
+            parser.finish().1
         };
         let mut single = reply.char_indices().map(|(at, c)| &reply[at..at + c.len_utf8()]);
         (parse(&mut std::iter::once(&*reply)), parse(&mut single))
@@ -410,8 +410,8 @@ impl Trip<'_> {
 fn tells_types(format: &Format) -> bool {
     let mut parts = format.calls.iter().flat_map(|calls| &calls.call);
     !parts.any(|part| match part {
-        Part::Arguments(Encoding::Tagged(tags)) => tags.kind.is_none(),
-        Part::Arguments(Encoding::Elements { .. }) => true,
+        CallPart::Arguments(Encoding::Tagged(tags)) => tags.kind.is_none(),
+        CallPart::Arguments(Encoding::Elements { .. }) => true,
         _ => false,
     })
 }

@@ -66,33 +66,36 @@ fn main() {
         if round % 2 == 1 {
             order.reverse();
         }
-        for who in order {
+        for contestant in order {
             let keep = |figures: &mut Figures, figure: f64| {
                 if round > 0 {
                     figures.push(figure);
                 }
             };
-            let cold = match who {
+            let cold = match contestant {
                 0 => run(&chat, samplings[0], 1, false),
-                _ => peers[who - 1].run(&tokens, samplings[0], 1, false),
+                _ => peers[contestant - 1].run(&tokens, samplings[0], 1, false),
             };
-            keep(&mut prefill[who].wall, tokens.len() as f64 / cold.wall);
-            keep(&mut prefill[who].cpu, tokens.len() as f64 / cold.cpu);
-            keep(&mut prefill[who].own, tokens.len() as f64 / cold.prompt);
+            keep(&mut prefill[contestant].wall, tokens.len() as f64 / cold.wall);
+            keep(&mut prefill[contestant].cpu, tokens.len() as f64 / cold.cpu);
+            keep(&mut prefill[contestant].own, tokens.len() as f64 / cold.prompt);
             for (kind, sampling) in samplings.into_iter().enumerate() {
-                let [short, long] = [1, 1 + DECODED].map(|n| match who {
+                let [short, long] = [1, 1 + DECODED].map(|n| match contestant {
                     0 => run(&chat, sampling, n, true),
-                    _ => peers[who - 1].run(&tokens, sampling, n, true),
+                    _ => peers[contestant - 1].run(&tokens, sampling, n, true),
                 });
                 assert!(long.generated > 1, "the model generates more than one token");
                 let decoded = (long.generated - 1) as f64;
-                keep(&mut decode[kind][who].wall, decoded / (long.wall - short.wall));
-                keep(&mut decode[kind][who].cpu, decoded / (long.cpu - short.cpu));
-                keep(&mut decode[kind][who].own, decoded / long.predicted);
+                keep(&mut decode[kind][contestant].wall, decoded / (long.wall - short.wall));
+                keep(&mut decode[kind][contestant].cpu, decoded / (long.cpu - short.cpu));
+                keep(&mut decode[kind][contestant].own, decoded / long.predicted);
                 if kind == 0 {
-                    keep(&mut inside[who], (long.wall - long.prompt - long.predicted) * 1000.0);
+                    keep(
+                        &mut inside[contestant],
+                        (long.wall - long.prompt - long.predicted) * 1000.0,
+                    );
                 }
-                texts.push((kind, who, long.text));
+                texts.push((kind, contestant, long.text));
             }
         }
         if round == 0 {

@@ -44,10 +44,14 @@ fn main() {
     let (mut ours, mut curls) = (Figures::default(), Figures::default());
     for round in 0..rounds {
         for ours_now in if round % 2 == 0 { [true, false] } else { [false, true] } {
-            let place = folder.path().join("place");
-            std::fs::create_dir(&place).expect("a new folder");
-            let took = if ours_now { by_llb(&address, &place) } else { by_curl(&address, &place) };
-            std::fs::remove_dir_all(&place).expect("it can be removed");
+            let destination = folder.path().join("destination");
+            std::fs::create_dir(&destination).expect("a new folder");
+            let took = if ours_now {
+                by_llb(&address, &destination)
+            } else {
+                by_curl(&address, &destination)
+            };
+            std::fs::remove_dir_all(&destination).expect("it can be removed");
             if ours_now { &mut ours } else { &mut curls }.push(megabytes / took);
         }
     }
@@ -61,20 +65,20 @@ fn main() {
 }
 
 /// Seconds.
-fn by_llb(address: &str, place: &Path) -> f64 {
+fn by_llb(address: &str, destination: &Path) -> f64 {
     let endpoint = format!("http://{address}");
-    let place = place.to_str().expect("temporary paths are UTF-8");
-    let environment = Environment::of(&[("HF_ENDPOINT", &endpoint), ("HF_HOME", place)]);
+    let destination = destination.to_str().expect("temporary paths are UTF-8");
+    let environment = Environment::of(&[("HF_ENDPOINT", &endpoint), ("HF_HOME", destination)]);
     timed(|| fetch(r#"{"id": "o/n"}"#, &environment, &mut |_| {}).expect("the fetch succeeds"))
         .0
         .as_secs_f64()
 }
 
 /// Seconds.
-fn by_curl(address: &str, place: &Path) -> f64 {
+fn by_curl(address: &str, destination: &Path) -> f64 {
     let mut curl = Command::new("curl");
     curl.args(["-s", "--noproxy", "*", "-o"])
-        .arg(place.join("file"))
+        .arg(destination.join("file"))
         .arg(format!("http://{address}/blob"));
     let (took, status) = timed(|| curl.status().expect("curl runs"));
     assert!(status.success(), "curl: {status}");

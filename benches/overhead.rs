@@ -65,13 +65,13 @@ fn main() {
 /// The cost of a call in addition to the model's time.
 fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
     let request = request(MESSAGES);
-    let (mut beside, mut own) = (Figures::default(), Figures::default());
+    let (mut outside, mut own) = (Figures::default(), Figures::default());
     let (mut bare, mut above) = (Figures::default(), Figures::default());
     let (mut explained, mut explained_own) = (Figures::default(), Figures::default());
     for round in 0..=rounds {
         let (took, reply) = chat.timed(ffi::llb_chat_infer, &request);
         let inside = milliseconds(&reply, "prompt_ms") + milliseconds(&reply, "predicted_ms");
-        let floor = floor.beside();
+        let floor = floor.outside();
         let (alone, explanation) = chat.timed(ffi::llb_chat_explain, &request);
         if round > 0 {
             let (prompt, cached) =
@@ -82,7 +82,7 @@ fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
                 "all but the last token is cached"
             );
             assert_eq!(explanation["prompt_tokens"], prompt);
-            beside.push(took.wall * 1e6 - inside * 1e3);
+            outside.push(took.wall * 1e6 - inside * 1e3);
             bare.push(floor);
             above.push(took.wall * 1e6 - inside * 1e3 - floor);
             own.push(took.thread * 1e6);
@@ -91,7 +91,7 @@ fn calls(chat: &Chat, floor: &Floor, rounds: usize) {
         }
     }
     heading(&format!("a call of {MESSAGES} messages, microseconds"));
-    row("infer, without the model", &beside);
+    row("infer, without the model", &outside);
     row("  processor time of the calling thread", &own);
     row("explain, the whole call", &explained);
     row("  processor time of the calling thread", &explained_own);
@@ -129,35 +129,35 @@ fn tooled(chat: &Chat, rounds: usize) -> Figures {
 /// The shortest loop over llama.cpp on its own thread. One channel starts it, another returns the
 /// result. Every engine with a thread needs as much.
 struct Floor {
-    ask: Sender<()>,
-    told: Receiver<Option<Run>>,
+    start: Sender<()>,
+    results: Receiver<Option<Run>>,
 }
 
 impl Floor {
     /// Runs on this prompt, with all but its last token cached.
     fn open(path: &str, threads: usize, prompt: &str) -> Floor {
-        let (ask, asked) = channel();
-        let (tell, told) = channel();
+        let (start, starts) = channel();
+        let (result, results) = channel();
         let (path, prompt) = (path.to_owned(), prompt.to_owned());
         std::thread::spawn(move || {
             let mut peer = Peer::open(&path, threads as u32, N_CTX, 512, false);
             let tokens = peer.tokenize(&prompt);
             let mut kept = false;
-            for () in asked {
+            for () in starts {
                 let run =
-                    peer.stream(&tokens, Sampling::Greedy, 1, kept, |_| drop(tell.send(None)));
+                    peer.stream(&tokens, Sampling::Greedy, 1, kept, |_| drop(result.send(None)));
                 kept = true;
-                drop(tell.send(Some(run)));
+                drop(result.send(Some(run)));
             }
         });
-        Floor { ask, told }
+        Floor { start, results }
     }
 
     /// The time of one token without the model's, in microseconds.
-    fn beside(&self) -> f64 {
+    fn outside(&self) -> f64 {
         let (wall, run) = timed(|| {
-            self.ask.send(()).expect("the thread lives");
-            self.told.iter().flatten().next().expect("a reply")
+            self.start.send(()).expect("the thread lives");
+            self.results.iter().flatten().next().expect("a reply")
         });
         (wall.as_secs_f64() - run.prompt - run.predicted) * 1e6
     }

@@ -32,7 +32,7 @@ const WARM_UP: Duration = Duration::from_millis(150);
 
 /// The contestants.
 #[derive(Clone, Copy, PartialEq)]
-enum Who {
+enum Contestant {
     /// `Templates::render` of a compiled template.
     Llb,
     /// `llb_template_render` with the template in the request and polyfills off.
@@ -42,7 +42,13 @@ enum Who {
     Node,
 }
 
-const ALL: [Who; 5] = [Who::Llb, Who::Request, Who::Transformers, Who::Jinja2, Who::Node];
+const ALL: [Contestant; 5] = [
+    Contestant::Llb,
+    Contestant::Request,
+    Contestant::Transformers,
+    Contestant::Jinja2,
+    Contestant::Node,
+];
 
 fn main() {
     let Some(data) = Data::read() else { return };
@@ -134,26 +140,26 @@ fn render_row(
         request: request(template, &conversation.json),
     };
     let name = format!("{:<15} {:<15}", template.label, conversation.label);
-    let expected = match (golden, bench.run(&row, Who::Llb, 1)) {
+    let expected = match (golden, bench.run(&row, Contestant::Llb, 1)) {
         (Golden::Text(text), _) => text.to_owned(),
         (_, Ok((_, text))) => text,
         // The template refuses a conversation made here.
         (_, Err(_)) => return None,
     };
     let mut times = [0; ALL.len()];
-    for (who, times) in ALL.into_iter().zip(&mut times) {
-        let there = match who {
-            Who::Llb | Who::Request => true,
-            Who::Transformers | Who::Jinja2 => python,
-            Who::Node => node,
+    for (contestant, times) in ALL.into_iter().zip(&mut times) {
+        let there = match contestant {
+            Contestant::Llb | Contestant::Request => true,
+            Contestant::Transformers | Contestant::Jinja2 => python,
+            Contestant::Node => node,
         };
         if there {
-            match bench.run(&row, who, 1) {
-                Ok((_, text)) if text == expected => *times = bench.warm_up(&row, who),
+            match bench.run(&row, contestant, 1) {
+                Ok((_, text)) if text == expected => *times = bench.warm_up(&row, contestant),
                 Ok((_, text)) => {
-                    println!("{name} {}: {}", label(who), difference(&expected, &text))
+                    println!("{name} {}: {}", label(contestant), difference(&expected, &text))
                 }
-                Err(error) => println!("{name} {}: {error}", label(who)),
+                Err(error) => println!("{name} {}: {error}", label(contestant)),
             }
         }
     }
@@ -161,9 +167,10 @@ fn render_row(
     for round in 0..bench.rounds {
         let mut order = [0, 1, 2, 3, 4];
         order.rotate_left(round % ALL.len());
-        for who in order.into_iter().filter(|who| times[*who] > 0) {
-            let (seconds, _) = bench.run(&row, ALL[who], times[who]).expect("it rendered before");
-            figures[who].push(seconds * 1e6);
+        for contestant in order.into_iter().filter(|contestant| times[*contestant] > 0) {
+            let (seconds, _) =
+                bench.run(&row, ALL[contestant], times[contestant]).expect("it rendered before");
+            figures[contestant].push(seconds * 1e6);
         }
     }
     let [llb, request, transformers, jinja2, node] = &figures;
@@ -185,7 +192,12 @@ fn render_row(
 
 impl Bench {
     /// Renders several times. Returns the seconds of each, and the text.
-    fn run(&mut self, row: &Row<'_>, who: Who, times: usize) -> Result<(f64, String), String> {
+    fn run(
+        &mut self,
+        row: &Row<'_>,
+        contestant: Contestant,
+        times: usize,
+    ) -> Result<(f64, String), String> {
         let repeat = |once: &dyn Fn() -> llb::error::Result<String>| {
             let (took, text) = timed(|| {
                 let mut text = String::new();
@@ -197,26 +209,26 @@ impl Bench {
             let text: llb::error::Result<String> = text;
             Ok((took.as_secs_f64() / times as f64, text.map_err(|error| error.to_string())?))
         };
-        match who {
-            Who::Llb => repeat(&|| render_once(row.templates, &row.conversation)),
-            Who::Request => repeat(&|| request_once(&row.request)),
-            Who::Transformers | Who::Jinja2 => self.python.as_mut().ok_or("no such peer")?.render(
-                &row.conversation,
-                times,
-                who == Who::Jinja2,
-            ),
-            Who::Node => {
+        match contestant {
+            Contestant::Llb => repeat(&|| render_once(row.templates, &row.conversation)),
+            Contestant::Request => repeat(&|| request_once(&row.request)),
+            Contestant::Transformers | Contestant::Jinja2 => self
+                .python
+                .as_mut()
+                .ok_or("no such peer")?
+                .render(&row.conversation, times, contestant == Contestant::Jinja2),
+            Contestant::Node => {
                 self.node.as_mut().ok_or("no such peer")?.render(&row.conversation, times, false)
             }
         }
     }
 
     /// Warms up. Returns the number of renders that fill a measurement.
-    fn warm_up(&mut self, row: &Row<'_>, who: Who) -> usize {
+    fn warm_up(&mut self, row: &Row<'_>, contestant: Contestant) -> usize {
         let mut times = 1;
         let mut spent = 0.0;
         loop {
-            let (seconds, _) = self.run(row, who, times).expect("it rendered before");
+            let (seconds, _) = self.run(row, contestant, times).expect("it rendered before");
             spent += seconds * times as f64;
             times = ((BATCH.as_secs_f64() / seconds).ceil() as usize).clamp(1, 10_000);
             if spent >= WARM_UP.as_secs_f64() {
@@ -285,12 +297,12 @@ fn compile(bench: &mut Bench, data: &Data) {
             let request = request.to_string();
             let mut order = [0, 1, 2, 3];
             order.rotate_left(round % 4);
-            for who in order {
+            for contestant in order {
                 let (bos_token, eos_token) = (&template.bos_token, &template.eos_token);
                 let peer = |peer: &mut Option<Peer>| {
                     peer.as_mut()?.compile(&source, bos_token, eos_token, NOW).ok()
                 };
-                let seconds = match who {
+                let seconds = match contestant {
                     0 => Some(
                         timed(|| Templates::compile(&sources(template, &source)).is_ok())
                             .0
@@ -313,7 +325,7 @@ fn compile(bench: &mut Bench, data: &Data) {
                     _ => peer(&mut bench.node),
                 };
                 if let (Some(seconds), 1..) = (seconds, round) {
-                    figures[[0, 1, 3, 4][who]].push(seconds * 1e6);
+                    figures[[0, 1, 3, 4][contestant]].push(seconds * 1e6);
                 }
             }
         }
@@ -335,13 +347,13 @@ fn sources(template: &Template, source: &str) -> Sources {
     }
 }
 
-fn label(who: Who) -> &'static str {
-    match who {
-        Who::Llb => "llb",
-        Who::Request => "llb_template_render",
-        Who::Transformers => "transformers",
-        Who::Jinja2 => "jinja2",
-        Who::Node => "@huggingface/jinja",
+fn label(contestant: Contestant) -> &'static str {
+    match contestant {
+        Contestant::Llb => "llb",
+        Contestant::Request => "llb_template_render",
+        Contestant::Transformers => "transformers",
+        Contestant::Jinja2 => "jinja2",
+        Contestant::Node => "@huggingface/jinja",
     }
 }
 

@@ -20,9 +20,9 @@ fn check(
     twist: impl Fn(&Request, &[u8], &mut TcpStream) -> bool + Send + Sync + 'static,
 ) {
     let bytes = Arc::new(model_of(1 << 20));
-    let (model, held, over) =
+    let (model, blocked, over) =
         (Arc::clone(&bytes), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (is_held, is_over) = (Arc::clone(&held), Arc::clone(&over));
+    let (is_blocked, is_over) = (Arc::clone(&blocked), Arc::clone(&over));
     let hub =
         Hub::twisted(Repository::of([("m-Q8_0.gguf", bytes.to_vec())]), move |request, out| {
             if is_over.load(Ordering::SeqCst) || request.door == Door::Hint {
@@ -31,7 +31,7 @@ fn check(
             // The answer may take forever; the cancel comes once it has begun.
             let here = request.door == Door::Blob
                 && request.range().is_none_or(|(_, last)| last.is_none());
-            is_held.fetch_or(here || request.count == 0, Ordering::SeqCst);
+            is_blocked.fetch_or(here || request.count == 0, Ordering::SeqCst);
             twist(request, &model, out)
         });
     let user = User::of(&hub);
@@ -43,7 +43,7 @@ fn check(
         let fetch = scope.spawn(|| user.fetch(&request));
         while !fetch.is_finished() {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            if held.load(Ordering::SeqCst) {
+            if blocked.load(Ordering::SeqCst) {
                 hub::cancel(id);
             }
         }

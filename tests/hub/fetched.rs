@@ -187,7 +187,7 @@ fn a_header_is_read_before_the_weights() {
     let size = bytes.len();
     let hub = Hub::start(Repository::of([("m.gguf", bytes)]));
     let user = User::of(&hub);
-    let asked = |hub: &Hub| -> usize {
+    let bytes_requested = |hub: &Hub| -> usize {
         let length =
             |(first, last): (usize, Option<usize>)| last.map_or(size, |last| last + 1) - first;
         hub.at(Door::Blob).iter().map(|request| request.range().map_or(size, length)).sum()
@@ -212,7 +212,7 @@ fn a_header_is_read_before_the_weights() {
     );
     assert_eq!(plan["hub"]["architecture"], "llama");
     // Three range requests of about four megabytes each.
-    assert!(asked(&hub) < size, "{} of {size}", asked(&hub));
+    assert!(bytes_requested(&hub) < size, "{} of {size}", bytes_requested(&hub));
     assert_eq!(user.files(), Vec::<String>::new());
     let fetched = user.fetches(&json!({ "require_tools": false }));
     assert_eq!(

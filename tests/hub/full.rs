@@ -10,14 +10,14 @@ use serde_json::json;
 use crate::server::{Door, Hub, Repository};
 use crate::{User, model_of, sha256};
 
-const TOLD: &str = "LLB_TEST_FULL";
+const SETTING: &str = "LLB_TEST_FULL";
 
 /// The process with a limit on file size: this program with only this test. Otherwise it does
 /// nothing.
 #[test]
 fn a_child_fills_the_disk() {
-    let Ok(told) = std::env::var(TOLD) else { return };
-    let (endpoint, home) = told.split_once(' ').unwrap();
+    let Ok(setting) = std::env::var(SETTING) else { return };
+    let (endpoint, home) = setting.split_once(' ').unwrap();
     let environment = Environment::of(&[("HF_ENDPOINT", endpoint), ("HF_HOME", home)]);
     let error = fetch(r#"{"id": "o/n"}"#, &environment, &mut |_| {}).unwrap_err();
     assert_eq!(
@@ -41,8 +41,9 @@ fn what_fits_stays() {
         "-c",
         "trap '' XFSZ; ulimit -f 2000; exec \"$0\" full::a_child_fills_the_disk --exact",
     ]);
-    let told = format!("{} {}", hub.url(), user.cache.path().display());
-    let output = child.arg(std::env::current_exe().unwrap()).env(TOLD, told).output().unwrap();
+    let setting = format!("{} {}", hub.url(), user.cache.path().display());
+    let output =
+        child.arg(std::env::current_exe().unwrap()).env(SETTING, setting).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
     let part = user.repository().join(format!("blobs/{}.incomplete", sha256(&bytes)));

@@ -8,14 +8,14 @@ use serde_json::json;
 use crate::server::{Door, Hub, Repository};
 use crate::{User, model_of, sha256};
 
-const FLAG: &str = "LLB_TEST_FETCH";
+const SETTING: &str = "LLB_TEST_FETCH";
 
 /// The process that is killed: this program with only this test and the addresses to use. Otherwise
 /// it does nothing.
 #[test]
 fn a_child_fetches() {
-    let Ok(told) = std::env::var(FLAG) else { return };
-    let (endpoint, home) = told.split_once(' ').unwrap();
+    let Ok(setting) = std::env::var(SETTING) else { return };
+    let (endpoint, home) = setting.split_once(' ').unwrap();
     let environment = llb::hub::Environment::of(&[("HF_ENDPOINT", endpoint), ("HF_HOME", home)]);
     llb::hub::fetch(r#"{"id": "o/n"}"#, &environment, &mut |_| {}).unwrap();
 }
@@ -48,7 +48,7 @@ fn ten_kills() {
     for round in 0..10 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["killed::a_child_fetches", "--exact"])
-            .env(FLAG, format!("{} {}", hub.url(), user.cache.path().display()))
+            .env(SETTING, format!("{} {}", hub.url(), user.cache.path().display()))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -230,14 +230,14 @@ mod servers {
     use llb::api::{BaseUrl, Constraints, RemoteOptions, ServerKind};
     use llb::remote::{Remote, Specials, Stopped, Until};
 
-    const TOLD: &str = "LLB_TEST_SERVER";
+    const SETTING: &str = "LLB_TEST_SERVER";
 
     /// The process with its own environment: this program with only this test and the server's
     /// address. Otherwise it does nothing.
     #[test]
     fn a_child_asks() {
-        let Ok(told) = std::env::var(TOLD) else { return };
-        let (root, expected) = told.split_once(' ').unwrap();
+        let Ok(setting) = std::env::var(SETTING) else { return };
+        let (root, expected) = setting.split_once(' ').unwrap();
         let options = RemoteOptions {
             servers: vec![BaseUrl {
                 root: root.to_owned(),
@@ -299,7 +299,7 @@ mod servers {
             let mut child = Command::new(std::env::current_exe().unwrap());
             child
                 .args(["secure::servers::a_child_asks", "--exact"])
-                .env(TOLD, format!("{server} {expected}"));
+                .env(SETTING, format!("{server} {expected}"));
             let output = child.env("SSL_CERT_FILE", file).output().unwrap();
             let said = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && said.contains("1 passed"), "{said}");

@@ -197,8 +197,8 @@ fn behave(repository: &Repository, request: &Request, blobs: &str, out: &mut Tcp
             answer(out, "200 OK", "", json!({ "id": "o/n", "gguf": gguf }).to_string().as_bytes());
         }
         Door::Resolve => {
-            let place = format!("/resolve/{COMMIT}/");
-            let name = request.path.split_once(&place).map(|(_, name)| name);
+            let prefix = format!("/resolve/{COMMIT}/");
+            let name = request.path.split_once(&prefix).map(|(_, name)| name);
             let file = name.and_then(|name| repository.files.iter().find(|(file, _)| file == name));
             let Some((_, bytes)) = file else {
                 return answer(

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 use crate::abi::{Chat, ask, scripted_model};
 use crate::scripted::{Adapter, TEXT, TEXT_PIECES, text_model};
 
-fn spelt(places: impl IntoIterator<Item = usize>) -> String {
-    let pieces: Vec<&[u8]> = places.into_iter().map(|place| TEXT_PIECES[place]).collect();
+fn spelt(indices: impl IntoIterator<Item = usize>) -> String {
+    let pieces: Vec<&[u8]> = indices.into_iter().map(|index| TEXT_PIECES[index]).collect();
     String::from_utf8(pieces.concat()).unwrap()
 }
 

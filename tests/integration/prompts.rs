@@ -118,10 +118,10 @@ fn earlier_requests_change_no_meaning() {
     let mut valid = 0;
     for _ in 0..150 {
         let message = messages[below(messages.len())].clone();
-        let place = below(conversation.len() + 1);
+        let index = below(conversation.len() + 1);
         match below(4) {
-            0 => conversation.truncate(place),
-            1 if place < conversation.len() => conversation[place] = message,
+            0 => conversation.truncate(index),
+            1 if index < conversation.len() => conversation[index] = message,
             _ => conversation.push(message),
         }
         if below(3) > 0 {

@@ -105,8 +105,8 @@ fn a_real_model_is_made_to_answer() {
         .unwrap_or_else(|e| panic!("{e:?}"));
     // The model was not trained to reason. The system message asks for it. The tag is not a special
     // token and is forced as several tokens.
-    let told = "Think for a long time inside <think> and </think>, then answer. Begin your reply with <think>.";
-    let messages = json!([{ "role": "system", "content": told }, { "role": "user", "content": "How much is 2 + 3?" }]);
+    let instruction = "Think for a long time inside <think> and </think>, then answer. Begin your reply with <think>.";
+    let messages = json!([{ "role": "system", "content": instruction }, { "role": "user", "content": "How much is 2 + 3?" }]);
     let grammar = r#"start: "<think>" /(.|\n)*/"#;
     let request = json!({ "messages": messages, "temperature": 0, "max_tokens": 48, "reasoning_budget": 6, "grammar": grammar });
     let reply = chat.infer(&request);

@@ -154,7 +154,7 @@ fn calls_are_read_from_the_text_and_checked() {
 
 #[test]
 fn a_server_that_accepts_grammars_gets_them() {
-    for (kind, place) in [("llama", "/grammar"), ("vllm", "/structured_outputs/grammar")] {
+    for (kind, pointer) in [("llama", "/grammar"), ("vllm", "/structured_outputs/grammar")] {
         let server = Server::start(|request, out| match &*request.path {
             "/v1/completions" => stream(out, &[TOOL_CALL], &end(1, 1)),
             "/tokenize" if request.body["with_pieces"] == true => {
@@ -176,7 +176,7 @@ fn a_server_that_accepts_grammars_gets_them() {
             .last()
             .unwrap()
             .body
-            .pointer(place)
+            .pointer(pointer)
             .and_then(Value::as_str)
             .expect(kind)
             .to_owned();
@@ -525,8 +525,8 @@ fn a_template_comes_from_a_file_without_weights() {
         "MODEL_NOT_FOUND",
         "/none",
     );
-    let gate = json!({ "engine": engine, "chat_template": "{{ messages[0].content }}" });
-    refused(gate, "tools_unsupported", "MODEL_NOT_TOOL_CAPABLE", "does not show tools");
+    let incapable = json!({ "engine": engine, "chat_template": "{{ messages[0].content }}" });
+    refused(incapable, "tools_unsupported", "MODEL_NOT_TOOL_CAPABLE", "does not show tools");
     let mut unset = engine.clone();
     unset["api_key_env"] = json!("LLB_NO_SUCH_VARIABLE");
     let unset = json!({ "engine": unset, "chat_template": TOOLS_TEMPLATE });

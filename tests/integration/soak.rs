@@ -105,8 +105,8 @@ impl World {
     fn step(&self, random: &mut Random) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         let slot = &self.slots[random.below(SLOTS)];
-        let held = *slot.lock().unwrap();
-        let Some(open) = held else { return self.create(slot, random) };
+        let open_chat = *slot.lock().unwrap();
+        let Some(open) = open_chat else { return self.create(slot, random) };
         let handle = std::ptr::without_provenance_mut(open.handle);
         match random.below(20) {
             0..8 => self.check(open, &infer(handle, &request(random))),
@@ -116,7 +116,7 @@ impl World {
                 let explained = call(ffi::llb_chat_explain, handle, &request(random).to_string());
                 let is = explained["type"] == "explanation"
                     || explained["error"]["code"] == "ENGINE_CLOSED";
-                self.hold(is, &explained);
+                self.expect(is, &explained);
             }
             17 | 18 => {
                 let bad = [
@@ -128,14 +128,14 @@ impl World {
                     "{\"messages\": [{\"role\": \"x\"}]}",
                 ];
                 let refused = call(ffi::llb_chat_infer, handle, bad[random.below(bad.len())]);
-                self.hold(refused["type"] == "error", &refused);
+                self.expect(refused["type"] == "error", &refused);
             }
             _ => {
                 // Other threads may be in a call on it, or about to start one.
                 *slot.lock().unwrap() = None;
                 ffi::llb_chat_destroy(handle);
                 let gone = infer(handle, &request(random));
-                self.hold(gone["error"]["code"] == "ENGINE_CLOSED", &gone);
+                self.expect(gone["error"]["code"] == "ENGINE_CLOSED", &gone);
             }
         }
     }
@@ -154,7 +154,7 @@ impl World {
         // SAFETY: NUL-terminated, no callback.
         let handle =
             unsafe { ffi::llb_chat_create_with(options.as_ptr(), None, std::ptr::null_mut()) };
-        self.hold(!handle.is_null(), &json!("create failed"));
+        self.expect(!handle.is_null(), &json!("create failed"));
         let before =
             slot.lock().unwrap().replace(Open { handle: handle.addr(), answers: *answers });
         if let Some(open) = before {
@@ -173,12 +173,12 @@ impl World {
         let reply = stream(std::ptr::without_provenance_mut(open.handle), &request, &recorder);
         let pieces = recorder.lines().concat();
         self.check(open, &reply);
-        self.hold(reply["type"] == "error" || reply["text"] == pieces.as_str(), &reply);
+        self.expect(reply["type"] == "error" || reply["text"] == pieces.as_str(), &reply);
     }
 
     fn check(&self, open: Open, reply: &Value) {
         if reply["type"] == "error" {
-            return self.hold(reply["error"]["code"] == "ENGINE_CLOSED", reply);
+            return self.expect(reply["error"]["code"] == "ENGINE_CLOSED", reply);
         }
         // The last character may be cut, and whitespace before a closing tag is recognised only
         // with the tag.
@@ -215,12 +215,12 @@ impl World {
             }
             Answers::Anything => true,
         };
-        self.hold(right, reply);
+        self.expect(right, reply);
         self.whole.fetch_add(usize::from(!cut), Ordering::Relaxed);
     }
 
     #[track_caller]
-    fn hold(&self, is: bool, seen: &Value) {
+    fn expect(&self, is: bool, seen: &Value) {
         if !is {
             self.failed.store(true, Ordering::Relaxed);
             panic!("{seen}");

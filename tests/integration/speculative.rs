@@ -17,15 +17,15 @@ fn write(folder: &TempDir, name: &str, model: &Model) -> String {
 }
 
 /// Generates `A1 B2 C3 D4 B2 C3 D4 …` without end. Lookup guesses right from the second cycle on.
-fn circle() -> Model {
+fn cycle() -> Model {
     let pieces = ["A1 ", "B2 ", "C3 ", "D4 "];
-    Model { goes_on_with: Some(1), ..Model::new("Scripted circle", pieces, Some(TOOLS_TEMPLATE)) }
+    Model { continues_with: Some(1), ..Model::new("Scripted cycle", pieces, Some(TOOLS_TEMPLATE)) }
 }
 
 /// Generates the pieces of a model in reverse order, with the same vocabulary. As a draft model it
 /// is always wrong.
 fn backwards(model: Model) -> Model {
-    Model { order: model.order.iter().rev().copied().collect(), goes_on_with: None, ..model }
+    Model { order: model.order.iter().rev().copied().collect(), continues_with: None, ..model }
 }
 
 fn open(model: &str, members: Value) -> Chat {
@@ -48,7 +48,7 @@ fn without_ids(value: &mut Value) {
 
 /// The reply without members that differ between runs, and the numbers of guessed and accepted
 /// tokens.
-fn told(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>) {
+fn reply_and_drafts(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>) {
     let recorder = Recorder::default();
     let mut reply = chat.stream(request, &recorder);
     assert_eq!(recorder.lines().concat(), reply["text"].as_str().unwrap(), "{reply}");
@@ -84,17 +84,17 @@ fn requests() -> Vec<Value> {
 #[test]
 fn a_reply_is_the_same_for_every_speculation() {
     let folder = tempfile::tempdir().unwrap();
-    let circle_path = write(&folder, "circle.gguf", &circle());
+    let cycle_path = write(&folder, "cycle.gguf", &cycle());
     let text = scripted_model("text.gguf");
     let wrong_text = write(&folder, "wrong_text.gguf", &backwards(text_model()));
-    let wrong_circle = write(&folder, "wrong_circle.gguf", &backwards(circle()));
+    let wrong_cycle = write(&folder, "wrong_cycle.gguf", &backwards(cycle()));
     let lookup = json!({ "speculative": { "type": "ngram", "n_max": 8, "ngram": 2 } });
     let drafted_by = |model: &str| json!({ "draft_model": model, "speculative": { "n_max": 5 } });
     // A model, its speculation, and whether the guesses for its greedy reply are right.
     let cases = [
-        (&circle_path, lookup.clone(), true),
-        (&circle_path, drafted_by(&circle_path), true),
-        (&circle_path, drafted_by(&wrong_circle), false),
+        (&cycle_path, lookup.clone(), true),
+        (&cycle_path, drafted_by(&cycle_path), true),
+        (&cycle_path, drafted_by(&wrong_cycle), false),
         (&text, drafted_by(&text), true),
         (&text, drafted_by(&wrong_text), false),
         (&scripted_model("long.gguf"), drafted_by(&scripted_model("long.gguf")), true),
@@ -105,9 +105,9 @@ fn a_reply_is_the_same_for_every_speculation() {
         let (plain, guessing) = (open(model, json!({})), open(model, speculation.clone()));
         let mut all = (0, 0);
         for (index, request) in requests().iter().enumerate() {
-            let (expected, none) = told(&plain, request);
+            let (expected, none) = reply_and_drafts(&plain, request);
             assert_eq!(none, None, "without speculation the timings have no guesses");
-            let (reply, drafted) = told(&guessing, request);
+            let (reply, drafted) = reply_and_drafts(&guessing, request);
             assert_eq!(reply, expected, "{model} {speculation} {request}");
             let (tokens, accepted) = drafted.expect("the timings have the number of guesses");
             assert!(accepted <= tokens, "{accepted} of {tokens}");
@@ -127,14 +127,14 @@ fn a_reply_is_the_same_for_every_speculation() {
 #[test]
 fn right_guesses_save_decodes_and_wrong_ones_become_rare() {
     let folder = tempfile::tempdir().unwrap();
-    let model = write(&folder, "circle.gguf", &circle());
-    let wrong = write(&folder, "wrong.gguf", &backwards(circle()));
+    let model = write(&folder, "cycle.gguf", &cycle());
+    let wrong = write(&folder, "wrong.gguf", &backwards(cycle()));
     let request = ask(json!({ "max_tokens": 400 }));
-    let (_, right) = told(&open(&model, json!({ "speculative": "ngram" })), &request);
+    let (_, right) = reply_and_drafts(&open(&model, json!({ "speculative": "ngram" })), &request);
     let (tokens, accepted) = right.unwrap();
     // All but the first cycle comes in guesses of six, each followed by one chosen token.
     assert!(accepted == tokens && (330..=345).contains(&accepted), "{accepted} of {tokens}");
-    let (_, bad) = told(&open(&model, json!({ "draft_model": wrong })), &request);
+    let (_, bad) = reply_and_drafts(&open(&model, json!({ "draft_model": wrong })), &request);
     let (tokens, accepted) = bad.unwrap();
     assert!(accepted == 0 && tokens < 40, "{accepted} of {tokens}");
 }
@@ -184,8 +184,8 @@ fn a_guess_never_leaves_the_context() {
     let guessing =
         open(&model, json!({ "n_ctx": 256, "draft_model": model, "speculative": { "n_max": 32 } }));
     let request = ask(json!({ "max_tokens": 100_000 }));
-    assert_eq!(told(&plain, &request).0, told(&guessing, &request).0);
-    assert_eq!(told(&guessing, &request).0["finish_reason"], "length");
+    assert_eq!(reply_and_drafts(&plain, &request).0, reply_and_drafts(&guessing, &request).0);
+    assert_eq!(reply_and_drafts(&guessing, &request).0["finish_reason"], "length");
 }
 
 #[test]
@@ -232,9 +232,10 @@ fn a_real_model_replies_the_same() {
         options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         options
     };
-    let expected = told(&open(&model, options(json!({}))), &request).0;
+    let expected = reply_and_drafts(&open(&model, options(json!({}))), &request).0;
     for speculation in [json!({ "speculative": "ngram" }), json!({ "draft_model": model })] {
-        let (reply, drafted) = told(&open(&model, options(speculation.clone())), &request);
+        let (reply, drafted) =
+            reply_and_drafts(&open(&model, options(speculation.clone())), &request);
         assert_eq!(reply, expected, "{speculation}");
         let (_, accepted) = drafted.unwrap();
         assert!(accepted > 10, "{speculation}: {drafted:?}");

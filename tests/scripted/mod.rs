@@ -158,7 +158,7 @@ pub struct Model {
     pub order: Vec<usize>,
     /// The piece that follows the last one instead of the end of turn, as an index into `pieces`.
     /// The reply then never ends.
-    pub goes_on_with: Option<usize>,
+    pub continues_with: Option<usize>,
 }
 
 impl Model {
@@ -173,7 +173,7 @@ impl Model {
         Model {
             name: name.to_owned(),
             order: (0..pieces.len()).collect(),
-            goes_on_with: None,
+            continues_with: None,
             pieces,
             chat_template: chat_template.map(str::to_owned),
             tool_use_template: None,
@@ -210,10 +210,11 @@ impl Model {
             put(usize::from(byte), 0, logit);
         }
         put(vocabulary.turn_end, 0, END_LOGIT);
-        let states = std::iter::once(other).chain(self.order.iter().map(|place| place + 1));
-        let last = self.goes_on_with.map_or(vocabulary.turn_end, |place| vocabulary.script[place]);
+        let states = std::iter::once(other).chain(self.order.iter().map(|index| index + 1));
+        let last =
+            self.continues_with.map_or(vocabulary.turn_end, |index| vocabulary.script[index]);
         let lifted =
-            self.order.iter().map(|place| vocabulary.script[*place]).chain(std::iter::once(last));
+            self.order.iter().map(|index| vocabulary.script[*index]).chain(std::iter::once(last));
         for (state, token) in states.zip(lifted) {
             put(token, state, SCRIPT_LOGIT);
         }

@@ -25,6 +25,7 @@ mod net;
 pub mod output;
 #[cfg(any(feature = "engine", feature = "hub", feature = "remote"))]
 mod panic;
+mod probing;
 pub mod profile;
 #[cfg(feature = "remote")]
 pub mod remote;

@@ -52,8 +52,10 @@ pub use span::Span;
 
 use crate::error::Result;
 use crate::jinja::Template;
+use crate::probing::Probe;
 use host::HostWork;
 pub use polyfill::Polyfilled;
+pub(crate) use probe::prober::probe_time;
 use probe::prober::{Exceeded, Prober};
 
 const DEFAULT: &str = "default";
@@ -185,6 +187,21 @@ impl Templates {
             prober::record_limit(&chosen.exceeded, &rendered);
             rendered
         })
+    }
+
+    /// The prompt of a probe, within the limits of [`probe`](Self::probe).
+    pub(crate) fn render_probe(&self, probe: &Probe) -> Result<String> {
+        let variables =
+            probe.kwargs.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let kwargs: Map<String, serde_json::Value> = variables.collect();
+        let input = RenderInput {
+            kwargs: (!kwargs.is_empty()).then_some(&kwargs),
+            tools: probe.tool_list(),
+            skills: probe.skills.as_deref(),
+            add_generation_prompt: probe.add_generation_prompt,
+            ..RenderInput::new(&probe.messages, probe_time(probe.later))
+        };
+        self.probe(&input).map(|prompt| prompt.text)
     }
 
     fn for_tools(&self, input: &RenderInput<'_>) -> &Compiled {

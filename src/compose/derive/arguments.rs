@@ -4,9 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::Compose;
-use super::chat::USER;
-use super::conversation::{Conversation, call};
-use super::text::{escape, pieces, shared_end, shared_start};
+use super::needles::USER;
+use super::wrapping::escape;
+use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
+use crate::probing::{Probe, call};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,7 +47,7 @@ impl Around {
         let [first, second] = values;
         let text = turn(&json!({ KEYS[0]: first, KEYS[1]: second }))?;
         let (_, text) = text.split_once(USER)?;
-        let pieces = pieces(text, [KEYS[0], written[0], KEYS[1], written[1]])?;
+        let pieces = split_at_needles(text, [KEYS[0], written[0], KEYS[1], written[1]])?;
         let owned = |at: usize| pieces[at].to_owned();
         (pieces[1] == pieces[3]).then(|| Around {
             before: owned(0),
@@ -84,11 +85,11 @@ pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
     if cuts.is_empty() {
         // Without arguments it is another text: then what both ends share is the arguments' own.
         let shared =
-            |around: &Around| around.before.len() - shared_end(&around.before, &around.between);
+            |around: &Around| around.before.len() - common_suffix(&around.before, &around.between);
         let before = shared(&texts).max(shared(&others));
         let rest = |around: &Around| {
             let end = around.between.len() - (around.before.len() - before);
-            around.after.len() - shared_start(&around.between[..end], &around.after)
+            around.after.len() - common_prefix(&around.between[..end], &around.after)
         };
         cuts.push((before, rest(&texts).max(rest(&others))));
     }
@@ -134,7 +135,7 @@ fn bare(turn: &Turn<'_>, texts: &Around, others: &Around) -> Option<(String, &'s
 /// How much stands before and behind all arguments, when this is the text without any; the plainest
 /// way first.
 fn cuts(texts: &Around, others: &Around, none: &str) -> Vec<(usize, usize)> {
-    let most = shared_start(none, &texts.before).min(shared_start(none, &others.before));
+    let most = common_prefix(none, &texts.before).min(common_prefix(none, &others.before));
     let fits = |before: &usize| {
         let joiner = |around: &Around| {
             around.cut(*before, none.len() - before).map(|(_, joiner, _)| joiner.to_owned())
@@ -188,5 +189,5 @@ pub(super) fn written(
     });
     spec.extend(rest.as_object().cloned().unwrap_or_default());
     let calls = [call("qcallonex", "qtoolone", arguments)];
-    compose(&spec.into())?.render(&Conversation::default().calling("", &calls))
+    compose(&spec.into())?.prompt(&Probe::default().calls("", &calls))
 }

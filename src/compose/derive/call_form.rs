@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::Compose;
 use super::arguments::{self, Arguments, Turn};
-use super::chat::USER;
-use super::conversation::{Conversation, call};
-use super::text::escape;
+use super::needles::USER;
+use super::wrapping::escape;
+use crate::probing::{Probe, call};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +97,7 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
         policy.insert("tool_call_content_processor".to_owned(), json!({ "kind": kind }));
     }
     let spec = json!({ "user_template": "{content}", "assistant_template": "{content}{tool_calls}", "tool_policy": policy });
-    compose(&spec)?.render(&Conversation::default().calling("", std::slice::from_ref(call)))
+    compose(&spec)?.prompt(&Probe::default().calls("", std::slice::from_ref(call)))
 }
 
 /// The first call from its first part to its last, with slots, and all calls as they stand in

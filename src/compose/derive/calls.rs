@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::Compose;
 use super::call_form::{self, CallForm};
-use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::{Conversation, call, shows_probe};
-use super::renderer::Renderer;
-use super::text::{Wrapping, escape};
+use super::chat::Chat;
+use super::needles::{ANSWER, USER, USER_2, contains_needle};
+use super::wrapping::{Wrapping, escape};
+use crate::probing::{Probe, ProbeRenderer, call};
 
 /// What a template does with the calls of an answer.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,23 +47,23 @@ pub(super) fn probes(as_text: bool) -> Vec<Value> {
 /// The prompt up to the end of the last turn, as it is when a user's follows: a last turn may have
 /// marks of its own. Else as it is when nothing follows.
 pub(super) fn turn(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
-    conversation: &Conversation,
+    conversation: &Probe,
 ) -> Option<String> {
-    let followed = foreign.render(&conversation.clone().user(USER_2));
+    let followed = foreign.prompt(&conversation.clone().user(USER_2));
     let inner = followed
         .as_deref()
         .and_then(|prompt| prompt.split_once(USER_2)?.0.strip_suffix(&*chat.user.before));
-    inner.map(str::to_owned).or_else(|| foreign.render(conversation))
+    inner.map(str::to_owned).or_else(|| foreign.prompt(conversation))
 }
 
 /// What stands for the content of an answer that is null: a template may print it as Python does.
-pub(super) fn null_content(foreign: &dyn Renderer) -> &'static str {
+pub(super) fn null_content(foreign: &ProbeRenderer<'_>) -> &'static str {
     let saying = |content: Value| {
         let message =
             json!({ "role": "assistant", "content": content, "tool_calls": probes(false)[..1] });
-        foreign.render(&Conversation::asking(USER).message(message))
+        foreign.prompt(&Probe::from_user(USER).message(message))
     };
     let null = saying(Value::Null);
     if null.is_some() && null == saying("None".into()) && null != saying("".into()) {
@@ -74,10 +74,14 @@ pub(super) fn null_content(foreign: &dyn Renderer) -> &'static str {
 }
 
 /// Finds them; None when they are not printed.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>) -> Option<Calls> {
+pub(super) fn derive(
+    foreign: &ProbeRenderer<'_>,
+    chat: &Chat,
+    compose: &Compose<'_>,
+) -> Option<Calls> {
     let mut calls = probes(false);
     let render = |text: &str, calls: &[Value]| {
-        turn(foreign, chat, &Conversation::asking(USER).calling(text, calls))
+        turn(foreign, chat, &Probe::from_user(USER).calls(text, calls))
     };
     let mut found = Calls::default();
     let mut one = render("", &calls[..1]);
@@ -168,7 +172,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
             return Some(found);
         }
     };
-    if [&before, &after].into_iter().any(|text| shows_probe(text)) {
+    if [&before, &after].into_iter().any(|text| contains_needle(text)) {
         found.residual.push("parts of a call stand outside the text of the call".to_owned());
         return Some(found);
     }
@@ -178,7 +182,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
         rest.split_once(&*form.texts[1]).map(|(between, _)| between.to_owned())
     });
     found.wrapping = Some(match between.flatten() {
-        Some(between) if !shows_probe(&between) => Wrapping::joined(&before, &between, &after),
+        Some(between) if !contains_needle(&between) => Wrapping::joined(&before, &between, &after),
         _ => {
             if two.is_some() {
                 found.residual.push("several calls are not printed as one is".to_owned());
@@ -188,12 +192,12 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, compose: &Compose<'_>)
     });
     found.form = Some(form);
     let empty = render(ANSWER, &[]);
-    if empty != turn(foreign, chat, &Conversation::asking(USER).assistant(ANSWER)) {
+    if empty != turn(foreign, chat, &Probe::from_user(USER).assistant(ANSWER)) {
         let own = empty
             .as_deref()
             .and_then(|empty| empty.split_once(USER)?.1.strip_prefix(&*chat.user.after));
         let pattern = own.map(|own| escape(own).replacen(ANSWER, "{content}", 1));
-        found.empty = pattern.filter(|pattern| !shows_probe(pattern));
+        found.empty = pattern.filter(|pattern| !contains_needle(pattern));
     }
     Some(found)
 }

@@ -4,17 +4,9 @@
 use serde_json::json;
 
 use super::calls;
-use super::conversation::Conversation;
-use super::renderer::Renderer;
-use super::text::{pieces, shared_end, shared_start};
-
-/// Texts of the probes. Each stands in a prompt once, and nothing a template does to texts changes
-/// them.
-pub(super) const USER: &str = "Quserone";
-pub(super) const USER_2: &str = "Qusertwo";
-/// Before [`USER`] where that stands behind what is looked for.
-const USER_3: &str = "Quserthree";
-pub(super) const ANSWER: &str = "Qanswerone";
+use super::needles::{ANSWER, USER, USER_2, USER_3};
+use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
+use crate::probing::{Probe, ProbeRenderer};
 
 /// Said of a first user's turn.
 pub(super) const FIRST_DIFFERS: &str = "the first user turn begins differently from later ones";
@@ -58,24 +50,24 @@ pub(super) struct Chat {
 }
 
 /// Finds them, or says why not.
-pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
-    let render = |conversation: Conversation| foreign.render(&conversation);
+pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<Chat, String> {
+    let render = |conversation: Probe| foreign.prompt(&conversation);
     let mut residual = Vec::new();
-    let one = render(Conversation::asking(USER))
+    let one = render(Probe::from_user(USER))
         .ok_or("the template refuses a conversation of one user message")?;
     let [first, tail] =
-        *pieces(&one, [USER]).ok_or("the text of a user message is not printed once")?
+        *split_at_needles(&one, [USER]).ok_or("the text of a user message is not printed once")?
     else {
         return Err("the text of a user message is not printed once".to_owned());
     };
-    let asked = render(Conversation::asking(USER).prompt())
+    let asked = render(Probe::from_user(USER).generation_prompt())
         .ok_or("the template refuses a generation prompt")?;
-    let users = render(Conversation::asking(USER).user(USER_2));
+    let users = render(Probe::from_user(USER).user(USER_2));
     let users = users
         .as_deref()
-        .and_then(|users| pieces(users, [USER, USER_2]))
+        .and_then(|users| split_at_needles(users, [USER, USER_2]))
         .map(|pieces| pieces[1].to_owned());
-    let exchange = Conversation::asking(USER).assistant(ANSWER);
+    let exchange = Probe::from_user(USER).assistant(ANSWER);
     let last = render(exchange.clone());
     let ends = Ends {
         first,
@@ -94,14 +86,14 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         added.clone_into(&mut generation_prompt);
     } else {
         residual.push("the generation prompt is not an addition at the end".to_owned());
-        let shared = shared_start(tail, ends.asked);
+        let shared = common_prefix(tail, ends.asked);
         after_user.truncate(shared);
         ends.asked[shared..].clone_into(&mut generation_prompt);
     }
     let two = render(exchange.clone().user(USER_2))
         .ok_or("the template refuses an answer between two user messages")?;
-    let [_, to_answer, to_user, _] =
-        *pieces(&two, [USER, ANSWER, USER_2]).ok_or("an earlier answer is not printed as it is")?
+    let [_, to_answer, to_user, _] = *split_at_needles(&two, [USER, ANSWER, USER_2])
+        .ok_or("an earlier answer is not printed as it is")?
     else {
         return Err("an earlier answer is not printed as it is".to_owned());
     };
@@ -109,7 +101,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         residual.push("the last user turn differs from earlier ones".to_owned());
         after_user = match to_answer.strip_suffix(&generation_prompt) {
             Some(end) if !generation_prompt.is_empty() => end.to_owned(),
-            _ => to_answer[..shared_start(to_answer, &after_user)].to_owned(),
+            _ => to_answer[..common_prefix(to_answer, &after_user)].to_owned(),
         };
     }
     let before_answer = to_answer[after_user.len()..].to_owned();
@@ -126,7 +118,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     let opening = match first.strip_suffix(&before_user) {
         Some(opening) => opening.to_owned(),
         None => {
-            let shared = shared_end(first, &before_user);
+            let shared = common_suffix(first, &before_user);
             let lacking = &before_user[..before_user.len() - shared];
             if before_answer.starts_with(lacking) {
                 lacking.clone_into(&mut first_without);
@@ -137,12 +129,14 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
         }
     };
     let assistant = Frame { before: before_answer, after: after_answer };
-    let own = last.as_deref().and_then(|last| pieces(last, [USER, ANSWER])).and_then(|pieces| {
-        Some(Frame {
-            before: pieces[1].strip_prefix(&*after_user)?.to_owned(),
-            after: pieces[2].to_owned(),
-        })
-    });
+    let own = last.as_deref().and_then(|last| split_at_needles(last, [USER, ANSWER])).and_then(
+        |pieces| {
+            Some(Frame {
+                before: pieces[1].strip_prefix(&*after_user)?.to_owned(),
+                after: pieces[2].to_owned(),
+            })
+        },
+    );
     if own.is_none() && last.is_some() {
         residual.push("the last answer is printed differently from earlier ones".to_owned());
     }
@@ -165,8 +159,7 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Result<Chat, String> {
     chat.if_nonempty = if_nonempty(foreign, &chat).unwrap_or_default();
     prompts(foreign, &mut chat);
     openers(foreign, &mut chat);
-    let spaced =
-        render(Conversation::asking(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2));
+    let spaced = render(Probe::from_user(USER).assistant(&format!(" \n{ANSWER} \n")).user(USER_2));
     chat.strips = spaced.is_some_and(|spaced| spaced == two);
     Ok(chat)
 }
@@ -213,14 +206,14 @@ impl Turns<'_> {
             return owned(end, begin);
         }
         residual.push("the last answer ends differently from earlier ones".to_owned());
-        let (end, begin) = between.split_at(between.len() - shared_end(first, between));
+        let (end, begin) = between.split_at(between.len() - common_suffix(first, between));
         owned(end, begin)
     }
 }
 
 /// The end of the text before an answer that is missing when the answer is empty.
-fn if_nonempty(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
-    let empty = foreign.render(&Conversation::asking(USER).assistant(""))?;
+fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Option<String> {
+    let empty = foreign.prompt(&Probe::from_user(USER).assistant(""))?;
     let (_, rest) = empty.split_once(USER)?;
     let last = chat.last.as_ref().unwrap_or(&chat.assistant);
     let begin = rest
@@ -233,32 +226,28 @@ fn if_nonempty(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
 }
 
 /// Behind which messages an answer begins as it does behind a user's, when it does not behind all.
-fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
+fn openers(foreign: &ProbeRenderer<'_>, chat: &mut Chat) {
     let begin = &chat.assistant.before;
-    let begins = |start: Conversation, until: &str| {
+    let begins = |start: Probe, until: &str| {
         // The first turn of all has less of its begin.
         let begin = if until.is_empty() {
             begin.strip_prefix(&*chat.first_without).unwrap_or(begin)
         } else {
             begin
         };
-        let prompt = foreign.render(&start.assistant(USER_2).user(USER))?;
+        let prompt = foreign.prompt(&start.assistant(USER_2).user(USER))?;
         let (before, _) = prompt.split_once(USER_2)?;
         Some(before[before.find(until)? + until.len()..].ends_with(begin))
     };
-    if begin.is_empty() || begins(Conversation::default(), "") != Some(false) {
+    if begin.is_empty() || begins(Probe::default(), "") != Some(false) {
         return;
     }
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
     let called = calls::probes(false);
     let starts = [
-        ("system", Conversation::instructed("Qsystemone"), "Qsystemone"),
-        ("assistant", Conversation::asking(USER_3).assistant(ANSWER), ANSWER),
-        (
-            "tool",
-            Conversation::asking(USER_3).calling("", &called[..1]).message(result),
-            "Qresultone",
-        ),
+        ("system", Probe::from_system("Qsystemone"), "Qsystemone"),
+        ("assistant", Probe::from_user(USER_3).assistant(ANSWER), ANSWER),
+        ("tool", Probe::from_user(USER_3).calls("", &called[..1]).message(result), "Qresultone"),
     ];
     let opened =
         starts.into_iter().filter(|(_, start, until)| begins(start.clone(), until) == Some(true));
@@ -267,16 +256,16 @@ fn openers(foreign: &dyn Renderer, chat: &mut Chat) {
 
 /// Which last messages have no generation prompt behind them, and the prompt where only some have
 /// one.
-fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
-    let added = |conversation: Conversation| {
-        let asked = foreign.render(&conversation.clone().prompt())?;
-        let said = foreign.render(&conversation)?;
+fn prompts(foreign: &ProbeRenderer<'_>, chat: &mut Chat) {
+    let added = |conversation: Probe| {
+        let asked = foreign.prompt(&conversation.clone().generation_prompt())?;
+        let said = foreign.prompt(&conversation)?;
         asked.strip_prefix(said.strip_suffix(&*chat.ending)?).map(str::to_owned)
     };
-    let answer = Conversation::asking(USER).assistant(ANSWER);
+    let answer = Probe::from_user(USER).assistant(ANSWER);
     let answered = added(answer.clone());
     let usual = format!("{ANSWER}{}{}", chat.assistant.after, chat.generation_prompt);
-    let asked = foreign.render(&answer.prompt());
+    let asked = foreign.prompt(&answer.generation_prompt());
     chat.last_unasked = answered.is_none() && asked.is_some_and(|asked| asked.ends_with(&usual));
     if chat.generation_prompt.is_empty() {
         // Users' turns end in what others are asked with.
@@ -289,10 +278,10 @@ fn prompts(foreign: &dyn Renderer, chat: &mut Chat) {
     }
     chat.prompt_after_answer =
         answered.clone().filter(|prompt| !prompt.is_empty() && *prompt != chat.generation_prompt);
-    let called = Conversation::asking(USER).assistant(ANSWER);
+    let called = Probe::from_user(USER).assistant(ANSWER);
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
     let without = [
-        ("system", added(Conversation::instructed("Qsystemone"))),
+        ("system", added(Probe::from_system("Qsystemone"))),
         ("assistant", answered),
         ("tool", added(called.message(result))),
     ];
@@ -321,7 +310,7 @@ impl Ends<'_> {
         if is_turn && asked.starts_with(tail) || asked != tail && asked.starts_with(tail) {
             return None;
         }
-        let shared = shared_start(tail, between).min(shared_start(tail, asked));
+        let shared = common_prefix(tail, between).min(common_prefix(tail, asked));
         let cuts = (0..=shared)
             .filter(|at| between.is_char_boundary(*at) && first.ends_with(&between[*at..]));
         // Of cuts that render the same, the last one at which a mark of its own begins.

@@ -7,15 +7,15 @@
 
 use serde_json::{Value, json};
 
-use super::conversation::{Conversation, call, tool};
 use super::part::Part;
+use crate::probing::{Probe, call, tool};
 
 /// One conversation, by a name for reports.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     pub(super) part: Part,
     pub(super) id: &'static str,
-    pub(super) conversation: Conversation,
+    pub(super) conversation: Probe,
 }
 
 const ASK: &str = "What is the weather in Oslo?";
@@ -68,7 +68,7 @@ fn odd_call() -> Value {
 /// All of them, by part.
 pub(super) fn all() -> Vec<Context> {
     let mut contexts = Vec::new();
-    let mut add = |part: Part, list: Vec<(&'static str, Conversation)>| {
+    let mut add = |part: Part, list: Vec<(&'static str, Probe)>| {
         contexts.extend(list.into_iter().map(|(id, conversation)| Context {
             part,
             id,
@@ -82,72 +82,84 @@ pub(super) fn all() -> Vec<Context> {
     add(Part::Results, results());
     // Every second one on another day: what holds a date is not exact.
     for context in contexts.iter_mut().skip(1).step_by(2) {
-        context.conversation.later = 100;
+        context.conversation = context.conversation.clone().days_later(100);
     }
     contexts
 }
 
-fn chat() -> Vec<(&'static str, Conversation)> {
-    let turn = || Conversation::asking(ASK).assistant(ANSWER);
+fn chat() -> Vec<(&'static str, Probe)> {
+    let turn = || Probe::from_user(ASK).assistant(ANSWER);
     vec![
-        ("user", Conversation::asking(ASK)),
-        ("user_prompt", Conversation::asking(ODD).prompt()),
+        ("user", Probe::from_user(ASK)),
+        ("user_prompt", Probe::from_user(ODD).generation_prompt()),
         ("answer", turn()),
-        ("answer_prompt", turn().prompt()),
+        ("answer_prompt", turn().generation_prompt()),
         ("turns", turn().user(ODD).assistant(ODD)),
-        ("turns_prompt", turn().user(ODD).assistant("Yes").user("Why?").prompt()),
-        ("two_users_prompt", Conversation::asking(ASK).user(ODD).prompt()),
-        ("answer_first_prompt", Conversation::default().assistant(ODD).user(ASK).prompt()),
-        ("empty_answer", Conversation::asking(ASK).assistant("")),
+        ("turns_prompt", turn().user(ODD).assistant("Yes").user("Why?").generation_prompt()),
+        ("two_users_prompt", Probe::from_user(ASK).user(ODD).generation_prompt()),
+        ("answer_first_prompt", Probe::default().assistant(ODD).user(ASK).generation_prompt()),
+        ("empty_answer", Probe::from_user(ASK).assistant("")),
     ]
 }
 
-fn system() -> Vec<(&'static str, Conversation)> {
-    let ask = || Conversation::instructed(RULES).user(ASK);
+fn system() -> Vec<(&'static str, Probe)> {
+    let ask = || Probe::from_system(RULES).user(ASK);
     vec![
-        ("system_prompt", ask().prompt()),
+        ("system_prompt", ask().generation_prompt()),
         ("system_turns", ask().assistant(ANSWER).user(ODD)),
         (
             "system_turns_prompt",
-            Conversation::instructed(ODD).user(ODD).assistant(ANSWER).user(ASK).prompt(),
+            Probe::from_system(ODD).user(ODD).assistant(ANSWER).user(ASK).generation_prompt(),
         ),
         (
             "system_answer_first_prompt",
-            Conversation::instructed(RULES).assistant(ANSWER).user(ASK).prompt(),
+            Probe::from_system(RULES).assistant(ANSWER).user(ASK).generation_prompt(),
         ),
-        ("system_empty_prompt", Conversation::instructed("").user(ASK).prompt()),
-        ("system_alone_prompt", Conversation::instructed(RULES).prompt()),
+        ("system_empty_prompt", Probe::from_system("").user(ASK).generation_prompt()),
+        ("system_alone_prompt", Probe::from_system(RULES).generation_prompt()),
     ]
 }
 
-fn tools() -> Vec<(&'static str, Conversation)> {
+fn tools() -> Vec<(&'static str, Probe)> {
     let two = [weather(), odd_tool()];
     let three = [small_tool(), weather(), strict_tool()];
     let bare = json!({ "name": "lookup", "description": "Look a word up", "parameters": { "type": "object", "properties": {} } });
-    let turns = || Conversation::asking(ASK).assistant(ANSWER).user(ODD);
+    let turns = || Probe::from_user(ASK).assistant(ANSWER).user(ODD);
     vec![
-        ("tool_prompt", Conversation::asking(ASK).tools(&two[..1]).prompt()),
-        ("tools_system_prompt", Conversation::instructed(RULES).user(ASK).tools(&two).prompt()),
-        ("tools_turns_prompt", turns().tools(&two).prompt()),
+        ("tool_prompt", Probe::from_user(ASK).tools(&two[..1]).generation_prompt()),
+        (
+            "tools_system_prompt",
+            Probe::from_system(RULES).user(ASK).tools(&two).generation_prompt(),
+        ),
+        ("tools_turns_prompt", turns().tools(&two).generation_prompt()),
         (
             "tools_system_turns",
-            Conversation::instructed(RULES).user(ASK).assistant(ANSWER).user(ODD).tools(&three),
+            Probe::from_system(RULES).user(ASK).assistant(ANSWER).user(ODD).tools(&three),
         ),
         (
             "tools_odd_prompt",
-            Conversation::instructed("Sé breve").user(ODD).tools(&[odd_tool()]).prompt(),
+            Probe::from_system("Sé breve").user(ODD).tools(&[odd_tool()]).generation_prompt(),
         ),
-        ("tools_small_prompt", Conversation::asking(ODD).tools(&three).prompt()),
-        ("tool_bare_prompt", Conversation::asking(ASK).tools(&[bare]).prompt()),
-        ("tools_shuffled_prompt", Conversation::asking(ASK).tools(&[shuffled_tool()]).prompt()),
-        ("tools_system_empty_prompt", Conversation::instructed("").user(ASK).tools(&two).prompt()),
-        ("tools_none_system_prompt", Conversation::instructed(RULES).user(ASK).tools(&[]).prompt()),
-        ("tools_none_prompt", Conversation::asking(ASK).tools(&[]).prompt()),
+        ("tools_small_prompt", Probe::from_user(ODD).tools(&three).generation_prompt()),
+        ("tool_bare_prompt", Probe::from_user(ASK).tools(&[bare]).generation_prompt()),
+        (
+            "tools_shuffled_prompt",
+            Probe::from_user(ASK).tools(&[shuffled_tool()]).generation_prompt(),
+        ),
+        (
+            "tools_system_empty_prompt",
+            Probe::from_system("").user(ASK).tools(&two).generation_prompt(),
+        ),
+        (
+            "tools_none_system_prompt",
+            Probe::from_system(RULES).user(ASK).tools(&[]).generation_prompt(),
+        ),
+        ("tools_none_prompt", Probe::from_user(ASK).tools(&[]).generation_prompt()),
     ]
 }
 
-fn calls() -> Vec<(&'static str, Conversation)> {
-    let ask = || Conversation::asking(ASK);
+fn calls() -> Vec<(&'static str, Probe)> {
+    let ask = || Probe::from_user(ASK);
     let saying = |content: Value| {
         ask().message(json!({ "role": "assistant", "content": content, "tool_calls": [paris()] }))
     };
@@ -156,69 +168,72 @@ fn calls() -> Vec<(&'static str, Conversation)> {
     let bare = json!({ "name": "multiply", "arguments": { "x": 1 } });
     let values = json!({ "on": true, "off": false, "none": null, "x": 1.5, "n": -20, "list": ["a", 2, null], "text": "", "Key": "1" });
     vec![
-        ("call", ask().calling("", &[paris()])),
-        ("call_text", ask().calling(TEXT, &[paris()])),
+        ("call", ask().calls("", &[paris()])),
+        ("call_text", ask().calls(TEXT, &[paris()])),
         ("call_null", saying(Value::Null)),
         (
             "call_without_content",
             ask().message(json!({ "role": "assistant", "tool_calls": [paris()] })),
         ),
-        ("calls", ask().calling("", &[paris(), odd_call()])),
-        ("calls_text_user_prompt", ask().calling(ODD, &[odd_call(), paris()]).user(ODD).prompt()),
-        ("call_odd", ask().calling("", &[odd_call()])),
-        ("call_values", ask().calling("", &[call("call_5", "set_all", &values)])),
-        ("call_empty_arguments", ask().calling("", &[call("call_4", "now", &json!({}))])),
-        ("call_text_arguments", ask().calling("", &[text("{\"city\": \"Oslo\", \"days\": 3}")])),
-        ("call_bare", ask().calling("", &[bare])),
-        ("calls_empty_list", ask().calling(ANSWER, &[])),
+        ("calls", ask().calls("", &[paris(), odd_call()])),
+        (
+            "calls_text_user_prompt",
+            ask().calls(ODD, &[odd_call(), paris()]).user(ODD).generation_prompt(),
+        ),
+        ("call_odd", ask().calls("", &[odd_call()])),
+        ("call_values", ask().calls("", &[call("call_5", "set_all", &values)])),
+        ("call_empty_arguments", ask().calls("", &[call("call_4", "now", &json!({}))])),
+        ("call_text_arguments", ask().calls("", &[text("{\"city\": \"Oslo\", \"days\": 3}")])),
+        ("call_bare", ask().calls("", &[bare])),
+        ("calls_empty_list", ask().calls(ANSWER, &[])),
         (
             "call_system_tools",
-            Conversation::instructed(RULES).user(ASK).calling(TEXT, &[paris()]).tools(&[weather()]),
+            Probe::from_system(RULES).user(ASK).calls(TEXT, &[paris()]).tools(&[weather()]),
         ),
     ]
 }
 
-fn results() -> Vec<(&'static str, Conversation)> {
-    let ask = || Conversation::asking(ASK);
-    let one = || ask().calling("", &[paris()]).result("call_1", "Sunny, 22C");
+fn results() -> Vec<(&'static str, Probe)> {
+    let ask = || Probe::from_user(ASK);
+    let one = || ask().calls("", &[paris()]).result("call_1", "Sunny, 22C");
     let two = || {
         ask()
-            .calling(TEXT, &[paris(), odd_call()])
+            .calls(TEXT, &[paris(), odd_call()])
             .result("call_1", ODD)
             .result("call_2", "{\"t\": {\"v\": [1, 2]}}")
     };
     vec![
-        ("result_prompt", one().prompt()),
+        ("result_prompt", one().generation_prompt()),
         ("result", one()),
         ("result_answer", one().assistant(ANSWER)),
-        ("results_prompt", two().prompt()),
-        ("results_answer_user_prompt", two().assistant(ANSWER).user(ASK).prompt()),
+        ("results_prompt", two().generation_prompt()),
+        ("results_answer_user_prompt", two().assistant(ANSWER).user(ASK).generation_prompt()),
         (
             "rounds_prompt",
             one()
-                .calling("", &[odd_call()])
+                .calls("", &[odd_call()])
                 .result("call_2", "15")
                 .assistant("Done.")
                 .user("Thanks")
-                .prompt(),
+                .generation_prompt(),
         ),
-        ("result_user_prompt", one().user(ODD).prompt()),
+        ("result_user_prompt", one().user(ODD).generation_prompt()),
         ("result_without_call", ask().assistant(ANSWER).result("call_9", "15")),
         (
             "result_system_tools_prompt",
-            Conversation::instructed(RULES)
+            Probe::from_system(RULES)
                 .user(ASK)
-                .calling("", &[paris()])
+                .calls("", &[paris()])
                 .result("call_1", "4")
                 .tools(&[weather()])
-                .prompt(),
+                .generation_prompt(),
         ),
     ]
 }
 
 impl Context {
     /// The same conversation without what the part is about.
-    pub(super) fn without(&self) -> Conversation {
+    pub(super) fn without(&self) -> Probe {
         let mut conversation = self.conversation.clone();
         match self.part {
             Part::Chat => {}

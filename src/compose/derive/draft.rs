@@ -11,8 +11,8 @@ use super::results::Results;
 use super::roles::Roles;
 use super::skills::Skills;
 use super::system::{Shape, System};
-use super::text::escape;
 use super::tools::Tools;
+use super::wrapping::escape;
 
 /// All that was found.
 #[derive(Debug, Clone, Default)]

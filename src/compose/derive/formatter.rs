@@ -5,8 +5,9 @@ use std::ops::Range;
 use serde_json::{Deserializer, Map, Value, json};
 
 use super::Compose;
-use super::conversation::{Conversation, shows_probe, tool};
+use super::needles::contains_needle;
 use super::rows;
+use crate::probing::{Probe, tool};
 
 /// A catalogue in a prompt, and what writes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,7 +126,7 @@ pub(super) fn written_by(
         "single_tool_template": row,
         "tool_policy": policy,
     });
-    compose(&spec)?.render(&Conversation::asking("").tools(tools))
+    compose(&spec)?.prompt(&Probe::from_user("").tools(tools))
 }
 
 /// One JSON value in a text.
@@ -162,7 +163,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
         let second = first_of(text, first.range.end, &[if picks { functions[1] } else { two }])?;
         (first.range.start..second.range.end, Some(&text[first.range.end..second.range.start]))
     };
-    if joiner.is_some_and(shows_probe) {
+    if joiner.is_some_and(contains_needle) {
         return None;
     }
     let style = Style::of(&text[first.range]);

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::chat::{ANSWER, USER};
-use super::conversation::Conversation;
-use super::renderer::Renderer;
-use super::text::{pieces, shared_end, shared_start};
+use super::needles::{ANSWER, USER};
+use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
+use crate::probing::{Probe, ProbeRenderer};
 
 /// The placeholders of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,14 +18,13 @@ pub(super) struct Media {
 }
 
 /// Finds them.
-pub(super) fn derive(foreign: &dyn Renderer) -> Media {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Media {
     let printed = |part: Value| {
         let parts =
             json!([{ "type": "text", "text": USER }, part, { "type": "text", "text": ANSWER }]);
-        let text = foreign.render(
-            &Conversation::default().message(json!({ "role": "user", "content": parts })),
-        )?;
-        let between = pieces(&text, [USER, ANSWER])?[1].to_owned();
+        let text = foreign
+            .prompt(&Probe::default().message(json!({ "role": "user", "content": parts })))?;
+        let between = split_at_needles(&text, [USER, ANSWER])?[1].to_owned();
         // A template that prints lists as Python does prints the part, too.
         (!between.is_empty() && !between.contains("type")).then_some(between)
     };
@@ -36,9 +34,9 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Media {
     match (image, video) {
         (Some(image), Some(video)) if image != video => {
             let shortest = image.len().min(video.len());
-            let start = whole_start(&image[..shared_start(&image, &video)]);
-            let end =
-                whole_end(&image[image.len() - shared_end(&image, &video)..]).min(shortest - start);
+            let start = whole_start(&image[..common_prefix(&image, &video)]);
+            let end = whole_end(&image[image.len() - common_suffix(&image, &video)..])
+                .min(shortest - start);
             let token = |text: &str| Some(text[start..text.len() - end].to_owned());
             Media {
                 start: image[..start].to_owned(),
@@ -53,10 +51,9 @@ pub(super) fn derive(foreign: &dyn Renderer) -> Media {
 }
 
 /// What happens to content that is a list of parts, where it is neither printed nor refused.
-fn parts(foreign: &dyn Renderer) -> Option<&'static str> {
+fn parts(foreign: &ProbeRenderer<'_>) -> Option<&'static str> {
     let said = |parts: Value| {
-        foreign
-            .render(&Conversation::default().message(json!({ "role": "user", "content": parts })))
+        foreign.prompt(&Probe::default().message(json!({ "role": "user", "content": parts })))
     };
     let text = json!({ "type": "text", "text": USER });
     let one = said(json!([text]))?;

@@ -15,21 +15,20 @@ mod call_form;
 mod calls;
 mod chat;
 mod contexts;
-mod conversation;
 mod draft;
 mod formatter;
 mod media;
+mod needles;
 mod part;
 mod place;
 mod reasoning;
-mod renderer;
 mod results;
 mod roles;
 mod rows;
 mod skills;
 mod system;
-mod text;
 mod tools;
+mod wrapping;
 
 #[cfg(test)]
 mod tests;
@@ -40,15 +39,15 @@ pub use part::{Part, Status, Verdict};
 
 use super::Composed;
 use crate::error::Result;
+use crate::probing::ProbeRenderer;
 use crate::template::{Sources, Templates};
 use draft::Draft;
-use renderer::{Compiled, Renderer};
 
 /// The most renders of a foreign template that one derivation takes.
 pub const MAX_RENDERS: usize = 200;
 
 /// A spec in, what renders it out; None for one that cannot be composed.
-pub(crate) type Compose<'a> = dyn Fn(&Value) -> Option<Box<dyn Renderer>> + 'a;
+pub(crate) type Compose<'a> = dyn Fn(&Value) -> Option<ProbeRenderer<'static>> + 'a;
 
 /// What was found of a foreign template.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,17 +88,22 @@ impl Derivation {
 /// `TEMPLATE_ERROR` when it does not parse. A template of which nothing can be found is no error:
 /// its parts are opaque.
 pub fn derive(sources: &Sources) -> Result<Derivation> {
-    let foreign = Compiled::new(Templates::compile(sources)?);
-    let compose = |spec: &Value| -> Option<Box<dyn Renderer>> {
+    let foreign = renderer(Templates::compile(sources)?);
+    let compose = |spec: &Value| -> Option<ProbeRenderer<'static>> {
         let composed = Composed::of(spec, "components").ok()?;
-        Some(Box::new(Compiled::new(Templates::compile(&composed.sources()).ok()?)))
+        Some(renderer(Templates::compile(&composed.sources()).ok()?))
     };
     let mut derivation = derivation(&foreign, sources, &compose);
-    derivation.renders = foreign.renders();
+    derivation.renders = foreign.count();
     Ok(derivation)
 }
 
-fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) -> Derivation {
+/// Renders probes with these templates.
+fn renderer(templates: Templates) -> ProbeRenderer<'static> {
+    ProbeRenderer::new(move |probe| templates.render_probe(probe))
+}
+
+fn derivation(foreign: &ProbeRenderer<'_>, sources: &Sources, compose: &Compose<'_>) -> Derivation {
     let (drafts, found) = match chat::derive(foreign) {
         Ok(chat) => {
             let draft = draft(foreign, chat, sources, compose);
@@ -109,7 +113,7 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
         Err(reason) => (Vec::new(), vec![(Part::Chat, vec![reason])]),
     };
     let wanted = part::wanted(contexts::all(), foreign);
-    let judged = |derived: Option<&dyn Renderer>| -> Vec<Verdict> {
+    let judged = |derived: Option<&ProbeRenderer<'_>>| -> Vec<Verdict> {
         let verdict = |part| {
             // A part rests on those before it.
             let below = found.iter().filter(|(other, _)| *other <= part);
@@ -121,7 +125,7 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
     let mut best: Option<(Value, Vec<Verdict>)> = None;
     for spec in drafts.iter().map(Draft::spec) {
         let Some(derived) = compose(&spec) else { continue };
-        let parts = judged(Some(&*derived));
+        let parts = judged(Some(&derived));
         if best.as_ref().is_none_or(|(_, known)| part::score(known) < part::score(&parts)) {
             best = Some((spec, parts));
         }
@@ -133,7 +137,7 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
         }
     }
     if let Some(derived) = best.as_ref().and_then(|(spec, _)| compose(spec)) {
-        residual.extend(beyond::differences(foreign, &*derived));
+        residual.extend(beyond::differences(foreign, &derived));
     }
     let (spec, parts) = match best {
         Some((spec, parts)) => (Some(spec), parts),
@@ -143,7 +147,7 @@ fn derivation(foreign: &dyn Renderer, sources: &Sources, compose: &Compose<'_>) 
 }
 
 fn draft(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     mut chat: chat::Chat,
     sources: &Sources,
     compose: &Compose<'_>,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::contexts::Context;
-use super::renderer::Renderer;
+use crate::probing::ProbeRenderer;
 
 /// What a conversation is made of, as far as building blocks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,11 +104,11 @@ pub(super) struct Wanted {
 }
 
 /// What a template makes of these contexts.
-pub(super) fn wanted(contexts: Vec<Context>, foreign: &dyn Renderer) -> Vec<Wanted> {
+pub(super) fn wanted(contexts: Vec<Context>, foreign: &ProbeRenderer<'_>) -> Vec<Wanted> {
     let render = |context: Context| {
-        let text = foreign.render(&context.conversation);
+        let text = foreign.prompt(&context.conversation);
         let used = context.part == Part::Chat
-            || (text.is_some() && foreign.render(&context.without()) != text);
+            || (text.is_some() && foreign.prompt(&context.without()) != text);
         Wanted { context, text, used }
     };
     contexts.into_iter().map(render).collect()
@@ -118,7 +118,7 @@ pub(super) fn wanted(contexts: Vec<Context>, foreign: &dyn Renderer) -> Vec<Want
 pub(super) fn judge(
     part: Part,
     wanted: &[Wanted],
-    derived: Option<&dyn Renderer>,
+    derived: Option<&ProbeRenderer<'_>>,
     residual: &[String],
 ) -> Verdict {
     let mut verdict = Verdict {
@@ -134,7 +134,7 @@ pub(super) fn judge(
         wanted.iter().filter(|wanted| wanted.context.part == part)
     {
         used = used || *differs;
-        match (text, derived.and_then(|derived| derived.render(&context.conversation))) {
+        match (text, derived.and_then(|derived| derived.prompt(&context.conversation))) {
             (None, _) => verdict.refused.push(context.id),
             (Some(wanted), Some(text)) if text == *wanted => equal += 1,
             _ => verdict.failing.push(context.id),

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::chat::{Chat, USER};
-use super::conversation::Conversation;
-use super::renderer::Renderer;
-use super::system::{SYSTEM, Shape, System, header};
-use super::text::insertions;
+use super::chat::Chat;
+use super::needles::{SYSTEM, USER};
+use super::system::{Shape, System, header};
+use crate::probing::diff::{Insertion, insertions};
+use crate::probing::{Probe, ProbeRenderer};
 
 /// A system turn with a block in it, and the items' bytes, when they stand in it.
 pub(super) struct Filled {
@@ -32,21 +32,20 @@ pub(super) fn undated(turn: &str, system: &System) -> String {
 /// The system turns that this change to a conversation makes, with and without a system message,
 /// where `find` finds the items.
 pub(super) fn filled(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
     system: &System,
-    change: &dyn Fn(Conversation) -> Conversation,
+    change: &dyn Fn(Probe) -> Probe,
     find: &dyn Fn(&str) -> Option<Range<usize>>,
 ) -> (Option<Filled>, Option<Filled>) {
-    let of = |conversation: Conversation| {
-        let prompt = foreign.render(&change(conversation))?;
+    let of = |conversation: Probe| {
+        let prompt = foreign.prompt(&change(conversation))?;
         let text = undated(turn(&prompt, system, chat)?, system);
         let items = find(&text);
         Some(Filled { text, items })
     };
-    let given =
-        system.turn.is_some().then(|| of(Conversation::instructed(SYSTEM).user(USER))).flatten();
-    (given, of(Conversation::asking(USER)))
+    let given = system.turn.is_some().then(|| of(Probe::from_system(SYSTEM).user(USER))).flatten();
+    (given, of(Probe::from_user(USER)))
 }
 
 /// Puts the slot into the system's turns, so that a block makes of them what was rendered. The
@@ -66,8 +65,8 @@ pub(super) fn place(
     // All ways render this turn alike. Behind the system text is where people put it, and where
     // text may come between.
     ways.sort_by_key(|way| (way.at != end, way.at != start, way.at));
-    let block = |way: &super::text::Insertion| given.text[way.block.clone()].to_owned();
-    let items = |way: &super::text::Insertion, skip: usize| {
+    let block = |way: &Insertion| given.text[way.block.clone()].to_owned();
+    let items = |way: &Insertion, skip: usize| {
         given
             .items
             .as_ref()

@@ -3,11 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::{Conversation, shows_probe};
-use super::renderer::Renderer;
+use super::chat::Chat;
+use super::needles::{ANSWER, USER, USER_2, contains_needle};
 use super::results::Results;
-use super::text::{escape, pieces};
+use super::wrapping::escape;
+use crate::probing::diff::split_at_needles;
+use crate::probing::{Probe, ProbeRenderer};
 
 const REASON: &str = "Qreasonone";
 
@@ -40,18 +41,18 @@ fn answer(text: &str, reasoning: Option<&str>) -> Value {
 }
 
 /// Finds it. `chat` loses what is no form of its last answer, but reasoning without text.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &mut Chat) -> Reasoning {
-    let asked = || Conversation::asking(USER);
+pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut Chat) -> Reasoning {
+    let asked = || Probe::from_user(USER);
     let mut found =
         Reasoning { no_thinking_prompt: no_thinking_prompt(foreign, chat), ..Reasoning::default() };
-    let last = foreign.render(&asked().message(answer(ANSWER, Some(REASON))));
-    let shown = last.as_deref().and_then(|last| pieces(last, [USER, REASON, ANSWER]));
+    let last = foreign.prompt(&asked().message(answer(ANSWER, Some(REASON))));
+    let shown = last.as_deref().and_then(|last| split_at_needles(last, [USER, REASON, ANSWER]));
     if let Some([_, to_reason, to_answer, _]) = shown.as_deref()
         && let Some(before) =
             to_reason.strip_prefix(&*format!("{}{}", chat.user.after, chat.assistant.before))
-        && !shows_probe(before)
+        && !contains_needle(before)
     {
-        let inner = foreign.render(&asked().message(answer(ANSWER, Some(REASON))).user(USER_2));
+        let inner = foreign.prompt(&asked().message(answer(ANSWER, Some(REASON))).user(USER_2));
         found.last_turn = inner.is_some_and(|inner| !inner.contains(REASON));
         found.empty = empty(foreign, chat, &format!("{before}{to_answer}"));
         found.around = Some([before.to_owned(), (*to_answer).to_owned()]);
@@ -61,7 +62,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &mut Chat) -> Reasoning {
 }
 
 /// Which answers without reasoning have `block`, the text round reasoning, all the same.
-fn empty(foreign: &dyn Renderer, chat: &mut Chat, block: &str) -> Option<&'static str> {
+fn empty(foreign: &ProbeRenderer<'_>, chat: &mut Chat, block: &str) -> Option<&'static str> {
     let last = chat.last.as_mut()?;
     if block.is_empty() || last.before != format!("{}{block}", chat.assistant.before) {
         return None;
@@ -70,7 +71,7 @@ fn empty(foreign: &dyn Renderer, chat: &mut Chat, block: &str) -> Option<&'stati
     if *last == chat.assistant {
         chat.last = None;
     }
-    let two = foreign.render(&Conversation::asking(USER).assistant(ANSWER).assistant(USER_2));
+    let two = foreign.prompt(&Probe::from_user(USER).assistant(ANSWER).assistant(USER_2));
     let first = two
         .as_deref()
         .and_then(|two| two.split_once(USER)?.1.split_once(ANSWER))
@@ -82,7 +83,7 @@ fn empty(foreign: &dyn Renderer, chat: &mut Chat, block: &str) -> Option<&'stati
 /// The tags that are read as reasoning in an answer's text; `last` is the prompt with that
 /// reasoning in a field of its own.
 fn inline(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     around: Option<&[String; 2]>,
     last: Option<&str>,
 ) -> Option<[String; 2]> {
@@ -95,31 +96,31 @@ fn inline(
     }
     let with = |[start, end]: &[String; 2]| {
         let text = format!("{start}\n{REASON}\n{end}\n\n{ANSWER}");
-        foreign.render(&Conversation::asking(USER).assistant(&text))
+        foreign.prompt(&Probe::from_user(USER).assistant(&text))
     };
     candidates.into_iter().find(|tags| with(tags).is_some_and(|text| Some(&*text) == last))
 }
 
 /// The generation prompt where `enable_thinking` is false, when it is another one.
-fn no_thinking_prompt(foreign: &dyn Renderer, chat: &Chat) -> Option<String> {
-    let asked = Conversation::asking(USER).prompt();
-    let usual = foreign.render(&asked)?;
+fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Option<String> {
+    let asked = Probe::from_user(USER).generation_prompt();
+    let usual = foreign.prompt(&asked)?;
     let text = usual.strip_suffix(&*chat.generation_prompt)?;
-    let other = foreign.render(&asked.thinking(false))?;
+    let other = foreign.prompt(&asked.variable("enable_thinking", false))?;
     let other = other.strip_prefix(text)?;
     (other != chat.generation_prompt).then(|| other.to_owned())
 }
 
 impl Reasoning {
     /// Finds out whether a user's message that looks like a tool result asks nothing.
-    pub(super) fn questions(&mut self, foreign: &dyn Renderer, results: Option<&Results>) {
+    pub(super) fn questions(&mut self, foreign: &ProbeRenderer<'_>, results: Option<&Results>) {
         let Some([before, after]) = results.and_then(Results::tags).filter(|_| self.last_turn)
         else {
             return;
         };
         let said = format!("{before}\nQresultone\n{after}");
-        let asked = Conversation::asking(USER).message(answer(ANSWER, Some(REASON)));
-        let kept = foreign.render(&asked.user(&said).message(answer(USER_2, Some("Qreasontwo"))));
+        let asked = Probe::from_user(USER).message(answer(ANSWER, Some(REASON)));
+        let kept = foreign.prompt(&asked.user(&said).message(answer(USER_2, Some("Qreasontwo"))));
         if kept.is_some_and(|text| text.contains(REASON)) {
             self.no_question = Some([before, after]);
         }

@@ -1,10 +1,11 @@
 //! Tool results: what stands round one and round a block of them.
 
 use super::calls;
-use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::{Conversation, shows_probe};
-use super::renderer::Renderer;
-use super::text::{Wrapping, escape, pieces};
+use super::chat::Chat;
+use super::needles::{ANSWER, USER, USER_2, contains_needle};
+use super::wrapping::{Wrapping, escape};
+use crate::probing::diff::split_at_needles;
+use crate::probing::{Probe, ProbeRenderer};
 
 const RESULT: &str = "Qresultone";
 const RESULT_2: &str = "Qresulttwo";
@@ -55,21 +56,21 @@ impl Results {
 }
 
 /// Finds it; None when results are not printed.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Option<Results> {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, as_text: bool) -> Option<Results> {
     let with_calls =
-        |count: usize| Conversation::asking(USER).calling("", &calls::probes(as_text)[..count]);
-    let spoken = Conversation::asking(USER).assistant(ANSWER);
+        |count: usize| Probe::from_user(USER).calls("", &calls::probes(as_text)[..count]);
+    let spoken = Probe::from_user(USER).assistant(ANSWER);
     let mut found = Results::default();
     let mut refused = true;
     for (one, two) in [(with_calls(1), with_calls(2)), (spoken.clone(), spoken)] {
-        let first = |start: &Conversation| start.clone().result("qcallonex", RESULT);
-        let Some(single) = foreign.render(&first(&one)) else { continue };
+        let first = |start: &Probe| start.clone().result("qcallonex", RESULT);
+        let Some(single) = foreign.prompt(&first(&one)) else { continue };
         refused = false;
         if !single.contains(RESULT) {
             continue;
         }
         let quoted = foreign
-            .render(&one.clone().result("qcallonex", QUOTED))
+            .prompt(&one.clone().result("qcallonex", QUOTED))
             .is_some_and(|text| text.contains(QUOTED_AS_JSON));
         found.processor = quoted.then_some("json");
         let mark = |result: &str| if quoted { format!("\"{result}\"") } else { result.to_owned() };
@@ -79,12 +80,12 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
         };
         let after = after.strip_suffix(&*chat.ending).unwrap_or(&after);
         let Item { template, before, text, mut after } = Item::of(&before, &mark(RESULT), after);
-        let until = |conversation: Conversation, mark: &str| {
-            let prompt = foreign.render(&conversation)?;
+        let until = |conversation: Probe, mark: &str| {
+            let prompt = foreign.prompt(&conversation)?;
             Some(prompt.split_once(&text)?.1.split_once(mark)?.0.to_owned())
         };
         let to_answer = until(first(&one).assistant(ANSWER).user(USER_2), ANSWER);
-        let asked = foreign.render(&first(&one).prompt());
+        let asked = foreign.prompt(&first(&one).generation_prompt());
         found.unprompted = asked.as_deref() == single.strip_suffix(&*chat.ending);
         found.continued = to_answer.as_ref() == Some(&after) && !chat.assistant.before.is_empty();
         let to_user = until(first(&one).user(USER_2), USER_2);
@@ -97,16 +98,17 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
         }
         let whole = format!("{after}{}{}", found.end, chat.ending);
         found.template = template;
-        if [&before, &after].into_iter().any(|text| shows_probe(text)) {
+        if [&before, &after].into_iter().any(|text| contains_needle(text)) {
             found.residual.push("what stands round a tool result is not known".to_owned());
             return Some(found);
         }
-        let double = foreign.render(&first(&two).result("qcalltwox", RESULT_2));
+        let double = foreign.prompt(&first(&two).result("qcalltwox", RESULT_2));
         let second =
             text.replace(NAMES[0], NAMES[1]).replace(IDS[0], IDS[1]).replace(RESULT, RESULT_2);
-        let double = double.as_deref().and_then(|double| pieces(double, [&*text, &*second]));
+        let double =
+            double.as_deref().and_then(|double| split_at_needles(double, [&*text, &*second]));
         found.wrapping = Some(match double.as_deref() {
-            Some([_, between, end]) if *end == whole && !shows_probe(between) => {
+            Some([_, between, end]) if *end == whole && !contains_needle(between) => {
                 Wrapping::joined(&before, between, &after)
             }
             _ => {
@@ -116,9 +118,9 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, as_text: bool) -> Opti
         });
         return Some(found);
     }
-    let asked = Conversation::asking(USER).assistant(ANSWER);
+    let asked = Probe::from_user(USER).assistant(ANSWER);
     if !refused
-        && foreign.render(&asked) == foreign.render(&asked.clone().result("qcallonex", RESULT))
+        && foreign.prompt(&asked) == foreign.prompt(&asked.clone().result("qcallonex", RESULT))
     {
         found.dropped = true;
         return Some(found);
@@ -164,14 +166,14 @@ impl Item {
 
 /// What stands before and behind the one result.
 fn around(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
-    start: &Conversation,
+    start: &Probe,
     single: &str,
     result: &str,
 ) -> Option<[String; 2]> {
     let (before, after) = single.split_once(result)?;
-    let until = [foreign.render(start), calls::turn(foreign, chat, start)];
+    let until = [foreign.prompt(start), calls::turn(foreign, chat, start)];
     let own =
         until.iter().flatten().find_map(|until| before.strip_prefix(&**until)).or_else(|| {
             // The turn before is not the last any more: it ends as an earlier one does.

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::Conversation;
-use super::renderer::Renderer;
-use super::text::{escape, pieces};
+use super::chat::Chat;
+use super::needles::{ANSWER, USER, USER_2};
+use super::wrapping::escape;
+use crate::probing::diff::split_at_needles;
+use crate::probing::{Probe, ProbeRenderer};
 
 const LATE: &str = "Qlateone";
 
@@ -19,16 +20,16 @@ pub(super) struct Roles {
 }
 
 /// Finds it.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Roles {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Roles {
     let with = |role: &str| {
         let message = json!({ "role": role, "content": LATE });
-        foreign.render(&Conversation::asking(USER).message(message).assistant(ANSWER))
+        foreign.prompt(&Probe::from_user(USER).message(message).assistant(ANSWER))
     };
     let system = with("system");
     let unknown = with("developer");
     let mut found = Roles::default();
     if unknown.is_some() {
-        let without = foreign.render(&Conversation::asking(USER).assistant(ANSWER));
+        let without = foreign.prompt(&Probe::from_user(USER).assistant(ANSWER));
         found.unknown = if unknown == without { Some("drop") } else { None };
         if found.unknown.is_none() && unknown == with("user") {
             found.unknown = Some("as_user");
@@ -39,15 +40,15 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat) -> Roles {
         return found;
     }
     let late = json!({ "role": "system", "content": LATE });
-    let late = foreign.render(&Conversation::asking(USER).message(late).user(USER_2));
-    let late = late.as_deref().and_then(|late| pieces(late, [USER, LATE, USER_2]));
+    let late = foreign.prompt(&Probe::from_user(USER).message(late).user(USER_2));
+    let late = late.as_deref().and_then(|late| split_at_needles(late, [USER, LATE, USER_2]));
     if let Some([_, before, behind, _]) = late.as_deref()
         && let (Some(before), Some(behind)) =
             (before.strip_prefix(&*chat.user.after), behind.strip_suffix(&*chat.user.before))
     {
         found.late = Some([before.to_owned(), behind.to_owned()]);
     } else if unknown.is_none()
-        && system == foreign.render(&Conversation::asking(USER).assistant(ANSWER))
+        && system == foreign.prompt(&Probe::from_user(USER).assistant(ANSWER))
     {
         found.unknown = Some("drop");
     }

@@ -6,9 +6,9 @@ use std::ops::Range;
 use serde_json::{Deserializer, Value};
 
 use super::Compose;
-use super::conversation::shows_probe;
 use super::formatter::{Catalogue, Style, written_by};
-use super::text::escape;
+use super::needles::contains_needle;
+use super::wrapping::escape;
 
 /// A part of a tool in a text, by the slot that stands for it.
 struct Token {
@@ -74,7 +74,7 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
     let between = text.get(one.end..two.start)?;
     if template != other
         || !(template.contains("{name}") || template.contains("{tool}"))
-        || shows_probe(&template)
+        || contains_needle(&template)
     {
         return None;
     }

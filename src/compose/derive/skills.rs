@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::chat::{Chat, USER};
-use super::conversation::Conversation;
+use super::chat::Chat;
+use super::needles::USER;
 use super::place;
-use super::renderer::Renderer;
 use super::system::System;
-use super::text::{escape, pieces};
 use super::tools::{probes, wrapper};
+use super::wrapping::escape;
+use crate::probing::diff::split_at_needles;
+use crate::probing::{Probe, ProbeRenderer};
 
 const NAMES: [&str; 2] = ["qskillone", "qskilltwo"];
 const DESCRIPTIONS: [&str; 2] = ["Qabilityone", "Qabilitytwo"];
@@ -32,14 +33,18 @@ fn entries() -> Vec<Value> {
 }
 
 /// Finds them; None when the template has none, or none that rows of names and descriptions write.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, system: &mut System) -> Option<Skills> {
+pub(super) fn derive(
+    foreign: &ProbeRenderer<'_>,
+    chat: &Chat,
+    system: &mut System,
+) -> Option<Skills> {
     let skills = entries();
-    let change = |conversation: Conversation| conversation.skills(&skills);
+    let change = |conversation: Probe| conversation.skills(&skills);
     let (given, default) = place::filled(foreign, chat, system, &change, &rows);
     let shown = given.as_ref().or(default.as_ref()).filter(|shown| shown.items.is_some())?;
     let text = shown.text[shown.items.clone()?].to_owned();
     let [_, within, joiner, ..] =
-        *pieces(&text, [NAMES[0], DESCRIPTIONS[0], NAMES[1], DESCRIPTIONS[1]])?
+        *split_at_needles(&text, [NAMES[0], DESCRIPTIONS[0], NAMES[1], DESCRIPTIONS[1]])?
     else {
         return None;
     };
@@ -60,9 +65,9 @@ fn rows(text: &str) -> Option<Range<usize>> {
 }
 
 /// Tools and skills may stand at the same place: a prompt with both shows which comes first.
-fn order(foreign: &dyn Renderer, system: &mut System, skills: &[Value]) {
-    let both = Conversation::asking(USER).tools(&probes()).skills(skills);
-    let Some(prompt) = foreign.render(&both) else { return };
+fn order(foreign: &ProbeRenderer<'_>, system: &mut System, skills: &[Value]) {
+    let both = Probe::from_user(USER).tools(&probes()).skills(skills);
+    let Some(prompt) = foreign.prompt(&both) else { return };
     let skills_first = matches!((prompt.find(NAMES[0]), prompt.find("qtoolone")), (Some(skill), Some(tool)) if skill < tool);
     for shape in [&mut system.turn, &mut system.default].into_iter().flatten() {
         shape.slots.sort_by_key(|(at, name)| (*at, (*name == "skills") != skills_first));

@@ -2,14 +2,12 @@
 
 use serde_json::json;
 
-use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::Conversation;
-use super::renderer::{Renderer, date, date_as};
-use super::text::{escape, pieces};
-
-/// The system text of the probes, and in a shape.
-pub(super) const SYSTEM: &str = "Qsystemone";
-const SYSTEM_2: &str = "Qsystemtwo";
+use super::chat::Chat;
+use super::needles::{ANSWER, SYSTEM, SYSTEM_2, USER, USER_2};
+use super::wrapping::escape;
+use crate::probing::diff::split_at_needles;
+use crate::probing::{Probe, ProbeRenderer};
+use crate::template::probe_time;
 
 /// Forms of a date, as `strftime` has them.
 const DATES: [&str; 6] =
@@ -132,6 +130,16 @@ impl System {
     }
 }
 
+/// The day of a probe in this format.
+fn date_as(format: &str, later: i64) -> String {
+    probe_time(later * 86_400).strftime(format)
+}
+
+/// The day of a probe as a date header writes it.
+fn date(later: i64) -> String {
+    date_as("%d %b %Y", later)
+}
+
 /// A header with today's date and what stands before it, if the text ends in one.
 fn dated(text: &str, later: i64) -> Option<(&str, &str)> {
     let body =
@@ -146,16 +154,17 @@ pub(super) fn header(cutoff: &str) -> String {
 }
 
 /// Finds them.
-pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> System {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, bos_token: &str) -> System {
     let base = System { always: true, with_tools: true, ..System::default() };
     let without =
         |residual: Vec<String>| System { prefix: chat.opening.clone(), residual, ..base.clone() };
-    let asked = foreign.render(&Conversation::asking(USER)).unwrap_or_default();
-    let Some(given) = foreign.render(&Conversation::instructed(SYSTEM).user(USER)) else {
+    let asked = foreign.prompt(&Probe::from_user(USER)).unwrap_or_default();
+    let Some(given) = foreign.prompt(&Probe::from_system(SYSTEM).user(USER)) else {
         return without(vec!["the template refuses system messages".to_owned()]);
     };
-    let Some([head, between, _]) =
-        pieces(&given, [SYSTEM, USER]).as_deref().map(|pieces| [pieces[0], pieces[1], pieces[2]])
+    let Some([head, between, _]) = split_at_needles(&given, [SYSTEM, USER])
+        .as_deref()
+        .map(|pieces| [pieces[0], pieces[1], pieces[2]])
     else {
         let lost = !given.contains(SYSTEM);
         let words = if lost {
@@ -177,7 +186,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
         }),
     };
     let Place { prefix, opening, head, end, inside } = place;
-    let tomorrow = foreign.render(&Conversation::instructed(SYSTEM).user(USER).later(40));
+    let tomorrow = foreign.prompt(&Probe::from_system(SYSTEM).user(USER).days_later(40));
     let changes = tomorrow.as_ref().is_some_and(|tomorrow| *tomorrow != given);
     let (head, cutoff) = match dated(head, 0).filter(|_| changes) {
         Some((head, cutoff)) => (head, Some(cutoff.to_owned())),
@@ -187,7 +196,7 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
     // The date may stand in the text alone that is there without a system message.
     let (today, tomorrow) = match changes {
         true => (&given, tomorrow),
-        false => (&asked, foreign.render(&Conversation::asking(USER).later(40))),
+        false => (&asked, foreign.prompt(&Probe::from_user(USER).days_later(40))),
     };
     if cutoff.is_none() && tomorrow.as_ref().is_some_and(|tomorrow| tomorrow != today) {
         let later = |format: &&str| {
@@ -205,20 +214,19 @@ pub(super) fn derive(foreign: &dyn Renderer, chat: &Chat, bos_token: &str) -> Sy
         system.prefix = format!("{prefix}{}", system.prefix);
         system.inside = Some(placement);
     }
-    let empty = foreign.render(&Conversation::instructed("").user(USER));
+    let empty = foreign.prompt(&Probe::from_system("").user(USER));
     let lacks = |empty: &String| {
         let turn = system.turn.as_ref().map(|turn| turn.filled("")).unwrap_or_default();
         let begin = empty.split_once(USER).and_then(|(begin, _)| system.strip(begin, chat));
         *empty == asked && begin.is_some_and(|begin| begin != turn)
     };
     system.empty_is_none = system.cutoff.is_none() && empty.as_ref().is_some_and(lacks);
-    let spaced = foreign.render(&Conversation::instructed(&format!(" \n{SYSTEM} \n")).user(USER));
+    let spaced = foreign.prompt(&Probe::from_system(&format!(" \n{SYSTEM} \n")).user(USER));
     system.strips = spaced.is_some_and(|spaced| spaced == given);
     let typed = json!([{ "type": "text", "text": SYSTEM }, { "type": "text", "text": SYSTEM_2 }]);
-    let typed =
-        Conversation::default().message(json!({ "role": "system", "content": typed })).user(USER);
+    let typed = Probe::default().message(json!({ "role": "system", "content": typed })).user(USER);
     system.all_parts =
-        foreign.render(&typed).is_some_and(|text| text.contains(&format!("{SYSTEM}{SYSTEM_2}")));
+        foreign.prompt(&typed).is_some_and(|text| text.contains(&format!("{SYSTEM}{SYSTEM_2}")));
     system
 }
 
@@ -237,7 +245,7 @@ struct Place<'a> {
 /// The turn of a system text that stands in front of a user's text, in that user's turn; `asked` is
 /// the prompt without one.
 fn inside<'a>(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
     asked: &'a str,
     head: &'a str,
@@ -248,12 +256,12 @@ fn inside<'a>(
     let places = head.match_indices(begin).map(|(at, _)| at);
     let start = places.into_iter().find(|at| first.starts_with(&head[..at + begin.len()]))?;
     let turn = start + begin.len();
-    let users = Conversation::instructed(SYSTEM).user(USER).assistant(ANSWER).user(USER_2);
-    let users = foreign.render(&users)?;
-    let placement = if pieces(&users, [SYSTEM, USER, ANSWER, USER_2]).is_some() {
+    let users = Probe::from_system(SYSTEM).user(USER).assistant(ANSWER).user(USER_2);
+    let users = foreign.prompt(&users)?;
+    let placement = if split_at_needles(&users, [SYSTEM, USER, ANSWER, USER_2]).is_some() {
         "FIRST_USER"
     } else {
-        pieces(&users, [USER, ANSWER, SYSTEM, USER_2]).map(|_| "LAST_USER")?
+        split_at_needles(&users, [USER, ANSWER, SYSTEM, USER_2]).map(|_| "LAST_USER")?
     };
     Some(Place {
         prefix: &head[..start],

@@ -5,13 +5,14 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::Compose;
-use super::chat::{ANSWER, Chat, USER, USER_2};
-use super::conversation::{Conversation, shows_probe, tool};
+use super::chat::Chat;
 use super::formatter::{self, Catalogue};
+use super::needles::{ANSWER, SYSTEM, USER, USER_2, contains_needle};
 use super::place::{self, Filled};
-use super::renderer::Renderer;
-use super::system::{SYSTEM, System};
-use super::text::{escape, pieces};
+use super::system::System;
+use super::wrapping::escape;
+use crate::probing::diff::split_at_needles;
+use crate::probing::{Probe, ProbeRenderer, tool};
 
 const UNKNOWN_FORM: &str = "tools are listed in a form that no formatter writes";
 
@@ -49,7 +50,7 @@ pub(super) fn probes() -> Vec<Value> {
 
 /// Finds it; None when there is none.
 pub(super) fn derive(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
     system: &mut System,
     compose: &Compose<'_>,
@@ -57,7 +58,7 @@ pub(super) fn derive(
     let before = system.clone();
     let (mut found, joins) = catalogue(foreign, chat, system, compose)?;
     let Joins { joiner: Some(joiner), row } = joins else { return Some(found) };
-    let empty = foreign.render(&Conversation::asking(USER).tools(&[])).filter(|_| found.empty_list);
+    let empty = foreign.prompt(&Probe::from_user(USER).tools(&[])).filter(|_| found.empty_list);
     if row.is_none() && (empty.is_none() || joiner.is_empty()) {
         return Some(found);
     }
@@ -121,7 +122,7 @@ fn each(
 
 /// The catalogue with its wrapper, and what joins tools.
 fn catalogue(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
     system: &mut System,
     compose: &Compose<'_>,
@@ -129,23 +130,23 @@ fn catalogue(
     let tools = probes();
     let two_users = || {
         let start = if system.turn.is_some() && system.inside.is_none() {
-            Conversation::instructed(SYSTEM)
+            Probe::from_system(SYSTEM)
         } else {
-            Conversation::default()
+            Probe::default()
         };
         start.user(USER).assistant(ANSWER).user(USER_2)
     };
-    let base = foreign.render(&two_users())?;
+    let base = foreign.prompt(&two_users())?;
     let full = foreign
-        .render(&two_users().tools(&tools))
-        .or_else(|| foreign.render(&Conversation::asking(USER).tools(&tools)))?;
+        .prompt(&two_users().tools(&tools))
+        .or_else(|| foreign.prompt(&Probe::from_user(USER).tools(&tools)))?;
     if base == full {
-        let asked = Conversation::asking(USER);
-        system.with_tools = foreign.render(&asked) != foreign.render(&asked.clone().tools(&tools));
+        let asked = Probe::from_user(USER);
+        system.with_tools = foreign.prompt(&asked) != foreign.prompt(&asked.clone().tools(&tools));
         return None;
     }
-    let asked = Conversation::asking(USER);
-    let empty_list = foreign.render(&asked) != foreign.render(&asked.clone().tools(&[]));
+    let asked = Probe::from_user(USER);
+    let empty_list = foreign.prompt(&asked) != foreign.prompt(&asked.clone().tools(&[]));
     let mut found = Tools { empty_list, ..Tools::default() };
     let Some(catalogue) = formatter::find(&full, &tools, compose) else {
         let words = if formatter::names(&full, &tools) {
@@ -161,12 +162,12 @@ fn catalogue(
     let joins = Joins { joiner, row };
     found.formatter = formatter;
     if found.formatter.as_ref().is_some_and(|formatter| formatter["kind"] == "XmlFormatter") {
-        let render = |tools: &[Value]| foreign.render(&Conversation::asking(USER).tools(tools));
+        let render = |tools: &[Value]| foreign.prompt(&Probe::from_user(USER).tools(tools));
         found.formatter = formatter::xml_order(&render, compose).or(found.formatter);
     }
     found.picks = picks;
     let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
-    let change = |conversation: Conversation| conversation.tools(&tools);
+    let change = |conversation: Probe| conversation.tools(&tools);
     if system.inside.is_some() {
         let (given, default) = place::filled(foreign, chat, system, &change, &find);
         let shows =
@@ -194,7 +195,7 @@ fn catalogue(
     match placed {
         Some((block, items)) => {
             found.template = wrapper(&block, items, "tools");
-            if found.template.as_deref().is_some_and(shows_probe) {
+            if found.template.as_deref().is_some_and(contains_needle) {
                 found.template = Some("{tools}".to_owned());
                 found.residual.push(
                     "names of tools stand round the catalogue, which building blocks cannot say"
@@ -212,16 +213,16 @@ fn catalogue(
 
 /// Whether the text between the system text and tools is there when the system text is empty, too.
 fn also_empty(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
     system: &mut System,
-    change: &dyn Fn(Conversation) -> Conversation,
+    change: &dyn Fn(Probe) -> Probe,
     given: Option<&Filled>,
 ) {
     if system.before_tools.is_empty() && system.behind_tools.is_empty() {
         return;
     }
-    let empty = foreign.render(&change(Conversation::instructed("").user(USER)));
+    let empty = foreign.prompt(&change(Probe::from_system("").user(USER)));
     let turn = empty
         .as_deref()
         .and_then(|empty| place::turn(empty, system, chat))
@@ -245,8 +246,10 @@ fn user_place(
     full: &str,
     written: &str,
 ) -> Option<(&'static str, String)> {
-    let (base, full) =
-        (pieces(base, [USER, ANSWER, USER_2])?, pieces(full, [USER, ANSWER, USER_2])?);
+    let (base, full) = (
+        split_at_needles(base, [USER, ANSWER, USER_2])?,
+        split_at_needles(full, [USER, ANSWER, USER_2])?,
+    );
     let template = |before: &str, after: &str| {
         let slot = |text: &str| {
             let filled = escape(written);
@@ -286,27 +289,26 @@ fn shared_opener(before: &str) -> &str {
 
 /// A template that lists tools in a user's turn may have a word on them in the system turn.
 fn notice(
-    foreign: &dyn Renderer,
+    foreign: &ProbeRenderer<'_>,
     chat: &Chat,
     system: &mut System,
-    change: &dyn Fn(Conversation) -> Conversation,
+    change: &dyn Fn(Probe) -> Probe,
     found: &mut Tools,
 ) {
     let Some(turn) = system.turn.clone() else { return };
-    let filled = |conversation: Conversation, opening: &str| {
-        let prompt = foreign.render(&change(conversation))?;
+    let filled = |conversation: Probe, opening: &str| {
+        let prompt = foreign.prompt(&change(conversation))?;
         let (head, _) = prompt.split_once(USER)?;
         let start = user_start(chat, opening, head)?;
         let text = place::undated(head[..start].strip_prefix(&*system.prefix)?, system);
         Some(Filled { text, items: None })
     };
-    let opening = foreign.render(&Conversation::instructed(SYSTEM).user(USER));
+    let opening = foreign.prompt(&Probe::from_system(SYSTEM).user(USER));
     let opening = opening
         .as_deref()
         .and_then(|prompt| prompt.split_once(USER)?.0.strip_suffix(&*chat.user.before));
-    let given =
-        opening.and_then(|opening| filled(Conversation::instructed(SYSTEM).user(USER), opening));
-    let default = filled(Conversation::asking(USER), &chat.opening);
+    let given = opening.and_then(|opening| filled(Probe::from_system(SYSTEM).user(USER), opening));
+    let default = filled(Probe::from_user(USER), &chat.opening);
     if given.as_ref().is_none_or(|given| given.text == turn.text) {
         // Without a word on them there is no reason for a turn.
         system.with_tools = default.is_none_or(|default| !default.text.is_empty());

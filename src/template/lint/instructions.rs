@@ -1,8 +1,8 @@
 //! Sentences that the template itself adds to prompts in which nobody said them.
 
 use super::{ANSWER, Review, SYSTEM, Severity, cut};
+use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, count};
-use crate::template::probe::prober::Probe;
 
 /// So many words on a line are a sentence, and not a label.
 const WORDS: usize = 4;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{ANSWER, Review, SYSTEM, Severity};
+use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, parts};
-use crate::template::probe::prober::Probe;
 use crate::template::probe::reasoning_turns;
 use crate::template::probe::traits::{Fate, WithCalls};
 

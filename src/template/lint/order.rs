@@ -4,9 +4,9 @@
 use serde_json::Value;
 
 use super::{Review, Severity};
+use crate::probing::Probe;
 use crate::template::probe::baseline::count;
 use crate::template::probe::generation_prompt::start_of_unfinished_marker;
-use crate::template::probe::prober::Probe;
 
 const QUESTIONS: [&str; 4] = ["first_question", "first_answer", "second_question", "second_answer"];
 

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::{ANSWER, CALLED, ID, Review, SECOND, SECOND_ID, Severity};
+use crate::probing::Probe;
 use crate::template::probe::baseline::{RenderResult, parts, tool};
-use crate::template::probe::prober::Probe;
 use crate::template::probe::traits::NoContent;
 use crate::template::probe::{content, reasoning_turns};
 

@@ -6,7 +6,8 @@
 use serde_json::{Value, json};
 
 use super::evidence::{Evidence, Status};
-use super::prober::{Probe, Prober};
+use super::prober::Prober;
+use crate::probing::Probe;
 use crate::template::failure::Failure;
 
 /// A prompt, or why there is none.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::baseline::Baseline;
 use super::generation_prompt::{generation_prompt, start_of_unfinished_marker};
-use super::prober::Probe;
+use crate::probing::Probe;
 
 const NAME: &str = "tool_name";
 const VALUE: &str = "some_value";

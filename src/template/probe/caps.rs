@@ -7,7 +7,8 @@
 use serde_json::{Value, json};
 
 use super::evidence::{Evidence, Status};
-use super::prober::{Probe, Prober, RecordedRender};
+use super::prober::{Prober, RecordedRender};
+use crate::probing::Probe;
 use crate::template::failure::Failure;
 
 const STRING: &str = "STRING_MARKER";

@@ -1,8 +1,8 @@
 //! The variable that sets how hard a model thinks, and its values.
 
 use super::baseline::{Baseline, RenderResult};
-use super::prober::Probe;
 use super::traits::{Effort, Switch};
+use crate::probing::Probe;
 
 const VARIABLES: [&str; 2] = ["reasoning_effort", "reasoning_strength"];
 const VALUES: [&str; 8] = ["none", "minimal", "low", "medium", "high", "xhigh", "max", "no_think"];

@@ -7,8 +7,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::prober::{Probe, Prober};
+use super::prober::Prober;
 use super::traits::ReasoningFormat;
+use crate::probing::Probe;
 
 const USER: &str = "<User Needle>";
 const SYSTEM: &str = "<System Needle>";

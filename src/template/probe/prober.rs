@@ -5,8 +5,7 @@
 //! of one template together cost about what one render may; after a few exceeded limits nothing is
 //! rendered any more. Never fails as a whole.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Map, Value, json};
 
 use crate::jinja::{Context, Log, Template};
+use crate::probing::{PROBE_TIME, Probe, RenderCache};
 use crate::template::clock::LocalTime;
 use crate::template::environment;
 use crate::template::failure::Failure;
@@ -22,8 +22,6 @@ use crate::template::import;
 use crate::template::import::Wanted;
 use crate::template::limits::Limits;
 
-/// The time every probe sees: 2024-07-26T00:00:00.
-const PROBE_TIME: i64 = 1_721_952_000;
 /// How many unknown variables a template may need bound before it renders at all.
 const MAX_ASSUMED: usize = 8;
 /// Names that the environment defines; looking for them in the context is not a need.
@@ -33,21 +31,6 @@ pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exce
 const SHARE: u64 = 100;
 /// After so many exceeded limits the template is not rendered again.
 const MAX_EXCEEDED: u32 = 2;
-
-/// One conversation to render.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Probe {
-    /// The messages, as they are.
-    pub(crate) messages: Vec<Value>,
-    /// What `tools` is; None leaves it undefined.
-    pub(crate) tools: Option<Value>,
-    /// Further variables.
-    pub(crate) kwargs: Vec<(&'static str, Value)>,
-    /// End with the start of an assistant turn.
-    pub(crate) add_generation_prompt: bool,
-    /// How many seconds after the time of all other probes.
-    pub(crate) later: i64,
-}
 
 /// One recorded probe's result.
 pub(crate) struct RecordedRender {
@@ -81,6 +64,11 @@ impl RecordedRender {
 
 /// How often probes of one template went over a limit, whoever asked.
 pub(crate) type Exceeded = Arc<AtomicU32>;
+
+/// The time of a probe.
+pub(crate) fn probe_time(later: i64) -> LocalTime {
+    LocalTime::from_unix_local(PROBE_TIME + later, 0)
+}
 
 /// What one probe may use: more than enough for a short conversation, little for a hostile
 /// template.
@@ -117,8 +105,7 @@ pub(crate) struct Prober {
     limits: Limits,
     /// Variables bound so that the template renders at all.
     assumed: Map<String, Value>,
-    /// What was rendered before: several questions ask for the same render.
-    known: RefCell<HashMap<String, Result<String, Failure>>>,
+    cache: RenderCache<Failure>,
     exceeded: Exceeded,
     renders: Rc<Cell<u32>>,
 }
@@ -137,7 +124,7 @@ impl Prober {
             host,
             limits: limits(),
             assumed: Map::new(),
-            known: RefCell::default(),
+            cache: RenderCache::default(),
             exceeded: Arc::clone(exceeded),
             renders: Rc::default(),
         }
@@ -152,15 +139,7 @@ impl Prober {
 
     /// Renders with plain values: the prompt alone. The same probe is rendered once.
     pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
-        let Probe { messages, tools, kwargs, add_generation_prompt, later } = &probe;
-        let key = json!([messages, tools, tools.is_some(), kwargs, add_generation_prompt, later])
-            .to_string();
-        if let Some(known) = self.known.borrow().get(&key) {
-            return known.clone();
-        }
-        let text = self.guarded(probe, None);
-        self.known.borrow_mut().insert(key, text.clone());
-        text
+        self.cache.get_or_render(probe, |probe| self.guarded(probe, None))
     }
 
     /// Whether the source has this word. A variable that it does not name cannot change what it
@@ -189,7 +168,7 @@ impl Prober {
     /// the variable it looked for last is bound to "", or else to a list of those, and kept so only
     /// if that leads to a render.
     pub(crate) fn bind_missing_variables(&mut self, plain: &Probe) {
-        self.known.borrow_mut().clear();
+        self.cache.clear();
         let mut seen: Vec<String> = Vec::new();
         loop {
             let outcome = self.run(plain.clone());
@@ -236,7 +215,7 @@ impl Prober {
         check_allowed(&self.exceeded)?;
         self.renders.set(self.renders.get() + 1);
         let mut wanted = log.map_or(Wanted::Values, Wanted::Reads);
-        let now = LocalTime::from_unix_local(PROBE_TIME + probe.later, 0);
+        let now = probe_time(probe.later);
         let mut variables = Vec::new();
         for (name, json) in self.context(probe) {
             let value = import::value(&json, &name, &mut wanted);

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::baseline::{Baseline, RenderResult};
 use super::calls::{self, Calls};
 use super::content;
-use super::prober::Probe;
 use super::traits::{NoContent, ReasoningCell, ReasoningFormat};
+use crate::probing::Probe;
 use crate::template::failure::Failure;
 
 pub(crate) const REASONING: &str = "reasoning_needle";

@@ -6,10 +6,10 @@
 use serde_json::Value;
 
 use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult};
-use super::prober::Probe;
 use super::reasoning::Reasoning;
 use super::reasoning_turns::{Position, ReasoningTurns};
 use super::traits::Switch;
+use crate::probing::Probe;
 
 /// Variable, on, off. The first row of a variable that changes the prompt wins.
 fn known() -> Vec<(&'static str, Value, Value)> {

@@ -9,8 +9,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::compose::derive::conversation::Conversation;
 use crate::compose::derive::*;
+use crate::probing::Probe;
 use crate::test_support::conformance::{folder, say, shows};
 
 fn lines(path: &std::path::Path) -> Vec<Value> {
@@ -33,17 +33,21 @@ fn difference(wanted: &str, text: &str) -> String {
 }
 
 /// The shared conversations, by their ids.
-fn conversations(root: &std::path::Path) -> Vec<(String, Conversation)> {
+fn conversations(root: &std::path::Path) -> Vec<(String, Probe)> {
     lines(&root.join("compose/contexts.jsonl"))
         .iter()
         .map(|context| {
-            let conversation = Conversation {
+            let thinking = context["kwargs"]["enable_thinking"].as_bool();
+            let conversation = Probe {
                 messages: list(context, "messages").unwrap(),
-                tools: list(context, "tools"),
+                tools: list(context, "tools").map(Value::from),
                 skills: list(context, "skills"),
-                generation_prompt: context["gen"] == true,
-                later: 0,
-                thinking: context["kwargs"]["enable_thinking"].as_bool(),
+                add_generation_prompt: context["gen"] == true,
+                kwargs: thinking
+                    .map(|value| ("enable_thinking", value.into()))
+                    .into_iter()
+                    .collect(),
+                ..Probe::default()
             };
             (context["id"].as_str().unwrap().to_owned(), conversation)
         })
@@ -58,18 +62,18 @@ struct RoundTrip {
     differ: Vec<String>,
 }
 
-fn round_trip(sources: &Sources, conversations: &[(String, Conversation)]) -> RoundTrip {
+fn round_trip(sources: &Sources, conversations: &[(String, Probe)]) -> RoundTrip {
     let derivation = derive(sources).unwrap();
-    let original = Compiled::new(Templates::compile(sources).unwrap());
+    let original = renderer(Templates::compile(sources).unwrap());
     let again = derivation.spec.as_ref().map(|spec| {
         let composed = Composed::of(spec, "components").unwrap();
-        Compiled::new(Templates::compile(&composed.sources()).unwrap())
+        renderer(Templates::compile(&composed.sources()).unwrap())
     });
     let (mut compared, mut differ) = (0, Vec::new());
     for (id, conversation) in conversations {
-        let Some(wanted) = original.render(conversation) else { continue };
+        let Some(wanted) = original.prompt(conversation) else { continue };
         compared += 1;
-        match again.as_ref().and_then(|again| again.render(conversation)) {
+        match again.as_ref().and_then(|again| again.prompt(conversation)) {
             Some(text) if text == wanted => {}
             Some(text) => differ.push(format!("{id}: {}", difference(&wanted, &text))),
             None => differ.push(format!("{id}: refused")),
@@ -150,12 +154,12 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
         derived.parts.iter().flat_map(|verdict| verdict.failing.iter().copied()).collect();
     let Some(spec) = &derived.spec else { return Vec::new() };
     let composed = Composed::of(spec, "components").unwrap();
-    let again = Compiled::new(Templates::compile(&composed.sources()).unwrap());
-    let original = Compiled::new(Templates::compile(sources).unwrap());
+    let again = renderer(Templates::compile(&composed.sources()).unwrap());
+    let original = renderer(Templates::compile(sources).unwrap());
     let contexts = contexts::all().into_iter().filter(|context| failing.contains(&context.id));
     let line = |context: contexts::Context| {
-        let text = again.render(&context.conversation).unwrap_or_else(|| "REFUSED".to_owned());
-        let wanted = original.render(&context.conversation).unwrap_or_default();
+        let text = again.prompt(&context.conversation).unwrap_or_else(|| "REFUSED".to_owned());
+        let wanted = original.prompt(&context.conversation).unwrap_or_default();
         format!("  {} {}: {}", context.part.name(), context.id, difference(&wanted, &text))
     };
     contexts.map(line).collect()
@@ -229,7 +233,7 @@ fn rates_over_public_templates() {
                 composed.chat_template(),
                 "{name}"
             );
-            assert!(!conversation::shows_probe(&spec.to_string()), "{name}: {spec}");
+            assert!(!needles::contains_needle(&spec.to_string()), "{name}: {spec}");
             let measured =
                 Templates::compile(&composed.sources()).unwrap().traits().0.caps.to_json();
             let other = composed

@@ -1,0 +1,116 @@
+//! Comparing prompts: what two of them share, the text between known texts, and where one text was
+//! inserted into another. All lengths and positions are bytes.
+
+use std::ops::Range;
+
+/// How much two texts share at their start.
+pub(crate) fn common_prefix(a: &str, b: &str) -> usize {
+    shared(a.chars().zip(b.chars()))
+}
+
+/// How much two texts share at their end.
+pub(crate) fn common_suffix(a: &str, b: &str) -> usize {
+    shared(a.chars().rev().zip(b.chars().rev()))
+}
+
+fn shared(pairs: impl Iterator<Item = (char, char)>) -> usize {
+    pairs.take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+}
+
+/// The text after the last occurrence of `needle`; all of it if there is none.
+pub(crate) fn after_last<'a>(text: &'a str, needle: &str) -> &'a str {
+    text.rsplit_once(needle).map_or(text, |(_, after)| after)
+}
+
+/// The text between the first occurrence of `from` and the next one of `to`.
+pub(crate) fn text_between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
+    text.split_once(from)?.1.split_once(to).map(|(between, _)| between)
+}
+
+/// The texts before, between and after the needles. None unless each needle occurs once, in this
+/// order.
+pub(crate) fn split_at_needles<'a, const N: usize>(
+    text: &'a str,
+    needles: [&str; N],
+) -> Option<Vec<&'a str>> {
+    let mut rest = text;
+    let mut pieces = Vec::with_capacity(N + 1);
+    for needle in needles {
+        let (before, after) = rest.split_once(needle)?;
+        if after.contains(needle) {
+            return None;
+        }
+        pieces.push(before);
+        rest = after;
+    }
+    pieces.push(rest);
+    Some(pieces)
+}
+
+/// One way to see a longer text as a shorter one with a block inserted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Insertion {
+    /// Where in the shorter text.
+    pub(crate) at: usize,
+    /// The block in the longer text.
+    pub(crate) block: Range<usize>,
+}
+
+/// Every way to see `full` as `base` with one inserted block that covers `inside`. There are
+/// several where the block and the text around it share text: that can be the start or the end of
+/// the block.
+pub(crate) fn insertions(base: &str, full: &str, inside: Option<&Range<usize>>) -> Vec<Insertion> {
+    let Some(length) = full.len().checked_sub(base.len()).filter(|length| *length > 0) else {
+        return Vec::new();
+    };
+    let (start, end) = (common_prefix(base, full), common_suffix(base, full));
+    let mut found = Vec::new();
+    for at in base.len().saturating_sub(end)..=start {
+        let block = at..at + length;
+        let covers =
+            inside.is_none_or(|inside| block.start <= inside.start && inside.end <= block.end);
+        if covers
+            && base.is_char_boundary(at)
+            && full.is_char_boundary(at)
+            && full.is_char_boundary(block.end)
+        {
+            found.push(Insertion { at, block });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_text_ends_at_characters() {
+        // `é` and `è` share their first byte, `è` and `Ĩ` their last one.
+        assert_eq!((common_prefix("xé", "xè"), common_suffix("è!", "Ĩ!")), (1, 1));
+        assert_eq!((common_prefix("ab", "abc"), common_suffix("", "c")), (2, 0));
+    }
+
+    #[test]
+    fn texts_between() {
+        assert_eq!(text_between("a[b]c]", "[", "]"), Some("b"));
+        assert_eq!(text_between("a[b", "[", "]"), None);
+        assert_eq!((after_last("a-b-c", "-"), after_last("abc", "-")), ("c", "abc"));
+    }
+
+    #[test]
+    fn each_needle_occurs_once_in_order() {
+        assert_eq!(split_at_needles("aXbYc", ["X", "Y"]), Some(vec!["a", "b", "c"]));
+        assert_eq!(split_at_needles("aYbXc", ["X", "Y"]), None);
+        assert_eq!(split_at_needles("aXbXc", ["X"]), None);
+    }
+
+    #[test]
+    fn a_block_can_be_rotated() {
+        let found = insertions("s\ne", "s\n#T\ne", Some(&(3..4)));
+        let blocks: Vec<&str> =
+            found.iter().map(|found| &"s\n#T\ne"[found.block.clone()]).collect();
+        assert_eq!(blocks, ["\n#T", "#T\n"]);
+        assert!(insertions("s\ne", "s#T", None).is_empty());
+    }
+}

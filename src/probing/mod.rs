@@ -1,0 +1,15 @@
+//! The probe kit: conversations to render, a cache of their renders, and comparison of prompts.
+//!
+//! `template::probe`, `output::detect` and `compose::derive` learn about a template by rendering
+//! conversations that differ in one thing. The texts of those conversations differ on purpose and
+//! are data of each user.
+
+pub(crate) mod diff;
+mod probe;
+mod renderer;
+
+pub(crate) use probe::{Probe, assistant_message, call, text_part, tool, user_message};
+pub(crate) use renderer::{ProbeRenderer, RenderCache};
+
+/// The time that every probe sees: 2024-07-26T00:00:00.
+pub(crate) const PROBE_TIME: i64 = 1_721_952_000;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Prints the home of the newest JDK of version 22 or later, or nothing and exit 1.
-# Looks at JAVA_HOME, /usr/lib/jvm/* and the java on PATH. Of two of one version the first found wins.
+# Prints the home of the newest JDK that is version 22 or later. Exits with 1 if there is none.
+# Searches JAVA_HOME, /usr/lib/jvm/* and the java on PATH. The first of equal versions wins.
 
 oldest=22
 best=
 best_version=0
 
-# major_version HOME: the feature release of the JDK there, as 22 or 25; nothing when it is no JDK.
+# major_version HOME: print the feature release of a JDK, such as 22, or nothing if HOME has no JDK.
 major_version() {
     [ -x "$1/bin/java" ] && [ -x "$1/bin/javac" ] || return 0
     if [ -r "$1/release" ]; then

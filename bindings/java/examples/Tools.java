@@ -11,7 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * A model asks for a tool, the program runs it, the model answers with what it got. See the README for how to run it:
+ * Runs a tool call of a model and returns the result to it. The README shows the full command:
  *
  * <pre>java … examples/Tools.java model.gguf ["a question"]</pre>
  */
@@ -19,7 +19,7 @@ public class Tools {
 
     private static final Tool WEATHER = Tool.of(
             "get_weather",
-            "The weather in a city, now",
+            "The current weather in a city",
             """
             {"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}""");
 
@@ -39,15 +39,15 @@ public class Tools {
 
     private static void converse(LlbChat chat, String question) {
         List<Message> messages = new ArrayList<>(List.of(Message.user(question)));
-        ChatReply asked = chat.infer(ChatRequest.builder()
+        ChatReply callReply = chat.infer(ChatRequest.builder()
                 .messages(messages)
                 .tool(WEATHER)
                 .toolChoice("required")
                 .parallelToolCalls(false)
                 .temperature(0)
                 .build());
-        messages.add(asked.message());
-        for (ToolCall call : asked.toolCalls()) {
+        messages.add(callReply.message());
+        for (ToolCall call : callReply.toolCalls()) {
             String result = weather(String.valueOf(call.argumentsAsMap().get("city")));
             System.out.println(call.name() + call.arguments() + " = " + result);
             messages.add(Message.tool(call, result));
@@ -67,7 +67,7 @@ public class Tools {
         System.out.println(answer.usage());
     }
 
-    /** Here a program would ask a weather service. */
+    /** Stands in for a weather service. */
     private static String weather(String city) {
         return "{\"city\":\"" + city + "\",\"celsius\":22,\"sky\":\"clear\"}";
     }

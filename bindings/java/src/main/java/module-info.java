@@ -1,4 +1,4 @@
-/** GGUF chat models in this process, with tools, through the {@code llb} shared library. */
+/** Runs local GGUF chat models in this process, through the shared library {@code llb}. */
 module dev.llb {
     requires com.google.gson;
 

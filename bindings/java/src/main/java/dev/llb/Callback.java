@@ -4,34 +4,34 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /**
- * A consumer as the library calls it. What the consumer throws is kept here and never crosses the C frames; the call
- * that caused it throws it on, through {@link #rethrow}, once it is back in Java.
+ * A consumer that the library calls. An exception of the consumer never crosses a C frame: it is
+ * stored here, and the call that caused it rethrows it in Java with {@link #rethrow}.
  */
 final class Callback {
 
-    /** How many callbacks this thread is inside of. */
+    /** The number of nested callbacks on this thread. */
     private static final ThreadLocal<Integer> DEPTH = ThreadLocal.withInitial(() -> 0);
 
     private final Consumer<String> consumer;
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private volatile Runnable onFailure;
 
-    /** {@code onFailure} stops the work that calls back; it runs in the callback that failed. */
+    /** {@code onFailure} cancels the native call. It runs inside the failed callback. */
     Callback(Consumer<String> consumer, Runnable onFailure) {
         this.consumer = consumer;
         this.onFailure = onFailure;
     }
 
-    /** True in a thread that is inside a callback, where the library may not be asked to wait for itself. */
-    static boolean inside() {
+    /** Whether this thread is inside a callback, where waiting for the library would deadlock. */
+    static boolean isRunningHere() {
         return DEPTH.get() > 0;
     }
 
-    void onFailure(Runnable stop) {
-        onFailure = stop;
+    void onFailure(Runnable cancel) {
+        onFailure = cancel;
     }
 
-    /** Called by the library. After a failure the consumer rests until {@link #rethrow}. */
+    /** Called by the library. After a failure the consumer is not called until {@link #rethrow}. */
     void accept(String text) {
         if (failure.get() != null) {
             return;
@@ -45,19 +45,19 @@ final class Callback {
         }
     }
 
-    /** Keeps the first failure. Never throws. */
+    /** Stores the first failure and cancels the native call. */
     void fail(Throwable thrown) {
         if (failure.compareAndSet(null, thrown)) {
             onFailure.run();
         }
     }
 
-    /** Takes the failure out, or null when there was none. */
+    /** Removes and returns the failure, or returns null. */
     Throwable takeFailure() {
         return failure.getAndSet(null);
     }
 
-    /** Throws what the consumer threw, if it did, as it was. */
+    /** Throws the unchanged exception of the consumer, if there is one. */
     void rethrow() {
         Throwable thrown = takeFailure();
         if (thrown != null) {

@@ -8,11 +8,12 @@ import java.util.Objects;
 import java.util.function.Consumer;
 
 /**
- * How to open a chat.
+ * Options of a chat.
  *
- * @param values the options by the library's names; what is absent has the library's default
- * @param onEvent told each event of the chat from {@code create_start} to {@code destroy}, in the thread where it
- *     happens; may be null. What it throws cancels the call it happened in and is thrown by that call.
+ * @param values the options by the library's names; an absent option has the library's default
+ * @param onEvent receives each event of the chat, from {@code create_start} to {@code destroy}, on
+ *     the thread of the call that caused it; may be null. If it throws, that call is cancelled and
+ *     throws the exception.
  */
 public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) {
 
@@ -20,11 +21,12 @@ public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) 
         values = Collections.unmodifiableMap(new LinkedHashMap<>(values));
     }
 
+    /** Returns a builder for a chat on the GGUF file {@code model}. */
     public static Builder builder(Path model) {
         return new Builder().set("model", model.toString());
     }
 
-    /** Builds {@link ChatOptions}; an option without a method of its own goes through {@link #set}. */
+    /** Builds {@link ChatOptions}. {@link #set} sets options without a method. Not thread-safe. */
     public static final class Builder {
 
         private final Map<String, Object> values = new LinkedHashMap<>();
@@ -32,55 +34,70 @@ public record ChatOptions(Map<String, Object> values, Consumer<String> onEvent) 
 
         private Builder() {}
 
-        /** Any option of the library, by its name there. */
+        /** Sets any option by the library's name. */
         public Builder set(String name, Object value) {
             values.put(Objects.requireNonNull(name, "name"), value);
             return this;
         }
 
-        /** Tokens of context for each chat. */
+        /** Context size in tokens. Default: that of the model, at most 8192. */
         public Builder contextLength(int tokens) {
             return set("n_ctx", tokens);
         }
 
-        /** How many chats of this model are decoded together. */
+        /** Number of chats of this model that are decoded together. Default: 4. */
         public Builder parallel(int chats) {
             return set("n_parallel", chats);
         }
 
+        /** Number of threads. Default: the number of physical cores. */
         public Builder threads(int threads) {
             return set("n_threads", threads);
         }
 
+        /** Number of layers on a GPU, in a build with GPU support. Default: as many as fit. */
         public Builder gpuLayers(int layers) {
             return set("n_gpu_layers", layers);
         }
 
-        /** A Jinja template instead of the file's. */
+        /** A Jinja template that replaces that of the file. */
         public Builder chatTemplate(String jinja) {
             return set("chat_template", jinja);
         }
 
-        /** Building blocks of a template instead of the file's: a map, or the name of a registered one, such as {@code qwen2.5}. */
-        public Builder components(Object blocksOrName) {
-            return set("components", blocksOrName);
+        /**
+         * Components of a template that replaces that of the file: a map, or the name of a
+         * registered template such as {@code qwen2.5}.
+         */
+        public Builder components(Object mapOrName) {
+            return set("components", mapOrName);
         }
 
-        /** {@code native}, {@code polyfill} or {@code any}: which models may open. */
+        /**
+         * The models to accept: {@code native} (the template supports tools; the default),
+         * {@code polyfill} (or polyfills can add tools) or {@code any}.
+         */
         public Builder toolPolicy(String policy) {
             return set("tool_policy", policy);
         }
 
-        /** {@code error}, {@code truncate_oldest} or {@code truncate_middle}. */
-        public Builder contextOverflow(String what) {
-            return set("context_overflow", what);
+        /**
+         * What to do with a prompt that does not fit the context: {@code error} (the default),
+         * {@code truncate_oldest} or {@code truncate_middle}.
+         */
+        public Builder contextOverflow(String strategy) {
+            return set("context_overflow", strategy);
         }
 
-        /** The lowest level of the engine's log that comes as events; {@code off} by default. */
+        /**
+         * The lowest level of log messages to send as events: {@code off} (the default),
+         * {@code error}, {@code warn}, {@code info} or {@code debug}.
+         */
         public Builder log(String level) {
             return set("log", level);
         }
 
+        /** Sets the event listener; see {@link ChatOptions#onEvent}. */
         public Builder onEvent(Consumer<String> listener) {
             onEvent = listener;
             return this;

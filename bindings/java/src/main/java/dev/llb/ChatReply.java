@@ -5,20 +5,20 @@ import java.util.Map;
 import java.util.Objects;
 
 /**
- * What a model answered.
+ * The reply to a request.
  *
  * @param type {@code assistant_text} or {@code tool_call}
- * @param text the visible text; empty when there is none
- * @param reasoningContent what the model thought first, or null
- * @param toolCalls the calls it asks for; empty for none
+ * @param text the visible text; may be empty
+ * @param reasoningContent the reasoning of the model, or null
+ * @param toolCalls the tool calls; may be empty
  * @param finishReason {@code stop}, {@code length}, {@code tool_calls} or {@code cancelled}
- * @param message the same as a message, to be added to the conversation
- * @param usage tokens
- * @param timings times
- * @param polyfillsApplied what was done to the request because the model's template cannot carry it
- * @param diagnostics remarks on the output, as the library gives them
- * @param ignoredKeys keys of the request that the library does not know
- * @param raw the whole reply
+ * @param message the reply as a message that can be added to the conversation
+ * @param usage the number of tokens
+ * @param timings the durations
+ * @param polyfillsApplied the polyfills applied because the template lacks a capability
+ * @param diagnostics the diagnostics of the library
+ * @param ignoredKeys the keys of the request that the library does not know
+ * @param raw the whole reply of the library
  */
 public record ChatReply(
         String type,
@@ -34,7 +34,7 @@ public record ChatReply(
         List<String> ignoredKeys,
         Map<String, Object> raw) {
 
-    /** True when the model waits for tools to be called. */
+    /** Whether the reply contains tool calls. */
     public boolean callsTools() {
         return !toolCalls.isEmpty();
     }

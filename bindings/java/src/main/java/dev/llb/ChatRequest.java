@@ -12,8 +12,9 @@ import java.util.Objects;
  * One request, in the shape of an OpenAI chat completion.
  *
  * @param messages the conversation so far
- * @param tools what the model may call; empty for none
- * @param options everything else by the library's names, as {@code temperature}; what is absent has its default
+ * @param tools the tools that the model may call; may be empty
+ * @param options all other members by the library's names, such as {@code temperature}; an absent
+ *     member has the library's default
  */
 public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, Object> options) {
 
@@ -23,20 +24,26 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
         options = Collections.unmodifiableMap(new LinkedHashMap<>(options));
     }
 
-    /** A conversation of one user message. */
+    /** Returns a request with one user message. */
     public static ChatRequest of(String userText) {
         return of(List.of(Message.user(userText)));
     }
 
+    /** Returns a request with these messages, without tools or options. */
     public static ChatRequest of(List<Message> messages) {
         return new ChatRequest(messages, List.of(), Map.of());
     }
 
+    /** Returns an empty builder. */
     public static Builder builder() {
         return new Builder();
     }
 
-    /** The request as the library reads it. */
+    /**
+     * Returns the request as JSON for the library.
+     *
+     * @throws IllegalArgumentException if a number is NaN or infinite
+     */
     public String toJson() {
         Map<String, Object> fields = new LinkedHashMap<>();
         fields.put("messages", messages.stream().map(Message::toMap).toList());
@@ -47,7 +54,9 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
         return Json.write(fields);
     }
 
-    /** Builds a {@link ChatRequest}; an option without a method of its own goes through {@link #set}. */
+    /**
+     * Builds a {@link ChatRequest}. {@link #set} sets options without a method. Not thread-safe.
+     */
     public static final class Builder {
 
         private final List<Message> messages = new ArrayList<>();
@@ -56,43 +65,50 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
 
         private Builder() {}
 
+        /** Appends a message. */
         public Builder message(Message message) {
             messages.add(message);
             return this;
         }
 
+        /** Appends messages. */
         public Builder messages(List<Message> all) {
             messages.addAll(all);
             return this;
         }
 
+        /** Appends a system message. */
         public Builder system(String text) {
             return message(Message.system(text));
         }
 
+        /** Appends a user message. */
         public Builder user(String text) {
             return message(Message.user(text));
         }
 
+        /** Adds a tool. */
         public Builder tool(Tool tool) {
             tools.add(tool);
             return this;
         }
 
+        /** Adds tools. */
         public Builder tools(List<Tool> all) {
             tools.addAll(all);
             return this;
         }
 
         /**
-         * What the model is told it can look up, each a map with {@code name}, {@code description} and what else a row of the
-         * template shows. Templates of components have a place for them, and few others.
+         * The skills to list in the prompt: maps with {@code name}, {@code description} and any
+         * other member that the template shows. Templates made of components show skills; few
+         * templates of model files do.
          */
         public Builder skills(List<? extends Map<String, ?>> all) {
             return set("skills", all);
         }
 
-        /** Any option of the library, by its name there. */
+        /** Sets any option by the library's name. */
         public Builder set(String name, Object value) {
             options.put(Objects.requireNonNull(name, "name"), value);
             return this;
@@ -103,72 +119,87 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("tool_choice", choice);
         }
 
-        /** This tool must be called. */
+        /** Forces a call of this tool. */
         public Builder toolChoice(Tool tool) {
             Fields function = new Fields().with("name", tool.name());
-            return set("tool_choice", new Fields().with("type", "function").with("function", function));
+            Fields choice = new Fields().with("type", "function").with("function", function);
+            return set("tool_choice", choice);
         }
 
+        /** Whether a reply may have more than one tool call. Default: true. */
         public Builder parallelToolCalls(boolean allowed) {
             return set("parallel_tool_calls", allowed);
         }
 
-        /** The text will be a JSON object. */
+        /** Constrains the text to a JSON object. */
         public Builder jsonObject() {
             return set("response_format", Map.of("type", "json_object"));
         }
 
-        /** The text will be JSON that the schema accepts. */
+        /** Constrains the text to JSON that satisfies the schema. */
         public Builder jsonSchema(String name, Map<String, Object> schema) {
-            Fields named = new Fields().with("name", name).with("schema", schema).with("strict", true);
-            return set("response_format", new Fields().with("type", "json_schema").with("json_schema", named));
+            Fields named =
+                    new Fields().with("name", name).with("schema", schema).with("strict", true);
+            Fields format = new Fields().with("type", "json_schema").with("json_schema", named);
+            return set("response_format", format);
         }
 
+        /** The maximum number of tokens to generate. Default: 256. */
         public Builder maxTokens(int tokens) {
             return set("max_tokens", tokens);
         }
 
+        /** The sampling temperature. 0 is greedy. Default: 0.7. */
         public Builder temperature(double temperature) {
             return set("temperature", temperature);
         }
 
+        /** Samples from the {@code k} most likely tokens. Default: 40. */
         public Builder topK(int k) {
             return set("top_k", k);
         }
 
+        /** Samples from the most likely tokens with total probability {@code p}. Default: 0.95. */
         public Builder topP(double p) {
             return set("top_p", p);
         }
 
+        /** Drops tokens less likely than {@code p} times the most likely one. Default: 0.05. */
         public Builder minP(double p) {
             return set("min_p", p);
         }
 
+        /** The seed of the sampler, 0 to 4294967295. Default: random. */
         public Builder seed(long seed) {
             return set("seed", seed);
         }
 
+        /** Stop strings. The reply ends before the first one that occurs. */
         public Builder stop(String... texts) {
             return set("stop", List.of(texts));
         }
 
+        /** Switches reasoning on or off, if the template supports it. */
         public Builder enableThinking(boolean thinking) {
             return set("enable_thinking", thinking);
         }
 
-        /** Tokens that each block of reasoning may have; -1 sets no limit. */
+        /** The maximum number of tokens in each reasoning block. -1 is no limit. */
         public Builder reasoningBudget(int tokens) {
             return set("reasoning_budget", tokens);
         }
 
-        /** The reply's {@code raw} map has log probabilities, with this many of the likeliest tokens (0 to 20) beside each. */
-        public Builder logprobs(int likeliest) {
-            return set("logprobs", true).set("top_logprobs", likeliest);
+        /**
+         * Adds log probabilities to the {@code raw} map of the reply, and for each token the
+         * {@code top} most likely alternatives (0 to 20).
+         */
+        public Builder logprobs(int top) {
+            return set("logprobs", true).set("top_logprobs", top);
         }
 
-        /** The reply is cancelled after this time. */
-        public Builder timeout(Duration time) {
-            return set("timeout_ms", time.toMillis());
+        /** Cancels the request after this time. The reply has the output so far. */
+        public Builder timeout(Duration timeout) {
+            return set("timeout_ms", timeout.toMillis());
         }
 
         public ChatRequest build() {

@@ -5,22 +5,26 @@ import java.util.Map;
 import java.util.Objects;
 
 /**
- * What a request would do, without a token generated.
+ * Describes what a request would do.
  *
- * @param prompt the text the model would read
- * @param promptTokens its length
- * @param cachedTokens how many of them would be taken from an earlier call
- * @param polyfillsApplied what was done to the request because the model's template cannot carry it
- * @param raw the whole explanation: grammar, spans, why the cache breaks where it does, and more
+ * @param prompt the rendered prompt
+ * @param promptTokens the number of its tokens
+ * @param cachedTokens the number of its tokens that are in the KV cache
+ * @param polyfillsApplied the polyfills applied because the template lacks a capability
+ * @param raw the whole explanation, with the grammar, the spans, the cache break and more
  */
 public record Explanation(
-        String prompt, int promptTokens, int cachedTokens, List<String> polyfillsApplied, Map<String, Object> raw) {
+        String prompt,
+        int promptTokens,
+        int cachedTokens,
+        List<String> polyfillsApplied,
+        Map<String, Object> raw) {
 
     static Explanation of(Map<String, Object> explanation) {
         return new Explanation(
                 Objects.requireNonNullElse(Json.string(explanation.get("prompt")), ""),
-                (int) Json.whole(explanation.get("prompt_tokens")),
-                (int) Json.whole(explanation.get("cached_tokens")),
+                (int) Json.integer(explanation.get("prompt_tokens")),
+                (int) Json.integer(explanation.get("cached_tokens")),
                 Json.strings(explanation.get("polyfills_applied")),
                 explanation);
     }

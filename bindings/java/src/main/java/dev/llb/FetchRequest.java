@@ -8,21 +8,30 @@ import java.util.Objects;
 import java.util.function.Consumer;
 
 /**
- * Which model of the hub to fetch, and how.
+ * A request to fetch a model of the Hugging Face hub.
  *
- * @param values the request by the library's names; what is absent has the library's default
- * @param onProgress told how far it is, at most ten times a second; may be null
- * @param onEvent told each event of the fetch; may be null. What either throws cancels the fetch and is thrown by it.
+ * <p>The listeners are called on the thread of the fetch. If one throws, the fetch is cancelled and
+ * throws the exception.
+ *
+ * @param values the members by the library's names; an absent member has the library's default
+ * @param onProgress receives the progress, at most ten times a second; may be null
+ * @param onEvent receives each event of the fetch; may be null
  */
-public record FetchRequest(Map<String, Object> values, ProgressListener onProgress, Consumer<String> onEvent) {
+public record FetchRequest(
+        Map<String, Object> values, ProgressListener onProgress, Consumer<String> onEvent) {
 
     private static final String PROGRESS = "fetch_progress:";
 
-    /** How far a fetch is. */
+    /** Receives the progress of a fetch. */
     @FunctionalInterface
     public interface ProgressListener {
 
-        /** The bytes that are here, of all files, and how many there are to have. */
+        /**
+         * Called with the progress.
+         *
+         * @param bytes the bytes present, of all files
+         * @param total the bytes of all files
+         */
         void at(long bytes, long total);
     }
 
@@ -30,11 +39,14 @@ public record FetchRequest(Map<String, Object> values, ProgressListener onProgre
         values = Collections.unmodifiableMap(new LinkedHashMap<>(values));
     }
 
-    /** The model {@code id}, {@code org/name} or {@code org/name:Q8_0}, with the library's defaults. */
+    /**
+     * Returns a request for {@code org/name} or {@code org/name:Q8_0}, with the default options.
+     */
     public static FetchRequest of(String id) {
         return builder(id).build();
     }
 
+    /** Returns a builder for a request for {@code org/name} or {@code org/name:Q8_0}. */
     public static Builder builder(String id) {
         return new Builder().set("id", Objects.requireNonNull(id, "id"));
     }
@@ -43,8 +55,8 @@ public record FetchRequest(Map<String, Object> values, ProgressListener onProgre
         return Json.write(values);
     }
 
-    /** An event as the library calls it. */
-    void tell(String event) {
+    /** Passes an event of the library to the listeners. */
+    void dispatch(String event) {
         if (onProgress != null && event.startsWith(PROGRESS)) {
             int slash = event.indexOf('/');
             onProgress.at(
@@ -56,7 +68,9 @@ public record FetchRequest(Map<String, Object> values, ProgressListener onProgre
         }
     }
 
-    /** Builds a {@link FetchRequest}; a member without a method of its own goes through {@link #set}. */
+    /**
+     * Builds a {@link FetchRequest}. {@link #set} sets members without a method. Not thread-safe.
+     */
     public static final class Builder {
 
         private final Map<String, Object> values = new LinkedHashMap<>();
@@ -65,47 +79,49 @@ public record FetchRequest(Map<String, Object> values, ProgressListener onProgre
 
         private Builder() {}
 
-        /** Any member of the library's request, by its name there. */
+        /** Sets any member by the library's name. */
         public Builder set(String name, Object value) {
             values.put(Objects.requireNonNull(name, "name"), value);
             return this;
         }
 
-        /** A branch, a tag or a commit. */
+        /** A branch, tag or commit. Default: {@code main}. */
         public Builder revision(String revision) {
             return set("revision", revision);
         }
 
-        /** Exactly this file. */
+        /** The name of the file to fetch. */
         public Builder filename(String filename) {
             return set("filename", filename);
         }
 
-        /** In place of the cache that the environment names. */
+        /** The cache folder. Default: that of {@code huggingface_hub}. */
         public Builder cacheDir(Path folder) {
             return set("cache_dir", folder.toString());
         }
 
-        /** Whether only the cache is looked at. */
+        /** Whether to use only the cache. Default: false. */
         public Builder offline(boolean offline) {
             return set("offline", offline);
         }
 
-        /** Whether a model that cannot carry tools is refused, before it is downloaded; true by default. */
+        /** Whether to refuse a model without tool support before the download. Default: true. */
         public Builder requireTools(boolean required) {
             return set("require_tools", required);
         }
 
-        /** Whether nothing is downloaded. */
+        /** Whether to describe the fetch without downloading. Default: false. */
         public Builder dryRun(boolean dry) {
             return set("dry_run", dry);
         }
 
+        /** Sets the progress listener. */
         public Builder onProgress(ProgressListener listener) {
             onProgress = listener;
             return this;
         }
 
+        /** Sets the event listener. */
         public Builder onEvent(Consumer<String> listener) {
             onEvent = listener;
             return this;

@@ -5,15 +5,16 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A model of the hub that is in the cache, whole and verified.
+ * A verified model of the hub in the cache.
  *
- * @param path its file, of a split model the first; null after a dry run
+ * @param path its file, or the first file of a split model; null after a dry run of a model that is
+ *     not in the cache
  * @param paths all its files, in order
- * @param revision the commit it is of
- * @param sha256 of {@code path}, in hexadecimal digits
- * @param fromCache whether nothing had to be downloaded
- * @param modelInfo what its header tells
- * @param raw all of the reply
+ * @param revision its commit
+ * @param sha256 the SHA-256 of {@code path} in hexadecimal digits
+ * @param fromCache whether nothing was downloaded
+ * @param modelInfo the description of the model from its header
+ * @param raw the whole reply of the library
  */
 public record FetchedModel(
         Path path,
@@ -31,7 +32,7 @@ public record FetchedModel(
                 Json.strings(reply.get("paths")).stream().map(Path::of).toList(),
                 Json.string(reply.get("revision")),
                 Json.string(reply.get("sha256")),
-                Json.flag(reply.get("from_cache")),
+                Json.bool(reply.get("from_cache")),
                 ModelInfo.of(Json.object(reply.get("model_info"))),
                 reply);
     }

@@ -3,8 +3,8 @@ package dev.llb;
 import java.util.LinkedHashMap;
 
 /**
- * The fields of one JSON object, in the order they were put: a template may print them, and the same request must give
- * the same prompt in every run, which {@code Map.of} does not.
+ * The members of a JSON object, in insertion order. A template may print them, so the order must be
+ * the same in every run, which {@code Map.of} does not guarantee.
  */
 final class Fields extends LinkedHashMap<String, Object> {
 

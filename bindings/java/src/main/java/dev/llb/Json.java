@@ -9,9 +9,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * JSON text to and from maps, lists, strings, numbers and booleans. The only class that knows the JSON library.
+ * Converts between JSON text and maps, lists, strings, numbers and booleans. The only class that
+ * uses Gson.
  *
- * <p>Whole numbers are read as {@link Long}, the others as {@link Double}.
+ * <p>Integers are read as {@link Long}, other numbers as {@link Double}.
  */
 final class Json {
 
@@ -27,7 +28,7 @@ final class Json {
         return GSON.toJson(value);
     }
 
-    /** The object that {@code text} holds; what else it may hold is an {@link IllegalArgumentException}. */
+    /** Parses a JSON object. Throws {@link IllegalArgumentException} for any other text. */
     static Map<String, Object> readObject(String text) {
         try {
             if (GSON.fromJson(text, Object.class) instanceof Map<?, ?> map) {
@@ -39,16 +40,20 @@ final class Json {
         throw new IllegalArgumentException("not a JSON object");
     }
 
-    /** {@code value} as an object, or an empty one when it is anything else. */
+    /** Returns {@code value} as an object, or an empty map if it is not one. */
     @SuppressWarnings("unchecked")
     static Map<String, Object> object(Object value) {
-        return value instanceof Map<?, ?> map ? Collections.unmodifiableMap((Map<String, Object>) map) : Map.of();
+        return value instanceof Map<?, ?> map
+                ? Collections.unmodifiableMap((Map<String, Object>) map)
+                : Map.of();
     }
 
-    /** {@code value} as a list, or an empty one when it is anything else. */
+    /** Returns {@code value} as a list, or an empty list if it is not one. */
     @SuppressWarnings("unchecked")
     static List<Object> list(Object value) {
-        return value instanceof List<?> list ? Collections.unmodifiableList((List<Object>) list) : List.of();
+        return value instanceof List<?> list
+                ? Collections.unmodifiableList((List<Object>) list)
+                : List.of();
     }
 
     static List<Map<String, Object>> objects(Object value) {
@@ -56,22 +61,25 @@ final class Json {
     }
 
     static List<String> strings(Object value) {
-        return list(value).stream().filter(String.class::isInstance).map(String.class::cast).toList();
+        return list(value).stream()
+                .filter(String.class::isInstance)
+                .map(String.class::cast)
+                .toList();
     }
 
     static String string(Object value) {
         return value instanceof String text ? text : null;
     }
 
-    static boolean flag(Object value) {
+    static boolean bool(Object value) {
         return Boolean.TRUE.equals(value);
     }
 
-    static long whole(Object value) {
+    static long integer(Object value) {
         return value instanceof Number number ? number.longValue() : 0;
     }
 
-    static double real(Object value) {
+    static double decimal(Object value) {
         return value instanceof Number number ? number.doubleValue() : 0;
     }
 }

@@ -8,30 +8,39 @@ import java.util.Objects;
 import java.util.function.Consumer;
 
 /**
- * What the library does without a chat. The methods from JSON to JSON give the library's reply as it is, an error reply
- * too.
+ * Functions of the library that need no chat: model information, templates and the hub.
+ *
+ * <p>All methods may be called from any thread. Methods with a typed result throw
+ * {@link LlbException} on failure. Methods that take or return JSON return the library's reply
+ * unchanged, including error replies. Every method throws {@link LlbException} with
+ * {@code LIBRARY_NOT_FOUND} or {@code LIBRARY_INCOMPATIBLE} if the library cannot be loaded.
  */
 public final class Llb {
 
     private Llb() {}
 
-    /** The library's version, with that of the engine in it. */
+    /** Returns the versions of the library and of llama.cpp. */
     public static String version() {
         return Native.get().version();
     }
 
-    /** The version of the C interface the library speaks. */
+    /** Returns the C ABI version of the library. */
     public static int abiVersion() {
         return Native.get().abiVersion();
     }
 
-    /** Reads the header of a model file. */
+    /**
+     * Describes a model file and its capabilities. Reads only the header, which takes milliseconds.
+     *
+     * @throws LlbException with {@code MODEL_NOT_FOUND}, {@code MODEL_INVALID} or
+     *     {@code TEMPLATE_ERROR}
+     */
     public static ModelInfo modelInfo(Path model) {
         Map<String, Object> info;
         try {
             info = Json.readObject(modelInfoJson(model));
         } catch (IllegalArgumentException e) {
-            throw new LlbException("INTERNAL_BRIDGE_ERROR", "cannot read the library's reply", e);
+            throw new LlbException("INTERNAL_BRIDGE_ERROR", "the library returned invalid JSON", e);
         }
         Object error = info.get("error");
         if (error instanceof Map<?, ?>) {
@@ -44,12 +53,12 @@ public final class Llb {
         return ModelInfo.of(info);
     }
 
-    /** {@link #modelInfo} as JSON; there a failure is a word in {@code error}. */
+    /** As {@link #modelInfo}, but returns JSON. A failure is named in its member {@code error}. */
     public static String modelInfoJson(Path model) {
         return Native.get().modelInfo(model.toString());
     }
 
-    /** {@code llb_model_info} has words of its own for what goes wrong. */
+    /** Maps the failure names of {@code llb_model_info} to error codes. */
     private static String codeOf(String kind) {
         return switch (kind) {
             case "null_path" -> "INVALID_REQUEST";
@@ -60,43 +69,44 @@ public final class Llb {
         };
     }
 
-    /** What a chat template can carry, and the evidence for it. */
+    /** Describes the capabilities of a chat template, with the evidence. From JSON to JSON. */
     public static String templateInfo(String requestJson) {
         return Native.get().templateInfo(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** Messages to the prompt a model would read. */
+    /** Renders messages to a prompt. From JSON to JSON. */
     public static String templateRender(String requestJson) {
         return Native.get().templateRender(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** What a model wrote to a message. */
+    /** Parses the text of a model into a message. From JSON to JSON. */
     public static String templateParse(String requestJson) {
         return Native.get().templateParse(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** Building blocks to a chat template. */
+    /** Composes a chat template from components, or derives components. From JSON to JSON. */
     public static String templateCompose(String requestJson) {
         return Native.get().templateCompose(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
-    /** Fetches a model of the hub, {@code org/name} or {@code org/name:Q8_0}, unless it is in the cache. */
+    /** As {@link #fetch(FetchRequest)}, for {@code org/name} or {@code org/name:Q8_0}. */
     public static FetchedModel fetch(String id) {
         return fetch(FetchRequest.of(id));
     }
 
     /**
-     * Fetches a model of the hub into the cache that {@code huggingface_hub} uses too, unless it is there, and verifies it.
-     * A model that cannot carry tools is refused before it is downloaded. {@link #modelFetchCancel} ends it; the next fetch
-     * goes on where it ended.
+     * Downloads a model of the hub into the cache shared with {@code huggingface_hub}, unless it is
+     * cached, and verifies it. Blocks until then. A model without tool support is refused before
+     * the download. {@link #modelFetchCancel} cancels it, and the next fetch resumes the download.
      */
     public static FetchedModel fetch(FetchRequest request) {
-        return FetchedModel.of(LlbChat.checked(modelFetch(request.toJson(), request::tell)));
+        String reply = modelFetch(request.toJson(), request::dispatch);
+        return FetchedModel.of(LlbChat.requireSuccess(reply));
     }
 
     /**
-     * {@link #fetch} from JSON to JSON. {@code onEvent} is told the progress; what it throws cancels the
-     * download and is thrown here.
+     * As {@link #fetch(FetchRequest)}, from JSON to JSON. {@code onEvent} receives the events on
+     * this thread. If it throws, the fetch is cancelled and this method throws the exception.
      */
     public static String modelFetch(String requestJson, Consumer<String> onEvent) {
         Native library = Native.get();
@@ -112,7 +122,11 @@ public final class Llb {
         return reply;
     }
 
-    /** Ends the downloads of {@code id}. From any thread. */
+    /**
+     * Cancels the fetches of {@code id}: with {@code org/name:quant} those requested by exactly
+     * that id, with {@code org/name} all fetches of that model. Does not wait. May be called in a
+     * callback.
+     */
     public static void modelFetchCancel(String id) {
         Native.get().modelFetchCancel(Objects.requireNonNull(id, "id"));
     }

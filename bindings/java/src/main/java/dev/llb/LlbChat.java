@@ -14,18 +14,21 @@ import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
 /**
- * A chat with one model. Every method may be called from any thread; requests on one chat run one after another, and
- * chats of the same file share one copy of its weights.
+ * A chat on one model. Must be closed.
  *
- * <p>A call takes as long as the model does. {@link Thread#interrupt} does not end it and stays pending; {@link
- * #cancel} ends it. A virtual thread that calls holds its carrier thread for that time.
+ * <p>All methods may be called from any thread. Requests on one chat run one at a time, in order of
+ * arrival. Chats opened on the same file with the same options share the model in memory.
  *
- * <p>Inside a callback only {@link #cancel}, {@link #close} and the template methods of {@link Llb} may be called;
- * another request on the same chat fails with {@code BUSY}. What a callback throws cancels the request and is thrown,
- * as it was, by the method that made it.
+ * <p>A request blocks until the reply is complete. {@link #cancel} ends it.
+ * {@link Thread#interrupt} does not end it; the interrupt stays pending. A virtual thread pins its
+ * carrier thread meanwhile.
  *
- * <p>The methods on typed requests throw {@link LlbException} on a failure. Those named {@code …Json} give the
- * library's own reply, failure or not.
+ * <p>Callbacks run on the thread of the request. They may call only {@link #cancel}, {@link #close}
+ * and the template methods of {@link Llb}; another request on the same chat fails with
+ * {@code BUSY}. If a callback throws, the request is cancelled and throws the same exception.
+ *
+ * <p>Methods with typed requests throw {@link LlbException} on failure. Methods named {@code …Json}
+ * return the library's reply unchanged, including error replies.
  */
 public final class LlbChat implements AutoCloseable {
 
@@ -35,8 +38,11 @@ public final class LlbChat implements AutoCloseable {
     private final Arena eventArena;
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    /** The calls under way, and one for the open chat: the last to leave frees what events are called through. */
-    private final AtomicInteger users = new AtomicInteger(1);
+    /**
+     * The number of running calls, plus one until the chat is destroyed. At 0 the event stub is
+     * freed.
+     */
+    private final AtomicInteger references = new AtomicInteger(1);
 
     private LlbChat(Native library, MemorySegment handle, Callback events, Arena eventArena) {
         this.library = library;
@@ -45,29 +51,47 @@ public final class LlbChat implements AutoCloseable {
         this.eventArena = eventArena;
     }
 
-    /** Opens a chat with the default options. A model that cannot call tools is refused: {@code MODEL_NOT_TOOL_CAPABLE}. */
+    /**
+     * Opens a chat with the default options.
+     *
+     * @throws LlbException with {@code MODEL_NOT_TOOL_CAPABLE} if the template does not support
+     *     tools, and other codes
+     */
     public static LlbChat open(Path model) {
         Native library = Native.get();
         return open(library, null, stub -> library.chatCreate(model.toString(), stub));
     }
 
-    /** Opens a chat. {@link LlbException#events} of a failure tells how far it came. */
+    /**
+     * Opens a chat. Blocks until the model is loaded.
+     *
+     * @throws LlbException if the chat cannot be opened; {@link LlbException#events} has the events
+     *     so far
+     */
     public static LlbChat open(ChatOptions options) {
         Native library = Native.get();
         String json = Json.write(options.values());
         return open(library, options.onEvent(), stub -> library.chatCreateWith(json, stub));
     }
 
-    /** Opens a chat on a model of the hub, {@code org/name} or {@code org/name:Q8_0}, fetched unless it is in the cache. */
+    /**
+     * Opens a chat on a model of the hub, {@code org/name} or {@code org/name:Q8_0}. Downloads it
+     * if it is not cached.
+     */
     public static LlbChat fromHub(String id) {
         return fromHub(FetchRequest.of(id), options -> options);
     }
 
-    /** As {@link #fromHub(String)}; {@code options} sets the chat's options on a builder that has the model. */
-    public static LlbChat fromHub(FetchRequest request, UnaryOperator<ChatOptions.Builder> options) {
+    /**
+     * As {@link #fromHub(String)}; {@code options} sets options on the builder for the fetched
+     * model.
+     */
+    public static LlbChat fromHub(
+            FetchRequest request, UnaryOperator<ChatOptions.Builder> options) {
         Path model = Llb.fetch(request).path();
         if (model == null) {
-            throw new LlbException("INVALID_REQUEST", "dry_run: a chat needs the model itself");
+            throw new LlbException(
+                    "INVALID_REQUEST", "dry_run: a chat needs the model file; set it to false");
         }
         return open(options.apply(ChatOptions.builder(model)).build());
     }
@@ -86,12 +110,12 @@ public final class LlbChat implements AutoCloseable {
             Throwable thrown = events.takeFailure();
             List<String> seen = log.stop();
             if (created.handle() == null) {
-                LlbException refused = refusal(created.error(), seen);
+                LlbException failure = createFailure(created.error(), seen);
                 if (thrown != null) {
-                    thrown.addSuppressed(refused);
+                    thrown.addSuppressed(failure);
                     throw Callback.<RuntimeException>unchecked(thrown);
                 }
-                throw refused;
+                throw failure;
             }
             if (thrown != null) {
                 library.chatDestroy(created.handle());
@@ -107,66 +131,74 @@ public final class LlbChat implements AutoCloseable {
         }
     }
 
-    /** {@code llb_last_error} is an error reply, or only its inner object. */
-    private static LlbException refusal(String lastError, List<String> events) {
+    /** {@code lastError} is an error reply, or only its inner object. */
+    private static LlbException createFailure(String lastError, List<String> events) {
         Map<String, Object> reply = parse(lastError);
-        Map<String, Object> error = reply.get("error") instanceof Map<?, ?> ? Json.object(reply.get("error")) : reply;
+        boolean nested = reply.get("error") instanceof Map<?, ?>;
+        Map<String, Object> error = nested ? Json.object(reply.get("error")) : reply;
         return LlbException.of(error, events);
     }
 
-    /** Runs one request and gives the whole reply. */
+    /** Runs one request and returns the reply. */
     public ChatReply infer(ChatRequest request) {
-        return ChatReply.of(checked(inferJson(request.toJson())));
+        return ChatReply.of(requireSuccess(inferJson(request.toJson())));
     }
 
     /**
-     * Runs one request; each piece of visible text goes to {@code onPiece} as it comes. The pieces together are the
-     * reply's text. With the option {@code "stream_format":"chunks"} a piece is the JSON of one chunk instead, with
+     * Runs one request, passes each piece of visible text to {@code onPiece} as it is generated,
+     * and returns the reply. The pieces concatenate to its text. With the option
+     * {@code "stream_format":"chunks"} a piece is the JSON of an OpenAI chunk instead, also for
      * reasoning and tool calls.
      */
     public ChatReply stream(ChatRequest request, Consumer<String> onPiece) {
-        return ChatReply.of(checked(streamJson(request.toJson(), onPiece)));
+        return ChatReply.of(requireSuccess(streamJson(request.toJson(), onPiece)));
     }
 
-    /** What a request would do, without a token generated. */
+    /** Describes what a request would do, without generating a token. */
     public Explanation explain(ChatRequest request) {
-        return Explanation.of(checked(explainJson(request.toJson())));
+        return Explanation.of(requireSuccess(explainJson(request.toJson())));
     }
 
-    /** {@link #infer} on JSON text, answered with the library's reply as it is, an error reply too. */
+    /** As {@link #infer}, from JSON to JSON. */
     public String inferJson(String requestJson) {
         Objects.requireNonNull(requestJson, "requestJson");
         return call(null, () -> library.chatInfer(handle, requestJson));
     }
 
-    /** {@link #stream} on JSON text, answered with the library's reply as it is, an error reply too. */
+    /** As {@link #stream}, from JSON to JSON. */
     public String streamJson(String requestJson, Consumer<String> onPiece) {
         Objects.requireNonNull(requestJson, "requestJson");
-        Callback pieces = new Callback(Objects.requireNonNull(onPiece, "onPiece"), () -> library.chatCancel(handle));
+        Objects.requireNonNull(onPiece, "onPiece");
+        Callback pieces = new Callback(onPiece, () -> library.chatCancel(handle));
         return call(pieces, () -> library.chatInferStream(handle, requestJson, pieces));
     }
 
-    /** {@link #explain} on JSON text, answered with the library's reply as it is, an error reply too. */
+    /** As {@link #explain}, from JSON to JSON. */
     public String explainJson(String requestJson) {
         Objects.requireNonNull(requestJson, "requestJson");
         return call(null, () -> library.chatExplain(handle, requestJson));
     }
 
-    /** Ends the request that runs, with what it has so far. From any thread, also from a callback. */
+    /**
+     * Cancels the running request and all waiting ones. Each returns its output so far, with the
+     * finish reason {@code cancelled}. Does not wait. May be called in a callback, and after
+     * {@link #close}.
+     */
     public void cancel() {
         library.chatCancel(handle);
     }
 
     /**
-     * Cancels what runs, waits for it, and frees the chat. Closing again does nothing; a request after it fails with
-     * {@code ENGINE_CLOSED}. Inside a callback it returns at once, and the chat is freed when the callback is over.
+     * Cancels the requests, waits until they end, and frees the chat. Idempotent. Later requests
+     * fail with {@code ENGINE_CLOSED}. In a callback it returns at once, and the chat is freed when
+     * the running request has returned.
      */
     @Override
     public void close() {
         if (!closed.compareAndSet(false, true)) {
             return;
         }
-        if (Callback.inside()) {
+        if (Callback.isRunningHere()) {
             cancel();
             Thread.ofPlatform().daemon().name("llb-close").start(this::destroy);
         } else {
@@ -179,7 +211,7 @@ public final class LlbChat implements AutoCloseable {
         try {
             library.chatDestroy(handle);
         } finally {
-            leave();
+            release();
         }
     }
 
@@ -187,11 +219,14 @@ public final class LlbChat implements AutoCloseable {
         String run();
     }
 
-    /** Runs a call, then throws what {@code pieces} (which may be null) or the event listener threw during it. */
+    /**
+     * Runs a call. Rethrows an exception of {@code pieces}, which may be null, or of the event
+     * listener.
+     */
     private String call(Callback pieces, Call call) {
-        boolean entered = enter();
+        boolean acquired = acquire();
         try {
-            // After a close the handle is stale: the library knows that, and answers ENGINE_CLOSED.
+            // After a close the handle is stale, and the library returns ENGINE_CLOSED.
             String reply = call.run();
             Throwable fromEvents = events.takeFailure();
             if (pieces != null) {
@@ -202,25 +237,25 @@ public final class LlbChat implements AutoCloseable {
             }
             return reply;
         } finally {
-            if (entered) {
-                leave();
+            if (acquired) {
+                release();
             }
         }
     }
 
-    /** Keeps the event callback alive until {@link #leave}; false once it is gone. */
-    private boolean enter() {
-        return users.getAndUpdate(n -> n == 0 ? 0 : n + 1) != 0;
+    /** Keeps the event stub alive until {@link #release}. Returns false if it is already freed. */
+    private boolean acquire() {
+        return references.getAndUpdate(n -> n == 0 ? 0 : n + 1) != 0;
     }
 
-    private void leave() {
-        if (users.decrementAndGet() == 0) {
+    private void release() {
+        if (references.decrementAndGet() == 0) {
             eventArena.close();
         }
     }
 
-    /** A reply as an object; an error reply is thrown. */
-    static Map<String, Object> checked(String reply) {
+    /** Parses a reply. Throws an error reply as {@link LlbException}. */
+    static Map<String, Object> requireSuccess(String reply) {
         Map<String, Object> fields = parse(reply);
         if ("error".equals(fields.get("type"))) {
             throw LlbException.of(Json.object(fields.get("error")), List.of());
@@ -232,11 +267,11 @@ public final class LlbChat implements AutoCloseable {
         try {
             return Json.readObject(reply);
         } catch (IllegalArgumentException e) {
-            throw new LlbException("INTERNAL_BRIDGE_ERROR", "cannot read the library's reply", e);
+            throw new LlbException("INTERNAL_BRIDGE_ERROR", "the library returned invalid JSON", e);
         }
     }
 
-    /** Passes events on, and keeps those of the create for its exception. */
+    /** Forwards events, and records those of the create for its exception. */
     private static final class EventLog implements Consumer<String> {
 
         private final Consumer<String> next;

@@ -4,10 +4,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A call failed. {@link #code} says how in a word that stays the same between versions, the message says what and
+ * A failed call. {@link #code} is stable between versions; the message says what is wrong and
  * where.
  *
- * <p>The codes are those of the library, as {@code INVALID_REQUEST}, {@code ENGINE_CLOSED} or
+ * <p>The codes are those of the library, such as {@code INVALID_REQUEST}, {@code ENGINE_CLOSED} or
  * {@code MODEL_NOT_TOOL_CAPABLE}, and two of this binding: {@code LIBRARY_NOT_FOUND} and
  * {@code LIBRARY_INCOMPATIBLE}.
  */
@@ -32,35 +32,41 @@ public final class LlbException extends RuntimeException {
     }
 
     private LlbException(
-            String code, String message, Map<String, Object> details, List<String> events, Throwable cause) {
+            String code,
+            String message,
+            Map<String, Object> details,
+            List<String> events,
+            Throwable cause) {
         super(code + ": " + message, cause);
         this.code = code;
         this.details = details;
         this.events = List.copyOf(events);
     }
 
-    /** The exception for an {@code error} object of the library: {@code code}, {@code message}, maybe {@code details}. */
+    /** Converts an {@code error} object of the library. */
     static LlbException of(Map<String, Object> error, List<String> events) {
         String code = Json.string(error.get("code"));
         String message = Json.string(error.get("message"));
         return new LlbException(
                 code != null ? code : "INTERNAL_BRIDGE_ERROR",
-                message != null ? message : "the library gave no message",
+                message != null ? message : "the library returned no message",
                 Json.object(error.get("details")),
                 events);
     }
 
-    /** The stable word for this kind of failure. */
+    /** The stable error code. */
     public String code() {
         return code;
     }
 
-    /** What the library tells beyond the message; empty when that is nothing. */
+    /** Further members of the error, depending on the code; may be empty. Not serialized. */
     public Map<String, Object> details() {
         return details != null ? details : Map.of();
     }
 
-    /** The events of an {@link LlbChat#open open} that failed, in order; empty for every other call. */
+    /**
+     * The events of a failed {@link LlbChat#open open}, in order; otherwise empty. Not serialized.
+     */
     public List<String> events() {
         return events != null ? events : List.of();
     }

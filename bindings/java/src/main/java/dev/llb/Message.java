@@ -7,12 +7,12 @@ import java.util.Objects;
 /**
  * One message of a conversation, in the shape of an OpenAI chat message.
  *
- * @param role {@code system}, {@code user}, {@code assistant} or {@code tool}
+ * @param role {@code system}, {@code developer}, {@code user}, {@code assistant} or {@code tool}
  * @param content a {@link String}, a list of content parts, or null
- * @param reasoningContent what an assistant thought before it answered, or null
- * @param toolCalls what an assistant asks for; empty for none
- * @param toolCallId the call that a {@code tool} message answers, or null
- * @param name the tool that answers, or who speaks; may be null
+ * @param reasoningContent the reasoning of an assistant message, or null
+ * @param toolCalls the tool calls of an assistant message; may be empty
+ * @param toolCallId the id of the call whose result a {@code tool} message has, or null
+ * @param name the name of the tool or of the author, or null
  */
 public record Message(
         String role,
@@ -25,34 +25,38 @@ public record Message(
     public Message {
         Objects.requireNonNull(role, "role");
         if (content != null && !(content instanceof String) && !(content instanceof List<?>)) {
-            throw new IllegalArgumentException("content: neither text nor a list of parts: " + content.getClass());
+            throw new IllegalArgumentException(
+                    "content: expected a String or a List of parts, not " + content.getClass());
         }
         toolCalls = toolCalls == null ? List.of() : List.copyOf(toolCalls);
     }
 
+    /** Returns a system message. */
     public static Message system(String text) {
         return new Message("system", text, null, null, null, null);
     }
 
+    /** Returns a user message. */
     public static Message user(String text) {
         return new Message("user", text, null, null, null, null);
     }
 
-    /** A user message of content parts, as {@code {"type":"text","text":"…"}}. */
+    /** Returns a user message with content parts such as {@code {"type":"text","text":"…"}}. */
     public static Message user(List<Map<String, Object>> parts) {
         return new Message("user", List.copyOf(parts), null, null, null, null);
     }
 
+    /** Returns an assistant message. */
     public static Message assistant(String text) {
         return new Message("assistant", text, null, null, null, null);
     }
 
-    /** An assistant's message that calls tools; {@code text} may be null. */
+    /** Returns an assistant message with tool calls; {@code text} may be null. */
     public static Message assistant(String text, List<ToolCall> calls) {
         return new Message("assistant", text, null, calls, null, null);
     }
 
-    /** The result of a tool, as the answer to {@code call}. */
+    /** Returns a tool message with the result of {@code call}. */
     public static Message tool(ToolCall call, String result) {
         return new Message("tool", result, null, null, call.id(), call.name());
     }

@@ -4,18 +4,22 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What the header of a model file tells; no weight is read for it. Facts the file does not state are null, or 0.
+ * A description of a model file, read from its header. Fields that the file does not have are null
+ * or 0.
  *
  * @param supportsTools whether a chat opens with the default {@code tool_policy}
- * @param supportsToolCalls whether the template can show earlier calls
- * @param hasToolUseTemplate whether the file has a template of its own for tools
+ * @param supportsToolCalls whether the template renders tool calls of earlier messages
+ * @param hasToolUseTemplate whether the file has a separate template for tools
  * @param chatFormat llama.cpp's name for the output format; a diagnostic
  * @param toolSupport {@code native}, {@code polyfilled} or {@code none}
+ * @param contextLength the context the model was trained for, in tokens
+ * @param fileSize in bytes
  * @param templates the names of the chat templates in the file
- * @param caps what the template can carry, by llama.cpp's names
- * @param templateCaps the same by minja's names, with {@code reasoning_format}
- * @param findings remarks on the file, as the library gives them
- * @param raw all of it, also the evidence for each capability
+ * @param templateSha256 the SHA-256 of the described template
+ * @param caps the capabilities of the template, by llama.cpp's names
+ * @param templateCaps the capabilities by minja's names, with {@code reasoning_format}
+ * @param findings the remarks of the library on the file and its template
+ * @param raw the whole reply, with the evidence for each capability
  */
 public record ModelInfo(
         boolean supportsTools,
@@ -43,20 +47,20 @@ public record ModelInfo(
 
     static ModelInfo of(Map<String, Object> info) {
         return new ModelInfo(
-                Json.flag(info.get("supports_tools")),
-                Json.flag(info.get("supports_tool_calls")),
-                Json.flag(info.get("has_tool_use_template")),
+                Json.bool(info.get("supports_tools")),
+                Json.bool(info.get("supports_tool_calls")),
+                Json.bool(info.get("has_tool_use_template")),
                 Json.string(info.get("chat_format")),
                 Json.string(info.get("tool_support")),
                 Json.string(info.get("architecture")),
                 Json.string(info.get("name")),
                 Json.string(info.get("license")),
                 Json.string(info.get("quantization")),
-                Json.whole(info.get("n_params")),
-                Json.whole(info.get("context_length")),
-                Json.whole(info.get("embedding_length")),
-                Json.whole(info.get("block_count")),
-                Json.whole(info.get("file_size")),
+                Json.integer(info.get("n_params")),
+                Json.integer(info.get("context_length")),
+                Json.integer(info.get("embedding_length")),
+                Json.integer(info.get("block_count")),
+                Json.integer(info.get("file_size")),
                 Json.string(info.get("bos_token")),
                 Json.string(info.get("eos_token")),
                 Json.strings(info.get("templates")),

@@ -13,14 +13,15 @@ import java.lang.invoke.MethodType;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The functions of {@code llb.h}, with Java strings for C strings. The only class that calls the library.
+ * The functions of {@code llb.h}, with Java strings instead of C strings. The only class that calls
+ * the library.
  *
- * <p>Every string the library returns is copied and freed here. Nothing here checks or reads JSON.
+ * <p>Every string returned by the library is copied and freed here. This class does not parse JSON.
  */
 @SuppressWarnings("restricted")
 final class Native {
 
-    /** The oldest ABI this binding was written for; the library only ever adds to it. */
+    /** The oldest ABI version that this binding supports. Later versions only add functions. */
     private static final int OLDEST_ABI = 1;
 
     private static final Linker LINKER = Linker.nativeLinker();
@@ -29,12 +30,11 @@ final class Native {
 
     static {
         try {
-            UPCALL = MethodHandles.lookup().findStatic(
-                    Native.class,
-                    "upcall",
-                    MethodType.methodType(void.class, Callback.class, MemorySegment.class, MemorySegment.class));
+            MethodType type = MethodType.methodType(
+                    void.class, Callback.class, MemorySegment.class, MemorySegment.class);
+            UPCALL = MethodHandles.lookup().findStatic(Native.class, "upcall", type);
         } catch (ReflectiveOperationException e) {
-            throw new AssertionError("upcall is in this class", e);
+            throw new AssertionError("upcall is a method of this class", e);
         }
     }
 
@@ -63,18 +63,21 @@ final class Native {
     private Native(NativeLibrary.Loaded library) {
         this.library = library;
         FunctionDescriptor textToText = FunctionDescriptor.of(ADDRESS, ADDRESS);
+        FunctionDescriptor withCallback = FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS);
         version = bind("llb_version", FunctionDescriptor.of(ADDRESS));
         abiVersion = bind("llb_abi_version", FunctionDescriptor.of(JAVA_INT));
         int abi = abiVersion();
         if (Integer.compareUnsigned(abi, OLDEST_ABI) < 0) {
-            throw incompatible("speaks ABI " + abi + "; this binding needs " + OLDEST_ABI + " or later");
+            throw incompatible(
+                    "has ABI version " + abi + ", this binding needs " + OLDEST_ABI + " or later");
         }
         modelInfo = bind("llb_model_info", textToText);
-        chatCreate = bind("llb_chat_create", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS));
-        chatCreateWith = bind("llb_chat_create_with", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS));
+        chatCreate = bind("llb_chat_create", withCallback);
+        chatCreateWith = bind("llb_chat_create_with", withCallback);
         chatInfer = bind("llb_chat_infer", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS));
-        chatInferStream =
-                bind("llb_chat_infer_stream", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS));
+        chatInferStream = bind(
+                "llb_chat_infer_stream",
+                FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS));
         chatExplain = bind("llb_chat_explain", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS));
         chatCancel = bind("llb_chat_cancel", FunctionDescriptor.ofVoid(ADDRESS));
         chatDestroy = bind("llb_chat_destroy", FunctionDescriptor.ofVoid(ADDRESS));
@@ -82,13 +85,13 @@ final class Native {
         templateRender = bind("llb_template_render", textToText);
         templateParse = bind("llb_template_parse", textToText);
         templateCompose = bind("llb_template_compose", textToText);
-        modelFetch = bind("llb_model_fetch", FunctionDescriptor.of(ADDRESS, ADDRESS, ADDRESS, ADDRESS));
+        modelFetch = bind("llb_model_fetch", withCallback);
         modelFetchCancel = bind("llb_model_fetch_cancel", FunctionDescriptor.ofVoid(ADDRESS));
         lastError = bind("llb_last_error", FunctionDescriptor.of(ADDRESS));
         stringFree = bind("llb_string_free", FunctionDescriptor.ofVoid(ADDRESS));
     }
 
-    /** The library, loaded at the first call. One that cannot be loaded is looked for again at the next. */
+    /** Returns the library, loaded on the first call. A failure is not cached. */
     static Native get() {
         Native found = instance;
         if (found == null) {
@@ -104,15 +107,17 @@ final class Native {
     }
 
     private MethodHandle bind(String name, FunctionDescriptor type) {
-        MemorySegment function = library.symbols().find(name).orElseThrow(() -> incompatible("has no " + name));
+        MemorySegment function = library.symbols()
+                .find(name)
+                .orElseThrow(() -> incompatible("has no function " + name));
         return LINKER.downcallHandle(function, type);
     }
 
-    private LlbException incompatible(String what) {
-        return new LlbException("LIBRARY_INCOMPATIBLE", "the llb library (" + library.origin() + ") " + what);
+    private LlbException incompatible(String problem) {
+        return new LlbException("LIBRARY_INCOMPATIBLE", library.origin() + " " + problem);
     }
 
-    /** What a create gave: a handle, or the library's {@code llb_last_error}. */
+    /** The result of a create: a handle, or the JSON of {@code llb_last_error}. */
     record Created(MemorySegment handle, String error) {}
 
     // Chats
@@ -127,11 +132,13 @@ final class Native {
 
     private Created create(MethodHandle function, String input, MemorySegment onEvent) {
         try (Arena arena = Arena.ofConfined()) {
-            MemorySegment handle = (MemorySegment) function.invokeExact(text(arena, input), onEvent, MemorySegment.NULL);
+            MemorySegment handle = (MemorySegment)
+                    function.invokeExact(text(arena, input), onEvent, MemorySegment.NULL);
             if (handle.address() != 0) {
                 return new Created(handle, null);
             }
-            // The error belongs to the carrier thread: nothing that could move a virtual thread lies in between.
+            // The last error is stored per carrier thread. No operation in between can move a
+            // virtual thread to another carrier.
             return new Created(null, take((MemorySegment) lastError.invokeExact()));
         } catch (Throwable t) {
             throw unexpected(t);
@@ -146,12 +153,13 @@ final class Native {
         }
     }
 
-    /** The callback is reachable for the library until this returns. */
+    /** The stub of the callback is freed when this method returns. */
     String chatInferStream(MemorySegment chat, String requestJson, Callback onPiece) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment request = text(arena, requestJson);
+            MemorySegment stub = stub(onPiece, arena);
             return take((MemorySegment)
-                    chatInferStream.invokeExact(chat, request, stub(onPiece, arena), MemorySegment.NULL));
+                    chatInferStream.invokeExact(chat, request, stub, MemorySegment.NULL));
         } catch (Throwable t) {
             throw unexpected(t);
         }
@@ -181,29 +189,29 @@ final class Native {
         }
     }
 
-    // Models, templates and the library itself
+    // Models, templates, versions
 
     String modelInfo(String path) {
-        return answer(modelInfo, path);
+        return callWithText(modelInfo, path);
     }
 
     String templateInfo(String requestJson) {
-        return answer(templateInfo, requestJson);
+        return callWithText(templateInfo, requestJson);
     }
 
     String templateRender(String requestJson) {
-        return answer(templateRender, requestJson);
+        return callWithText(templateRender, requestJson);
     }
 
     String templateParse(String requestJson) {
-        return answer(templateParse, requestJson);
+        return callWithText(templateParse, requestJson);
     }
 
     String templateCompose(String requestJson) {
-        return answer(templateCompose, requestJson);
+        return callWithText(templateCompose, requestJson);
     }
 
-    private String answer(MethodHandle function, String input) {
+    private String callWithText(MethodHandle function, String input) {
         try (Arena arena = Arena.ofConfined()) {
             return take((MemorySegment) function.invokeExact(text(arena, input)));
         } catch (Throwable t) {
@@ -214,7 +222,8 @@ final class Native {
     String modelFetch(String requestJson, Callback onEvent) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment request = text(arena, requestJson);
-            return take((MemorySegment) modelFetch.invokeExact(request, stub(onEvent, arena), MemorySegment.NULL));
+            MemorySegment stub = stub(onEvent, arena);
+            return take((MemorySegment) modelFetch.invokeExact(request, stub, MemorySegment.NULL));
         } catch (Throwable t) {
             throw unexpected(t);
         }
@@ -249,7 +258,7 @@ final class Native {
     private static MemorySegment text(Arena arena, String text) {
         int nul = text.indexOf('\0');
         if (nul >= 0) {
-            throw new LlbException("INVALID_REQUEST", "the text holds a NUL character at index " + nul);
+            throw new LlbException("INVALID_REQUEST", "NUL character in a string at index " + nul);
         }
         return arena.allocateFrom(text, StandardCharsets.UTF_8);
     }
@@ -263,23 +272,26 @@ final class Native {
     }
 
     private static String read(MemorySegment text) {
-        return text.address() == 0 ? "" : text.reinterpret(Long.MAX_VALUE).getString(0, StandardCharsets.UTF_8);
+        return text.address() == 0
+                ? ""
+                : text.reinterpret(Long.MAX_VALUE).getString(0, StandardCharsets.UTF_8);
     }
 
-    /** A C function pointer for {@code callback}, valid as long as {@code arena} is open. */
+    /** Returns a C function pointer for {@code callback}, valid until {@code arena} is closed. */
     static MemorySegment stub(Callback callback, Arena arena) {
-        return LINKER.upcallStub(MethodHandles.insertArguments(UPCALL, 0, callback), CALLBACK, arena);
+        MethodHandle target = MethodHandles.insertArguments(UPCALL, 0, callback);
+        return LINKER.upcallStub(target, CALLBACK, arena);
     }
 
-    /** What the library calls. An exception that left it would end the process. */
+    /** The target of the stubs. An exception that leaves it would terminate the JVM. */
     private static void upcall(Callback callback, MemorySegment text, MemorySegment userData) {
         try {
             callback.accept(read(text));
         } catch (Throwable thrown) {
             try {
                 callback.fail(thrown);
-            } catch (Throwable cannotStop) {
-                // The failure is kept; the work it should stop runs to its end.
+            } catch (Throwable cancelFailed) {
+                // The first failure is stored, and the native call runs to its end.
             }
         }
     }

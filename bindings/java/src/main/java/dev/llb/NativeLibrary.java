@@ -15,10 +15,11 @@ import java.util.HexFormat;
 import java.util.Locale;
 
 /**
- * Finds and loads the shared library, in this order: the system property {@code llb.library} (a path), the
- * environment variable {@code LLB_LIBRARY} (a path), the one inside the jar, {@code System.loadLibrary("llb")}.
+ * Finds and loads the shared library. Searches, in this order: the path in the system property
+ * {@code llb.library}, the path in the environment variable {@code LLB_LIBRARY}, the jar, and
+ * {@code System.loadLibrary("llb")}.
  *
- * <p>A path that was given is the only one tried: a wrong one is an error, not a reason to load something else.
+ * <p>If a path is set, only that path is tried.
  */
 final class NativeLibrary {
 
@@ -27,7 +28,7 @@ final class NativeLibrary {
 
     private NativeLibrary() {}
 
-    /** The loaded library, and where it came from for messages. */
+    /** The loaded library, and its origin for error messages. */
     record Loaded(SymbolLookup symbols, String origin) {}
 
     static Loaded load() {
@@ -47,13 +48,14 @@ final class NativeLibrary {
     }
 
     @SuppressWarnings("restricted")
-    private static Loaded open(Path path, String namedBy) {
-        String origin = path + ", named by " + namedBy;
+    private static Loaded open(Path path, String source) {
+        String origin = path + " (from " + source + ")";
         if (!Files.isRegularFile(path)) {
             throw notFound("no file " + origin, null);
         }
         try {
-            return new Loaded(SymbolLookup.libraryLookup(path.toAbsolutePath(), Arena.global()), origin);
+            Path absolute = path.toAbsolutePath();
+            return new Loaded(SymbolLookup.libraryLookup(absolute, Arena.global()), origin);
         } catch (IllegalArgumentException e) {
             throw notFound("cannot load " + origin + "; is it built for " + platform() + "?", e);
         }
@@ -65,15 +67,16 @@ final class NativeLibrary {
             System.loadLibrary("llb");
         } catch (UnsatisfiedLinkError e) {
             throw notFound(
-                    "no llb library for " + platform() + ": give its path in the system property " + PROPERTY
-                            + " or the environment variable " + VARIABLE + ", use a jar that holds it, or put "
-                            + System.mapLibraryName("llb") + " on java.library.path",
+                    "no llb library for " + platform() + ": set its path in the system property "
+                            + PROPERTY + " or the environment variable " + VARIABLE
+                            + ", use a jar that contains it, or extend java.library.path",
                     e);
         }
-        return new Loaded(SymbolLookup.loaderLookup(), System.mapLibraryName("llb") + " on java.library.path");
+        String origin = System.mapLibraryName("llb") + " (from java.library.path)";
+        return new Loaded(SymbolLookup.loaderLookup(), origin);
     }
 
-    /** Where natives of this machine lie in a jar, as {@code linux-x86_64}. */
+    /** The folder in the jar for this platform, such as {@code linux-x86_64}. */
     static String platform() {
         String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
         String arch = System.getProperty("os.arch").toLowerCase(Locale.ROOT);
@@ -89,30 +92,37 @@ final class NativeLibrary {
         return inModule != null || loader == null ? inModule : loader.getResource(path);
     }
 
-    /** The SHA-256 that lies beside the library in the jar. */
+    /** Reads the SHA-256 of the library in the jar. */
     private static String checksum() {
         String name = platform() + "/" + System.mapLibraryName("llb") + ".sha256";
         URL url = resource(name);
         if (url == null) {
-            throw notFound("the jar holds a library without its checksum " + name, null);
+            throw notFound("the jar has a library without its checksum " + name, null);
         }
         try (InputStream in = url.openStream()) {
-            return new String(in.readAllBytes(), StandardCharsets.US_ASCII).strip().toLowerCase(Locale.ROOT);
+            String checksum = new String(in.readAllBytes(), StandardCharsets.US_ASCII);
+            return checksum.strip().toLowerCase(Locale.ROOT);
         } catch (IOException e) {
             throw notFound("cannot read " + name + " from the jar", e);
         }
     }
 
-    /** The user's own cache, where nobody else can put a file: {@code $XDG_CACHE_HOME/llb} or {@code ~/.cache/llb}. */
+    /**
+     * The cache of the user: {@code $XDG_CACHE_HOME/llb} or {@code ~/.cache/llb}. Only the user can
+     * write to it.
+     */
     private static Path cacheFolder() {
         String xdg = System.getenv("XDG_CACHE_HOME");
-        Path caches = xdg != null && !xdg.isBlank() ? Path.of(xdg) : Path.of(System.getProperty("user.home"), ".cache");
+        Path caches = xdg != null && !xdg.isBlank()
+                ? Path.of(xdg)
+                : Path.of(System.getProperty("user.home"), ".cache");
         return caches.resolve("llb");
     }
 
     /**
-     * Copies the library of the jar to {@code cache/<sha256>/}, unless that copy is there and whole, and gives its
-     * path. It appears under its name complete or not at all, also when several processes do this at once.
+     * Copies the library of the jar to {@code cache/<sha256>/}, unless an intact copy exists, and
+     * returns its path. The rename at the end is atomic, so concurrent processes never see a
+     * partial file.
      */
     static Path extract(URL library, String sha256, Path cache) {
         if (!sha256.matches("[0-9a-f]{64}")) {
@@ -139,9 +149,16 @@ final class NativeLibrary {
                 }
                 String found = digest(part);
                 if (!sha256.equals(found)) {
-                    throw notFound("the library in the jar is damaged: its SHA-256 is " + found + ", not " + sha256, null);
+                    throw notFound(
+                            "the library in the jar is damaged: its SHA-256 is " + found
+                                    + ", not " + sha256,
+                            null);
                 }
-                Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+                Files.move(
+                        part,
+                        file,
+                        StandardCopyOption.ATOMIC_MOVE,
+                        StandardCopyOption.REPLACE_EXISTING);
             } finally {
                 Files.deleteIfExists(part);
             }
@@ -160,7 +177,7 @@ final class NativeLibrary {
             }
             return HexFormat.of().formatHex(sha256.digest());
         } catch (NoSuchAlgorithmException e) {
-            throw new AssertionError("every Java platform has SHA-256", e);
+            throw new AssertionError("every Java platform provides SHA-256", e);
         }
     }
 

@@ -3,15 +3,21 @@ package dev.llb;
 import java.util.Map;
 
 /**
- * How long one reply took: milliseconds, and tokens per second, for the prompt and for what was generated.
+ * The durations of one reply.
+ *
+ * @param promptMs milliseconds to process the prompt
+ * @param predictedMs milliseconds to generate the reply
+ * @param promptPerSecond prompt tokens per second
+ * @param predictedPerSecond generated tokens per second
  */
-public record Timings(double promptMs, double predictedMs, double promptPerSecond, double predictedPerSecond) {
+public record Timings(
+        double promptMs, double predictedMs, double promptPerSecond, double predictedPerSecond) {
 
     static Timings of(Map<String, Object> timings) {
         return new Timings(
-                Json.real(timings.get("prompt_ms")),
-                Json.real(timings.get("predicted_ms")),
-                Json.real(timings.get("prompt_per_second")),
-                Json.real(timings.get("predicted_per_second")));
+                Json.decimal(timings.get("prompt_ms")),
+                Json.decimal(timings.get("predicted_ms")),
+                Json.decimal(timings.get("prompt_per_second")),
+                Json.decimal(timings.get("predicted_per_second")));
     }
 }

@@ -6,11 +6,11 @@ import java.util.Map;
 import java.util.Objects;
 
 /**
- * A tool the model may call.
+ * A tool that the model may call.
  *
- * @param name what the model calls it
- * @param description when and for what to call it; may be null
- * @param parameters the JSON Schema of the arguments; the model reads it in the order of this map
+ * @param name the name of the tool
+ * @param description what the tool does and when to call it; may be null
+ * @param parameters the JSON Schema of the arguments; the prompt shows it in the order of this map
  */
 public record Tool(String name, String description, Map<String, Object> parameters) {
 
@@ -19,7 +19,11 @@ public record Tool(String name, String description, Map<String, Object> paramete
         parameters = Collections.unmodifiableMap(new LinkedHashMap<>(parameters));
     }
 
-    /** A tool whose schema is written as JSON text. */
+    /**
+     * Returns a tool with a JSON Schema as text.
+     *
+     * @throws IllegalArgumentException if {@code parametersJson} is not a JSON object
+     */
     public static Tool of(String name, String description, String parametersJson) {
         return new Tool(name, description, Json.readObject(parametersJson));
     }

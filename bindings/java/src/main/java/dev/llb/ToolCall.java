@@ -4,11 +4,11 @@ import java.util.Map;
 import java.util.Objects;
 
 /**
- * A call of a tool that the model asks for.
+ * A tool call of the model.
  *
- * @param id what the answer to this call names, in {@link Message#tool}
- * @param name the tool
- * @param arguments JSON text of an object
+ * @param id the id of the call; {@link Message#tool} refers to it
+ * @param name the name of the tool
+ * @param arguments a JSON object as text
  */
 public record ToolCall(String id, String name, String arguments) {
 
@@ -17,19 +17,28 @@ public record ToolCall(String id, String name, String arguments) {
         Objects.requireNonNull(arguments, "arguments");
     }
 
-    /** The arguments read; whole numbers are {@link Long}. An {@link IllegalArgumentException} if they are no object. */
+    /**
+     * Parses the arguments. Integers are {@link Long}, other numbers {@link Double}.
+     *
+     * @throws IllegalArgumentException if they are not a JSON object
+     */
     public Map<String, Object> argumentsAsMap() {
         return Json.readObject(arguments);
     }
 
-    /** From a reply's flat {@code tool_calls} or a message's, where name and arguments lie in {@code function}. */
+    /**
+     * Reads a call of a reply, or of a message, where {@code function} has the name and arguments.
+     */
     static ToolCall of(Map<String, Object> call) {
-        Map<String, Object> function = call.get("function") instanceof Map<?, ?> ? Json.object(call.get("function")) : call;
-        Object arguments = function.get("arguments");
+        boolean nested = call.get("function") instanceof Map<?, ?>;
+        Map<String, Object> function = nested ? Json.object(call.get("function")) : call;
+        Object value = function.get("arguments");
+        String arguments =
+                value instanceof String text ? text : Json.write(value == null ? Map.of() : value);
         return new ToolCall(
                 Json.string(call.get("id")),
                 Objects.requireNonNullElse(Json.string(function.get("name")), ""),
-                arguments instanceof String text ? text : Json.write(arguments == null ? Map.of() : arguments));
+                arguments);
     }
 
     Map<String, Object> toMap() {

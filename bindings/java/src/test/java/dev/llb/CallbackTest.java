@@ -15,14 +15,14 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 
-/** What callbacks may do, and what becomes of what they throw. */
+/** Exceptions of callbacks, and calls from callbacks. */
 class CallbackTest {
 
     private static final ChatRequest LONG =
             ChatRequest.builder().user("hi").maxTokens(100_000).build();
 
     @Test
-    void anExceptionEndsTheReplyAndComesBack() {
+    void anExceptionCancelsTheRequestAndIsRethrown() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
             IllegalStateException thrown = new IllegalStateException("enough");
             AtomicInteger pieces = new AtomicInteger();
@@ -31,13 +31,13 @@ class CallbackTest {
                 throw thrown;
             })));
             assertEquals(1, pieces.get());
-            // The chat is as good as before.
+            // The chat remains usable.
             assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build()).finishReason());
         }
     }
 
     @Test
-    void anErrorAndACheckedExceptionComeBackAsTheyWere() {
+    void errorsAndCheckedExceptionsAreRethrownUnchanged() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
             StackOverflowError error = new StackOverflowError();
             assertSame(error, assertThrows(StackOverflowError.class, () -> chat.stream(LONG, piece -> {
@@ -51,7 +51,7 @@ class CallbackTest {
     }
 
     @Test
-    void anExceptionOfTheEventListenerComesBackOnce() {
+    void anExceptionOfTheEventListenerIsRethrownOnce() {
         AtomicReference<RuntimeException> toThrow = new AtomicReference<>();
         ChatOptions options = ChatOptions.builder(TestFiles.scripted("text.gguf"))
                 .onEvent(event -> {
@@ -61,13 +61,13 @@ class CallbackTest {
                 })
                 .build();
         LlbChat chat = LlbChat.open(options);
-        toThrow.set(new IllegalStateException("no events, please"));
+        toThrow.set(new IllegalStateException("during infer"));
         assertSame(
                 toThrow.get(),
                 assertThrows(IllegalStateException.class, () -> chat.infer(ChatRequest.of("hi"))));
         toThrow.set(null);
         assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
-        toThrow.set(new IllegalStateException("not at the end either"));
+        toThrow.set(new IllegalStateException("during close"));
         assertSame(toThrow.get(), assertThrows(IllegalStateException.class, chat::close));
         chat.close();
     }
@@ -98,7 +98,7 @@ class CallbackTest {
     }
 
     @Test
-    void templatesMayBeUsedInACallback() {
+    void templateMethodsWorkInACallback() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             AtomicReference<String> rendered = new AtomicReference<>();
             chat.stream(ChatRequest.of("hi"), piece -> rendered.set(Llb.templateRender(TemplateTest.RENDER)));

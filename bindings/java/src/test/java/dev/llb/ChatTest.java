@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** What a chat answers. */
+/** Replies of a chat. */
 class ChatTest {
 
     static final Tool WEATHER = Tool.of(
@@ -43,7 +43,7 @@ class ChatTest {
     }
 
     @Test
-    void theNextTurnTakesTheMessageBack() {
+    void aReplyIsAcceptedAsMessage() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             List<Message> messages = new ArrayList<>(List.of(Message.user("hi")));
             messages.add(chat.infer(ChatRequest.of(messages)).message());
@@ -53,7 +53,7 @@ class ChatTest {
     }
 
     @Test
-    void piecesMakeTheText() throws Exception {
+    void piecesConcatenateToTheText() throws Exception {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             List<String> pieces = new ArrayList<>();
             ChatReply reply = chat.stream(ChatRequest.of("hi"), pieces::add);
@@ -81,7 +81,7 @@ class ChatTest {
     }
 
     @Test
-    void aToolIsAnswered() {
+    void aToolResult() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             ToolCall call = new ToolCall("call_1", "get_weather", "{\"city\":\"Paris\"}");
             ChatRequest request = ChatRequest.builder()
@@ -174,7 +174,7 @@ class ChatTest {
     }
 
     @Test
-    void aKeyTheLibraryDoesNotKnowIsReported() {
+    void anUnknownKeyIsReported() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             ChatReply reply = chat.infer(ChatRequest.builder().user("hi").set("no_such_key", 1).build());
             assertEquals(List.of("no_such_key"), reply.ignoredKeys());
@@ -182,11 +182,11 @@ class ChatTest {
     }
 
     @Test
-    void aNulCharacterIsRefusedNotCutOff() {
+    void aNulCharacterIsRefused() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             LlbException e = assertThrows(LlbException.class, () -> chat.inferJson("{}\0"));
             assertEquals("INVALID_REQUEST", e.code());
-            // Inside a JSON string it is written as an escape, which reaches the library whole.
+            // JSON escapes the NUL character, so the library receives the whole request.
             assertDoesNotThrow(() -> chat.inferJson(ChatRequest.of("a\0b").toJson()));
         }
     }

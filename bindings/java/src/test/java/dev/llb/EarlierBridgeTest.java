@@ -27,10 +27,10 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /**
- * A program from before this binding: it loads the library itself and knows only the functions of the first bridge.
- * What it reads, and how strictly, is what programs of that time do; none of it may change.
+ * Compatibility with programs older than this binding. They load the library themselves, use only
+ * the first functions, and read replies as strictly as this test. None of this may change.
  *
- * <p>It uses nothing of this package but where the test files are.
+ * <p>Uses no class of this package except {@link TestFiles}.
  */
 @SuppressWarnings("restricted")
 class EarlierBridgeTest {
@@ -48,7 +48,7 @@ class EarlierBridgeTest {
                  "properties":{"city":{"type":"string"}},"required":["city"]}}}],
              "tool_choice":"auto","temperature":0.0,"max_tokens":128}""";
 
-    /** As that program declares them. */
+    /** The functions as such a program declares them. */
     private static final class Bridge {
 
         static final Linker LINKER = Linker.nativeLinker();
@@ -85,22 +85,24 @@ class EarlierBridgeTest {
         }
     }
 
-    /** Keeps what a callback is given. */
-    private static final class Heard {
+    /** Records the arguments of a callback. */
+    private static final class Recorder {
 
         final List<String> texts = new ArrayList<>();
         final List<Long> userData = new ArrayList<>();
 
         @SuppressWarnings("unused")
-        void hear(MemorySegment text, MemorySegment data) {
+        void record(MemorySegment text, MemorySegment data) {
             texts.add(Bridge.text(text));
             userData.add(data.address());
         }
 
         MemorySegment stub(Arena arena) throws ReflectiveOperationException {
             MethodType type = MethodType.methodType(void.class, MemorySegment.class, MemorySegment.class);
-            MethodHandle hear = MethodHandles.lookup().findVirtual(Heard.class, "hear", type).bindTo(this);
-            return Bridge.LINKER.upcallStub(hear, FunctionDescriptor.ofVoid(ADDRESS, ADDRESS), arena);
+            MethodHandle record =
+                    MethodHandles.lookup().findVirtual(Recorder.class, "record", type).bindTo(this);
+            FunctionDescriptor descriptor = FunctionDescriptor.ofVoid(ADDRESS, ADDRESS);
+            return Bridge.LINKER.upcallStub(record, descriptor, arena);
         }
     }
 
@@ -110,11 +112,11 @@ class EarlierBridgeTest {
         MemorySegment first = (MemorySegment) Bridge.VERSION.invokeExact();
         MemorySegment second = (MemorySegment) Bridge.VERSION.invokeExact();
         assertFalse(Bridge.text(first).isBlank());
-        assertEquals(first.address(), second.address(), "it is static, and never freed");
+        assertEquals(first.address(), second.address(), "the string is static");
     }
 
     @Test
-    void freeingNothingDoesNothing() throws Throwable {
+    void freeingNullDoesNothing() throws Throwable {
         TestFiles.library();
         Bridge.STRING_FREE.invokeExact(MemorySegment.NULL);
         Bridge.DESTROY.invokeExact(MemorySegment.NULL);
@@ -134,10 +136,11 @@ class EarlierBridgeTest {
     }
 
     @Test
-    void modelInfoOfWhatIsNoModel(@TempDir Path folder) throws Throwable {
+    void modelInfoOfInvalidFiles(@TempDir Path folder) throws Throwable {
         checkInfoError("model_not_found", "/nowhere/at-all.gguf");
         checkInfoError("null_path", null);
-        checkInfoError("load_model", Files.writeString(folder.resolve("text.gguf"), "no model").toString());
+        Path text = Files.writeString(folder.resolve("text.gguf"), "not a model");
+        checkInfoError("load_model", text.toString());
         checkInfoError("chat_template", TestFiles.scripted("bad_template.gguf").toString());
     }
 
@@ -169,7 +172,7 @@ class EarlierBridgeTest {
     private static void checkRefused(String lastEvent, String path) throws Throwable {
         TestFiles.library();
         try (Arena arena = Arena.ofConfined()) {
-            Heard events = new Heard();
+            Recorder events = new Recorder();
             MemorySegment argument = path == null ? MemorySegment.NULL : arena.allocateFrom(path);
             MemorySegment chat =
                     (MemorySegment) Bridge.CREATE.invokeExact(argument, events.stub(arena), MemorySegment.NULL);
@@ -182,7 +185,7 @@ class EarlierBridgeTest {
     void aWholeConversation() throws Throwable {
         String path = TestFiles.scripted("text.gguf").toString();
         try (Arena arena = Arena.ofShared()) {
-            Heard events = new Heard();
+            Recorder events = new Recorder();
             MemorySegment data = arena.allocate(8);
             MemorySegment chat =
                     (MemorySegment) Bridge.CREATE.invokeExact(arena.allocateFrom(path), events.stub(arena), data);
@@ -197,7 +200,7 @@ class EarlierBridgeTest {
             assertEquals(List.of("infer_start", "infer_success"), events.texts);
             events.texts.clear();
 
-            Heard pieces = new Heard();
+            Recorder pieces = new Recorder();
             MemorySegment pieceData = arena.allocate(8);
             JsonObject streamed = Bridge.take((MemorySegment) Bridge.INFER_STREAM.invokeExact(
                     chat, arena.allocateFrom(HI), pieces.stub(arena), pieceData));
@@ -207,9 +210,10 @@ class EarlierBridgeTest {
             assertEquals(string(reply, "text"), string(streamed, "text"));
             events.texts.clear();
 
-            JsonObject unheard = Bridge.take((MemorySegment) Bridge.INFER_STREAM.invokeExact(
-                    chat, arena.allocateFrom(HI), MemorySegment.NULL, MemorySegment.NULL));
-            checkReply(unheard, "assistant_text", Set.of("stop"));
+            MemorySegment request = arena.allocateFrom(HI);
+            JsonObject withoutCallback = Bridge.take((MemorySegment) Bridge.INFER_STREAM.invokeExact(
+                    chat, request, MemorySegment.NULL, MemorySegment.NULL));
+            checkReply(withoutCallback, "assistant_text", Set.of("stop"));
             events.texts.clear();
 
             checkError("INVALID_REQUEST", infer(chat, "{\"messages\":"));
@@ -229,7 +233,7 @@ class EarlierBridgeTest {
     }
 
     @Test
-    void aToolCallWithoutListeningToEvents() throws Throwable {
+    void aToolCallWithoutAnEventCallback() throws Throwable {
         String path = TestFiles.scripted("tool_call.gguf").toString();
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment chat = (MemorySegment)
@@ -247,14 +251,14 @@ class EarlierBridgeTest {
     }
 
     @Test
-    void noChat() throws Throwable {
+    void invalidHandles() throws Throwable {
         TestFiles.library();
         checkError("ENGINE_CLOSED", infer(MemorySegment.NULL, HI));
         checkError("ENGINE_CLOSED", infer(MemorySegment.ofAddress(0x1234_5678), HI));
     }
 
     @Test
-    void textThatIsNoUtf8() throws Throwable {
+    void invalidUtf8() throws Throwable {
         TestFiles.library();
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment broken = arena.allocate(4);
@@ -290,10 +294,10 @@ class EarlierBridgeTest {
         assertTrue(reply.get("tool_calls").isJsonArray());
         assertTrue(finishReasons.contains(string(reply, "finish_reason")), reply.toString());
         JsonObject usage = reply.getAsJsonObject("usage");
-        int prompt = whole(usage, "prompt_tokens");
-        int completion = whole(usage, "completion_tokens");
+        int prompt = integer(usage, "prompt_tokens");
+        int completion = integer(usage, "completion_tokens");
         assertTrue(prompt > 0 && completion > 0, usage.toString());
-        assertEquals(prompt + completion, whole(usage, "total_tokens"));
+        assertEquals(prompt + completion, integer(usage, "total_tokens"));
     }
 
     private static void checkError(String code, JsonObject reply) {
@@ -315,8 +319,8 @@ class EarlierBridgeTest {
         return value.getAsString();
     }
 
-    /** A number such a program reads as int: no fraction, no exponent. */
-    private static int whole(JsonObject object, String key) {
+    /** Reads a number as such a program does: without fraction or exponent. */
+    private static int integer(JsonObject object, String key) {
         JsonElement value = object.get(key);
         assertTrue(value instanceof JsonPrimitive number && number.isNumber(), key + ": " + value);
         assertTrue(value.toString().matches("\\d+"), key + ": " + value);

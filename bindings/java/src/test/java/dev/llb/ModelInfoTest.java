@@ -12,6 +12,7 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
+/** Model information and versions. */
 class ModelInfoTest {
 
     @Test
@@ -60,26 +61,27 @@ class ModelInfoTest {
         assertNull(info.templateSha256());
     }
 
-    /** Its header is whole, and only that is read; what is missing behind it is a finding. */
+    /** The header is complete, and missing tensor data is a finding. */
     @Test
-    void aModelThatIsCutShort() {
+    void aTruncatedModel() {
         ModelInfo info = Llb.modelInfo(TestFiles.scripted("truncated.gguf"));
         assertEquals("file_truncated", Json.object(info.findings().getFirst()).get("code"));
     }
 
     @Test
-    void aTemplateThatIsBroken() {
+    void aTemplateThatDoesNotParse() {
         check(TestFiles.scripted("bad_template.gguf"), "TEMPLATE_ERROR", "chat_template");
     }
 
     @Test
-    void aFileThatIsNoModel(@TempDir Path folder) throws Exception {
+    void aFileThatIsNotAModel(@TempDir Path folder) throws Exception {
         TestFiles.library();
-        check(Files.writeString(folder.resolve("text.gguf"), "no model"), "MODEL_INVALID", "load_model");
+        Path text = Files.writeString(folder.resolve("text.gguf"), "not a model");
+        check(text, "MODEL_INVALID", "load_model");
     }
 
     @Test
-    void noFile(@TempDir Path empty) {
+    void aMissingFile(@TempDir Path empty) {
         TestFiles.library();
         check(empty.resolve("nowhere.gguf"), "MODEL_NOT_FOUND", "model_not_found");
     }

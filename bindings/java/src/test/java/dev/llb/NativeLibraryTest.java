@@ -20,7 +20,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Where the library is looked for, and how it comes out of a jar. */
+/** The search for the library, and its extraction from a jar. */
 class NativeLibraryTest {
 
     @TempDir
@@ -43,12 +43,12 @@ class NativeLibraryTest {
     }
 
     @Test
-    void comesOutWhole() throws Exception {
+    void extractsTheLibrary() throws Exception {
         check(NativeLibrary.extract(inJar, sha256, cache));
     }
 
     @Test
-    void comesOutOnce() throws Exception {
+    void extractsOnce() throws Exception {
         Path file = NativeLibrary.extract(inJar, sha256, cache);
         FileTime longAgo = FileTime.fromMillis(1000);
         Files.setLastModifiedTime(file, longAgo);
@@ -80,13 +80,13 @@ class NativeLibraryTest {
     }
 
     @Test
-    void withoutACacheItGoesElsewhere() throws Exception {
-        Path noFolder = Files.writeString(folder.resolve("file"), "in the way");
+    void withoutACacheAFallbackFolderIsUsed() throws Exception {
+        Path noFolder = Files.writeString(folder.resolve("file"), "not a folder");
         check(NativeLibrary.extract(inJar, sha256, noFolder));
     }
 
     @Test
-    void manyAtOnce() throws Exception {
+    void concurrentExtractions() throws Exception {
         try (ExecutorService threads = Executors.newFixedThreadPool(8)) {
             List<Future<Path>> files = new ArrayList<>();
             for (int i = 0; i < 32; i++) {
@@ -107,14 +107,14 @@ class NativeLibraryTest {
     }
 
     @Test
-    void aWrongPathIsAnErrorThatSaysWhoGaveIt() {
-        String absent = folder.resolve("no.so").toString();
+    void anErrorNamesTheSourceOfAWrongPath() {
+        String missing = folder.resolve("no.so").toString();
         String before = System.getProperty(NativeLibrary.PROPERTY, "");
-        System.setProperty(NativeLibrary.PROPERTY, absent);
+        System.setProperty(NativeLibrary.PROPERTY, missing);
         try {
             LlbException e = assertThrows(LlbException.class, NativeLibrary::load);
             assertEquals("LIBRARY_NOT_FOUND", e.code());
-            assertTrue(e.getMessage().contains(absent), e.getMessage());
+            assertTrue(e.getMessage().contains(missing), e.getMessage());
             assertTrue(e.getMessage().contains("llb.library"), e.getMessage());
         } finally {
             System.setProperty(NativeLibrary.PROPERTY, before);
@@ -122,7 +122,7 @@ class NativeLibraryTest {
     }
 
     @Test
-    void thePlatformIsAFolderNameThatIsNoPackage() {
+    void thePlatformIsAFolderNameButNotAPackageName() {
         assertTrue(NativeLibrary.platform().matches("[a-z0-9_]+-[a-z0-9_]+"), NativeLibrary.platform());
         assertFalse(NativeLibrary.platform().contains("amd64"));
     }

@@ -11,7 +11,7 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** The same with models as users have them. */
+/** Chats with real models. */
 class RealModelTest {
 
     private static final String QWEN = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
@@ -56,7 +56,7 @@ class RealModelTest {
     }
 
     @Test
-    void aToolIsCalledAndAnswered() {
+    void aToolCallAndItsResult() {
         try (LlbChat chat = open(QWEN)) {
             ChatRequest.Builder request = ChatRequest.builder()
                     .user("What is the weather in Paris?")

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
 
-/** Requests and replies as JSON; needs no library. */
+/** Requests and replies as JSON. Needs no library. */
 class RequestTest {
 
     @Test
@@ -36,7 +36,7 @@ class RequestTest {
                  "tool_choice":{"type":"function","function":{"name":"now"}}}""");
     }
 
-    /** A template may print a tool as it came, so that the order is part of the prompt. */
+    /** A template may print a tool unchanged, so the order is part of the prompt. */
     @Test
     void fieldsKeepTheirOrder() {
         Tool now = Tool.of("now", "The time", "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{}}}");
@@ -87,7 +87,7 @@ class RequestTest {
     }
 
     @Test
-    void whatIsNoNumberIsNoJson() {
+    void nanIsRefused() {
         ChatRequest request = ChatRequest.builder().user("hi").temperature(Double.NaN).build();
         assertThrows(IllegalArgumentException.class, request::toJson);
     }

@@ -23,7 +23,7 @@ class TemplateTest {
     }
 
     @Test
-    void whatATemplateRefuses() {
+    void anExceptionOfATemplate() {
         TestFiles.library();
         Map<String, Object> reply = reply(
                 Llb.templateRender(

@@ -8,31 +8,33 @@ import java.nio.file.Path;
 import org.junit.jupiter.api.Assumptions;
 
 /**
- * The library and the models under test. What is absent skips the test with a line that says so, or fails it when
- * {@code LLB_REQUIRE_ALL} is 1.
+ * Finds the library and the models under test. A test whose requirement is missing is skipped with
+ * a message, or fails if {@code LLB_REQUIRE_ALL} is 1.
  */
 final class TestFiles {
 
     private TestFiles() {}
 
-    /** A model made for tests, whose output is known. */
+    /** Returns the path of a scripted model, whose output is known. */
     static Path scripted(String name) {
         library();
         return file(scriptedFolder(), name);
     }
 
-    /** A model as users have them. */
+    /** Returns the path of a real model. */
     static Path real(String name) {
         library();
         return file(folder("LLB_MODELS", ""), name);
     }
 
-    /** What a scripted model writes. */
+    /** Returns the output of a scripted model. */
     static String expected(String stem) throws IOException {
-        Object text = Json.readObject(Files.readString(file(scriptedFolder(), "expected.json"))).get(stem);
-        return text instanceof String known ? known : fail("expected.json has no text for " + stem + ": " + text);
+        String json = Files.readString(file(scriptedFolder(), "expected.json"));
+        Object text = Json.readObject(json).get(stem);
+        return text instanceof String known ? known : fail("expected.json has no text for " + stem);
     }
 
+    /** Skips the test if the library cannot be found. */
     static void library() {
         try {
             Llb.version();
@@ -40,7 +42,7 @@ final class TestFiles {
             if (!e.code().equals("LIBRARY_NOT_FOUND")) {
                 throw e;
             }
-            absent(e.getMessage());
+            skip(e.getMessage());
         }
     }
 
@@ -54,7 +56,7 @@ final class TestFiles {
             path = System.getenv().getOrDefault(variable, "");
         }
         if (path.isBlank()) {
-            absent(variable + " is not set");
+            skip(variable + " is not set");
         }
         return Path.of(path);
     }
@@ -62,21 +64,21 @@ final class TestFiles {
     private static Path file(Path folder, String name) {
         Path file = folder.resolve(name);
         if (!Files.isRegularFile(file)) {
-            absent("no " + file);
+            skip("no file " + file);
         }
         return file;
     }
 
-    private static void absent(String what) {
+    private static void skip(String reason) {
         if ("1".equals(System.getenv("LLB_REQUIRE_ALL"))) {
-            fail(what);
+            fail(reason);
         }
         String test = StackWalker.getInstance()
                 .walk(frames -> frames.filter(f -> f.getClassName().endsWith("Test"))
                         .reduce((inner, outer) -> outer)
                         .map(f -> f.getClassName() + "." + f.getMethodName())
                         .orElse("a test"));
-        System.out.println("skipped " + test + ": " + what);
-        Assumptions.abort(what);
+        System.out.println("skipped " + test + ": " + reason);
+        Assumptions.abort(reason);
     }
 }

@@ -14,7 +14,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-/** Chats from several threads, and chats that are closed. */
+/** Concurrent use of chats, and closed chats. */
 class ThreadsTest {
 
     private static final ChatRequest LONG =
@@ -38,7 +38,7 @@ class ThreadsTest {
         }
     }
 
-    /** The request ends early, or had ended: nothing hangs and nothing is lost. */
+    /** The request ends, whether it still runs at the close or not. */
     @Test
     void closeWhileAnotherThreadWaitsForAReply() throws Exception {
         LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"));
@@ -53,8 +53,9 @@ class ThreadsTest {
             });
             await(running);
             chat.close();
-            String how = end.get();
-            assertTrue(List.of("cancelled", "CANCELLED", "ENGINE_CLOSED", "stop").contains(how), how);
+            String reason = end.get();
+            List<String> expected = List.of("cancelled", "CANCELLED", "ENGINE_CLOSED", "stop");
+            assertTrue(expected.contains(reason), reason);
         }
     }
 
@@ -67,7 +68,7 @@ class ThreadsTest {
     }
 
     @Test
-    void afterCloseEveryCallSaysSo() {
+    void callsAfterCloseFail() {
         LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"));
         chat.close();
         chat.close();
@@ -116,7 +117,7 @@ class ThreadsTest {
     }
 
     @Test
-    void refusalsInManyThreadsKeepTheirOwnReason() throws Exception {
+    void concurrentRefusalsHaveTheirOwnReasons() throws Exception {
         Path noTools = TestFiles.scripted("no_tools.gguf");
         Path truncated = TestFiles.scripted("truncated.gguf");
         try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {

@@ -1,7 +1,7 @@
 //! Calls in a fenced block, as models write them that were trained on little of their own format.
 //!
 //! The reply parser takes such a block if the whole of it obeys the tool's schema
-//! (`output/parser/fenced.rs`); here the sampler is held to that, from where the tool's name
+//! (`output/parser/fence.rs`); here the sampler is held to that, from where the tool's name
 //! and `arguments` stand.
 
 use super::calls::{self, Tool};

@@ -5,13 +5,13 @@
 //! well-formed markup stays text, and what was relaxed, repaired or guessed is listed as a
 //! diagnostic. Enforcing schemas is the sampler's business, not this module's.
 
+mod call_writer;
 mod detect;
 pub(crate) mod families;
 pub mod format;
 mod message;
 mod parser;
 mod read;
-mod write;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]

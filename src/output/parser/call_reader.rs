@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::call_patterns::Item;
 use super::is_blank;
-use super::plan::Item;
 use crate::output::format::{Encoding, FormatText, IdForm};
-use crate::output::parser::call::{CallObject, Kind, MAX_NAME, Progress};
+use crate::output::parser::call_object::{CallObject, Kind, MAX_NAME, Progress};
 use crate::output::read::{self, Reader, Step};
 
 /// What a reader needs to know of the request.

@@ -5,8 +5,8 @@
 //! its function and sees the arguments begin is the call; when none is left, what was read is text
 //! again.
 
+use super::call_patterns::{Item, Shape};
 use super::call_reader::{CallReader, Status};
-use super::plan::{Item, Shape};
 use super::{Failed, Place, ReplyParser, State, is_blank};
 
 /// No tag is longer.

@@ -1,12 +1,12 @@
 //! Calls from their commit point on: given out, never taken back, checked when they end.
 
-use super::between::Gap;
+use super::after_call::Gap;
 use super::call_reader::{CallReader, Status};
 use super::candidate::Candidate;
-use super::markers::Found;
+use super::marker_set::Found;
 use super::{Failed, Marker, Place, ReplyParser, State, is_blank};
 use crate::output::message::{Delta, ToolCall};
-use crate::output::read::partial_json;
+use crate::output::read::json_scanner;
 
 impl ReplyParser {
     /// Opens a call: from here on it is part of the message.
@@ -167,14 +167,14 @@ impl ReplyParser {
             );
         }
         let text = &self.parsed.tool_calls[index].arguments;
-        let faults = partial_json::check_object(text);
+        let faults = json_scanner::check_object(text);
         if faults.too_deep {
             self.note(
                 "arguments_too_deep",
-                &format!("more than {} levels", partial_json::NESTING_CAP),
+                &format!("more than {} levels", json_scanner::NESTING_CAP),
             );
         } else if faults.any() {
-            let message = match partial_json::repair(text) {
+            let message = match json_scanner::repair(text) {
                 Some(repaired) => {
                     format!("the arguments are not a JSON object; repaired: {repaired}")
                 }

@@ -7,11 +7,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::call_patterns::Item;
 use super::call_reader::{CallReader, Status};
-use super::plan::Item;
 use super::{ReplyParser, State};
-use crate::output::parser::call::{Keys, Progress};
-use crate::output::read::partial_json::{Container, Event, Scanner};
+use crate::output::parser::call_object::{Keys, Progress};
+use crate::output::read::json_scanner::{Container, Event, Scanner};
 
 const CALLS: &str = "tool_calls";
 const CONTENT: &str = "content";

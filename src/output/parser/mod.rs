@@ -5,20 +5,20 @@
 //! else goes out at once and is never taken back. Held text is decided once, as a whole: the work
 //! is linear in the text.
 
-mod between;
-mod call;
+mod after_call;
+mod call_object;
+mod call_patterns;
 mod call_reader;
 mod candidate;
 mod committed;
-mod ending;
+mod emit;
+mod end_of_text;
 mod envelope;
-mod fenced;
-mod given;
+mod fence;
+mod generation_prompt;
 mod header;
-mod markers;
-mod plan;
-mod prime;
-mod text;
+mod marker_set;
+mod request_tools;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ use serde_json::Value;
 
 use super::format::{Channels, Format, FormatText, ReasoningTags};
 use super::message::{Delta, Diagnostic, Parsed};
-use between::Gap;
+use after_call::Gap;
+use call_patterns::Plan;
 use call_reader::CallReader;
 use candidate::Candidate;
 use envelope::Envelope;
-use fenced::Fence;
-use given::Given;
+use fence::Fence;
 use header::Header;
-use markers::{Found, Markers};
-use plan::Plan;
+use marker_set::{Found, Markers};
+use request_tools::Given;
 
 const FENCE: &str = "```";
 /// Diagnostics beyond this many say nothing new.

@@ -9,8 +9,8 @@
 
 use serde_json::Value;
 
+use super::json_writer::{LEVELS, Writer};
 use super::types::{Place, Schema, Types, is_text, typed};
-use super::writer::{LEVELS, Writer};
 use super::{Reader, Step};
 
 /// Bytes a tag's name may have.

@@ -1,7 +1,7 @@
 //! A JSON object, or a JSON string that holds one.
 
 use super::{Reader, Step};
-use crate::output::read::partial_json::{Event, Scanner};
+use crate::output::read::json_scanner::{Event, Scanner};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {

@@ -1,6 +1,6 @@
 //! Words and whole texts that stand for JSON values -> JSON text, digits kept as they are written.
 
-use super::super::read::partial_json::{Event, Scanner};
+use super::super::read::json_scanner::{Event, Scanner};
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

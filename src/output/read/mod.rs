@@ -5,14 +5,14 @@
 
 mod elements;
 mod json;
+pub(crate) mod json_scanner;
+mod json_writer;
 mod literal;
 mod pairs;
-pub(crate) mod partial_json;
 mod python;
 mod tagged;
 mod types;
 mod values;
-mod writer;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]

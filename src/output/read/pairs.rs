@@ -4,8 +4,8 @@
 //! Nothing is escaped between the markers, so the first marker ends a string. JSON and Python are
 //! taken as well.
 
+use super::json_writer::Writer;
 use super::values::{Taken, Values};
-use super::writer::Writer;
 use super::{Reader, Step};
 
 /// Reads pairs.

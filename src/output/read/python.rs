@@ -7,9 +7,9 @@
 
 use serde_json::Value;
 
+use super::json_writer::Writer;
 use super::types::{Place, Schema};
 use super::values::{Taken, Values, is_prefix};
-use super::writer::Writer;
 use super::{Reader, Step};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

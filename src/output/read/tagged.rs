@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::super::format::{FormatText, KindForm, Tagged};
+use super::json_writer::{LEVELS, Writer};
 use super::types::{Place, Schema, Types, is_text, typed};
-use super::writer::{LEVELS, Writer};
 use super::{Reader, Step};
 
 const CDATA: &str = "<![CDATA[";

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::json_writer::quote;
 use super::literal::{Json, JsonType, json};
-use super::writer::quote;
 
 /// Schemas looked at for one place.
 const BRANCHES: usize = 64;

@@ -6,8 +6,8 @@
 //! ends a string only where a value may end, so `'It's'` is one string; strings next to each other
 //! are one, as in Python.
 
+use super::json_writer::{Writer, quote};
 use super::literal::word;
-use super::writer::{Writer, quote};
 
 /// Whether a character belonged to the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

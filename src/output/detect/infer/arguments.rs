@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::markers::{common_prefix, common_suffix, snap_left, snap_right, trim_start};
 use super::probe::{KEYS, Prober};
+use crate::output::call_writer::{Call, Style, arguments as write};
 use crate::output::format::{Encoding, KindForm, Tagged, ValueKind};
-use crate::output::write::{Call, Style, arguments as write};
 
 /// How arguments are encoded, and which spelling showed. The outer texts of [`Tagged`] are not
 /// known yet: its `separator` is all the text between two parameters, `open` and `close` are empty.

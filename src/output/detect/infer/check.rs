@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::probe::{Form, KEYS, Prober};
+use crate::output::call_writer::{Call, Style, json as write_json, section};
 use crate::output::format::{CallPart, CallSyntax, Channels};
-use crate::output::write::{Call, Style, json as write_json, section};
 
 /// A history to be written, and what the template wrote.
 pub(super) struct Held {

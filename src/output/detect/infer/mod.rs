@@ -19,8 +19,8 @@ use std::cell::Cell;
 
 pub(crate) use probe::{Form, Render};
 
+use crate::output::call_writer::{Style, section as write};
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, Wrapper};
-use crate::output::write::{Style, section as write};
 use check::{Exactness, HeldOut, forms};
 use probe::{CONTENT, Prober};
 use section::Controls;

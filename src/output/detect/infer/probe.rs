@@ -6,7 +6,7 @@ use std::cell::Cell;
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::output::write::{Call, json as write_json};
+use crate::output::call_writer::{Call, json as write_json};
 
 /// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own
 /// template.

@@ -4,8 +4,8 @@ use super::arguments;
 use super::markers::{common_prefix, common_suffix, first, snap_left, snap_right, trim_start};
 use super::mask::{Mark, Masked, Needle, mask};
 use super::probe::{CONTENT, Prober};
+use crate::output::call_writer::{Call, Style};
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Wrapper};
-use crate::output::write::{Call, Style};
 
 /// What the renders of calls showed.
 pub(super) struct Section {

@@ -1,7 +1,7 @@
 //! Behind a call: its closing tags, the end of its section, another call, or text again.
 
 use super::candidate::Candidate;
-use super::markers::Found;
+use super::marker_set::Found;
 use super::{Marker, ReplyParser, State, is_blank};
 
 /// Text behind a call, until it is clear whose it is.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::call_patterns::Item;
 use super::call_reader::CallReader;
 use super::candidate::Candidate;
-use super::plan::Item;
 use super::{Marker, Place, ReplyParser, State};
-use crate::output::parser::call::{CallObject, Keys, Kind, Progress};
+use crate::output::parser::call_object::{CallObject, Keys, Kind, Progress};
 
 impl ReplyParser {
     /// Decides what is held. What was suspended is read again first, once.

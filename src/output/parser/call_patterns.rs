@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::output::families;
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatText, IdForm};
-use crate::output::parser::call::{Keys, object_at};
+use crate::output::parser::call_object::{Keys, object_at};
 
 /// A piece of a call, as it is read.
 #[derive(Debug, Clone, PartialEq)]

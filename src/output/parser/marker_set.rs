@@ -1,6 +1,6 @@
 //! Finds markers in text that comes one character at a time.
 
-use super::plan::Plan;
+use super::call_patterns::Plan;
 use super::{FENCE, Marker};
 use crate::output::format::{Format, ReasoningTags};
 

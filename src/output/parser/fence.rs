@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use super::call_patterns::Item;
 use super::call_reader::{CallReader, Status};
-use super::plan::Item;
 use super::{FENCE, ReplyParser, State, is_blank};
-use crate::output::parser::call::Keys;
+use crate::output::parser::call_object::Keys;
 
 /// What may stand behind the backticks.
 const LANGUAGES: [&str; 3] = ["json", "tool_call", "tool_code"];

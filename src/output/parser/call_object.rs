@@ -6,7 +6,7 @@
 //! never judges whether the tool exists.
 
 use crate::output::format::CallPart;
-use crate::output::read::partial_json::{Container, Event, Scanner};
+use crate::output::read::json_scanner::{Container, Event, Scanner};
 
 /// Names longer than this are none.
 pub(crate) const MAX_NAME: usize = 256;

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::super::read::partial_json::NESTING_CAP;
+use super::super::read::json_scanner::NESTING_CAP;
 
 /// Levels of nesting that are written. One fewer than are scanned: serde_json refuses to read the
 /// last one.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use llb::api::{self, ChatRequest, Polyfills};
 use llb::gguf::ModelHeader;
-use llb::output::{Prepared, ReplyParser, ReplyParserInput};
+use llb::output::{PreparedFormat, ReplyParser, ReplyParserInput};
 use llb::profile::ModelProfile;
 use llb::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 
@@ -49,7 +49,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     };
     stage.run("render", render);
     let prompt = render();
-    let prepared = profile.format().map(Prepared::new).unwrap_or_default();
+    let prepared = profile.format().map(PreparedFormat::new).unwrap_or_default();
     stage.run("parse a token", || {
         let input = ReplyParserInput {
             format: profile.format(),
@@ -60,7 +60,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
             parallel: true,
             new_id: api::call_ids(None),
         };
-        let mut parser = ReplyParser::prepared(&prepared, input);
+        let mut parser = ReplyParser::with_prepared(&prepared, input);
         parser.prime(profile.turn(&prompt.text), false);
         parser.push("Sure");
         parser.finish_early()

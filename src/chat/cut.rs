@@ -3,14 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::output::Parsed;
+use crate::output::ParsedReply;
 
 const CODE: &str = "truncated_call";
 
 /// Takes it out of the message. `early` is whether the reply ended before the model would have
 /// ended it, or was held to a grammar, which ends no reply there; else a call whose closing tag
 /// alone is missing counts.
-pub(super) fn take(parsed: &mut Parsed, early: bool) -> Vec<Value> {
+pub(super) fn take(parsed: &mut ParsedReply, early: bool) -> Vec<Value> {
     let known = parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == CODE);
     let call = parsed.unfinished.take_if(|_| early || known).and_then(|index| {
         parsed.tool_calls.truncate(index + 1);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(mut parsed: Parsed, early: bool, calls: usize, codes: &[&str], cut: Value) {
+    fn check(mut parsed: ParsedReply, early: bool, calls: usize, codes: &[&str], cut: Value) {
         let taken = take(&mut parsed, early);
         assert_eq!(parsed.tool_calls.len(), calls);
         assert_eq!(
@@ -70,28 +70,28 @@ mod tests {
 
     #[test]
     fn only_calls_that_were_cut_are_taken() {
-        let whole = || Parsed { tool_calls: vec![call("{}")], ..Parsed::default() };
+        let whole = || ParsedReply { tool_calls: vec![call("{}")], ..ParsedReply::default() };
         check(whole(), true, 1, &[], json!([]));
-        let cut = || Parsed {
+        let cut = || ParsedReply {
             tool_calls: vec![call("{}"), call("{\"a\": ")],
             unfinished: Some(1),
             diagnostics: vec![note("foreign_family"), note(CODE)],
-            ..Parsed::default()
+            ..ParsedReply::default()
         };
         check(cut(), true, 1, &["foreign_family"], json!([["f", "{\"a\": ", null]]));
         check(cut(), false, 1, &["foreign_family"], json!([["f", "{\"a\": ", null]]));
-        let open = || Parsed {
+        let open = || ParsedReply {
             tool_calls: vec![call("{}")],
             unfinished: Some(0),
             diagnostics: vec![note("unbalanced_wrapper")],
-            ..Parsed::default()
+            ..ParsedReply::default()
         };
         check(open(), false, 1, &["unbalanced_wrapper"], json!([]));
         check(open(), true, 0, &[], json!([["f", "{}", null]]));
-        let begun = Parsed {
+        let begun = ParsedReply {
             leftover: vec!["<tool_call>{".into()],
             diagnostics: vec![note(CODE)],
-            ..Parsed::default()
+            ..ParsedReply::default()
         };
         check(begun, true, 0, &[], json!([[null, null, "<tool_call>{"]]));
     }

@@ -321,9 +321,9 @@ impl Chat {
             parallel: request.parallel_tool_calls,
             new_id: api::call_ids(self.profile.format().and_then(Format::id_length)),
         };
-        let mut parser = ReplyParser::prepared(self.profile.prepared(), input);
+        let mut parser = ReplyParser::with_prepared(self.profile.prepared(), input);
         if !self.profile.format().is_some_and(Format::counts_ids) {
-            parser.taken_ids(api::used_call_ids(&request.messages));
+            parser.reserve_ids(api::used_call_ids(&request.messages));
         }
         parser.prime(self.profile.turn(&prompt.text), false);
         parser

@@ -10,7 +10,7 @@ use super::format::{CallPart, CallSyntax, Encoding, IdForm, KindForm, Tagged};
 
 /// A call to be written.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Call {
+pub(crate) struct WrittenCall {
     /// The function.
     pub(crate) name: String,
     /// An object.
@@ -21,7 +21,7 @@ pub(crate) struct Call {
 
 /// How values are spelled; readers take every spelling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Style {
+pub(crate) struct ValueStyle {
     /// JSON without blanks behind its commas and colons.
     pub(crate) compact: bool,
     /// Outside JSON: `True`, `None` and `'x'` as Python has them, else as JSON.
@@ -32,10 +32,10 @@ pub(crate) struct Style {
     pub(crate) python_objects: bool,
 }
 
-impl Style {
+impl ValueStyle {
     /// Every style that templates have, the most usual first.
-    pub(crate) fn all() -> impl Iterator<Item = Style> {
-        (0..8).map(|flags| Style {
+    pub(crate) fn all() -> impl Iterator<Item = ValueStyle> {
+        (0..8).map(|flags| ValueStyle {
             compact: flags % 2 == 1,
             python: flags >= 2,
             python_lists: flags >= 4,
@@ -45,7 +45,7 @@ impl Style {
 }
 
 /// The section of these calls.
-pub(crate) fn section(calls: &CallSyntax, list: &[Call], style: Style) -> String {
+pub(crate) fn section(calls: &CallSyntax, list: &[WrittenCall], style: ValueStyle) -> String {
     let mut out = calls.open.to_string();
     for (index, one) in list.iter().enumerate() {
         if index > 0 {
@@ -57,7 +57,7 @@ pub(crate) fn section(calls: &CallSyntax, list: &[Call], style: Style) -> String
     out
 }
 
-fn call(parts: &[CallPart], call: &Call, index: usize, style: Style, out: &mut String) {
+fn call(parts: &[CallPart], call: &WrittenCall, index: usize, style: ValueStyle, out: &mut String) {
     for part in parts {
         match part {
             CallPart::Text(text) => out.push_str(text),
@@ -73,7 +73,12 @@ fn call(parts: &[CallPart], call: &Call, index: usize, style: Style, out: &mut S
 }
 
 /// Arguments alone.
-pub(crate) fn arguments(encoding: &Encoding, arguments: &Value, style: Style, out: &mut String) {
+pub(crate) fn arguments(
+    encoding: &Encoding,
+    arguments: &Value,
+    style: ValueStyle,
+    out: &mut String,
+) {
     match encoding {
         Encoding::Json => json(arguments, style.compact, out),
         Encoding::JsonText => {
@@ -99,12 +104,12 @@ fn members(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     object.as_object().into_iter().flatten()
 }
 
-fn spelled(value: &Value, style: Style, out: &mut String) {
+fn spelled(value: &Value, style: ValueStyle, out: &mut String) {
     if style.python { repr(value, out) } else { json(value, style.compact, out) }
 }
 
 /// A value in an element that is no string.
-fn bare(value: &Value, style: Style, out: &mut String) {
+fn bare(value: &Value, style: ValueStyle, out: &mut String) {
     let python = match value {
         Value::Array(_) => style.python_lists,
         Value::Object(_) => style.python_objects,
@@ -116,7 +121,7 @@ fn bare(value: &Value, style: Style, out: &mut String) {
     }
 }
 
-fn tagged(tags: &Tagged, arguments: &Value, style: Style, out: &mut String) {
+fn tagged(tags: &Tagged, arguments: &Value, style: ValueStyle, out: &mut String) {
     for (i, (key, value)) in members(arguments).enumerate() {
         if i > 0 {
             out.push_str(&tags.separator);
@@ -150,7 +155,7 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn elements(prefix: &str, item: &str, value: &Value, style: Style, out: &mut String) {
+fn elements(prefix: &str, item: &str, value: &Value, style: ValueStyle, out: &mut String) {
     let mut element = |name: &str, value: &Value| {
         out.push_str(&format!("{prefix}<{name}>"));
         elements(prefix, item, value, style, out);
@@ -164,7 +169,7 @@ fn elements(prefix: &str, item: &str, value: &Value, style: Style, out: &mut Str
     }
 }
 
-fn pairs(quote: &str, value: &Value, style: Style, out: &mut String) {
+fn pairs(quote: &str, value: &Value, style: ValueStyle, out: &mut String) {
     match value {
         Value::Object(members) => {
             list('{', '}', members, out, |(key, value), out| {
@@ -270,16 +275,16 @@ mod tests {
             .find(|format| format.family == family)
             .expect("a family of the table");
         let calls = format.calls.expect("every family writes calls");
-        let list: Vec<Call> = list
+        let list: Vec<WrittenCall> = list
             .iter()
             .zip(["aB3dE6gH9", "bC4eF7hI0"])
-            .map(|((name, arguments), id)| Call {
+            .map(|((name, arguments), id)| WrittenCall {
                 name: (*name).into(),
                 arguments: arguments.clone(),
                 id: id.into(),
             })
             .collect();
-        let style = Style {
+        let style = ValueStyle {
             compact: false,
             python: family == "lfm2",
             python_lists: false,

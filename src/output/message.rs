@@ -56,7 +56,7 @@ impl Diagnostic {
 
 /// The whole message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Parsed {
+pub struct ParsedReply {
     /// Visible text.
     pub content: String,
     /// Reasoning, None when there was none or only blanks.

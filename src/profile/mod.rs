@@ -13,7 +13,7 @@ use crate::api::Polyfills;
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, ModelHeader};
 use crate::output::format::FormatSource;
-use crate::output::{Detected, Format, Prepared};
+use crate::output::{Detected, Format, PreparedFormat};
 use crate::template::{
     CapsReport, Evidence, Finding, Known, LocalTime, RenderInput, Sources, Templates, polyfill,
 };
@@ -37,7 +37,7 @@ pub struct ModelProfile {
 struct Output {
     detected: Detected,
     /// For readers of its replies.
-    prepared: Prepared,
+    prepared: PreparedFormat,
     /// Whether the template writes a turn's reasoning between the format's tags.
     shows_reasoning: bool,
     /// Whether it spells one of them.
@@ -117,7 +117,7 @@ impl ModelProfile {
     }
 
     /// The format, prepared for readers of replies.
-    pub fn prepared(&self) -> &Prepared {
+    pub fn prepared(&self) -> &PreparedFormat {
         &self.output().prepared
     }
 
@@ -174,7 +174,7 @@ impl ModelProfile {
                 let tags = [tags.open.trim(), tags.close.trim()];
                 tags.into_iter().any(|tag| !tag.is_empty() && self.templates.mention(tag))
             });
-            let prepared = detected.format.as_ref().map(Prepared::new).unwrap_or_default();
+            let prepared = detected.format.as_ref().map(PreparedFormat::new).unwrap_or_default();
             Output { detected, prepared, shows_reasoning, mentions_reasoning }
         })
     }

@@ -10,7 +10,7 @@ use crate::compose;
 use crate::compose::{Composed, Warning};
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
-use crate::output::{Format, Parsed, ReplyParser, ReplyParserInput};
+use crate::output::{Format, ParsedReply, ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
 use crate::template::{
     Limits, LocalTime, Polyfilled, RenderInput, Sources, Variables, polyfill, thinking,
@@ -131,7 +131,7 @@ pub fn parse(request: &str) -> Result<Value> {
 /// As [`parse`]; `read` hands the output to the reply parser, in pieces of any size.
 pub(super) fn parse_by(
     request: &str,
-    read: impl FnOnce(ReplyParser, &str) -> Parsed,
+    read: impl FnOnce(ReplyParser, &str) -> ParsedReply,
 ) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;

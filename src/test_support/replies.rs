@@ -31,7 +31,7 @@ pub(crate) fn family(name: &str) -> Format {
 pub(crate) fn drive<'a>(
     mut parser: ReplyParser,
     pieces: impl IntoIterator<Item = &'a str>,
-) -> Parsed {
+) -> ParsedReply {
     let mut ids = HashSet::new();
     let (mut content, mut reasoning, mut calls) =
         (String::new(), String::new(), Vec::<ToolCall>::new());
@@ -146,14 +146,14 @@ pub(crate) fn feed<'a>(
     tools: &[Value],
     setting: Setting,
     pieces: impl IntoIterator<Item = &'a str>,
-) -> Parsed {
+) -> ParsedReply {
     drive(reply_parser(format, tools, setting), pieces)
 }
 
 /// Parses a text whole, one character at a time, at every two-part split and at random; all must
 /// agree.
 #[track_caller]
-pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &str) -> Parsed {
+pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &str) -> ParsedReply {
     let whole = feed(format, tools, setting, [text]);
     let single: Vec<String> = text.chars().map(String::from).collect();
     assert_eq!(
@@ -183,7 +183,7 @@ pub(crate) fn parse(format: &Format, tools: &[Value], setting: Setting, text: &s
 }
 
 /// Words of the reply that are in no part of the message and in no marker: text that was lost.
-pub(crate) fn lost(format: &Format, text: &str, parsed: &Parsed) -> Vec<String> {
+pub(crate) fn lost(format: &Format, text: &str, parsed: &ParsedReply) -> Vec<String> {
     const MARKUP: &str = "name arguments parameters parameter function functions type id json tool call code index string \
         true false null True False None assistant content object calls commentary analysis final constrain all to self user message atem number";
     let mut shown = vec![

@@ -18,7 +18,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::api::{ResponseFormat, ToolChoice, function_name, function_parameters};
-use crate::output::{Diagnostic, Parsed};
+use crate::output::{Diagnostic, ParsedReply};
 
 use schema::{KeywordProblem, SchemaChecker};
 
@@ -77,7 +77,7 @@ impl Violation {
 /// Checks a message. Calls of tools that were not given, and arguments that are not JSON, are the
 /// reply parser's to report.
 pub fn check_message(
-    parsed: &Parsed,
+    parsed: &ParsedReply,
     tools: &[Value],
     response: Option<&ResponseFormat>,
 ) -> Vec<Violation> {
@@ -113,7 +113,7 @@ pub fn check_message(
 
 /// Says so where `tool_choice` asked for a call and the message has none: the reply was cut short,
 /// or nothing held it.
-pub fn check_tool_choice(parsed: &Parsed, choice: &ToolChoice) -> Option<Diagnostic> {
+pub fn check_tool_choice(parsed: &ParsedReply, choice: &ToolChoice) -> Option<Diagnostic> {
     let calls = &parsed.tool_calls;
     let message = match choice {
         ToolChoice::Required if calls.is_empty() => {

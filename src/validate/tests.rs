@@ -213,7 +213,7 @@ fn messages() {
         call("weather", "{\"ci"),
         call("weather", "{}"),
     ];
-    let parsed = Parsed { tool_calls: calls, ..Parsed::default() };
+    let parsed = ParsedReply { tool_calls: calls, ..ParsedReply::default() };
     let found: Vec<Value> = check_message(&parsed, &tools, Some(&ResponseFormat::JsonObject))
         .iter()
         .map(Violation::to_json)
@@ -225,7 +225,7 @@ fn messages() {
     ];
     assert_eq!(found, expected);
     let text = |content: &str, response: &ResponseFormat| {
-        let parsed = Parsed { content: content.to_owned(), ..Parsed::default() };
+        let parsed = ParsedReply { content: content.to_owned(), ..ParsedReply::default() };
         check_message(&parsed, &[], Some(response))
             .iter()
             .map(Violation::to_string)
@@ -243,8 +243,8 @@ fn messages() {
 
 #[test]
 fn choices() {
-    let parsed = Parsed { tool_calls: vec![call("f", "{}")], ..Parsed::default() };
-    let unmet = |parsed: &Parsed, wanted: ToolChoice| {
+    let parsed = ParsedReply { tool_calls: vec![call("f", "{}")], ..ParsedReply::default() };
+    let unmet = |parsed: &ParsedReply, wanted: ToolChoice| {
         check_tool_choice(parsed, &wanted).map(|diagnostic| diagnostic.code)
     };
     for (wanted, with_call, without) in [
@@ -255,7 +255,7 @@ fn choices() {
         (ToolChoice::Function("g".into()), Some("required_not_met"), Some("required_not_met")),
     ] {
         assert_eq!(
-            (unmet(&parsed, wanted.clone()), unmet(&Parsed::default(), wanted)),
+            (unmet(&parsed, wanted.clone()), unmet(&ParsedReply::default(), wanted)),
             (with_call, without)
         );
     }

@@ -1,12 +1,12 @@
 //! Behind a call: its closing tags, the end of its section, another call, or text again.
 
 use super::candidate::Candidate;
-use super::marker_set::Found;
-use super::{Marker, ReplyParser, State, is_blank};
+use super::marker_set::MarkerMatch;
+use super::{Marker, ParserState, ReplyParser, is_whitespace};
 
 /// Text behind a call, until it is clear whose it is.
 #[derive(Debug, Default)]
-pub(super) struct Gap {
+pub(super) struct AfterCall {
     pub(super) held: String,
     pub(super) tail: String,
     /// A closing tag has been read.
@@ -21,7 +21,7 @@ pub(super) struct Gap {
     pub(super) shape: Option<usize>,
 }
 
-impl Gap {
+impl AfterCall {
     /// Whether the call before it lacks its closing tag.
     pub(super) fn owes_close(&self) -> bool {
         self.closes && !self.closed
@@ -29,36 +29,36 @@ impl Gap {
 }
 
 impl ReplyParser {
-    pub(super) fn between_step(&mut self, mut gap: Gap, c: char) {
+    pub(super) fn after_call_step(&mut self, mut gap: AfterCall, c: char) {
         if gap.tail.is_empty() && !self.markers.may_begin(c) {
-            return self.between_tags(gap, c);
+            return self.char_after_call(gap, c);
         }
         gap.tail.push(c);
         match self.markers.find(&gap.tail, |marker| !matches!(marker, Marker::Fence)) {
-            Found::Beginning => self.state = State::Between(gap),
-            Found::Whole(marker, length) => {
+            MarkerMatch::Prefix => self.state = ParserState::AfterCall(gap),
+            MarkerMatch::Full(marker, length) => {
                 let tail = std::mem::take(&mut gap.tail);
                 let (text, rest) = tail.split_at(length);
-                self.tag_behind(gap, marker, text);
-                self.again(rest);
+                self.tag_after_call(gap, marker, text);
+                self.feed(rest);
             }
-            Found::No => {
+            MarkerMatch::None => {
                 let tail = std::mem::take(&mut gap.tail);
                 let mut rest = tail.chars();
                 if let Some(first) = rest.next() {
-                    self.between_tags(gap, first);
+                    self.char_after_call(gap, first);
                 }
-                self.again(rest.as_str());
+                self.feed(rest.as_str());
             }
         }
     }
 
     /// A character that begins no tag.
-    fn between_tags(&mut self, mut gap: Gap, c: char) {
-        if is_blank(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
-            gap.closed |= c == ')' && !self.plan.closes;
+    fn char_after_call(&mut self, mut gap: AfterCall, c: char) {
+        if is_whitespace(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
+            gap.closed |= c == ')' && !self.patterns.closes;
             gap.held.push(c);
-            self.state = State::Between(gap);
+            self.state = ParserState::AfterCall(gap);
             return;
         }
         let readers = if gap.over || (gap.closed && gap.closes) {
@@ -67,8 +67,8 @@ impl ReplyParser {
             self.readers_of_next_call(c, gap.shape)
         };
         if readers.is_empty() {
-            self.leave_gap(&gap);
-            return self.again(c.encode_utf8(&mut [0; 4]));
+            self.leave_after_call(&gap);
+            return self.feed(c.encode_utf8(&mut [0; 4]));
         }
         let (bare, follows, behind) = (gap.bare, gap.closes, gap.held.len());
         let mut candidate = Candidate::new(gap.held, readers);
@@ -78,43 +78,43 @@ impl ReplyParser {
         self.candidate_step(Box::new(candidate), c);
     }
 
-    fn tag_behind(&mut self, mut gap: Gap, marker: Marker, text: &str) {
-        let closes = self.plan.closers.iter().any(|closer| closer == text);
+    fn tag_after_call(&mut self, mut gap: AfterCall, marker: Marker, text: &str) {
+        let closes = self.patterns.closing_tags.iter().any(|closer| closer == text);
         if closes {
-            self.report_gap(&gap);
+            self.report_text_before_tag(&gap);
             self.marker_passed();
             gap.held.clear();
             gap.closed = true;
             gap.over = true;
-            self.state = State::Between(gap);
+            self.state = ParserState::AfterCall(gap);
             return;
         }
         match marker {
             Marker::CallOpen(_) | Marker::End => {
-                self.report_gap(&gap);
+                self.report_text_before_tag(&gap);
                 if gap.owes_close() {
                     self.note("missing_end_marker", "the call has no closing tag");
                 }
                 self.marker_passed();
             }
-            _ => self.leave_gap(&gap),
+            _ => self.leave_after_call(&gap),
         }
-        self.state = State::Text;
+        self.state = ParserState::Text;
         self.on_marker(marker, text);
     }
 
     /// Neither a closing tag nor another call: the machine is back in text.
-    pub(super) fn leave_gap(&mut self, gap: &Gap) {
+    pub(super) fn leave_after_call(&mut self, gap: &AfterCall) {
         if gap.owes_close() {
             self.note("missing_end_marker", "the call has no closing tag");
-            self.owed_close = true;
+            self.pending_close = true;
         }
-        self.state = State::Text;
+        self.state = ParserState::Text;
         let text = gap.held.trim_start();
-        self.again(text.trim_start_matches([']', ')']));
+        self.feed(text.trim_start_matches([']', ')']));
     }
 
-    fn report_gap(&mut self, gap: &Gap) {
+    fn report_text_before_tag(&mut self, gap: &AfterCall) {
         let between = gap.held.trim();
         if !matches!(between, "" | "]" | ")" | ")]") {
             self.note(

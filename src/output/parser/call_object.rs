@@ -6,15 +6,15 @@
 //! never judges whether the tool exists.
 
 use crate::output::format::CallPart;
-use crate::output::read::json_scanner::{Container, Event, Scanner};
+use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
 
 /// Names longer than this are none.
 pub(crate) const MAX_NAME: usize = 256;
 
 /// Where the object stands after a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Inside.
+pub(crate) enum ObjectProgress {
+    /// ReaderState.
     More,
     /// The brace that opened it is closed.
     Closed,
@@ -24,22 +24,22 @@ pub(crate) enum Progress {
 
 /// The members of a call's object that mean something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Keys {
+pub(crate) struct CallKeys {
     /// None where the function's name is itself the key of the arguments: `{"f": {"a": 1}}`.
     name: Option<String>,
     arguments: String,
     id: Option<String>,
 }
 
-impl Default for Keys {
-    fn default() -> Keys {
-        Keys { name: Some("name".to_owned()), arguments: "arguments".to_owned(), id: None }
+impl Default for CallKeys {
+    fn default() -> CallKeys {
+        CallKeys { name: Some("name".to_owned()), arguments: "arguments".to_owned(), id: None }
     }
 }
 
-impl Keys {
+impl CallKeys {
     /// The keys of a call that is one JSON object; None if it is written in another way.
-    pub(crate) fn of(call: &[CallPart]) -> Option<Keys> {
+    pub(crate) fn of(call: &[CallPart]) -> Option<CallKeys> {
         let mut before = "";
         let (mut name, mut arguments, mut id) = (None, None, None);
         for part in call {
@@ -57,9 +57,9 @@ impl Keys {
             return None;
         }
         match (name?, arguments?) {
-            (Some(name), Some(arguments)) => Some(Keys { name: Some(name), arguments, id }),
+            (Some(name), Some(arguments)) => Some(CallKeys { name: Some(name), arguments, id }),
             // The text between the name and the arguments is the end of a key.
-            (None, _) => Some(Keys { name: None, arguments: "arguments".to_owned(), id }),
+            (None, _) => Some(CallKeys { name: None, arguments: "arguments".to_owned(), id }),
             (Some(_), None) => None,
         }
     }
@@ -106,7 +106,7 @@ enum Field {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ArgumentsKind {
     Object,
     Array,
     Text,
@@ -123,7 +123,7 @@ pub(crate) struct CallObject {
     foreign_key: bool,
     name: Option<String>,
     id: Option<String>,
-    kind: Option<Kind>,
+    kind: Option<ArgumentsKind>,
     open: bool,
     arguments: String,
     after: String,
@@ -160,7 +160,7 @@ impl CallObject {
     }
 
     /// What the arguments turned out to be, once they have begun.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<ArgumentsKind> {
         self.kind
     }
 
@@ -168,7 +168,8 @@ impl CallObject {
     /// begun.
     pub(crate) fn is_ready(&self) -> bool {
         self.name.is_some()
-            && (self.arguments_complete() || (self.open && self.kind == Some(Kind::Object)))
+            && (self.arguments_complete()
+                || (self.open && self.kind == Some(ArgumentsKind::Object)))
     }
 
     pub(crate) fn arguments_complete(&self) -> bool {
@@ -209,7 +210,7 @@ impl CallObject {
             .collect()
     }
 
-    pub(crate) fn step(&mut self, c: char, keys: &Keys) -> Progress {
+    pub(crate) fn step(&mut self, c: char, keys: &CallKeys) -> ObjectProgress {
         let mut out = String::new();
         if self.scanner.ends_word(c) {
             self.scanner.close_word(&mut out);
@@ -217,7 +218,7 @@ impl CallObject {
             out.clear();
             if self.scanner.depth() == self.level {
                 if self.field == Field::Name {
-                    return Progress::Broken;
+                    return ObjectProgress::Broken;
                 }
                 self.end_value();
             }
@@ -232,18 +233,18 @@ impl CallObject {
             self.after.push(c);
         }
         if !self.act(event, &out, keys) {
-            return Progress::Broken;
+            return ObjectProgress::Broken;
         }
-        // Inside arguments that are already being shown there is no way back: the text is kept and
+        // ReaderState arguments that are already being shown there is no way back: the text is kept and
         // reported.
         let shown = (capturing || self.open) && self.is_ready();
         if self.scanner.faults().syntax && !shown {
-            return Progress::Broken;
+            return ObjectProgress::Broken;
         }
-        if event == Event::Close && self.scanner.depth() == 0 {
-            Progress::Closed
+        if event == ScanEvent::Close && self.scanner.depth() == 0 {
+            ObjectProgress::Closed
         } else {
-            Progress::More
+            ObjectProgress::More
         }
     }
 
@@ -252,7 +253,7 @@ impl CallObject {
         let mut out = String::new();
         self.scanner.flush(&mut out);
         self.keep(&out);
-        if self.open && self.kind == Some(Kind::Text) {
+        if self.open && self.kind == Some(ArgumentsKind::Text) {
             self.arguments = self.scanner.text().to_owned();
             self.notes.push("arguments_string_unwrapped");
         }
@@ -266,30 +267,32 @@ impl CallObject {
     }
 
     /// False when the event shows that this is no call.
-    fn act(&mut self, event: Event, out: &str, keys: &Keys) -> bool {
+    fn act(&mut self, event: ScanEvent, out: &str, keys: &CallKeys) -> bool {
         let depth = self.scanner.depth();
         match event {
-            Event::None => {}
-            Event::Key if depth == self.level => {
+            ScanEvent::None => {}
+            ScanEvent::Key if depth == self.level => {
                 self.field = self.classify(keys);
             }
-            Event::Key => {}
-            Event::Open(container) if depth == self.level + 1 => match (self.field, container) {
-                (Field::Name, _) => return false,
-                (Field::Wrapper, Container::Object) => self.level += 1,
-                (Field::Arguments, Container::Object) => self.begin(Kind::Object, out),
-                (Field::Arguments, Container::Array) => self.begin(Kind::Array, out),
-                _ => {}
-            },
-            Event::Open(_) => {}
-            Event::StringStart if depth == self.level && self.field == Field::Arguments => {
-                self.begin(Kind::Text, out)
+            ScanEvent::Key => {}
+            ScanEvent::Open(container) if depth == self.level + 1 => {
+                match (self.field, container) {
+                    (Field::Name, _) => return false,
+                    (Field::Wrapper, Container::Object) => self.level += 1,
+                    (Field::Arguments, Container::Object) => self.begin(ArgumentsKind::Object, out),
+                    (Field::Arguments, Container::Array) => self.begin(ArgumentsKind::Array, out),
+                    _ => {}
+                }
             }
-            Event::WordStart if depth == self.level && self.field == Field::Arguments => {
-                self.begin(Kind::Word, out)
+            ScanEvent::Open(_) => {}
+            ScanEvent::StringStart if depth == self.level && self.field == Field::Arguments => {
+                self.begin(ArgumentsKind::Text, out)
             }
-            Event::StringStart | Event::WordStart => {}
-            Event::StringEnd if depth == self.level => {
+            ScanEvent::WordStart if depth == self.level && self.field == Field::Arguments => {
+                self.begin(ArgumentsKind::Word, out)
+            }
+            ScanEvent::StringStart | ScanEvent::WordStart => {}
+            ScanEvent::StringEnd if depth == self.level => {
                 if self.field == Field::Name {
                     if self.scanner.text().is_empty() || self.scanner.text().len() > MAX_NAME {
                         return false;
@@ -301,15 +304,15 @@ impl CallObject {
                 }
                 self.end_value();
             }
-            Event::StringEnd => {}
-            Event::Close if depth == self.level => self.end_value(),
-            Event::Close if depth < self.level => self.level = 0,
-            Event::Close => {}
+            ScanEvent::StringEnd => {}
+            ScanEvent::Close if depth == self.level => self.end_value(),
+            ScanEvent::Close if depth < self.level => self.level = 0,
+            ScanEvent::Close => {}
         }
         true
     }
 
-    fn classify(&mut self, keys: &Keys) -> Field {
+    fn classify(&mut self, keys: &CallKeys) -> Field {
         let key = self.scanner.text();
         if keys.is_name(key) && self.name.is_none() {
             Field::Name
@@ -328,7 +331,7 @@ impl CallObject {
         }
     }
 
-    fn begin(&mut self, kind: Kind, out: &str) {
+    fn begin(&mut self, kind: ArgumentsKind, out: &str) {
         self.kind = Some(kind);
         self.open = true;
         self.arguments.push_str(out);
@@ -342,13 +345,13 @@ impl CallObject {
         self.open = false;
         self.scanner.forgive_syntax();
         match self.kind {
-            Some(Kind::Text) => {
+            Some(ArgumentsKind::Text) => {
                 let text = self.scanner.text();
                 self.arguments =
                     if text.trim().is_empty() { "{}".to_owned() } else { text.to_owned() };
                 self.notes.push("arguments_string_unwrapped");
             }
-            Some(Kind::Word) if self.arguments.trim() == "null" => {
+            Some(ArgumentsKind::Word) if self.arguments.trim() == "null" => {
                 self.arguments = "{}".to_owned();
                 self.notes.push("arguments_null");
             }

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::output::families;
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatText, IdForm};
-use crate::output::parser::call_object::{Keys, object_at};
+use crate::output::parser::call_object::{CallKeys, object_at};
 
 /// A piece of a call, as it is read.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Item {
+pub(super) enum PatternItem {
     /// Text without blanks in it; blanks on both sides are free.
     Tag(String),
     /// The function's name.
@@ -19,14 +19,14 @@ pub(super) enum Item {
     /// The arguments.
     Arguments(Encoding),
     /// A JSON object with name and arguments in it.
-    Object(Arc<Keys>),
+    Object(Arc<CallKeys>),
 }
 
 /// One way to write a call.
 #[derive(Debug, Clone)]
-pub(super) struct Shape {
+pub(super) struct CallPattern {
     /// All of a first call, the beginning of the section included.
-    pub(super) items: Arc<[Item]>,
+    pub(super) items: Arc<[PatternItem]>,
     /// Where the call itself begins in `items`.
     pub(super) call: usize,
     /// Whether it is the model's own way, or one that is taken besides.
@@ -37,18 +37,18 @@ pub(super) struct Shape {
 
 /// A tag that may begin a call, and where a reader of each shape goes on behind it.
 #[derive(Debug)]
-pub(super) struct Opener {
+pub(super) struct OpeningTag {
     pub(super) tag: String,
     pub(super) starts: Vec<(usize, usize)>,
 }
 
 /// What there is to look out for.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) shapes: Vec<Shape>,
-    pub(super) openers: Vec<Opener>,
+pub(super) struct CallPatterns {
+    pub(super) list: Vec<CallPattern>,
+    pub(super) opening_tags: Vec<OpeningTag>,
     /// Tags that stand behind the arguments, between calls, or behind the last one.
-    pub(super) closers: Vec<String>,
+    pub(super) closing_tags: Vec<String>,
     /// Whether a call has a tag behind its arguments: one without it is worth a word.
     pub(super) closes: bool,
     /// Calls begin with no tag: at a brace or a bracket, and only with the names of given tools.
@@ -59,51 +59,55 @@ pub(super) struct Plan {
     pub(super) body: usize,
 }
 
-impl Plan {
+impl CallPatterns {
     /// The ways of other models are taken too where a tag of theirs begins like one of this format.
-    pub(super) fn new(format: &Format) -> Plan {
-        let mut plan = Plan::default();
-        let Some(own) = &format.calls else { return plan };
+    pub(super) fn new(format: &Format) -> CallPatterns {
+        let mut patterns = CallPatterns::default();
+        let Some(own) = &format.calls else { return patterns };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
-        plan.add(own, false, header_end);
-        plan.ids = plan
-            .shapes
-            .iter()
-            .flat_map(|shape| &*shape.items)
-            .any(|item| matches!(item, Item::Id(IdForm::Free | IdForm::Alphanumeric(_))));
-        plan.bare = plan.openers.is_empty() && format.channels.is_none();
-        let own: Vec<String> = plan.openers.iter().map(|opener| opener.tag.clone()).collect();
-        for (family, other) in kin() {
+        patterns.add(own, false, header_end);
+        patterns.ids =
+            patterns.list.iter().flat_map(|shape| &*shape.items).any(|item| {
+                matches!(item, PatternItem::Id(IdForm::Free | IdForm::Alphanumeric(_)))
+            });
+        patterns.bare = patterns.opening_tags.is_empty() && format.channels.is_none();
+        let own: Vec<String> =
+            patterns.opening_tags.iter().map(|opener| opener.tag.clone()).collect();
+        for (family, other) in family_patterns() {
             // Where calls have no tag, nobody's tag can be mistaken for one.
             let besides = format.accepted_families.iter().any(|(also, _)| also == family)
-                || (plan.bare && !other.openers.is_empty());
-            plan.add_kin(other, &own, besides);
+                || (patterns.bare && !other.opening_tags.is_empty());
+            patterns.add_family(other, &own, besides);
         }
-        if !plan
-            .shapes
+        if !patterns
+            .list
             .iter()
-            .any(|shape| shape.items.iter().any(|item| matches!(item, Item::Object(_))))
+            .any(|shape| shape.items.iter().any(|item| matches!(item, PatternItem::Object(_))))
         {
-            plan.add_object();
+            patterns.add_object();
         }
-        plan.closers.sort_by_key(|closer| std::cmp::Reverse(closer.len()));
-        plan.closers.dedup();
-        plan
+        patterns.closing_tags.sort_by_key(|closer| std::cmp::Reverse(closer.len()));
+        patterns.closing_tags.dedup();
+        patterns
     }
 
     fn add(&mut self, calls: &CallSyntax, foreign: bool, header_end: Option<&str>) {
         let mut items = Vec::new();
         let section = pieces(&calls.open);
-        items.extend(section.iter().filter(|piece| !is_bracket(piece)).cloned().map(Item::Tag));
+        items.extend(
+            section.iter().filter(|piece| !is_bracket(piece)).cloned().map(PatternItem::Tag),
+        );
         let call = items.len();
-        items.extend(items_of(calls));
-        let shape = self.shapes.len();
-        let value =
-            items.iter().position(|item| !matches!(item, Item::Tag(_))).unwrap_or(items.len());
+        items.extend(call_items(calls));
+        let shape = self.list.len();
+        let value = items
+            .iter()
+            .position(|item| !matches!(item, PatternItem::Tag(_)))
+            .unwrap_or(items.len());
         let closing = pieces(&calls.close);
         for (at, item) in items[..value].iter().enumerate() {
             // A word that closes the section as well opens nothing by itself: `tools<|sep|>`.
-            if let Item::Tag(tag) = item
+            if let PatternItem::Tag(tag) = item
                 && (at == 0 || is_marker(tag) && !closing.contains(tag))
             {
                 self.open(tag, shape, at + 1);
@@ -111,61 +115,63 @@ impl Plan {
         }
         let behind = items
             .iter()
-            .rposition(|item| !matches!(item, Item::Tag(_)))
+            .rposition(|item| !matches!(item, PatternItem::Tag(_)))
             .map_or(items.len(), |at| at + 1);
-        let closes =
-            items[behind..].iter().any(|item| matches!(item, Item::Tag(tag) if is_marker(tag)));
+        let closes = items[behind..]
+            .iter()
+            .any(|item| matches!(item, PatternItem::Tag(tag) if is_marker(tag)));
         self.closes |= closes && !foreign;
         let after = items[behind..].iter().filter_map(|item| match item {
-            Item::Tag(tag) => Some(tag.clone()),
+            PatternItem::Tag(tag) => Some(tag.clone()),
             _ => None,
         });
-        self.closers
+        self.closing_tags
             .extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
         let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
-        self.closers.extend(section.filter(|piece| {
-            (is_marker(piece) || is_fence(piece)) && !self.openers.iter().any(|o| o.tag == *piece)
+        self.closing_tags.extend(section.filter(|piece| {
+            (is_marker(piece) || is_fence(piece))
+                && !self.opening_tags.iter().any(|o| o.tag == *piece)
         }));
         if let Some(header_end) = header_end {
-            let body = |item: &Item| matches!(item, Item::Tag(tag) if tag.ends_with(header_end));
+            let body = |item: &PatternItem| matches!(item, PatternItem::Tag(tag) if tag.ends_with(header_end));
             let end = items
                 .iter()
                 .position(body)
-                .or_else(|| items.iter().position(|item| *item == Item::Name));
+                .or_else(|| items.iter().position(|item| *item == PatternItem::Name));
             self.body = end.map_or(value, |at| at + 1);
             // The header tells calls from text.
-            self.openers.clear();
+            self.opening_tags.clear();
         }
-        self.shapes.push(Shape { items: items.into(), call, foreign, closes });
+        self.list.push(CallPattern { items: items.into(), call, foreign, closes });
     }
 
     /// Another family's calls, if they begin with a tag of this format, or are taken besides.
-    fn add_kin(&mut self, other: &Plan, own: &[String], besides: bool) {
-        if !besides && !other.openers.iter().any(|theirs| own.contains(&theirs.tag)) {
+    fn add_family(&mut self, other: &CallPatterns, own: &[String], besides: bool) {
+        if !besides && !other.opening_tags.iter().any(|theirs| own.contains(&theirs.tag)) {
             return;
         }
-        let shape = self.shapes.len();
-        let Some(theirs) = other.shapes.last() else { return };
-        if self.shapes.iter().any(|ours| ours.items == theirs.items) {
+        let shape = self.list.len();
+        let Some(theirs) = other.list.last() else { return };
+        if self.list.iter().any(|ours| ours.items == theirs.items) {
             return;
         }
-        for opener in &other.openers {
+        for opener in &other.opening_tags {
             for (_, at) in &opener.starts {
                 self.open(&opener.tag, shape, *at);
             }
         }
-        self.closers.extend(other.closers.iter().cloned());
-        self.shapes.push(theirs.clone());
+        self.closing_tags.extend(other.closing_tags.iter().cloned());
+        self.list.push(theirs.clone());
     }
 
     /// Behind any tag a JSON object with a name in it is a call.
     fn add_object(&mut self) {
-        let shape = self.shapes.len();
-        for opener in &mut self.openers {
+        let shape = self.list.len();
+        for opener in &mut self.opening_tags {
             opener.starts.push((shape, 0));
         }
-        self.shapes.push(Shape {
-            items: [Item::Object(Arc::new(Keys::default()))].into(),
+        self.list.push(CallPattern {
+            items: [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
             call: 0,
             foreign: true,
             closes: self.closes,
@@ -173,18 +179,20 @@ impl Plan {
     }
 
     fn open(&mut self, tag: &str, shape: usize, at: usize) {
-        match self.openers.iter_mut().find(|opener| opener.tag == tag) {
+        match self.opening_tags.iter_mut().find(|opener| opener.tag == tag) {
             Some(opener) => opener.starts.push((shape, at)),
-            None => self.openers.push(Opener { tag: tag.to_owned(), starts: vec![(shape, at)] }),
+            None => self
+                .opening_tags
+                .push(OpeningTag { tag: tag.to_owned(), starts: vec![(shape, at)] }),
         }
     }
 
     /// Tags that may follow the last parameter of a call.
     pub(super) fn followers(&self) -> Vec<FormatText> {
-        let openers = self.openers.iter().map(|opener| &opener.tag);
-        self.closers
+        let opening_tags = self.opening_tags.iter().map(|opener| &opener.tag);
+        self.closing_tags
             .iter()
-            .chain(openers)
+            .chain(opening_tags)
             .filter(|tag| is_marker(tag))
             .cloned()
             .map(FormatText::from)
@@ -193,22 +201,22 @@ impl Plan {
 }
 
 /// How every family writes calls, taken apart once.
-fn kin() -> &'static [(FormatText, Plan)] {
-    static KIN: OnceLock<Vec<(FormatText, Plan)>> = OnceLock::new();
-    KIN.get_or_init(|| {
-        let plan = |(family, calls): &(FormatText, CallSyntax)| {
-            let mut plan = Plan::default();
-            plan.add(calls, true, None);
-            (family.clone(), plan)
+fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
+    static PATTERNS: OnceLock<Vec<(FormatText, CallPatterns)>> = OnceLock::new();
+    PATTERNS.get_or_init(|| {
+        let patterns = |(family, calls): &(FormatText, CallSyntax)| {
+            let mut patterns = CallPatterns::default();
+            patterns.add(calls, true, None);
+            (family.clone(), patterns)
         };
-        families::calls().iter().map(plan).collect()
+        families::calls().iter().map(patterns).collect()
     })
 }
 
 /// The items of one call.
-fn items_of(calls: &CallSyntax) -> Vec<Item> {
-    let keys = Keys::of(&calls.call).map(Arc::new);
-    let mut items: Vec<Item> = Vec::new();
+fn call_items(calls: &CallSyntax) -> Vec<PatternItem> {
+    let keys = CallKeys::of(&calls.call).map(Arc::new);
+    let mut items: Vec<PatternItem> = Vec::new();
     let mut in_object = false;
     for part in &calls.call {
         match part {
@@ -223,20 +231,26 @@ fn items_of(calls: &CallSyntax) -> Vec<Item> {
                 };
                 let opens = keys.is_some() && !in_object && before.len() < text.len();
                 items.extend(
-                    pieces(before).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag),
+                    pieces(before)
+                        .into_iter()
+                        .filter(|piece| !is_bracket(piece))
+                        .map(PatternItem::Tag),
                 );
                 if opens {
                     in_object = true;
-                    items.extend(keys.clone().map(Item::Object));
+                    items.extend(keys.clone().map(PatternItem::Object));
                 }
                 items.extend(
-                    pieces(rest).into_iter().filter(|piece| !is_bracket(piece)).map(Item::Tag),
+                    pieces(rest)
+                        .into_iter()
+                        .filter(|piece| !is_bracket(piece))
+                        .map(PatternItem::Tag),
                 );
             }
             _ if in_object => {}
-            CallPart::Name => items.push(Item::Name),
-            CallPart::Id(form) => items.push(Item::Id(form.clone())),
-            CallPart::Arguments(encoding) => items.push(Item::Arguments(encoding.clone())),
+            CallPart::Name => items.push(PatternItem::Name),
+            CallPart::Id(form) => items.push(PatternItem::Id(form.clone())),
+            CallPart::Arguments(encoding) => items.push(PatternItem::Arguments(encoding.clone())),
         }
     }
     items

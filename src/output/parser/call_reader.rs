@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::call_patterns::Item;
-use super::is_blank;
+use super::call_patterns::PatternItem;
+use super::is_whitespace;
 use crate::output::format::{Encoding, FormatText, IdForm};
-use crate::output::parser::call_object::{CallObject, Kind, MAX_NAME, Progress};
-use crate::output::read::{self, Reader, Step};
+use crate::output::parser::call_object::{ArgumentsKind, CallObject, MAX_NAME, ObjectProgress};
+use crate::output::read::{self, ArgumentsReader, ReadStep};
 
 /// What a reader needs to know of the request.
 pub(super) trait Tools {
@@ -18,8 +18,8 @@ pub(super) trait Tools {
 
 /// Where a reader stands after a character.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Status {
-    /// Inside the call.
+pub(super) enum CallStatus {
+    /// ReaderState the call.
     More,
     /// The arguments are complete; this character was their last.
     Closed,
@@ -31,14 +31,14 @@ pub(super) enum Status {
 }
 
 #[derive(Debug)]
-enum Inside {
+enum ReaderState {
     /// Between two pieces, or in one that is matched character by character: bytes of the tag seen
     /// so far.
     Tag(usize),
     /// In a name or an id.
     Word(String),
     Object(Box<CallObject>),
-    Arguments(Box<dyn Reader>),
+    Arguments(Box<dyn ArgumentsReader>),
     /// Arguments ended without one parameter: a tag that closes the call must follow. What is held
     /// of it.
     Empty(String),
@@ -46,12 +46,12 @@ enum Inside {
 
 #[derive(Debug)]
 pub(super) struct CallReader {
-    items: Arc<[Item]>,
+    items: Arc<[PatternItem]>,
     at: usize,
-    inside: Inside,
+    inside: ReaderState,
     bracket: bool,
     pub(super) foreign: bool,
-    /// Which of the plan's shapes it reads.
+    /// Which of the patterns's list it reads.
     pub(super) shape: Option<usize>,
     /// A tag should stand behind the arguments.
     pub(super) closes: bool,
@@ -64,7 +64,7 @@ pub(super) struct CallReader {
 
 impl CallReader {
     pub(super) fn new(
-        items: &Arc<[Item]>,
+        items: &Arc<[PatternItem]>,
         at: usize,
         foreign: bool,
         followers: &Arc<[FormatText]>,
@@ -72,7 +72,7 @@ impl CallReader {
         CallReader {
             items: Arc::clone(items),
             at,
-            inside: Inside::Tag(0),
+            inside: ReaderState::Tag(0),
             bracket: false,
             foreign,
             shape: None,
@@ -93,14 +93,14 @@ impl CallReader {
 
     pub(super) fn name(&self) -> Option<&str> {
         match &self.inside {
-            Inside::Object(object) => object.name(),
+            ReaderState::Object(object) => object.name(),
             _ => self.name.as_deref(),
         }
     }
 
     pub(super) fn id(&self) -> Option<&str> {
         match &self.inside {
-            Inside::Object(object) => object.id(),
+            ReaderState::Object(object) => object.id(),
             _ => self.id.as_deref(),
         }
     }
@@ -109,8 +109,8 @@ impl CallReader {
     /// come.
     pub(super) fn is_ready(&self) -> bool {
         match &self.inside {
-            Inside::Object(object) => object.is_ready(),
-            Inside::Arguments(reader) => self.name.is_some() && reader.is_certain(),
+            ReaderState::Object(object) => object.is_ready(),
+            ReaderState::Arguments(reader) => self.name.is_some() && reader.is_certain(),
             _ => self.name.is_some() && self.certain,
         }
     }
@@ -118,10 +118,10 @@ impl CallReader {
     /// Whether the arguments have begun, though they may be shown only as a whole.
     pub(super) fn has_begun(&self) -> bool {
         match &self.inside {
-            Inside::Object(object) => {
+            ReaderState::Object(object) => {
                 object.name().is_some() && object.kind().is_some() && !object.arguments_complete()
             }
-            Inside::Arguments(_) | Inside::Empty(_) => self.name.is_some(),
+            ReaderState::Arguments(_) | ReaderState::Empty(_) => self.name.is_some(),
             _ => false,
         }
     }
@@ -129,27 +129,29 @@ impl CallReader {
     /// Whether a tag standing here would end the call, because nothing in it has a place for one.
     pub(super) fn is_between_values(&self) -> bool {
         match &self.inside {
-            Inside::Object(object) => !object.in_string(),
-            Inside::Arguments(reader) => reader.is_between_values(),
+            ReaderState::Object(object) => !object.in_string(),
+            ReaderState::Arguments(reader) => reader.is_between_values(),
             _ => false,
         }
     }
 
     /// Whether the object holds members that no call has.
     pub(super) fn has_foreign_key(&self) -> bool {
-        matches!(&self.inside, Inside::Object(object) if object.has_foreign_key())
+        matches!(&self.inside, ReaderState::Object(object) if object.has_foreign_key())
     }
 
     /// Whether the arguments are one object, as far as it is known.
     pub(super) fn is_object(&self) -> bool {
         match &self.inside {
-            Inside::Object(object) => object.kind().is_none_or(|kind| kind == Kind::Object),
+            ReaderState::Object(object) => {
+                object.kind().is_none_or(|kind| kind == ArgumentsKind::Object)
+            }
             _ => true,
         }
     }
 
     pub(super) fn take_arguments(&mut self) -> String {
-        if let Inside::Object(object) = &mut self.inside {
+        if let ReaderState::Object(object) = &mut self.inside {
             self.out.push_str(&object.take_arguments());
         }
         std::mem::take(&mut self.out)
@@ -164,8 +166,8 @@ impl CallReader {
     /// What was relaxed.
     pub(super) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         match &mut self.inside {
-            Inside::Object(object) => object.take_notes(),
-            Inside::Arguments(reader) => reader.take_notes(),
+            ReaderState::Object(object) => object.take_notes(),
+            ReaderState::Arguments(reader) => reader.take_notes(),
             _ => Vec::new(),
         }
     }
@@ -173,178 +175,182 @@ impl CallReader {
     /// What the call says twice.
     pub(super) fn take_leftover(&mut self) -> Vec<String> {
         match &mut self.inside {
-            Inside::Arguments(reader) => reader.take_leftover(),
+            ReaderState::Arguments(reader) => reader.take_leftover(),
             _ => Vec::new(),
         }
     }
 
     /// Whether the object ended without arguments.
     pub(super) fn lacks_arguments(&self) -> bool {
-        matches!(&self.inside, Inside::Object(object) if object.kind().is_none())
+        matches!(&self.inside, ReaderState::Object(object) if object.kind().is_none())
     }
 
     /// Ends what the text broke off; false when something is missing.
     pub(super) fn finish(&mut self) -> bool {
         match &mut self.inside {
-            Inside::Object(object) if object.arguments_complete() => true,
-            Inside::Object(object) => {
+            ReaderState::Object(object) if object.arguments_complete() => true,
+            ReaderState::Object(object) => {
                 object.cut();
                 false
             }
-            Inside::Arguments(reader) => reader.finish(&mut self.out),
-            Inside::Empty(_) => false,
+            ReaderState::Arguments(reader) => reader.finish(&mut self.out),
+            ReaderState::Empty(_) => false,
             _ => true,
         }
     }
 
     /// Whether the end of the arguments was read, though not that of the call.
     pub(super) fn is_closed(&self) -> bool {
-        matches!(&self.inside, Inside::Object(object) if object.arguments_complete())
+        matches!(&self.inside, ReaderState::Object(object) if object.arguments_complete())
     }
 
     /// Text behind the arguments of an object that was not closed.
     pub(super) fn take_after(&mut self) -> String {
         match &mut self.inside {
-            Inside::Object(object) if object.arguments_complete() => object.take_after(),
+            ReaderState::Object(object) if object.arguments_complete() => object.take_after(),
             _ => String::new(),
         }
     }
 
-    pub(super) fn step(&mut self, c: char, tools: &dyn Tools) -> Status {
+    pub(super) fn step(&mut self, c: char, tools: &dyn Tools) -> CallStatus {
         let mut again = Some(c);
         // A character that ends one piece is the first of the next: each turn moves on or returns.
         while let Some(c) = again.take() {
             match &mut self.inside {
-                Inside::Tag(seen) => {
+                ReaderState::Tag(seen) => {
                     let seen = *seen;
                     let Some(item) = self.items.get(self.at) else {
-                        return Status::Broken(c.len_utf8());
+                        return CallStatus::Broken(c.len_utf8());
                     };
                     match item {
-                        Item::Tag(tag) => {
+                        PatternItem::Tag(tag) => {
                             let complete = seen + c.len_utf8() == tag.len();
                             if tag[seen..].starts_with(c) && complete {
                                 self.next();
                             } else if tag[seen..].starts_with(c) {
-                                self.inside = Inside::Tag(seen + c.len_utf8());
+                                self.inside = ReaderState::Tag(seen + c.len_utf8());
                             } else if seen == 0 && self.skips_to_arguments(c) {
                                 again = Some(c);
-                            } else if seen > 0 || !is_blank(c) {
-                                return Status::Broken(seen + c.len_utf8());
+                            } else if seen > 0 || !is_whitespace(c) {
+                                return CallStatus::Broken(seen + c.len_utf8());
                             }
                         }
-                        _ if is_blank(c) => {}
-                        Item::Name | Item::Id(_) => {
+                        _ if is_whitespace(c) => {}
+                        PatternItem::Name | PatternItem::Id(_) => {
                             // The list that some models write around one call.
                             if c == '[' && !self.bracket && self.is_first_value() {
                                 self.bracket = true;
                             } else if is_name(c) {
-                                self.inside = Inside::Word(String::new());
+                                self.inside = ReaderState::Word(String::new());
                                 again = Some(c);
                             } else {
-                                return Status::Broken(c.len_utf8());
+                                return CallStatus::Broken(c.len_utf8());
                             }
                         }
-                        Item::Object(_) if c == '[' && !self.bracket => self.bracket = true,
-                        Item::Object(_) if c == '{' => {
-                            self.inside = Inside::Object(Box::default());
+                        PatternItem::Object(_) if c == '[' && !self.bracket => self.bracket = true,
+                        PatternItem::Object(_) if c == '{' => {
+                            self.inside = ReaderState::Object(Box::default());
                             again = Some(c);
                         }
-                        Item::Object(_) => return Status::Broken(c.len_utf8()),
-                        Item::Arguments(encoding) => {
+                        PatternItem::Object(_) => return CallStatus::Broken(c.len_utf8()),
+                        PatternItem::Arguments(encoding) => {
                             let schema = self.name.as_deref().and_then(|name| tools.schema(name));
-                            self.inside =
-                                Inside::Arguments(read::reader(encoding, &self.followers, schema));
+                            self.inside = ReaderState::Arguments(read::arguments_reader(
+                                encoding,
+                                &self.followers,
+                                schema,
+                            ));
                             again = Some(c);
                         }
                     }
                 }
-                Inside::Word(word) => {
+                ReaderState::Word(word) => {
                     let mut word = std::mem::take(word);
                     if is_name(c) && !self.tag_begins(c) && word.len() < MAX_NAME {
                         word.push(c);
-                        self.inside = Inside::Word(word);
+                        self.inside = ReaderState::Word(word);
                         continue;
                     }
                     if word.len() >= MAX_NAME || !self.take_word(word) {
-                        return Status::Broken(c.len_utf8());
+                        return CallStatus::Broken(c.len_utf8());
                     }
                     self.next();
                     again = Some(c);
                 }
-                Inside::Object(object) => {
-                    let Some(Item::Object(keys)) = self.items.get(self.at) else {
-                        return Status::Broken(c.len_utf8());
+                ReaderState::Object(object) => {
+                    let Some(PatternItem::Object(keys)) = self.items.get(self.at) else {
+                        return CallStatus::Broken(c.len_utf8());
                     };
                     return match object.step(c, keys) {
-                        Progress::More => Status::More,
-                        Progress::Closed => Status::Closed,
-                        Progress::Broken => Status::Broken(c.len_utf8()),
+                        ObjectProgress::More => CallStatus::More,
+                        ObjectProgress::Closed => CallStatus::Closed,
+                        ObjectProgress::Broken => CallStatus::Broken(c.len_utf8()),
                     };
                 }
-                Inside::Arguments(arguments) => {
+                ReaderState::Arguments(arguments) => {
                     match (arguments.is_certain(), arguments.step(c, &mut self.out)) {
-                        (_, Step::More) => {}
-                        (_, Step::Done) => {
+                        (_, ReadStep::More) => {}
+                        (_, ReadStep::Done) => {
                             self.certain = true;
-                            return Status::Closed;
+                            return CallStatus::Closed;
                         }
-                        (_, Step::Broken) => return Status::Broken(c.len_utf8()),
-                        (certain, Step::Ended(rest)) if certain || self.out != "{}" => {
+                        (_, ReadStep::Broken) => return CallStatus::Broken(c.len_utf8()),
+                        (certain, ReadStep::Ended(rest)) if certain || self.out != "{}" => {
                             self.certain = true;
-                            return Status::Ended(rest);
+                            return CallStatus::Ended(rest);
                         }
-                        (_, Step::Ended(rest)) => {
+                        (_, ReadStep::Ended(rest)) => {
                             self.out.clear();
-                            self.inside = Inside::Empty(String::new());
+                            self.inside = ReaderState::Empty(String::new());
                             return self.close_empty(&rest);
                         }
                     }
                 }
-                Inside::Empty(_) => return self.close_empty(c.encode_utf8(&mut [0; 4])),
+                ReaderState::Empty(_) => return self.close_empty(c.encode_utf8(&mut [0; 4])),
             }
         }
-        Status::More
+        CallStatus::More
     }
 
     /// No parameter came: only a tag that closes the call says that there are none.
-    fn close_empty(&mut self, text: &str) -> Status {
-        let Inside::Empty(held) = &mut self.inside else { return Status::Broken(0) };
+    fn close_empty(&mut self, text: &str) -> CallStatus {
+        let ReaderState::Empty(held) = &mut self.inside else { return CallStatus::Broken(0) };
         held.push_str(text);
         let tag = held.trim_start();
-        let closers = || {
+        let closing_tags = || {
             let own = self.items[self.at..].iter().filter_map(|item| match item {
-                Item::Tag(tag) => Some(tag.as_str()),
+                PatternItem::Tag(tag) => Some(tag.as_str()),
                 _ => None,
             });
             own.take(1).chain(self.followers.iter().map(|tag| &**tag))
         };
-        if closers().any(|closer| tag.starts_with(closer)) {
+        if closing_tags().any(|closer| tag.starts_with(closer)) {
             self.out.push_str("{}");
             self.certain = true;
-            return Status::Ended(std::mem::take(held));
+            return CallStatus::Ended(std::mem::take(held));
         }
-        if closers().any(|closer| closer.starts_with(tag)) {
-            return Status::More;
+        if closing_tags().any(|closer| closer.starts_with(tag)) {
+            return CallStatus::More;
         }
         let length = held.len();
-        Status::Broken(length)
+        CallStatus::Broken(length)
     }
 
     /// Whether nothing but tags stands before this item.
     fn is_first_value(&self) -> bool {
-        self.items[..self.at].iter().all(|item| matches!(item, Item::Tag(_)))
+        self.items[..self.at].iter().all(|item| matches!(item, PatternItem::Tag(_)))
     }
 
     fn next(&mut self) {
         self.at += 1;
-        self.inside = Inside::Tag(0);
+        self.inside = ReaderState::Tag(0);
     }
 
     /// Some models leave out the tag between name and arguments.
     fn skips_to_arguments(&mut self, c: char) -> bool {
-        let next = self.items[self.at..].iter().position(|item| !matches!(item, Item::Tag(_)));
-        let Some(Item::Arguments(Encoding::Json | Encoding::Pairs { .. })) =
+        let next =
+            self.items[self.at..].iter().position(|item| !matches!(item, PatternItem::Tag(_)));
+        let Some(PatternItem::Arguments(Encoding::Json | Encoding::Pairs { .. })) =
             next.and_then(|n| self.items.get(self.at + n))
         else {
             return false;
@@ -358,15 +364,15 @@ impl CallReader {
 
     /// Whether the text behind a name begins here although the character could be part of a name.
     fn tag_begins(&self, c: char) -> bool {
-        matches!(self.items.get(self.at + 1), Some(Item::Tag(tag)) if tag.starts_with(c) && !c.is_alphanumeric() && c != '_')
+        matches!(self.items.get(self.at + 1), Some(PatternItem::Tag(tag)) if tag.starts_with(c) && !c.is_alphanumeric() && c != '_')
     }
 
     fn take_word(&mut self, word: String) -> bool {
         match self.items.get(self.at) {
-            Some(Item::Name) if self.name.as_ref().is_none_or(|name| *name == word) => {
+            Some(PatternItem::Name) if self.name.as_ref().is_none_or(|name| *name == word) => {
                 self.name = Some(word)
             }
-            Some(Item::Id(IdForm::Named { prefix, infix })) => {
+            Some(PatternItem::Id(IdForm::Named { prefix, infix })) => {
                 let name = word.strip_prefix(&**prefix).unwrap_or(&word);
                 let name = match name.rsplit_once(&**infix) {
                     Some((name, position)) if position.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -378,7 +384,7 @@ impl CallReader {
                 self.name = Some(name.to_owned());
                 self.id = Some(word);
             }
-            Some(Item::Id(_)) => self.id = Some(word),
+            Some(PatternItem::Id(_)) => self.id = Some(word),
             _ => return false,
         }
         true

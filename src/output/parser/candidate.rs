@@ -1,13 +1,13 @@
 //! From a tag that may begin a call to the call's commit point, or to where the text shows that
 //! there is none.
 //!
-//! All shapes that a call may have behind this tag are read side by side. The first one that knows
+//! All list that a call may have behind this tag are read side by side. The first one that knows
 //! its function and sees the arguments begin is the call; when none is left, what was read is text
 //! again.
 
-use super::call_patterns::{Item, Shape};
-use super::call_reader::{CallReader, Status};
-use super::{Failed, Place, ReplyParser, State, is_blank};
+use super::call_patterns::{CallPattern, PatternItem};
+use super::call_reader::{CallReader, CallStatus};
+use super::{Destination, FailedOpening, ParserState, ReplyParser, is_whitespace};
 
 /// No tag is longer.
 const MAX_TAG: usize = 128;
@@ -85,18 +85,18 @@ impl Candidate {
 
 impl ReplyParser {
     /// Whether a call without a tag may begin here.
-    pub(super) fn may_open_bare(&self, c: char) -> bool {
+    pub(super) fn may_open_untagged(&self, c: char) -> bool {
         let first =
             self.untagged && self.parsed.content.is_empty() && self.parsed.tool_calls.is_empty();
         matches!(c, '{' | '[')
             && self.calls_allowed
-            && self.place == Place::Content
+            && self.destination == Destination::Content
             && self.tail.is_empty()
-            && (self.plan.bare || first)
+            && (self.patterns.bare || first)
     }
 
-    pub(super) fn open_bare(&mut self, c: char) {
-        let held = std::mem::take(&mut self.blanks);
+    pub(super) fn open_untagged(&mut self, c: char) {
+        let held = std::mem::take(&mut self.whitespace);
         let mut readers = self.readers_of_next_call(c, None);
         if readers.is_empty() {
             // The format has no object of its own: one that another writes behind the same tag will
@@ -108,25 +108,26 @@ impl ReplyParser {
 
     /// An opening tag was read in text.
     pub(super) fn open_call(&mut self, opener: usize, tag: &str) {
-        let mut held = std::mem::take(&mut self.blanks);
+        let mut held = std::mem::take(&mut self.whitespace);
         held.push_str(tag);
-        let readers = self.readers_behind(opener);
-        self.state = State::Call(Box::new(Candidate::new(held, readers)));
+        let readers = self.readers_after_tag(opener);
+        self.state = ParserState::Call(Box::new(Candidate::new(held, readers)));
     }
 
-    fn readers_behind(&self, opener: usize) -> Vec<CallReader> {
-        let starts = self.plan.openers[opener].starts.iter();
+    fn readers_after_tag(&self, opener: usize) -> Vec<CallReader> {
+        let starts = self.patterns.opening_tags[opener].starts.iter();
         starts.map(|(shape, at)| self.reader(*shape, *at)).collect()
     }
 
     /// Readers of a call behind another one, or of one that no tag stands before, that begins with
     /// this character.
     pub(super) fn readers_of_next_call(&self, c: char, last: Option<usize>) -> Vec<CallReader> {
-        let objects =
-            |shape: &Shape| shape.items.iter().any(|item| matches!(item, Item::Object(_)));
-        let own = self.plan.shapes.iter().any(|shape| !shape.foreign && objects(shape));
+        let objects = |shape: &CallPattern| {
+            shape.items.iter().any(|item| matches!(item, PatternItem::Object(_)))
+        };
+        let own = self.patterns.list.iter().any(|shape| !shape.foreign && objects(shape));
         let mut readers = Vec::new();
-        for (index, shape) in self.plan.shapes.iter().enumerate() {
+        for (index, shape) in self.patterns.list.iter().enumerate() {
             // Behind a call another of its kind may follow; behind any an object, if need be one
             // that is nothing but a call.
             if shape.foreign && last != Some(index) && (own || shape.items.len() > 1) {
@@ -135,13 +136,13 @@ impl ReplyParser {
             let value = shape
                 .items
                 .iter()
-                .position(|item| !matches!(item, Item::Tag(_)))
+                .position(|item| !matches!(item, PatternItem::Tag(_)))
                 .unwrap_or_default();
             match (&shape.items[value], &shape.items[shape.call]) {
-                (Item::Object(_), _) if matches!(c, '{' | '[') => {
+                (PatternItem::Object(_), _) if matches!(c, '{' | '[') => {
                     readers.push(self.reader(index, value))
                 }
-                (_, Item::Name) if c.is_alphabetic() || matches!(c, '_' | '[') => {
+                (_, PatternItem::Name) if c.is_alphabetic() || matches!(c, '_' | '[') => {
                     readers.push(self.reader(index, shape.call))
                 }
                 _ => {}
@@ -151,11 +152,12 @@ impl ReplyParser {
     }
 
     fn object_reader(&self) -> Option<CallReader> {
-        let object =
-            |shape: &Shape| shape.items.iter().position(|item| matches!(item, Item::Object(_)));
+        let object = |shape: &CallPattern| {
+            shape.items.iter().position(|item| matches!(item, PatternItem::Object(_)))
+        };
         let (shape, at) = self
-            .plan
-            .shapes
+            .patterns
+            .list
             .iter()
             .enumerate()
             .find_map(|(index, shape)| Some((index, object(shape)?)))?;
@@ -163,7 +165,7 @@ impl ReplyParser {
     }
 
     pub(super) fn reader(&self, index: usize, at: usize) -> CallReader {
-        let shape = &self.plan.shapes[index];
+        let shape = &self.patterns.list[index];
         let mut reader = CallReader::new(&shape.items, at, shape.foreign, &self.followers);
         reader.closes = shape.closes;
         reader.shape = Some(index);
@@ -175,7 +177,7 @@ impl ReplyParser {
             return self.committed_step(candidate, c);
         }
         candidate.held.push(c);
-        if candidate.after.len() < MAX_TAG && !(candidate.after.is_empty() && is_blank(c)) {
+        if candidate.after.len() < MAX_TAG && !(candidate.after.is_empty() && is_whitespace(c)) {
             candidate.after.push(c);
         }
         let mut back = c.len_utf8();
@@ -185,51 +187,54 @@ impl ReplyParser {
             let status = reader.step(c, &self.tools);
             let given = reader.name().is_none_or(|name| self.tools.has(name));
             let wanted = given || !(candidate.bare || reader.foreign);
-            let lacks = !matches!(status, Status::More) && reader.lacks_arguments();
+            let lacks = !matches!(status, CallStatus::More) && reader.lacks_arguments();
             let alien = candidate.bare && (reader.has_foreign_key() || lacks);
             let lives = match &status {
-                Status::Broken(bytes) => {
+                CallStatus::Broken(bytes) => {
                     back = back.max(*bytes);
                     false
                 }
-                Status::More => true,
-                Status::Closed | Status::Ended(_) => reader.name().is_some(),
+                CallStatus::More => true,
+                CallStatus::Closed | CallStatus::Ended(_) => reader.name().is_some(),
             };
-            if !lives && matches!(status, Status::Closed) {
-                self.failed = Failed::Reported;
+            if !lives && matches!(status, CallStatus::Closed) {
+                self.failed_opening = FailedOpening::Reported;
             }
             if !lives || !wanted || alien {
                 candidate.readers.remove(at);
                 continue;
             }
             // What no grammar held to a schema is judged as a whole.
-            let doubtful = self.doubts(candidate.bare, reader);
-            if doubtful && status != Status::More && !self.accepted(&mut candidate.readers[at]) {
+            let doubtful = self.needs_validation(candidate.bare, reader);
+            if doubtful
+                && status != CallStatus::More
+                && !self.passes_validator(&mut candidate.readers[at])
+            {
                 candidate.readers.remove(at);
                 continue;
             }
             let reader = &candidate.readers[at];
-            if status != Status::More || (reader.is_ready() && !doubtful) {
-                return self.decide(candidate, at, status);
+            if status != CallStatus::More || (reader.is_ready() && !doubtful) {
+                return self.accept(candidate, at, status);
             }
             at += 1;
         }
         if candidate.readers.is_empty() {
-            self.no_reader_left(candidate, back)
+            self.reject(candidate, back)
         } else {
-            self.state = State::Call(candidate)
+            self.state = ParserState::Call(candidate)
         }
     }
 
     /// One reader knows that this is a call.
-    fn decide(&mut self, mut candidate: Box<Candidate>, winner: usize, status: Status) {
+    fn accept(&mut self, mut candidate: Box<Candidate>, winner: usize, status: CallStatus) {
         let reader = candidate.readers.swap_remove(winner);
         let name = reader.name().unwrap_or_default().to_owned();
-        if self.place == Place::Reasoning && !self.replaying {
+        if self.destination == Destination::Reasoning && !self.replaying {
             let ends = self.reasoning.as_ref().is_some_and(|tags| tags.closed_by_call)
                 && self.tools.has(&name);
             if !ends {
-                self.state = State::Suspended { held: candidate.held, tail: String::new() };
+                self.state = ParserState::Suspended { held: candidate.held, tail: String::new() };
                 return;
             }
         }
@@ -253,44 +258,49 @@ impl ReplyParser {
     }
 
     /// What was read is no call: nothing, another opening tag, the beginning of a tag, or text.
-    fn no_reader_left(&mut self, mut candidate: Box<Candidate>, back: usize) {
+    fn reject(&mut self, mut candidate: Box<Candidate>, back: usize) {
         let after = &candidate.after;
-        if self.plan.closers.iter().any(|closer| closer == after) {
+        if self.patterns.closing_tags.iter().any(|closer| closer == after) {
             self.note("empty_section", "there is nothing between the call's tags");
             return self.marker_passed();
         }
-        if let Some(opener) = self.plan.openers.iter().position(|opener| opener.tag == *after) {
-            candidate.readers = self.readers_behind(opener);
+        if let Some(opener) =
+            self.patterns.opening_tags.iter().position(|opener| opener.tag == *after)
+        {
+            candidate.readers = self.readers_after_tag(opener);
             candidate.after.clear();
             candidate.tags += 1;
-            self.state = State::Call(candidate);
+            self.state = ParserState::Call(candidate);
             return;
         }
-        let mut tags =
-            self.plan.closers.iter().chain(self.plan.openers.iter().map(|opener| &opener.tag));
+        let mut tags = self
+            .patterns
+            .closing_tags
+            .iter()
+            .chain(self.patterns.opening_tags.iter().map(|opener| &opener.tag));
         if tags.any(|tag| tag.starts_with(after.as_str())) {
-            self.state = State::Call(candidate);
+            self.state = ParserState::Call(candidate);
             return;
         }
         let object = after.trim_start_matches('[').trim_start().starts_with('{');
-        if !candidate.bare && (object || self.failed == Failed::Reported) {
+        if !candidate.bare && (object || self.failed_opening == FailedOpening::Reported) {
             self.note("malformed_call", "the text behind the call's opening tag is not a call");
-            self.failed = Failed::Reported;
+            self.failed_opening = FailedOpening::Reported;
         } else if !candidate.bare {
-            self.failed = Failed::Silent;
+            self.failed_opening = FailedOpening::Silent;
         }
-        self.owed_close |= candidate.follows;
+        self.pending_close |= candidate.follows;
         let back = back.min(candidate.after.len());
         let held = candidate.text();
         if candidate.bare {
             // Its first character is text now, or it would open the same again.
             let first = held
-                .find(|c: char| !is_blank(c))
+                .find(|c: char| !is_whitespace(c))
                 .map_or(0, |at| at + held[at..].chars().next().map_or(0, char::len_utf8));
             let (head, rest) = held.split_at(first);
-            self.text_all(head);
-            return self.give_back(rest, back.min(rest.len()));
+            self.push_text(head);
+            return self.release(rest, back.min(rest.len()));
         }
-        self.give_back(&held, back);
+        self.release(&held, back);
     }
 }

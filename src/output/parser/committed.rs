@@ -1,10 +1,10 @@
 //! Calls from their commit point on: given out, never taken back, checked when they end.
 
-use super::after_call::Gap;
-use super::call_reader::{CallReader, Status};
+use super::after_call::AfterCall;
+use super::call_reader::{CallReader, CallStatus};
 use super::candidate::Candidate;
-use super::marker_set::Found;
-use super::{Failed, Marker, Place, ReplyParser, State, is_blank};
+use super::marker_set::MarkerMatch;
+use super::{Destination, FailedOpening, Marker, ParserState, ReplyParser, is_whitespace};
 use crate::output::message::{Delta, ToolCall};
 use crate::output::read::json_scanner;
 
@@ -21,16 +21,16 @@ impl ReplyParser {
                 "more than one call, though parallel calls were not asked for",
             );
         }
-        if self.place == Place::Reasoning {
+        if self.destination == Destination::Reasoning {
             if self.reasoning.as_ref().is_none_or(|tags| !tags.closed_by_call) {
                 self.note(
                     "call_in_reasoning",
                     "the call stands inside reasoning that was not closed",
                 );
             }
-            self.place = Place::Content;
+            self.destination = Destination::Content;
         }
-        self.blanks.clear();
+        self.whitespace.clear();
         let id = match id.filter(|id| !id.is_empty()) {
             Some(id) if !self.ids.contains(&id) => id,
             Some(id) => {
@@ -41,7 +41,7 @@ impl ReplyParser {
                 (self.new_id)()
             }
             None => {
-                if self.plan.ids {
+                if self.patterns.ids {
                     self.note("id_generated", "the call has no id; it was given one");
                 }
                 (self.new_id)()
@@ -56,12 +56,12 @@ impl ReplyParser {
     pub(super) fn committed_step(&mut self, mut candidate: Box<Candidate>, c: char) {
         let between = candidate.readers.first().is_some_and(CallReader::is_between_values);
         if candidate.tail.is_empty() && !(between && !is_json(c) && self.plan_begins(c)) {
-            return self.feed(candidate, c);
+            return self.feed_reader(candidate, c);
         }
         candidate.tail.push(c);
         match self.find_tag(&candidate.tail) {
-            Found::Beginning => self.state = State::Call(candidate),
-            Found::Whole(..) => {
+            MarkerMatch::Prefix => self.state = ParserState::Call(candidate),
+            MarkerMatch::Full(..) => {
                 let tail = std::mem::take(&mut candidate.tail);
                 let (closes, shape) =
                     (candidate.closes(), candidate.readers.first().and_then(|reader| reader.shape));
@@ -72,71 +72,75 @@ impl ReplyParser {
                 }
                 self.note("unbalanced_wrapper", "the call's object is not closed");
                 self.call_closed();
-                self.state =
-                    State::Between(Gap { bare: candidate.bare, closes, shape, ..Gap::default() });
-                self.again(&tail);
+                self.state = ParserState::AfterCall(AfterCall {
+                    bare: candidate.bare,
+                    closes,
+                    shape,
+                    ..AfterCall::default()
+                });
+                self.feed(&tail);
             }
-            Found::No => {
+            MarkerMatch::None => {
                 let tail = std::mem::take(&mut candidate.tail);
                 let mut rest = tail.chars();
                 if let Some(first) = rest.next() {
-                    self.feed(candidate, first);
+                    self.feed_reader(candidate, first);
                 }
-                self.again(rest.as_str());
+                self.feed(rest.as_str());
             }
         }
     }
 
-    fn feed(&mut self, mut candidate: Box<Candidate>, c: char) {
+    fn feed_reader(&mut self, mut candidate: Box<Candidate>, c: char) {
         let Some(reader) = candidate.readers.first_mut() else { return };
         let status = reader.step(c, &self.tools);
         if candidate.message && !reader.is_ready() {
             candidate.held.push(c);
-            if let (Status::Broken(_), Some(index)) = (&status, candidate.index) {
+            if let (CallStatus::Broken(_), Some(index)) = (&status, candidate.index) {
                 // Whatever the message holds is what the function is sent.
-                self.place = Place::Arguments(index);
-                self.state = State::Text;
-                return self.again(&candidate.held);
+                self.destination = Destination::Arguments(index);
+                self.state = ParserState::Text;
+                return self.feed(&candidate.held);
             }
         }
         self.after_step(candidate, status);
     }
 
     /// What a character brought to a call that is committed.
-    pub(super) fn after_step(&mut self, mut candidate: Box<Candidate>, status: Status) {
+    pub(super) fn after_step(&mut self, mut candidate: Box<Candidate>, status: CallStatus) {
         let (Some(reader), Some(index)) = (candidate.readers.first_mut(), candidate.index) else {
             return;
         };
         let fragment = reader.take_arguments();
-        self.arguments(index, &fragment);
-        let broken = matches!(status, Status::Broken(_));
+        self.emit_arguments(index, &fragment);
+        let broken = matches!(status, CallStatus::Broken(_));
         let rest = match status {
-            Status::More => {
-                self.state = State::Call(candidate);
+            CallStatus::More => {
+                self.state = ParserState::Call(candidate);
                 return;
             }
-            Status::Closed => String::new(),
-            Status::Ended(rest) => rest,
-            Status::Broken(_) => {
+            CallStatus::Closed => String::new(),
+            CallStatus::Ended(rest) => rest,
+            CallStatus::Broken(_) => {
                 self.note("unbalanced_wrapper", "the call's object is not closed");
                 reader.take_after()
             }
         };
         self.end_arguments(reader, index);
         self.call_closed();
-        self.owed_close = broken;
-        self.state = State::Between(Gap {
+        self.pending_close = broken;
+        self.state = ParserState::AfterCall(AfterCall {
             closed: broken,
             bare: candidate.bare,
             closes: candidate.closes(),
             shape: candidate.readers.first().and_then(|reader| reader.shape),
-            ..Gap::default()
+            ..AfterCall::default()
         });
-        self.again(&rest);
+        self.feed(&rest);
     }
 
     /// Gives out more of a call's arguments.
-    pub(super) fn arguments(&mut self, index: usize, fragment: &str) {
+    pub(super) fn emit_arguments(&mut self, index: usize, fragment: &str) {
         if fragment.is_empty() {
             return;
         }
@@ -152,9 +156,9 @@ impl ReplyParser {
     /// Gives out what is left of the arguments, and reports what is wrong with them.
     pub(super) fn end_arguments(&mut self, reader: &mut CallReader, index: usize) {
         let fragment = reader.take_arguments();
-        self.arguments(index, &fragment);
+        self.emit_arguments(index, &fragment);
         if reader.lacks_arguments() {
-            self.arguments(index, "{}");
+            self.emit_arguments(index, "{}");
             self.note("arguments_missing", "the call has no arguments");
         }
         self.note_relaxed(reader);
@@ -193,8 +197,8 @@ impl ReplyParser {
     }
 
     pub(super) fn call_closed(&mut self) {
-        self.failed = Failed::No;
-        self.owed_close = false;
+        self.failed_opening = FailedOpening::None;
+        self.pending_close = false;
         self.marker_passed();
     }
 
@@ -203,7 +207,7 @@ impl ReplyParser {
     }
 
     /// The tags of calls alone.
-    pub(super) fn find_tag(&self, held: &str) -> Found {
+    pub(super) fn find_tag(&self, held: &str) -> MarkerMatch {
         self.markers.find(held, |marker| {
             matches!(marker, Marker::CallOpen(_) | Marker::CallClose | Marker::End)
         })
@@ -212,5 +216,5 @@ impl ReplyParser {
 
 /// Characters that JSON has outside of strings.
 fn is_json(c: char) -> bool {
-    c.is_ascii_alphanumeric() || is_blank(c) || "{}[]:,\"'+-._".contains(c)
+    c.is_ascii_alphanumeric() || is_whitespace(c) || "{}[]:,\"'+-._".contains(c)
 }

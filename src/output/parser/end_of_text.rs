@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
-use super::call_patterns::Item;
+use super::call_patterns::PatternItem;
 use super::call_reader::CallReader;
 use super::candidate::Candidate;
-use super::{Marker, Place, ReplyParser, State};
-use crate::output::parser::call_object::{CallObject, Keys, Kind, Progress};
+use super::{Destination, Marker, ParserState, ReplyParser};
+use crate::output::parser::call_object::{ArgumentsKind, CallKeys, CallObject, ObjectProgress};
 
 impl ReplyParser {
     /// Decides what is held. What was suspended is read again first, once.
     pub(super) fn end(&mut self) {
-        match std::mem::replace(&mut self.state, State::Text) {
-            State::Text => {}
-            State::Header(header) if self.parsed.content.is_empty() && !header.is_marked() => {
+        match std::mem::replace(&mut self.state, ParserState::Text) {
+            ParserState::Text => {}
+            ParserState::Header(header)
+                if self.parsed.content.is_empty() && !header.is_marked() =>
+            {
                 self.not_a_header(&header)
             }
-            State::Header(header) => self.parsed.leftover.extend(header.into_text()),
-            State::Call(candidate) => self.end_call(candidate),
-            State::Between(mut gap) => {
+            ParserState::Header(header) => self.parsed.leftover.extend(header.into_text()),
+            ParserState::Call(candidate) => self.end_call(candidate),
+            ParserState::AfterCall(mut gap) => {
                 // A bracket that might have begun a tag.
                 if gap.tail.chars().all(|c| matches!(c, ']' | ')' | '}')) {
                     gap.held.push_str(&std::mem::take(&mut gap.tail));
@@ -29,25 +31,25 @@ impl ReplyParser {
                         self.note("missing_end_marker", "the call has no closing tag");
                     }
                 } else {
-                    self.leave_gap(&gap);
+                    self.leave_after_call(&gap);
                 }
-                self.again(&gap.tail);
+                self.feed(&gap.tail);
             }
-            State::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
-            State::Envelope(envelope) => self.text_all(&envelope.held),
-            State::Fence(fence) => self.text_all(&fence.held),
-            State::FenceEnd(fence) => {
+            ParserState::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
+            ParserState::Envelope(envelope) => self.push_text(&envelope.held),
+            ParserState::Fence(fence) => self.push_text(&fence.held),
+            ParserState::FenceEnd(fence) => {
                 self.note("missing_end_marker", "the fenced call's block is not closed");
                 self.commit_fence(fence);
             }
-            State::Suspended { held, tail } if self.early => {
-                self.text_all(&held);
-                self.text_all(&tail);
+            ParserState::Suspended { held, tail } if self.early => {
+                self.push_text(&held);
+                self.push_text(&tail);
             }
-            State::Suspended { held, tail } => {
+            ParserState::Suspended { held, tail } => {
                 self.replaying = true;
-                self.again(&held);
-                self.again(&tail);
+                self.feed(&held);
+                self.feed(&tail);
                 return self.end();
             }
         }
@@ -58,18 +60,18 @@ impl ReplyParser {
                 self.on_marker(marker, &tail)
             }
             Some(Marker::Fence) if self.in_fence => self.on_marker(Marker::Fence, &tail),
-            _ => self.text_all(&tail),
+            _ => self.push_text(&tail),
         }
-        let blanks = std::mem::take(&mut self.blanks);
-        match self.place {
-            Place::Content | Place::Reasoning => self.emit(&blanks),
-            Place::Elsewhere => self.leave_message(),
-            Place::Arguments(index) => {
+        let blanks = std::mem::take(&mut self.whitespace);
+        match self.destination {
+            Destination::Content | Destination::Reasoning => self.emit(&blanks),
+            Destination::Elsewhere => self.leave_message(),
+            Destination::Arguments(index) => {
                 self.parsed.unfinished = Some(index);
                 self.leave_message();
             }
         }
-        if self.place == Place::Reasoning {
+        if self.destination == Destination::Reasoning {
             self.parsed.complete = false;
             if self.opened_by_tag && self.block_empty {
                 self.note("dangling_marker", "a reasoning tag at the end of the text was left out");
@@ -81,10 +83,10 @@ impl ReplyParser {
 
     fn end_call(&mut self, mut candidate: Box<Candidate>) {
         let tail = std::mem::take(&mut candidate.tail);
-        if candidate.index.is_none() && self.place == Place::Content {
+        if candidate.index.is_none() && self.destination == Destination::Content {
             // Arguments that are shown only as a whole: here this is the whole.
             let begins = |reader: &CallReader| {
-                reader.has_begun() && !candidate.is_bare() && !self.doubts(false, reader)
+                reader.has_begun() && !candidate.is_bare() && !self.needs_validation(false, reader)
             };
             let begun = candidate.readers.iter().position(begins);
             if let Some(at) = begun {
@@ -111,7 +113,7 @@ impl ReplyParser {
             }
         } else {
             let fragment = reader.take_arguments();
-            self.arguments(index, &fragment);
+            self.emit_arguments(index, &fragment);
             self.note_relaxed(reader);
             self.note("truncated_call", "the text ends inside the call's arguments");
             self.parsed.complete = false;
@@ -126,10 +128,10 @@ impl ReplyParser {
         if candidate.is_bare()
             || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty())
         {
-            return self.text_all(&candidate.text());
+            return self.push_text(&candidate.text());
         }
         if candidate.is_opening_tag() && !candidate.is_whole_tag() {
-            return self.text_all(&candidate.text());
+            return self.push_text(&candidate.text());
         }
         if candidate.is_opening_tag() {
             self.note("dangling_marker", "an opening tag at the end of the text was left out");
@@ -140,8 +142,8 @@ impl ReplyParser {
 
     /// A call that ends before it can be told to be one.
     fn cut_off(&mut self, held: String) {
-        if self.place == Place::Reasoning {
-            return self.text_all(&held);
+        if self.destination == Destination::Reasoning {
+            return self.push_text(&held);
         }
         self.note("truncated_call", "the text ends inside a call, before its arguments");
         self.parsed.complete = false;
@@ -149,31 +151,30 @@ impl ReplyParser {
     }
 
     /// A reply that is nothing but a call without its tags stays text, but is worth a word.
-    pub(super) fn report_bare_call(&mut self) {
+    pub(super) fn report_untagged_call(&mut self) {
         let content = self.parsed.content.trim();
         if !self.calls_allowed || !content.starts_with('{') {
             return;
         }
-        let own =
-            self.plan.shapes.iter().flat_map(|shape| shape.items.iter()).find_map(
-                |item| match item {
-                    Item::Object(keys) => Some(Arc::clone(keys)),
-                    _ => None,
-                },
-            );
-        let keys = own.unwrap_or_else(|| Arc::new(Keys::default()));
+        let own = self.patterns.list.iter().flat_map(|shape| shape.items.iter()).find_map(|item| {
+            match item {
+                PatternItem::Object(keys) => Some(Arc::clone(keys)),
+                _ => None,
+            }
+        });
+        let keys = own.unwrap_or_else(|| Arc::new(CallKeys::default()));
         let mut call = CallObject::default();
-        let mut progress = Progress::More;
+        let mut progress = ObjectProgress::More;
         for c in content.chars() {
-            if progress != Progress::More {
+            if progress != ObjectProgress::More {
                 return;
             }
             progress = call.step(c, &keys);
             call.take_arguments();
         }
-        if progress == Progress::Closed
+        if progress == ObjectProgress::Closed
             && call.name().is_some()
-            && call.kind() == Some(Kind::Object)
+            && call.kind() == Some(ArgumentsKind::Object)
         {
             self.note(
                 "call_like_content",

@@ -7,11 +7,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::call_patterns::Item;
-use super::call_reader::{CallReader, Status};
-use super::{ReplyParser, State};
-use crate::output::parser::call_object::{Keys, Progress};
-use crate::output::read::json_scanner::{Container, Event, Scanner};
+use super::call_patterns::PatternItem;
+use super::call_reader::{CallReader, CallStatus};
+use super::{ParserState, ReplyParser};
+use crate::output::parser::call_object::{CallKeys, ObjectProgress};
+use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
 
 const CALLS: &str = "tool_calls";
 const CONTENT: &str = "content";
@@ -37,7 +37,7 @@ impl Envelope {
         !self.calls.is_empty() || self.key == Some(CALLS)
     }
 
-    fn step(&mut self, c: char) -> Progress {
+    fn step(&mut self, c: char) -> ObjectProgress {
         let mut out = String::new();
         if self.scanner.ends_word(c) {
             self.scanner.close_word(&mut out);
@@ -46,30 +46,32 @@ impl Envelope {
         self.held.push(c);
         let event = self.scanner.step(c, &mut out);
         if self.scanner.faults().syntax {
-            return Progress::Broken;
+            return ObjectProgress::Broken;
         }
         match (event, self.scanner.depth(), self.key) {
-            (Event::Key, 1, _) => {
+            (ScanEvent::Key, 1, _) => {
                 self.key = [CALLS, CONTENT].into_iter().find(|key| *key == self.scanner.text());
                 if self.key.is_none() {
-                    return Progress::Broken;
+                    return ObjectProgress::Broken;
                 }
             }
-            (Event::Open(Container::Array), 2, Some(CALLS)) => {}
-            (Event::Open(_), 2, _) => return Progress::Broken,
-            (Event::Open(Container::Object), 3, _) => self.call = start,
-            (Event::Open(_), 3, _) => return Progress::Broken,
-            (Event::StringEnd, 1, Some(CONTENT)) => {
+            (ScanEvent::Open(Container::Array), 2, Some(CALLS)) => {}
+            (ScanEvent::Open(_), 2, _) => return ObjectProgress::Broken,
+            (ScanEvent::Open(Container::Object), 3, _) => self.call = start,
+            (ScanEvent::Open(_), 3, _) => return ObjectProgress::Broken,
+            (ScanEvent::StringEnd, 1, Some(CONTENT)) => {
                 self.scanner.text().clone_into(&mut self.content)
             }
-            (Event::StringStart | Event::WordStart, 1, Some(CALLS)) => return Progress::Broken,
-            (Event::StringStart | Event::WordStart, 2, _) => return Progress::Broken,
-            (Event::Close, 2, _) => self.calls.push(self.call..self.held.len()),
-            (Event::Close, 0, _) if self.calls.is_empty() => return Progress::Broken,
-            (Event::Close, 0, _) => return Progress::Closed,
+            (ScanEvent::StringStart | ScanEvent::WordStart, 1, Some(CALLS)) => {
+                return ObjectProgress::Broken;
+            }
+            (ScanEvent::StringStart | ScanEvent::WordStart, 2, _) => return ObjectProgress::Broken,
+            (ScanEvent::Close, 2, _) => self.calls.push(self.call..self.held.len()),
+            (ScanEvent::Close, 0, _) if self.calls.is_empty() => return ObjectProgress::Broken,
+            (ScanEvent::Close, 0, _) => return ObjectProgress::Closed,
             _ => {}
         }
-        Progress::More
+        ObjectProgress::More
     }
 }
 
@@ -78,7 +80,7 @@ impl ReplyParser {
     pub(super) fn may_open_envelope(&self) -> bool {
         self.envelope
             && self.calls_allowed
-            && self.place == super::Place::Content
+            && self.destination == super::Destination::Content
             && self.tail.is_empty()
             && self.parsed.content.is_empty()
             && self.parsed.tool_calls.is_empty()
@@ -90,12 +92,12 @@ impl ReplyParser {
 
     pub(super) fn envelope_step(&mut self, mut envelope: Box<Envelope>, c: char) {
         match envelope.step(c) {
-            Progress::More => self.state = State::Envelope(envelope),
-            Progress::Broken => self.leave_envelope(&envelope.held),
-            Progress::Closed => {
+            ObjectProgress::More => self.state = ParserState::Envelope(envelope),
+            ObjectProgress::Broken => self.leave_envelope(&envelope.held),
+            ObjectProgress::Closed => {
                 match self.calls_of(&envelope) {
                     Some(calls) => {
-                        self.blanks.clear();
+                        self.whitespace.clear();
                         self.emit(&envelope.content);
                         for mut reader in calls {
                             let name = reader.name().unwrap_or_default().to_owned();
@@ -115,15 +117,18 @@ impl ReplyParser {
 
     /// The calls in the object, if all of them are calls.
     fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
-        let items: Arc<[Item]> = [Item::Object(Arc::new(Keys::default()))].into();
+        let items: Arc<[PatternItem]> = [PatternItem::Object(Arc::new(CallKeys::default()))].into();
         let mut calls = Vec::with_capacity(envelope.calls.len());
         for range in &envelope.calls {
             let mut reader = CallReader::new(&items, 0, false, &self.followers);
-            let mut status = Status::More;
+            let mut status = CallStatus::More;
             for c in envelope.held[range.clone()].chars() {
                 status = reader.step(c, &self.tools);
             }
-            if status != Status::Closed || reader.name().is_none() || !self.accepted(&mut reader) {
+            if status != CallStatus::Closed
+                || reader.name().is_none()
+                || !self.passes_validator(&mut reader)
+            {
                 return None;
             }
             calls.push(reader);
@@ -134,11 +139,11 @@ impl ReplyParser {
     /// It was no such object: a call without its tags, or text. Once its brace is out, no second
     /// object can open.
     fn leave_envelope(&mut self, held: &str) {
-        if self.may_open_bare('{') {
-            self.open_bare('{');
+        if self.may_open_untagged('{') {
+            self.open_untagged('{');
         } else {
-            self.text_all("{");
+            self.push_text("{");
         }
-        self.again(&held[1..]);
+        self.feed(&held[1..]);
     }
 }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::call_patterns::Item;
-use super::call_reader::{CallReader, Status};
-use super::{FENCE, ReplyParser, State, is_blank};
-use crate::output::parser::call_object::Keys;
+use super::call_patterns::PatternItem;
+use super::call_reader::{CallReader, CallStatus};
+use super::{FENCE, ParserState, ReplyParser, is_whitespace};
+use crate::output::parser::call_object::CallKeys;
 
 /// What may stand behind the backticks.
 const LANGUAGES: [&str; 3] = ["json", "tool_call", "tool_code"];
@@ -37,7 +37,8 @@ impl ReplyParser {
         }
         let known = fence.language.is_empty() || LANGUAGES.contains(&fence.language.as_str());
         if c == '{' && known {
-            let items: Arc<[Item]> = [Item::Object(Arc::new(Keys::default()))].into();
+            let items: Arc<[PatternItem]> =
+                [PatternItem::Object(Arc::new(CallKeys::default()))].into();
             fence.reader = Some(CallReader::new(&items, 0, false, &self.followers));
             return self.fence_object_step(fence, c);
         }
@@ -48,7 +49,7 @@ impl ReplyParser {
             self.in_fence = true;
             return self.marker_passed();
         }
-        let fits = if is_blank(c) {
+        let fits = if is_whitespace(c) {
             fence.named = true;
             known
         } else {
@@ -56,9 +57,9 @@ impl ReplyParser {
             !fence.named && LANGUAGES.iter().any(|language| language.starts_with(&fence.language))
         };
         if fits {
-            self.state = State::Fence(fence);
+            self.state = ParserState::Fence(fence);
         } else {
-            self.give_back(&fence.held, c.len_utf8());
+            self.release(&fence.held, c.len_utf8());
         }
     }
 
@@ -69,27 +70,27 @@ impl ReplyParser {
         if !known
             || !reader.is_object()
             || reader.has_foreign_key()
-            || matches!(status, Status::Broken(_))
+            || matches!(status, CallStatus::Broken(_))
         {
-            return self.give_back(&fence.held, c.len_utf8());
+            return self.release(&fence.held, c.len_utf8());
         }
-        if status == Status::More {
-            self.state = State::Fence(fence);
+        if status == CallStatus::More {
+            self.state = ParserState::Fence(fence);
         } else if reader.name().is_some() && !reader.lacks_arguments() {
-            self.state = State::FenceEnd(fence);
+            self.state = ParserState::FenceEnd(fence);
         } else {
-            self.text_all(&fence.held);
+            self.push_text(&fence.held);
         }
     }
 
     pub(super) fn fence_end_step(&mut self, mut fence: Box<Fence>, c: char) {
         let backtick = c == '`' && fence.tail.trim_start().len() < FENCE.len();
-        if backtick || (is_blank(c) && !fence.tail.ends_with('`')) {
+        if backtick || (is_whitespace(c) && !fence.tail.ends_with('`')) {
             fence.tail.push(c);
             if fence.tail.ends_with(FENCE) {
                 self.commit_fence(fence);
             } else {
-                self.state = State::FenceEnd(fence);
+                self.state = ParserState::FenceEnd(fence);
             }
             return;
         }
@@ -97,20 +98,20 @@ impl ReplyParser {
             "call_like_content",
             "a fenced block begins with a call, but holds more; it was kept as text",
         );
-        self.text_all(&fence.held);
-        self.again(&fence.tail);
-        self.again(c.encode_utf8(&mut [0; 4]));
+        self.push_text(&fence.held);
+        self.feed(&fence.tail);
+        self.feed(c.encode_utf8(&mut [0; 4]));
     }
 
     pub(super) fn commit_fence(&mut self, fence: Box<Fence>) {
         let Some(mut reader) = fence.reader else { return };
         let Some(name) = reader.name().map(str::to_owned) else { return };
-        if !self.accepted(&mut reader) {
+        if !self.passes_validator(&mut reader) {
             self.note(
                 "call_like_content",
                 "a fenced block holds a call whose arguments break its schema; it was kept as text",
             );
-            return self.text_all(&(fence.held + &fence.tail));
+            return self.push_text(&(fence.held + &fence.tail));
         }
         self.note(
             "fenced_call",

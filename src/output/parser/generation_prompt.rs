@@ -1,6 +1,6 @@
 //! What a prompt already holds of the reply to it.
 
-use super::{Failed, ReplyParser, State};
+use super::{FailedOpening, ParserState, ReplyParser};
 use crate::output::format::ReasoningTags;
 
 impl ReplyParser {
@@ -8,7 +8,7 @@ impl ReplyParser {
     /// generation prompt opens, and text that the reply continues. `shown` says whether that text
     /// belongs to the message.
     pub fn prime(&mut self, turn: &str, shown: bool) {
-        if let Some(tags) = self.untold.clone() {
+        if let Some(tags) = self.unsplit_reasoning.clone() {
             return self.prime_untold(turn, &tags, shown);
         }
         if self.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty()) {
@@ -16,21 +16,21 @@ impl ReplyParser {
         }
         let allowed = std::mem::take(&mut self.calls_allowed);
         self.priming = true;
-        self.again(turn);
-        if let State::Header(header) = &mut self.state {
-            header.is_prompts();
+        self.feed(turn);
+        if let ParserState::Header(header) = &mut self.state {
+            header.set_primed();
         }
         let tail = std::mem::take(&mut self.tail);
-        self.text_all(&tail);
+        self.push_text(&tail);
         self.calls_allowed = allowed;
         self.priming = false;
         self.opened_by_tag = false;
-        self.failed = Failed::No;
-        self.owed_close = false;
+        self.failed_opening = FailedOpening::None;
+        self.pending_close = false;
         self.parsed.diagnostics.clear();
         self.deltas.clear();
         if !shown {
-            self.blanks.clear();
+            self.whitespace.clear();
             self.parsed.content.clear();
             self.parsed.reasoning = None;
         }
@@ -46,7 +46,7 @@ impl ReplyParser {
         };
         // What the prompt says calls nothing.
         let allowed = std::mem::take(&mut self.calls_allowed);
-        self.again(text);
+        self.feed(text);
         self.calls_allowed = allowed;
         self.parsed.diagnostics.clear();
         self.deltas.clear();

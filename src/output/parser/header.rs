@@ -1,7 +1,7 @@
 //! Replies made of messages: a header says whether its message is reasoning, text, or a call.
 
 use super::candidate::Candidate;
-use super::{Marker, Place, ReplyParser, State, is_blank};
+use super::{Destination, Marker, ParserState, ReplyParser, is_whitespace};
 use crate::output::format::Channels;
 
 /// Headers longer than this are none.
@@ -23,7 +23,7 @@ impl Header {
         Some(self.text).filter(|text| !text.trim().is_empty())
     }
 
-    pub(super) fn is_prompts(&mut self) {
+    pub(super) fn set_primed(&mut self) {
         self.primed = true;
     }
 
@@ -35,10 +35,10 @@ impl Header {
 
 impl ReplyParser {
     pub(super) fn open_header(&mut self, text: String, before: &str) {
-        let mut held = std::mem::take(&mut self.blanks);
+        let mut held = std::mem::take(&mut self.whitespace);
         held.push_str(before);
         self.after_marker = true;
-        self.state = State::Header(Header { before: held, text, primed: false });
+        self.state = ParserState::Header(Header { before: held, text, primed: false });
     }
 
     pub(super) fn header_step(&mut self, mut header: Header, c: char) {
@@ -49,7 +49,7 @@ impl ReplyParser {
             return self.end_header(&header, &text);
         }
         if let Some(end) = channels.ends.iter().find(|end| header.text.ends_with(&***end)) {
-            self.state = State::Text;
+            self.state = ParserState::Text;
             return self.on_marker(Marker::End, end);
         }
         let begun = header.text.trim_start();
@@ -61,7 +61,7 @@ impl ReplyParser {
             || starts(&channels.body)
             || (unmarked && self.may_name(&channels, begun));
         if may_be && header.text.len() <= MAX_HEADER {
-            self.state = State::Header(header);
+            self.state = ParserState::Header(header);
         } else {
             self.not_a_header(&header);
         }
@@ -84,18 +84,18 @@ impl ReplyParser {
 
     /// It was text. The mark that began it is not looked at again.
     pub(super) fn not_a_header(&mut self, header: &Header) {
-        self.state = State::Text;
+        self.state = ParserState::Text;
         self.after_marker &= header.before.is_empty();
         if !header.primed {
-            self.text_all(&header.before);
+            self.push_text(&header.before);
         }
         let channels = self.channels.as_ref();
         let mark = channels
             .map(|channels| channels.header.clone())
             .filter(|mark| header.text.starts_with(&**mark));
         let mark = mark.unwrap_or_default();
-        self.text_all(&mark);
-        self.again(&header.text[mark.len()..]);
+        self.push_text(&mark);
+        self.feed(&header.text[mark.len()..]);
     }
 
     fn end_header(&mut self, header: &Header, text: &str) {
@@ -116,9 +116,9 @@ impl ReplyParser {
             .map(|word| word.strip_prefix(&*channels.recipient).unwrap_or(word))
         {
             if channels.reasoning.iter().any(|known| known == word) {
-                place = Some(Place::Reasoning);
+                place = Some(Destination::Reasoning);
             } else if channels.content.iter().any(|known| known == word) {
-                place = Some(Place::Content);
+                place = Some(Destination::Content);
             }
         }
         let known = |word: &str| {
@@ -127,7 +127,7 @@ impl ReplyParser {
         let function = recipient.filter(|word| {
             !known(word) && !matches!(*word, "assistant" | "user" | "system" | "developer")
         });
-        self.state = State::Text;
+        self.state = ParserState::Text;
         match function {
             Some(name) => {
                 let own = name.strip_prefix(&*channels.function).filter(|own| !own.is_empty());
@@ -141,17 +141,17 @@ impl ReplyParser {
                 self.message_to(&name);
             }
             None if place.is_none() && channels.recipient.is_empty() => self.not_a_header(header),
-            None if place == Some(Place::Reasoning) && !self.told => {
-                self.place = Place::Content;
+            None if place == Some(Destination::Reasoning) && !self.splits_reasoning => {
+                self.destination = Destination::Content;
                 self.shown_header = true;
-                self.text_all(header.text.trim_start());
+                self.push_text(header.text.trim_start());
             }
-            None if place == Some(Place::Reasoning) => {
+            None if place == Some(Destination::Reasoning) => {
                 self.opened_by_tag = false;
                 self.begin_reasoning();
             }
             None => {
-                self.place = Place::Content;
+                self.destination = Destination::Content;
                 self.marker_passed();
             }
         }
@@ -167,16 +167,16 @@ impl ReplyParser {
                     "the reply holds a message to a function, but no call was asked for",
                 );
             }
-            self.place = Place::Elsewhere;
+            self.destination = Destination::Elsewhere;
             self.parsed.leftover.push(String::new());
             return;
         }
-        self.place = Place::Content;
-        let reader = self.reader(0, self.plan.body).named(name);
+        self.destination = Destination::Content;
+        let reader = self.reader(0, self.patterns.body).named(name);
         let mut candidate = Candidate::new(String::new(), vec![reader]);
         candidate.message = true;
         candidate.index = Some(self.commit(name.to_owned(), None));
-        self.state = State::Call(Box::new(candidate));
+        self.state = ParserState::Call(Box::new(candidate));
     }
 }
 
@@ -185,7 +185,7 @@ fn words(header: &str) -> Vec<&str> {
     let mut words = Vec::new();
     for part in header.split("<|") {
         let part = part.split_once("|>").map_or(part, |(_, after)| after);
-        words.extend(part.split(is_blank).filter(|word| !word.is_empty()));
+        words.extend(part.split(is_whitespace).filter(|word| !word.is_empty()));
     }
     words
 }

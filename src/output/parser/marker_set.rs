@@ -1,43 +1,43 @@
 //! Finds markers in text that comes one character at a time.
 
-use super::call_patterns::Plan;
+use super::call_patterns::CallPatterns;
 use super::{FENCE, Marker};
 use crate::output::format::{Format, ReasoningTags};
 
 /// What the text held so far is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum MarkerMatch {
     /// It begins with this marker, so many bytes long, and no longer one can come of it.
-    Whole(Marker, usize),
+    Full(Marker, usize),
     /// It may become a marker, or a longer one.
-    Beginning,
+    Prefix,
     /// Its first character is text.
-    No,
+    None,
 }
 
 /// The markers of a format.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Markers {
+pub(super) struct MarkerSet {
     list: Vec<(Marker, String)>,
     /// First characters: nearly every character of a reply is none of them.
     firsts: Vec<char>,
 }
 
-impl Markers {
+impl MarkerSet {
     /// The markers that text may hold. Of two that are spelled alike the first counts.
     pub(super) fn of(
         format: &Format,
-        plan: &Plan,
+        patterns: &CallPatterns,
         reasoning: Option<&ReasoningTags>,
-        untold: Option<&ReasoningTags>,
+        unsplit_reasoning: Option<&ReasoningTags>,
         json: bool,
-    ) -> Markers {
-        let mut markers = Markers::default();
+    ) -> MarkerSet {
+        let mut markers = MarkerSet::default();
         if let Some(tags) = reasoning {
             markers.add(Marker::ReasoningOpen, &tags.open);
             markers.add(Marker::ReasoningClose, &tags.close);
         }
-        for (index, opener) in plan.openers.iter().enumerate() {
+        for (index, opener) in patterns.opening_tags.iter().enumerate() {
             markers.add(Marker::CallOpen(index), &opener.tag);
         }
         for wrapper in &format.wrappers {
@@ -52,7 +52,8 @@ impl Markers {
             }
         }
         let tagged = |end: &str| {
-            untold.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
+            unsplit_reasoning
+                .is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
         };
         for end in format.ends.iter().filter(|end| !tagged(end)) {
             markers.add(Marker::End, end);
@@ -60,7 +61,7 @@ impl Markers {
         if format.fenced_calls || json {
             markers.add(Marker::Fence, FENCE);
         }
-        for closer in plan.closers.iter().filter(|closer| closer.len() > 2) {
+        for closer in patterns.closing_tags.iter().filter(|closer| closer.len() > 2) {
             markers.add(Marker::CallClose, closer);
         }
         markers
@@ -86,11 +87,11 @@ impl Markers {
     }
 
     /// The longest marker wins; `active` says which ones count here.
-    pub(super) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> Found {
+    pub(super) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> MarkerMatch {
         let mut longest: Option<(Marker, usize)> = None;
         for (marker, text) in self.list.iter().filter(|(marker, _)| active(*marker)) {
             if text.len() > held.len() && text.starts_with(held) {
-                return Found::Beginning;
+                return MarkerMatch::Prefix;
             }
             if held.starts_with(text.as_str())
                 && longest.is_none_or(|(_, length)| text.len() > length)
@@ -98,6 +99,6 @@ impl Markers {
                 longest = Some((*marker, text.len()));
             }
         }
-        longest.map_or(Found::No, |(marker, length)| Found::Whole(marker, length))
+        longest.map_or(MarkerMatch::None, |(marker, length)| MarkerMatch::Full(marker, length))
     }
 }

@@ -26,16 +26,16 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::format::{Channels, Format, FormatText, ReasoningTags};
-use super::message::{Delta, Diagnostic, Parsed};
-use after_call::Gap;
-use call_patterns::Plan;
+use super::message::{Delta, Diagnostic, ParsedReply};
+use after_call::AfterCall;
+use call_patterns::CallPatterns;
 use call_reader::CallReader;
 use candidate::Candidate;
 use envelope::Envelope;
 use fence::Fence;
 use header::Header;
-use marker_set::{Found, Markers};
-use request_tools::Given;
+use marker_set::{MarkerMatch, MarkerSet};
+use request_tools::RequestTools;
 
 const FENCE: &str = "```";
 /// Diagnostics beyond this many say nothing new.
@@ -63,7 +63,7 @@ pub struct ReplyParserInput<'a> {
 pub type CallValidator = Box<dyn Fn(&str, &str) -> bool + Send>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Destination {
     Content,
     Reasoning,
     /// In a message to somebody else: not part of the reply.
@@ -75,7 +75,7 @@ enum Place {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marker {
-    /// The index of an opener of the plan.
+    /// The index of an opener of the patterns.
     CallOpen(usize),
     CallClose,
     ReasoningOpen,
@@ -92,15 +92,15 @@ enum Marker {
 
 /// What became of the last opening tag that turned out not to open a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failed {
-    No,
+enum FailedOpening {
+    None,
     /// It is worth reporting once a closing tag shows that a call was meant.
     Silent,
     Reported,
 }
 
 #[derive(Debug)]
-enum State {
+enum ParserState {
     /// Text, with or without the beginning of a marker.
     Text,
     /// In the header of a message.
@@ -108,12 +108,12 @@ enum State {
     /// Behind a tag that may begin a call, or in one.
     Call(Box<Candidate>),
     /// Behind a call.
-    Between(Gap),
+    AfterCall(AfterCall),
     /// Behind the backticks of a fence, before the object.
     Fence(Box<Fence>),
     /// Behind the object of a fence, where its end is due.
     FenceEnd(Box<Fence>),
-    /// Inside an object that may be the whole reply, with its calls in it.
+    /// ReaderState an object that may be the whole reply, with its calls in it.
     Envelope(Box<Envelope>),
     /// A whole call inside reasoning: a call if the reasoning never closes, text if it does.
     Suspended { held: String, tail: String },
@@ -121,13 +121,13 @@ enum State {
 
 /// Recognises reasoning and calls in a model's output.
 pub struct ReplyParser {
-    plan: Arc<Plan>,
+    patterns: Arc<CallPatterns>,
     followers: Arc<[FormatText]>,
-    markers: Arc<Markers>,
+    markers: Arc<MarkerSet>,
     reasoning: Option<ReasoningTags>,
     /// Whether reasoning is told apart from content, and its tags if it is not.
-    told: bool,
-    untold: Option<ReasoningTags>,
+    splits_reasoning: bool,
+    unsplit_reasoning: Option<ReasoningTags>,
     /// What closes reasoning closes other messages too.
     close_is_end: bool,
     channels: Option<Arc<Channels>>,
@@ -137,19 +137,19 @@ pub struct ReplyParser {
     in_fence: bool,
     envelope: bool,
     untagged: bool,
-    tools: Given,
+    tools: RequestTools,
     calls_allowed: bool,
     parallel: bool,
     new_id: Box<dyn FnMut() -> String + Send>,
     /// Judges calls that the sampler did not hold to their schema.
     accepts: Option<CallValidator>,
 
-    place: Place,
-    state: State,
+    destination: Destination,
+    state: ParserState,
     /// The beginning of what may become a marker.
     tail: String,
     /// Blanks that may turn out to stand before a marker.
-    blanks: String,
+    whitespace: String,
     /// Only blanks since the last marker.
     after_marker: bool,
     line_start: bool,
@@ -158,9 +158,9 @@ pub struct ReplyParser {
     opened_by_tag: bool,
     block_empty: bool,
     opened_twice: bool,
-    failed: Failed,
-    owed_close: bool,
-    opened_as_text: bool,
+    failed_opening: FailedOpening,
+    pending_close: bool,
+    call_tag_was_text: bool,
     /// A message whose header was shown, because reasoning is not told apart.
     shown_header: bool,
     /// The prompt's part of the reply is being read.
@@ -173,29 +173,29 @@ pub struct ReplyParser {
     /// Ids of the calls so far.
     ids: HashSet<String>,
     deltas: Vec<Delta>,
-    parsed: Parsed,
+    parsed: ParsedReply,
 }
 
 /// What follows from a format alone, for all replies of a model.
 #[derive(Debug, Clone, Default)]
-pub struct Prepared {
-    plan: Arc<Plan>,
+pub struct PreparedFormat {
+    patterns: Arc<CallPatterns>,
     followers: Arc<[FormatText]>,
     channels: Option<Arc<Channels>>,
     /// Of replies whose reasoning is told, and that are no JSON.
-    markers: Arc<Markers>,
+    markers: Arc<MarkerSet>,
 }
 
-impl Prepared {
+impl PreparedFormat {
     /// Takes a format apart.
-    pub fn new(format: &Format) -> Prepared {
-        let plan = Plan::new(format);
-        let markers = Markers::of(format, &plan, format.reasoning.as_ref(), None, false);
-        Prepared {
-            followers: plan.followers().into(),
+    pub fn new(format: &Format) -> PreparedFormat {
+        let patterns = CallPatterns::new(format);
+        let markers = MarkerSet::of(format, &patterns, format.reasoning.as_ref(), None, false);
+        PreparedFormat {
+            followers: patterns.followers().into(),
             channels: format.channels.clone().map(Arc::new),
             markers: Arc::new(markers),
-            plan: Arc::new(plan),
+            patterns: Arc::new(patterns),
         }
     }
 }
@@ -203,26 +203,27 @@ impl Prepared {
 impl ReplyParser {
     /// A reply parser at the start of a reply.
     pub fn new(input: ReplyParserInput<'_>) -> ReplyParser {
-        let prepared = input.format.map(Prepared::new).unwrap_or_default();
-        ReplyParser::prepared(&prepared, input)
+        let prepared = input.format.map(PreparedFormat::new).unwrap_or_default();
+        ReplyParser::with_prepared(&prepared, input)
     }
 
     /// As [`new`](Self::new), with what was prepared for the input's format.
-    pub fn prepared(prepared: &Prepared, input: ReplyParserInput<'_>) -> ReplyParser {
+    pub fn with_prepared(prepared: &PreparedFormat, input: ReplyParserInput<'_>) -> ReplyParser {
         let format = input.format;
-        let Prepared { plan, followers, channels, mut markers } = prepared.clone();
+        let PreparedFormat { patterns, followers, channels, mut markers } = prepared.clone();
         let told = format.and_then(|format| format.reasoning.clone());
         let close_is_end = told
             .as_ref()
             .is_some_and(|tags| format.is_some_and(|format| format.ends.contains(&tags.close)));
-        let (reasoning, untold) = if input.reasoning { (told, None) } else { (None, told) };
+        let (reasoning, unsplit_reasoning) =
+            if input.reasoning { (told, None) } else { (None, told) };
         match format {
             Some(format) if input.json || !input.reasoning => {
-                markers = Arc::new(Markers::of(
+                markers = Arc::new(MarkerSet::of(
                     format,
-                    &plan,
+                    &patterns,
                     reasoning.as_ref(),
-                    untold.as_ref(),
+                    unsplit_reasoning.as_ref(),
                     input.json,
                 ));
             }
@@ -231,11 +232,11 @@ impl ReplyParser {
         }
         ReplyParser {
             followers,
-            plan,
+            patterns,
             markers,
             reasoning,
-            told: input.reasoning,
-            untold,
+            splits_reasoning: input.reasoning,
+            unsplit_reasoning,
             close_is_end,
             channels,
             fenced_calls: format.is_some_and(|format| format.fenced_calls),
@@ -243,37 +244,37 @@ impl ReplyParser {
             in_fence: false,
             envelope: format.is_some_and(|format| format.envelope),
             untagged: !input.json && format.is_some_and(|format| format.untagged),
-            tools: Given::new(input.tools),
+            tools: RequestTools::new(input.tools),
             calls_allowed: input.calls_allowed
                 && format.is_some_and(|format| format.calls.is_some()),
             parallel: input.parallel,
             new_id: input.new_id,
             accepts: None,
-            place: Place::Content,
-            state: State::Text,
+            destination: Destination::Content,
+            state: ParserState::Text,
             tail: String::new(),
-            blanks: String::new(),
+            whitespace: String::new(),
             after_marker: false,
             line_start: true,
             opened_by_tag: false,
             block_empty: true,
             opened_twice: false,
-            failed: Failed::No,
-            owed_close: false,
-            opened_as_text: false,
+            failed_opening: FailedOpening::None,
+            pending_close: false,
+            call_tag_was_text: false,
             shown_header: false,
             priming: false,
             replaying: false,
             early: false,
             ids: HashSet::new(),
             deltas: Vec::new(),
-            parsed: Parsed { complete: true, ..Parsed::default() },
+            parsed: ParsedReply { complete: true, ..ParsedReply::default() },
         }
     }
 
     /// Ids that earlier calls of the conversation have: a call that the model gives one of them
     /// gets a new one.
-    pub fn taken_ids(&mut self, ids: impl Iterator<Item = String>) {
+    pub fn reserve_ids(&mut self, ids: impl Iterator<Item = String>) {
         self.ids.extend(ids);
     }
 
@@ -286,12 +287,12 @@ impl ReplyParser {
 
     /// Whether no grammar has held this call: it stands in reasoning, has no tag, or is another
     /// family's.
-    fn doubts(&self, bare: bool, reader: &CallReader) -> bool {
+    fn needs_validation(&self, bare: bool, reader: &CallReader) -> bool {
         self.accepts.is_some() && (bare || reader.foreign || self.replaying)
     }
 
     /// Whether a call of another way is to be taken.
-    fn accepted(&self, reader: &mut CallReader) -> bool {
+    fn passes_validator(&self, reader: &mut CallReader) -> bool {
         let Some(accepts) = &self.accepts else { return true };
         let arguments =
             if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
@@ -300,19 +301,19 @@ impl ReplyParser {
 
     /// Whether the text belongs to a reasoning block.
     pub fn is_reasoning(&self) -> bool {
-        self.place == Place::Reasoning
+        self.destination == Destination::Reasoning
     }
 
     /// Takes the next piece of text, however it was cut, and returns what became certain by it.
     pub fn push(&mut self, text: &str) -> Vec<Delta> {
-        self.again(text);
+        self.feed(text);
         std::mem::take(&mut self.deltas)
     }
 
     /// The text ends here: decides what is still held, and returns it with the whole message.
-    pub fn finish(mut self) -> (Vec<Delta>, Parsed) {
+    pub fn finish(mut self) -> (Vec<Delta>, ParsedReply) {
         self.end();
-        self.report_bare_call();
+        self.report_untagged_call();
         if self.parsed.reasoning.as_deref() == Some("") {
             self.parsed.reasoning = None;
         }
@@ -321,23 +322,25 @@ impl ReplyParser {
 
     /// As [`finish`](Self::finish), of a text that the model did not end itself: a call that only
     /// the end would make one, since it stands in reasoning that was not closed, is none.
-    pub fn finish_early(mut self) -> (Vec<Delta>, Parsed) {
+    pub fn finish_early(mut self) -> (Vec<Delta>, ParsedReply) {
         self.early = true;
         self.finish()
     }
 
     fn step(&mut self, c: char) {
-        match std::mem::replace(&mut self.state, State::Text) {
-            State::Text if c == '{' && self.may_open_envelope() => self.open_envelope(c),
-            State::Text if !self.markers.may_begin(c) && self.may_open_bare(c) => self.open_bare(c),
-            State::Text => self.text_step(c),
-            State::Header(header) => self.header_step(header, c),
-            State::Call(candidate) => self.candidate_step(candidate, c),
-            State::Between(gap) => self.between_step(gap, c),
-            State::Envelope(envelope) => self.envelope_step(envelope, c),
-            State::Fence(fence) => self.fence_step(fence, c),
-            State::FenceEnd(fence) => self.fence_end_step(fence, c),
-            State::Suspended { held, tail } => self.suspended_step(held, tail, c),
+        match std::mem::replace(&mut self.state, ParserState::Text) {
+            ParserState::Text if c == '{' && self.may_open_envelope() => self.open_envelope(c),
+            ParserState::Text if !self.markers.may_begin(c) && self.may_open_untagged(c) => {
+                self.open_untagged(c)
+            }
+            ParserState::Text => self.text_step(c),
+            ParserState::Header(header) => self.header_step(header, c),
+            ParserState::Call(candidate) => self.candidate_step(candidate, c),
+            ParserState::AfterCall(gap) => self.after_call_step(gap, c),
+            ParserState::Envelope(envelope) => self.envelope_step(envelope, c),
+            ParserState::Fence(fence) => self.fence_step(fence, c),
+            ParserState::FenceEnd(fence) => self.fence_end_step(fence, c),
+            ParserState::Suspended { held, tail } => self.suspended_step(held, tail, c),
         }
     }
 
@@ -345,13 +348,13 @@ impl ReplyParser {
 
     fn text_step(&mut self, c: char) {
         if self.tail.is_empty() && !self.markers.may_begin(c) {
-            return self.text(c);
+            return self.push_char(c);
         }
         self.tail.push(c);
-        let (content, line_start) = (self.place == Place::Content, self.line_start);
+        let (content, line_start) = (self.destination == Destination::Content, self.line_start);
         let calls = self.fenced_calls && self.calls_allowed;
         let around = self.json
-            && (self.in_fence || (self.parsed.content.is_empty() && self.blanks.is_empty()));
+            && (self.in_fence || (self.parsed.content.is_empty() && self.whitespace.is_empty()));
         let fence = content && line_start && (calls || around);
         let found = self.markers.find(&self.tail, |marker| match marker {
             Marker::CallClose | Marker::Wrapper => content,
@@ -359,53 +362,53 @@ impl ReplyParser {
             _ => true,
         });
         match found {
-            Found::Whole(marker, length) => {
+            MarkerMatch::Full(marker, length) => {
                 let tail = std::mem::take(&mut self.tail);
                 let (text, rest) = tail.split_at(length);
                 self.on_marker(marker, text);
-                self.again(rest);
+                self.feed(rest);
             }
-            Found::Beginning => {}
-            Found::No => {
+            MarkerMatch::Prefix => {}
+            MarkerMatch::None => {
                 let tail = std::mem::take(&mut self.tail);
                 let mut rest = tail.chars();
                 match rest.next() {
-                    Some(first) if self.may_open_bare(first) => self.open_bare(first),
-                    Some(first) => self.text(first),
+                    Some(first) if self.may_open_untagged(first) => self.open_untagged(first),
+                    Some(first) => self.push_char(first),
                     None => {}
                 }
-                self.again(rest.as_str());
+                self.feed(rest.as_str());
             }
         }
     }
 
     fn on_marker(&mut self, marker: Marker, text: &str) {
-        match (self.place, marker) {
+        match (self.destination, marker) {
             (
-                Place::Elsewhere | Place::Arguments(_),
+                Destination::Elsewhere | Destination::Arguments(_),
                 Marker::End | Marker::Turn | Marker::Header,
             ) => {
                 self.leave_message();
                 self.on_marker(marker, text);
             }
-            (Place::Elsewhere | Place::Arguments(_), _) => self.text_all(text),
+            (Destination::Elsewhere | Destination::Arguments(_), _) => self.push_text(text),
             (_, Marker::CallOpen(opener)) if self.calls_allowed => self.open_call(opener, text),
             (_, Marker::CallOpen(_)) => {
-                self.text_all(text);
-                self.opened_as_text = true;
+                self.push_text(text);
+                self.call_tag_was_text = true;
             }
             (_, Marker::CallClose) => self.stray_close(text),
             (_, Marker::Fence) if std::mem::take(&mut self.in_fence) => self.marker_passed(),
             (_, Marker::Fence) => {
-                let mut held = std::mem::take(&mut self.blanks);
+                let mut held = std::mem::take(&mut self.whitespace);
                 held.push_str(text);
-                self.state = State::Fence(Box::new(Fence::new(held)));
+                self.state = ParserState::Fence(Box::new(Fence::new(held)));
             }
             (_, Marker::Wrapper) => self.marker_passed(),
             (_, Marker::End) => self.message_ended(text),
             (_, Marker::Turn) => self.open_header(String::new(), text),
             (_, Marker::Header) => self.open_header(text.to_owned(), ""),
-            (Place::Content, Marker::ReasoningOpen) => {
+            (Destination::Content, Marker::ReasoningOpen) => {
                 let first = self.parsed.content.is_empty()
                     && self.parsed.reasoning.is_none()
                     && self.parsed.tool_calls.is_empty();
@@ -418,22 +421,24 @@ impl ReplyParser {
                 self.opened_by_tag = true;
                 self.begin_reasoning();
             }
-            (Place::Reasoning, Marker::ReasoningOpen) if self.block_empty => {
+            (Destination::Reasoning, Marker::ReasoningOpen) if self.block_empty => {
                 self.opened_twice = !self.opened_by_tag;
                 self.marker_passed();
             }
-            (Place::Reasoning, Marker::ReasoningClose) => {
+            (Destination::Reasoning, Marker::ReasoningClose) => {
                 if self.block_empty && std::mem::take(&mut self.opened_twice) {
                     // A block that holds nothing but its own tag: all that the model said.
                     let open =
                         self.reasoning.as_ref().map(|tags| tags.open.clone()).unwrap_or_default();
                     self.emit(&open);
                 }
-                self.place = Place::Content;
+                self.destination = Destination::Content;
                 self.marker_passed();
             }
-            (Place::Content, Marker::ReasoningClose) if self.close_is_end => self.marker_passed(),
-            (Place::Content, Marker::ReasoningClose) => {
+            (Destination::Content, Marker::ReasoningClose) if self.close_is_end => {
+                self.marker_passed()
+            }
+            (Destination::Content, Marker::ReasoningClose) => {
                 let alone = self.reasoning.as_ref().is_some_and(|tags| tags.close_only);
                 if self.priming || (alone && self.parsed.content.is_empty()) {
                     return self.marker_passed();
@@ -445,28 +450,28 @@ impl ReplyParser {
                         &format!("`{text}` closes nothing and was left out"),
                     );
                 }
-                self.text_all(text);
+                self.push_text(text);
                 self.note(
                     "stray_end_marker",
                     &format!("`{text}` closes nothing and was kept as text"),
                 );
             }
-            (Place::Reasoning, _) => self.text_all(text),
+            (Destination::Reasoning, _) => self.push_text(text),
         }
     }
 
     /// A message that is not part of the text ends.
     fn leave_message(&mut self) {
-        if let Place::Arguments(_) = self.place {
+        if let Destination::Arguments(_) = self.destination {
             self.note("arguments_invalid_json", "the message to the function is not a JSON object");
         }
-        if self.place != Place::Reasoning {
-            self.place = Place::Content;
+        if self.destination != Destination::Reasoning {
+            self.destination = Destination::Content;
         }
     }
 
     fn begin_reasoning(&mut self) {
-        self.place = Place::Reasoning;
+        self.destination = Destination::Reasoning;
         self.block_empty = true;
         self.opened_twice = false;
         self.marker_passed();
@@ -474,11 +479,11 @@ impl ReplyParser {
 
     fn message_ended(&mut self, text: &str) {
         if std::mem::take(&mut self.shown_header) {
-            self.text_all(text);
+            self.push_text(text);
             return self.marker_passed();
         }
         if self.channels.is_some() {
-            self.place = Place::Content;
+            self.destination = Destination::Content;
         } else if self
             .reasoning
             .as_ref()
@@ -490,26 +495,26 @@ impl ReplyParser {
     }
 
     fn stray_close(&mut self, text: &str) {
-        if self.owed_close {
-            self.owed_close = false;
+        if self.pending_close {
+            self.pending_close = false;
             self.marker_passed();
             return;
         }
-        self.text_all(text);
+        self.push_text(text);
         if !self.calls_allowed || text == FENCE {
             return;
         }
-        match self.failed {
+        match self.failed_opening {
             // A fence is nothing special in text.
-            Failed::No if text == FENCE => {}
-            Failed::No => self
+            FailedOpening::None if text == FENCE => {}
+            FailedOpening::None => self
                 .note("stray_end_marker", &format!("`{text}` closes nothing and was kept as text")),
-            Failed::Silent => {
+            FailedOpening::Silent => {
                 self.note("malformed_call", "the text between the call's tags is not a call")
             }
-            Failed::Reported => {}
+            FailedOpening::Reported => {}
         }
-        self.failed = Failed::No;
+        self.failed_opening = FailedOpening::None;
     }
 
     // Calls in reasoning.
@@ -529,11 +534,11 @@ impl ReplyParser {
             tail => ends.iter().any(|end| end == tail).then_some(Marker::End),
         };
         let Some(marker) = marker else {
-            self.state = State::Suspended { held, tail };
+            self.state = ParserState::Suspended { held, tail };
             return;
         };
-        self.text_all(&held);
-        self.state = State::Text;
+        self.push_text(&held);
+        self.state = ParserState::Text;
         self.on_marker(marker, &tail);
     }
 
@@ -544,6 +549,6 @@ impl ReplyParser {
     }
 }
 
-fn is_blank(c: char) -> bool {
+fn is_whitespace(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }

@@ -9,18 +9,18 @@ use super::call_reader::Tools;
 
 /// The request's tools, and where each of a name is.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct RequestTools {
     tools: Arc<Vec<Value>>,
     places: HashMap<String, usize>,
 }
 
-impl Given {
-    pub(super) fn new(tools: Arc<Vec<Value>>) -> Given {
+impl RequestTools {
+    pub(super) fn new(tools: Arc<Vec<Value>>) -> RequestTools {
         let named = tools.iter().enumerate().filter_map(|(place, tool)| {
             let name = function(tool).get("name")?.as_str()?;
             Some((name.to_owned(), place))
         });
-        Given { places: named.collect(), tools }
+        RequestTools { places: named.collect(), tools }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
@@ -32,7 +32,7 @@ impl Given {
     }
 }
 
-impl Tools for Given {
+impl Tools for RequestTools {
     fn schema(&self, name: &str) -> Option<&Value> {
         function(self.tools.get(*self.places.get(name)?)?).get("parameters")
     }

@@ -9,17 +9,17 @@
 
 use serde_json::Value;
 
-use super::json_writer::{LEVELS, Writer};
-use super::types::{Place, Schema, Types, is_text, typed};
-use super::{Reader, Step};
+use super::json_writer::{JsonWriter, MAX_DEPTH};
+use super::types::{Schema, SchemaPointers, Types, is_text, typed};
+use super::{ArgumentsReader, ReadStep};
 
 /// Bytes a tag's name may have.
-const NAME: usize = 128;
+const MAX_NAME: usize = 128;
 /// So many blanks after an end tag, and nothing else can be meant.
-const BLANKS: usize = 64;
+const MAX_WHITESPACE: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
+enum ElementContent {
     /// Nothing but blanks so far.
     Unknown,
     Object,
@@ -34,13 +34,13 @@ enum Content {
 #[derive(Debug)]
 struct Element {
     name: String,
-    place: Place,
+    place: SchemaPointers,
     types: Option<Types>,
-    content: Content,
+    content: ElementContent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ElementsState {
     Reading,
     /// Behind the end tag of a text, if it is one.
     Closing,
@@ -62,9 +62,9 @@ pub(super) struct ElementsReader {
     prefix: String,
     item: String,
     schema: Schema,
-    root: Place,
-    writer: Writer,
-    state: State,
+    root: SchemaPointers,
+    writer: JsonWriter,
+    state: ElementsState,
     elements: Vec<Element>,
     /// Blanks before the next tag, outside every element.
     gap: String,
@@ -86,8 +86,8 @@ impl ElementsReader {
             item: item.to_owned(),
             root: schema.root(),
             schema,
-            writer: Writer::default(),
-            state: State::Reading,
+            writer: JsonWriter::default(),
+            state: ElementsState::Reading,
             elements: Vec::new(),
             gap: String::new(),
             held: String::new(),
@@ -101,7 +101,7 @@ impl ElementsReader {
     fn take(&mut self, c: char, out: &mut String) -> bool {
         self.held.push(c);
         while !self.held.is_empty() {
-            if self.state == State::Closing && !self.confirm(out) {
+            if self.state == ElementsState::Closing && !self.confirm(out) {
                 return false;
             }
             if self.elements.is_empty() {
@@ -140,7 +140,7 @@ impl ElementsReader {
             None => (rest, false),
         };
         let Some(name) = name.strip_suffix('>') else {
-            return if name.len() > NAME || name.contains(['<', '\n', '>']) {
+            return if name.len() > MAX_NAME || name.contains(['<', '\n', '>']) {
                 Tag::No
             } else {
                 Tag::Part
@@ -157,15 +157,15 @@ impl ElementsReader {
     fn open_tag(&mut self, name: String, out: &mut String) -> bool {
         while let Some(element) = self.elements.last() {
             match element.content {
-                Content::Object | Content::Array => break,
-                Content::Unknown if self.is_container(element) && !self.writer.is_full() => {
+                ElementContent::Object | ElementContent::Array => break,
+                ElementContent::Unknown if self.is_container(element) && !self.writer.is_full() => {
                     self.open_container(&name, out);
                     break;
                 }
                 // An end tag is missing, or the text talks about tags.
                 _ if self.inner.is_empty() && self.is_sibling(&name) => self.close_element(out),
                 _ => {
-                    if self.writer.is_full() && element.content == Content::Unknown {
+                    if self.writer.is_full() && element.content == ElementContent::Unknown {
                         self.writer.note(
                             "arguments_too_deep",
                             "the innermost elements are kept as text".to_owned(),
@@ -179,14 +179,14 @@ impl ElementsReader {
         }
         let parent = self.elements.last();
         let (place, in_array) = match parent {
-            Some(element) => (&element.place, element.content == Content::Array),
+            Some(element) => (&element.place, element.content == ElementContent::Array),
             None => (&self.root, false),
         };
         let key = if in_array { None } else { Some(self.schema.key(place, &name)) };
         if let Some(key) = &key
             && parent.is_none()
             && name.contains([' ', '"', '=', '\t'])
-            && key.place.is_empty()
+            && key.pointers.is_empty()
         {
             return false;
         }
@@ -202,15 +202,15 @@ impl ElementsReader {
                     self.writer.note("arg_unknown", format!("the schema has no key {name}"));
                 }
                 self.writer.key(&name, out);
-                key.place
+                key.pointers
             }
             None => self.schema.items(place),
         };
         let types = self.schema.types(&place);
-        let mut content = Content::Unknown;
+        let mut content = ElementContent::Unknown;
         if is_text(types, None) {
             self.writer.begin_string(out);
-            content = Content::Text;
+            content = ElementContent::Text;
         }
         self.elements.push(Element { name, place, types, content });
         true
@@ -232,10 +232,10 @@ impl ElementsReader {
             _ => named_item,
         };
         if array {
-            element.content = Content::Array;
+            element.content = ElementContent::Array;
             self.writer.open_array(out);
         } else {
-            element.content = Content::Object;
+            element.content = ElementContent::Object;
             self.writer.open_object(out);
         }
         self.raw.clear();
@@ -245,16 +245,16 @@ impl ElementsReader {
     fn is_sibling(&self, name: &str) -> bool {
         let parent = self.elements.len().checked_sub(2).and_then(|index| self.elements.get(index));
         match parent {
-            Some(parent) if parent.content == Content::Array => name == self.item,
-            Some(parent) => !self.schema.key(&parent.place, name).place.is_empty(),
-            None => !self.schema.key(&self.root, name).place.is_empty(),
+            Some(parent) if parent.content == ElementContent::Array => name == self.item,
+            Some(parent) => !self.schema.key(&parent.place, name).pointers.is_empty(),
+            None => !self.schema.key(&self.root, name).pointers.is_empty(),
         }
     }
 
     /// A closing tag; false when it is none of ours.
     fn close_tag(&mut self, name: &str, out: &mut String) -> bool {
         let Some(element) = self.elements.last() else { return false };
-        let is_text = matches!(element.content, Content::Text | Content::Raw);
+        let is_text = matches!(element.content, ElementContent::Text | ElementContent::Raw);
         if is_text && self.inner.last().is_some_and(|inner| inner == name) {
             self.inner.pop();
             self.put_held(out);
@@ -262,7 +262,7 @@ impl ElementsReader {
         }
         if element.name == name {
             if is_text {
-                self.state = State::Closing;
+                self.state = ElementsState::Closing;
             } else {
                 self.held.clear();
                 self.close_element(out);
@@ -286,11 +286,14 @@ impl ElementsReader {
         let end = self.held[name..].find('>').map_or(self.held.len(), |at| name + at + 1);
         let rest = self.held[end..].trim_start();
         let blanks = self.held.len() - end - rest.len();
-        if rest.len() < self.prefix.len() && self.prefix.starts_with(rest) && blanks <= BLANKS {
+        if rest.len() < self.prefix.len()
+            && self.prefix.starts_with(rest)
+            && blanks <= MAX_WHITESPACE
+        {
             return false;
         }
-        self.state = State::Reading;
-        if rest.starts_with(self.prefix.as_str()) || blanks > BLANKS {
+        self.state = ElementsState::Reading;
+        if rest.starts_with(self.prefix.as_str()) || blanks > MAX_WHITESPACE {
             self.held.drain(..end);
             self.close_element(out);
         } else {
@@ -304,16 +307,16 @@ impl ElementsReader {
     fn text(&mut self, c: char, out: &mut String) {
         let Some(element) = self.elements.last_mut() else { return };
         match element.content {
-            Content::Text => self.writer.push(c, out),
-            Content::Raw => self.raw.push(c),
-            Content::Unknown => {
+            ElementContent::Text => self.writer.push(c, out),
+            ElementContent::Raw => self.raw.push(c),
+            ElementContent::Unknown => {
                 self.raw.push(c);
                 if !c.is_whitespace() {
-                    element.content = Content::Raw;
+                    element.content = ElementContent::Raw;
                 }
             }
-            Content::Object | Content::Array if c.is_whitespace() => {}
-            Content::Object | Content::Array => {
+            ElementContent::Object | ElementContent::Array if c.is_whitespace() => {}
+            ElementContent::Object | ElementContent::Array => {
                 self.writer.note(
                     "arg_type_mismatch",
                     format!("text between the elements of {} is left out", element.name),
@@ -333,26 +336,26 @@ impl ElementsReader {
         self.inner.clear();
         let raw = std::mem::take(&mut self.raw);
         match element.content {
-            Content::Text => self.writer.end_string(out),
-            Content::Object | Content::Array => self.writer.close(out),
+            ElementContent::Text => self.writer.end_string(out),
+            ElementContent::Object | ElementContent::Array => self.writer.close(out),
             // Nothing is how the template writes an empty string, an empty array and an empty
             // object.
-            Content::Unknown
+            ElementContent::Unknown
                 if element
                     .types
                     .is_some_and(|types| !types.has(Types::STRING) && types.has(Types::ARRAY)) =>
             {
                 self.writer.value("[]", out);
             }
-            Content::Unknown
+            ElementContent::Unknown
                 if element
                     .types
                     .is_some_and(|types| !types.has(Types::STRING) && types.has(Types::OBJECT)) =>
             {
                 self.writer.value("{}", out);
             }
-            Content::Unknown | Content::Raw => {
-                let room = LEVELS - self.writer.depth();
+            ElementContent::Unknown | ElementContent::Raw => {
+                let room = MAX_DEPTH - self.writer.depth();
                 let (text, note) = typed(&raw, element.types, None, room);
                 if let Some(code) = note {
                     self.writer.note(code, format!("the value of {}", element.name));
@@ -370,27 +373,27 @@ impl ElementsReader {
             self.writer.open_object(out);
         }
         self.writer.close_all(out);
-        self.state = State::Finished;
+        self.state = ElementsState::Finished;
     }
 }
 
-impl Reader for ElementsReader {
-    fn step(&mut self, c: char, out: &mut String) -> Step {
-        if self.state == State::Finished {
-            return Step::Ended(c.to_string());
+impl ArgumentsReader for ElementsReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
+        if self.state == ElementsState::Finished {
+            return ReadStep::Ended(c.to_string());
         }
         if !self.take(c, out) {
-            return Step::More;
+            return ReadStep::More;
         }
         self.close_all(out);
-        Step::Ended(std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held))
+        ReadStep::Ended(std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held))
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
-        if self.state == State::Finished {
+        if self.state == ElementsState::Finished {
             return true;
         }
-        if self.state == State::Closing {
+        if self.state == ElementsState::Closing {
             self.close_element(out);
             self.held.clear();
         }

@@ -1,7 +1,7 @@
 //! A JSON object, or a JSON string that holds one.
 
-use super::{Reader, Step};
-use crate::output::read::json_scanner::{Event, Scanner};
+use super::{ArgumentsReader, ReadStep};
+use crate::output::read::json_scanner::{ScanEvent, Scanner};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -36,47 +36,47 @@ impl JsonReader {
     }
 }
 
-impl Reader for JsonReader {
-    fn step(&mut self, c: char, out: &mut String) -> Step {
+impl ArgumentsReader for JsonReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
         let mut ignored = String::new();
         match self.kind {
             None => match c {
-                ' ' | '\t' | '\n' | '\r' => return Step::More,
+                ' ' | '\t' | '\n' | '\r' => return ReadStep::More,
                 '{' => self.kind = Some(Kind::Object),
                 '"' | '\'' => self.kind = Some(Kind::Text),
                 'n' | 'N' => {
                     self.kind = Some(Kind::Word);
                     self.word.push(c);
-                    return Step::More;
+                    return ReadStep::More;
                 }
-                _ => return Step::Broken,
+                _ => return ReadStep::Broken,
             },
             Some(Kind::Word) if c.is_ascii_alphabetic() => {
                 self.word.push(c);
                 return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None")
                 {
-                    Step::More
+                    ReadStep::More
                 } else {
-                    Step::Broken
+                    ReadStep::Broken
                 };
             }
             Some(Kind::Word) if matches!(&*self.word, "null" | "None") => {
                 out.push_str("{}");
                 self.note("arguments_null", "the arguments were null and became an empty object");
-                return Step::Ended(c.to_string());
+                return ReadStep::Ended(c.to_string());
             }
-            Some(Kind::Word) => return Step::Broken,
+            Some(Kind::Word) => return ReadStep::Broken,
             Some(_) => {}
         }
         let text = self.kind == Some(Kind::Text);
         let event = self.scanner.step(c, if text { &mut ignored } else { out });
         match event {
-            Event::StringEnd if text => {
+            ScanEvent::StringEnd if text => {
                 self.unwrap_text(out);
-                Step::Done
+                ReadStep::Done
             }
-            Event::Close if self.scanner.depth() == 0 => Step::Done,
-            _ => Step::More,
+            ScanEvent::Close if self.scanner.depth() == 0 => ReadStep::Done,
+            _ => ReadStep::More,
         }
     }
 

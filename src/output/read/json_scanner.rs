@@ -11,7 +11,7 @@ pub(crate) const NESTING_CAP: usize = 128;
 
 /// What one character brought to an end or to a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum ScanEvent {
     /// Nothing to act on.
     None,
     /// A key is complete: [`Scanner::text`].
@@ -167,7 +167,7 @@ impl Scanner {
         out.push_str(&std::mem::take(&mut self.held));
     }
 
-    pub(crate) fn step(&mut self, c: char, out: &mut String) -> Event {
+    pub(crate) fn step(&mut self, c: char, out: &mut String) -> ScanEvent {
         if self.quoted.is_some() {
             return self.string_step(c, out);
         }
@@ -179,14 +179,14 @@ impl Scanner {
                 } else {
                     self.held.push(c)
                 }
-                return Event::None;
+                return ScanEvent::None;
             }
             self.close_word(out);
         }
         match c {
             ' ' | '\t' | '\n' | '\r' => {
                 out.push(c);
-                Event::None
+                ScanEvent::None
             }
             '{' => self.open(Container::Object, c, out),
             '[' => self.open(Container::Array, c, out),
@@ -196,7 +196,7 @@ impl Scanner {
                 self.demand(self.expect == Expect::Colon);
                 self.expect = Expect::Value;
                 out.push(c);
-                Event::None
+                ScanEvent::None
             }
             ',' => {
                 self.demand(self.expect == Expect::CommaOrEnd);
@@ -206,7 +206,7 @@ impl Scanner {
                     Expect::Value
                 };
                 out.push(c);
-                Event::None
+                ScanEvent::None
             }
             '"' | '\'' => self.open_string(c, out),
             _ if is_word(c) => {
@@ -217,12 +217,12 @@ impl Scanner {
                 } else {
                     out.push(c)
                 }
-                Event::WordStart
+                ScanEvent::WordStart
             }
             _ => {
                 self.demand(false);
                 out.push(c);
-                Event::None
+                ScanEvent::None
             }
         }
     }
@@ -237,7 +237,7 @@ impl Scanner {
         self.expect = Expect::CommaOrEnd;
     }
 
-    fn open(&mut self, container: Container, c: char, out: &mut String) -> Event {
+    fn open(&mut self, container: Container, c: char, out: &mut String) -> ScanEvent {
         out.push(c);
         self.begin_value();
         if self.stack.len() == NESTING_CAP {
@@ -250,15 +250,15 @@ impl Scanner {
             Container::Object => Expect::KeyOrEnd,
             Container::Array => Expect::ValueOrEnd,
         };
-        Event::Open(container)
+        ScanEvent::Open(container)
     }
 
-    fn close(&mut self, container: Container, c: char, out: &mut String) -> Event {
+    fn close(&mut self, container: Container, c: char, out: &mut String) -> ScanEvent {
         out.push(c);
         if self.deeper > 0 {
             self.deeper -= 1;
             self.expect = Expect::CommaOrEnd;
-            return Event::Close;
+            return ScanEvent::Close;
         }
         let after_comma = match container {
             Container::Object => self.expect == Expect::Key,
@@ -274,10 +274,10 @@ impl Scanner {
             self.demand(may_end && top == Some(container));
         }
         self.expect = if self.stack.is_empty() { Expect::Done } else { Expect::CommaOrEnd };
-        Event::Close
+        ScanEvent::Close
     }
 
-    fn open_string(&mut self, quote: char, out: &mut String) -> Event {
+    fn open_string(&mut self, quote: char, out: &mut String) -> ScanEvent {
         out.push('"');
         self.text.clear();
         self.faults.python |= quote == '\'';
@@ -285,34 +285,34 @@ impl Scanner {
         self.quoted = Some(Quoted { quote, key });
         if key {
             self.expect = Expect::Colon;
-            return Event::None;
+            return ScanEvent::None;
         }
         self.begin_value();
-        Event::StringStart
+        ScanEvent::StringStart
     }
 
-    fn string_step(&mut self, c: char, out: &mut String) -> Event {
+    fn string_step(&mut self, c: char, out: &mut String) -> ScanEvent {
         if self.escape == 0 || !self.escape_step(c, out) {
             return self.plain_step(c, out);
         }
-        Event::None
+        ScanEvent::None
     }
 
     /// One character of a string outside an escape.
-    fn plain_step(&mut self, c: char, out: &mut String) -> Event {
+    fn plain_step(&mut self, c: char, out: &mut String) -> ScanEvent {
         if c == '\\' {
             self.held.push(c);
             self.escape = 1;
-            return Event::None;
+            return ScanEvent::None;
         }
         self.lone_surrogate();
         self.flush(out);
-        let Some(quoted) = &self.quoted else { return Event::None };
+        let Some(quoted) = &self.quoted else { return ScanEvent::None };
         let (quote, key) = (quoted.quote, quoted.key);
         if c == quote {
             out.push('"');
             self.quoted = None;
-            return if key { Event::Key } else { Event::StringEnd };
+            return if key { ScanEvent::Key } else { ScanEvent::StringEnd };
         }
         self.faults.string |= c < ' ';
         if c == '"' {
@@ -320,7 +320,7 @@ impl Scanner {
         }
         out.push(c);
         self.remember(c);
-        Event::None
+        ScanEvent::None
     }
 
     /// One character of an escape; false when it does not belong to it after all.

@@ -9,21 +9,21 @@ use super::super::read::json_scanner::NESTING_CAP;
 
 /// Levels of nesting that are written. One fewer than are scanned: serde_json refuses to read the
 /// last one.
-pub(super) const LEVELS: usize = NESTING_CAP - 1;
+pub(super) const MAX_DEPTH: usize = NESTING_CAP - 1;
 
 /// Notes that are kept: a hostile reply must not fill the memory with them.
-const NOTES: usize = 64;
+const MAX_NOTES: usize = 64;
 
 #[derive(Debug)]
-enum Frame {
+enum OpenContainer {
     Object { names: HashSet<String> },
     Array { any: bool },
 }
 
 /// Writes JSON piece by piece.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
-    frames: Vec<Frame>,
+pub(super) struct JsonWriter {
+    frames: Vec<OpenContainer>,
     /// A key is written whose value is due.
     awaiting: bool,
     /// Levels open where a value that is left out began.
@@ -34,7 +34,7 @@ pub(super) struct Writer {
     notes: Vec<(&'static str, String)>,
 }
 
-impl Writer {
+impl JsonWriter {
     /// Containers that are open.
     pub(super) fn depth(&self) -> usize {
         self.frames.len()
@@ -42,19 +42,19 @@ impl Writer {
 
     /// Whether a container must not be opened any more.
     pub(super) fn is_full(&self) -> bool {
-        self.frames.len() >= LEVELS
+        self.frames.len() >= MAX_DEPTH
     }
 
     pub(super) fn open_object(&mut self, out: &mut String) {
         self.before_value(out);
         self.put("{", out);
-        self.frames.push(Frame::Object { names: HashSet::new() });
+        self.frames.push(OpenContainer::Object { names: HashSet::new() });
     }
 
     pub(super) fn open_array(&mut self, out: &mut String) {
         self.before_value(out);
         self.put("[", out);
-        self.frames.push(Frame::Array { any: false });
+        self.frames.push(OpenContainer::Array { any: false });
     }
 
     /// The next member of the object that is open.
@@ -63,7 +63,7 @@ impl Writer {
             self.value("null", out);
         }
         let depth = self.frames.len();
-        let Some(Frame::Object { names }) = self.frames.last_mut() else { return };
+        let Some(OpenContainer::Object { names }) = self.frames.last_mut() else { return };
         let first = names.is_empty();
         self.awaiting = true;
         if !names.insert(name.to_owned()) {
@@ -112,8 +112,8 @@ impl Writer {
             self.value("null", out);
         }
         match self.frames.pop() {
-            Some(Frame::Object { .. }) => self.put("}", out),
-            Some(Frame::Array { .. }) => self.put("]", out),
+            Some(OpenContainer::Object { .. }) => self.put("}", out),
+            Some(OpenContainer::Array { .. }) => self.put("]", out),
             None => {}
         }
         self.after_value();
@@ -127,7 +127,7 @@ impl Writer {
     }
 
     pub(super) fn note(&mut self, code: &'static str, detail: String) {
-        if self.notes.len() < NOTES {
+        if self.notes.len() < MAX_NOTES {
             self.notes.push((code, detail));
         }
     }
@@ -150,7 +150,7 @@ impl Writer {
         if std::mem::take(&mut self.awaiting) {
             return;
         }
-        if let Some(Frame::Array { any }) = self.frames.last_mut()
+        if let Some(OpenContainer::Array { any }) = self.frames.last_mut()
             && std::mem::replace(any, true)
         {
             self.put(", ", out);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn whatever_the_order_the_text_is_json() {
-        let mut writer = Writer::default();
+        let mut writer = JsonWriter::default();
         let mut out = String::new();
         writer.open_object(&mut out);
         writer.key("a", &mut out);

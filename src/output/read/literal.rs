@@ -1,6 +1,6 @@
 //! Words and whole texts that stand for JSON values -> JSON text, digits kept as they are written.
 
-use super::super::read::json_scanner::{Event, Scanner};
+use super::super::read::json_scanner::{ScanEvent, Scanner};
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) fn json(text: &str, room: usize) -> Json {
         if c == ',' && scanner.depth() == 0 && !scanner.in_string() {
             return Json::No;
         }
-        begun |= !matches!(scanner.step(c, &mut written), Event::None);
+        begun |= !matches!(scanner.step(c, &mut written), ScanEvent::None);
         if scanner.depth() > room {
             return Json::TooDeep;
         }

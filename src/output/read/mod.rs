@@ -24,11 +24,11 @@ use super::format::{Encoding, FormatText};
 
 /// A reader of this encoding. `followers` are the tags that may stand behind the last parameter,
 /// `schema` is that of the arguments.
-pub(super) fn reader(
+pub(super) fn arguments_reader(
     encoding: &Encoding,
     followers: &[FormatText],
     schema: Option<&Value>,
-) -> Box<dyn Reader> {
+) -> Box<dyn ArgumentsReader> {
     match encoding {
         Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new()),
         Encoding::Tagged(tagged) => {
@@ -44,7 +44,7 @@ pub(super) fn reader(
 
 /// What a character meant to a reader of arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ReadStep {
     /// It belongs to the arguments, or may.
     More,
     /// It closed the arguments: the bracket that opened them is balanced.
@@ -58,10 +58,10 @@ pub(super) enum Step {
 }
 
 /// Reads arguments in one encoding.
-pub(super) trait Reader: std::fmt::Debug + Send {
+pub(super) trait ArgumentsReader: std::fmt::Debug + Send {
     /// Takes the next character. What became certain of the JSON text is appended to `out`, never
     /// cut inside an escape.
-    fn step(&mut self, c: char, out: &mut String) -> Step;
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep;
 
     /// The output ends here. Closes what is open as well as it can, so that `out` completes the
     /// JSON object where the text allows it; false when the arguments were cut off.

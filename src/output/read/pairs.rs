@@ -4,15 +4,15 @@
 //! Nothing is escaped between the markers, so the first marker ends a string. JSON and Python are
 //! taken as well.
 
-use super::json_writer::Writer;
+use super::json_writer::JsonWriter;
 use super::values::{Taken, Values};
-use super::{Reader, Step};
+use super::{ArgumentsReader, ReadStep};
 
 /// Reads pairs.
 #[derive(Debug)]
 pub(super) struct PairsReader {
     values: Values,
-    writer: Writer,
+    writer: JsonWriter,
     begun: bool,
     finished: bool,
 }
@@ -22,32 +22,32 @@ impl PairsReader {
     pub(super) fn new(quote: &str) -> PairsReader {
         PairsReader {
             values: Values::new(quote, false),
-            writer: Writer::default(),
+            writer: JsonWriter::default(),
             begun: false,
             finished: false,
         }
     }
 }
 
-impl Reader for PairsReader {
-    fn step(&mut self, c: char, out: &mut String) -> Step {
+impl ArgumentsReader for PairsReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
         if !self.begun {
             if c.is_whitespace() {
-                return Step::More;
+                return ReadStep::More;
             }
             if c != '{' {
-                return Step::Broken;
+                return ReadStep::Broken;
             }
             self.begun = true;
         }
         if self.finished || self.values.step(c, &mut self.writer, out) == Taken::No {
-            return Step::Ended(c.to_string());
+            return ReadStep::Ended(c.to_string());
         }
         if self.values.depth() > 0 {
-            return Step::More;
+            return ReadStep::More;
         }
         self.finished = true;
-        Step::Done
+        ReadStep::Done
     }
 
     fn finish(&mut self, out: &mut String) -> bool {

@@ -7,13 +7,13 @@
 
 use serde_json::Value;
 
-use super::json_writer::Writer;
-use super::types::{Place, Schema};
+use super::json_writer::JsonWriter;
+use super::types::{Schema, SchemaPointers};
 use super::values::{Taken, Values, is_prefix};
-use super::{Reader, Step};
+use super::{ArgumentsReader, ReadStep};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PythonState {
     /// Before or in a name, or a value without one.
     Name,
     Value,
@@ -24,10 +24,10 @@ enum State {
 #[derive(Debug)]
 pub(super) struct PythonReader {
     schema: Schema,
-    root: Place,
+    root: SchemaPointers,
     values: Values,
-    writer: Writer,
-    state: State,
+    writer: JsonWriter,
+    state: PythonState,
     /// What may be a name, with the blanks in it.
     name: String,
     /// Arguments begun.
@@ -43,15 +43,15 @@ impl PythonReader {
             root: schema.root(),
             schema,
             values: Values::new("", true),
-            writer: Writer::default(),
-            state: State::Name,
+            writer: JsonWriter::default(),
+            state: PythonState::Name,
             name: String::new(),
             count: 0,
             mapped: false,
         }
     }
 
-    fn name_step(&mut self, c: char, out: &mut String) -> Step {
+    fn name_step(&mut self, c: char, out: &mut String) -> ReadStep {
         let name = self.name.trim_end();
         match c {
             '=' | ':' if is_name(name) => {
@@ -70,15 +70,15 @@ impl PythonReader {
             '"' | '\'' if name.is_empty() || is_prefix(name) => return self.positional(c, out),
             c => self.name.push(c),
         }
-        Step::More
+        ReadStep::More
     }
 
     /// A value without a name; `c` is its end, or belongs to it.
-    fn positional(&mut self, c: char, out: &mut String) -> Step {
+    fn positional(&mut self, c: char, out: &mut String) -> ReadStep {
         let only = self.schema.only_parameter().filter(|_| !self.mapped);
         let name = match only {
             Some(name) => name,
-            None if self.count == 0 => return Step::Broken,
+            None if self.count == 0 => return ReadStep::Broken,
             None => format!("arg{}", self.count),
         };
         self.writer.note("arg_positional", format!("a value without a name is taken for {name}"));
@@ -101,25 +101,25 @@ impl PythonReader {
         }
         self.writer.key(name, out);
         self.values.restart();
-        self.state = State::Value;
+        self.state = PythonState::Value;
     }
 
-    fn value_step(&mut self, c: char, out: &mut String) -> Step {
+    fn value_step(&mut self, c: char, out: &mut String) -> ReadStep {
         if self.values.step(c, &mut self.writer, out) == Taken::Yes {
-            return Step::More;
+            return ReadStep::More;
         }
-        self.state = State::Name;
+        self.state = PythonState::Name;
         match c {
-            ',' => Step::More,
+            ',' => ReadStep::More,
             ')' | ']' | '}' => self.end(c, out),
             // A comma is missing.
             c => self.name_step(c, out),
         }
     }
 
-    fn end(&mut self, c: char, out: &mut String) -> Step {
+    fn end(&mut self, c: char, out: &mut String) -> ReadStep {
         self.close(out);
-        Step::Ended(c.to_string())
+        ReadStep::Ended(c.to_string())
     }
 
     fn close(&mut self, out: &mut String) {
@@ -128,21 +128,21 @@ impl PythonReader {
             self.writer.open_object(out);
         }
         self.writer.close_all(out);
-        self.state = State::Finished;
+        self.state = PythonState::Finished;
     }
 }
 
-impl Reader for PythonReader {
-    fn step(&mut self, c: char, out: &mut String) -> Step {
+impl ArgumentsReader for PythonReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
         match self.state {
-            State::Name => self.name_step(c, out),
-            State::Value => self.value_step(c, out),
-            State::Finished => Step::Ended(c.to_string()),
+            PythonState::Name => self.name_step(c, out),
+            PythonState::Value => self.value_step(c, out),
+            PythonState::Finished => ReadStep::Ended(c.to_string()),
         }
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
-        if self.state != State::Finished {
+        if self.state != PythonState::Finished {
             self.close(out);
         }
         false

@@ -19,24 +19,24 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::super::format::{FormatText, KindForm, Tagged};
-use super::json_writer::{LEVELS, Writer};
-use super::types::{Place, Schema, Types, is_text, typed};
-use super::{Reader, Step};
+use super::json_writer::{JsonWriter, MAX_DEPTH};
+use super::types::{Schema, SchemaPointers, Types, is_text, typed};
+use super::{ArgumentsReader, ReadStep};
 
 const CDATA: &str = "<![CDATA[";
 const CDATA_END: &str = "]]>";
 /// So many blanks after an end tag, and nothing else can be meant.
-const BLANKS: usize = 64;
+const MAX_WHITESPACE: usize = 64;
 /// Bytes a key may have.
-const KEY: usize = 128;
+const MAX_KEY: usize = 128;
 /// Bytes the type in an attribute may have.
-const KIND: usize = 32;
+const MAX_TYPE: usize = 32;
 /// Bytes a marker may be spread over.
-const SPREAD: usize = 1024;
+const MAX_SPREAD: usize = 1024;
 
 /// How far a text is a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Match {
+enum MarkMatch {
     No,
     /// It is the beginning of one.
     Part,
@@ -44,20 +44,20 @@ enum Match {
     Full(usize),
 }
 
-impl Match {
+impl MarkMatch {
     /// The better of two; of two whole ones the first.
-    fn or(self, other: Match) -> Match {
+    fn or(self, other: MarkMatch) -> MarkMatch {
         match (self, other) {
-            (Match::Full(_), _) | (_, Match::No) => self,
-            (_, Match::Full(_)) | (Match::No, _) => other,
-            (Match::Part, Match::Part) => self,
+            (MarkMatch::Full(_), _) | (_, MarkMatch::No) => self,
+            (_, MarkMatch::Full(_)) | (MarkMatch::No, _) => other,
+            (MarkMatch::Part, MarkMatch::Part) => self,
         }
     }
 }
 
 /// The tag of a parameter, up to its value.
 #[derive(Debug, PartialEq, Eq)]
-enum Head {
+enum ParameterHead {
     No,
     Part,
     Full { key: String, said_string: Option<bool>, used: usize },
@@ -65,7 +65,7 @@ enum Head {
 
 /// The markers of a format without the blanks around them.
 #[derive(Debug)]
-struct Marks {
+struct ParameterMarks {
     open: Vec<String>,
     after_key: Vec<String>,
     kind: Option<KindMarks>,
@@ -88,15 +88,15 @@ struct KindMarks {
     without: Vec<String>,
 }
 
-impl Marks {
-    fn new(tagged: &Tagged, followers: Vec<FormatText>) -> Marks {
+impl ParameterMarks {
+    fn new(tagged: &Tagged, followers: Vec<FormatText>) -> ParameterMarks {
         let before = tagged.kind.as_ref().map_or(&tagged.after_key, |kind| &kind.after);
         let kind = tagged.kind.as_ref().map(|kind| KindMarks {
             form: kind.form,
             after: pieces(&kind.after),
             without: pieces(kind.after.trim_start_matches(['"', '\''])),
         });
-        Marks {
+        ParameterMarks {
             open: pieces(&tagged.open),
             after_key: pieces(&tagged.after_key),
             kind,
@@ -116,83 +116,94 @@ impl Marks {
         }
     }
 
-    fn follower(&self, text: &str) -> Match {
-        self.followers.iter().map(|mark| mark_at(text, mark)).fold(Match::No, Match::or)
+    fn follower(&self, text: &str) -> MarkMatch {
+        self.followers.iter().map(|mark| mark_at(text, mark)).fold(MarkMatch::No, MarkMatch::or)
     }
 
-    fn parameter(&self, text: &str) -> Match {
-        if self.open.is_empty() { Match::No } else { pieces_at(text, &self.open) }
+    fn parameter(&self, text: &str) -> MarkMatch {
+        if self.open.is_empty() { MarkMatch::No } else { pieces_at(text, &self.open) }
     }
 
     /// What may stand behind a parameter.
-    fn next(&self, text: &str) -> Match {
-        let separator =
-            if self.separator.is_empty() { Match::No } else { pieces_at(text, &self.separator) };
+    fn next(&self, text: &str) -> MarkMatch {
+        let separator = if self.separator.is_empty() {
+            MarkMatch::No
+        } else {
+            pieces_at(text, &self.separator)
+        };
         self.parameter(text).or(self.follower(text)).or(separator)
     }
 
-    fn head(&self, text: &str) -> Head {
-        let Some((before, rest_of)) = self.after_key.split_first() else { return Head::No };
-        if text.len() > SPREAD {
-            return Head::No;
+    fn head(&self, text: &str) -> ParameterHead {
+        let Some((before, rest_of)) = self.after_key.split_first() else {
+            return ParameterHead::No;
+        };
+        if text.len() > MAX_SPREAD {
+            return ParameterHead::No;
         }
         let start = match self.parameter(text) {
-            Match::No => return Head::No,
-            Match::Part => return Head::Part,
-            Match::Full(start) => start,
+            MarkMatch::No => return ParameterHead::No,
+            MarkMatch::Part => return ParameterHead::Part,
+            MarkMatch::Full(start) => start,
         };
         let rest = &text[start..];
         let Some(length) = rest.find(before.as_str()) else {
             let foreign =
-                rest.find('<').is_some_and(|at| mark_at(&rest[at..], before) == Match::No);
-            return if rest.len() > KEY || foreign || rest.trim().contains('\n') {
-                Head::No
+                rest.find('<').is_some_and(|at| mark_at(&rest[at..], before) == MarkMatch::No);
+            return if rest.len() > MAX_KEY || foreign || rest.trim().contains('\n') {
+                ParameterHead::No
             } else {
-                Head::Part
+                ParameterHead::Part
             };
         };
         let Some(key) = clean_key(&rest[..length], before.starts_with('"')) else {
-            return Head::No;
+            return ParameterHead::No;
         };
         let at = start + length + before.len();
         let Some(kind) = &self.kind else {
             return match pieces_after(text, at, rest_of) {
-                Match::No => Head::No,
-                Match::Part => Head::Part,
-                Match::Full(used) => Head::Full { key, said_string: None, used },
+                MarkMatch::No => ParameterHead::No,
+                MarkMatch::Part => ParameterHead::Part,
+                MarkMatch::Full(used) => ParameterHead::Full { key, said_string: None, used },
             };
         };
         let without = match pieces_after(text, at, &kind.without) {
-            Match::Full(used) => return Head::Full { key, said_string: None, used },
-            Match::Part => Head::Part,
-            Match::No => Head::No,
+            MarkMatch::Full(used) => return ParameterHead::Full { key, said_string: None, used },
+            MarkMatch::Part => ParameterHead::Part,
+            MarkMatch::No => ParameterHead::No,
         };
         let at = match pieces_after(text, at, rest_of) {
-            Match::No => return without,
-            Match::Part => return Head::Part,
-            Match::Full(at) => at,
+            MarkMatch::No => return without,
+            MarkMatch::Part => return ParameterHead::Part,
+            MarkMatch::Full(at) => at,
         };
-        let Some((before, rest_of)) = kind.after.split_first() else { return Head::No };
+        let Some((before, rest_of)) = kind.after.split_first() else { return ParameterHead::No };
         let Some(length) = text[at..].find(before.as_str()) else {
-            return if text.len() - at > KIND { Head::No } else { Head::Part };
+            return if text.len() - at > MAX_TYPE {
+                ParameterHead::No
+            } else {
+                ParameterHead::Part
+            };
         };
         match pieces_after(text, at + length + before.len(), rest_of) {
-            Match::No => Head::No,
-            Match::Part => Head::Part,
-            Match::Full(used) => {
-                Head::Full { key, said_string: kind.says(text[at..at + length].trim()), used }
-            }
+            MarkMatch::No => ParameterHead::No,
+            MarkMatch::Part => ParameterHead::Part,
+            MarkMatch::Full(used) => ParameterHead::Full {
+                key,
+                said_string: kind.says(text[at..at + length].trim()),
+                used,
+            },
         }
     }
 
     /// The end tag at the beginning of `text`, with the blanks that belong to it and with what must
     /// follow it.
-    fn end_tag(&self, text: &str, cdata: bool) -> Match {
-        if self.close.is_empty() || text.len() > SPREAD {
-            return Match::No;
+    fn end_tag(&self, text: &str, cdata: bool) -> MarkMatch {
+        if self.close.is_empty() || text.len() > MAX_SPREAD {
+            return MarkMatch::No;
         }
-        let at = match if cdata { mark_at(text, CDATA_END) } else { Match::Full(0) } {
-            Match::Full(at) => at,
+        let at = match if cdata { mark_at(text, CDATA_END) } else { MarkMatch::Full(0) } {
+            MarkMatch::Full(at) => at,
             other => return other,
         };
         let blank = blanks_at(text, &self.after_value);
@@ -201,67 +212,68 @@ impl Marks {
         } else {
             self.confirmed(text, pieces_at(text, &self.close))
         };
-        if let (false, Match::Full(at)) = (cdata, blank)
+        if let (false, MarkMatch::Full(at)) = (cdata, blank)
             && at > 0
         {
             best = self.confirmed(text, pieces_at(&text[at..], &self.close).moved(at)).or(best);
         }
-        if blank == Match::Part && !cdata { best.or(Match::Part) } else { best }
+        if blank == MarkMatch::Part && !cdata { best.or(MarkMatch::Part) } else { best }
     }
 
     /// An end tag counts if a parameter or a follower comes next.
-    fn confirmed(&self, text: &str, tag: Match) -> Match {
-        let Match::Full(at) = tag else { return tag };
+    fn confirmed(&self, text: &str, tag: MarkMatch) -> MarkMatch {
+        let MarkMatch::Full(at) = tag else { return tag };
         let rest = text[at..].trim_start();
-        if text.len() - at - rest.len() > BLANKS {
+        if text.len() - at - rest.len() > MAX_WHITESPACE {
             return tag;
         }
         match self.next(rest) {
-            Match::Full(_) => tag,
+            MarkMatch::Full(_) => tag,
             other => other,
         }
     }
 
     /// The end of a value whose end tag is missing; `at_start` where nothing of the value came yet.
-    fn cut(&self, text: &str, at_start: bool) -> Match {
-        if text.len() > SPREAD {
-            return Match::No;
+    fn cut(&self, text: &str, at_start: bool) -> MarkMatch {
+        if text.len() > MAX_SPREAD {
+            return MarkMatch::No;
         }
-        let line = if self.lines { newline_at(text) } else { Match::No };
+        let line = if self.lines { newline_at(text) } else { MarkMatch::No };
         let mut best = match line {
-            Match::Full(at) => match self.parameter(&text[at..]).or(self.follower(&text[at..])) {
-                Match::Full(_) => Match::Full(at),
+            MarkMatch::Full(at) => match self.parameter(&text[at..]).or(self.follower(&text[at..]))
+            {
+                MarkMatch::Full(_) => MarkMatch::Full(at),
                 other => other,
             },
             other => other,
         };
         if self.lines
             && at_start
-            && matches!(self.parameter(text).or(self.follower(text)), Match::Full(_))
+            && matches!(self.parameter(text).or(self.follower(text)), MarkMatch::Full(_))
         {
-            return Match::Full(0);
+            return MarkMatch::Full(0);
         }
         match self.follower(text) {
-            Match::Full(at) => {
+            MarkMatch::Full(at) => {
                 let rest = text[at..].trim_start();
                 match self.follower(rest) {
-                    Match::Full(_) => best = best.or(Match::Full(0)),
+                    MarkMatch::Full(_) => best = best.or(MarkMatch::Full(0)),
                     other => best = best.or(other),
                 }
             }
             other => best = best.or(other),
         }
         best.or(match self.head(text) {
-            Head::No => Match::No,
-            Head::Part => Match::Part,
-            Head::Full { .. } => Match::Full(0),
+            ParameterHead::No => MarkMatch::No,
+            ParameterHead::Part => MarkMatch::Part,
+            ParameterHead::Full { .. } => MarkMatch::Full(0),
         })
     }
 }
 
-impl Match {
-    fn moved(self, by: usize) -> Match {
-        if let Match::Full(at) = self { Match::Full(at + by) } else { self }
+impl MarkMatch {
+    fn moved(self, by: usize) -> MarkMatch {
+        if let MarkMatch::Full(at) = self { MarkMatch::Full(at + by) } else { self }
     }
 }
 
@@ -281,7 +293,7 @@ impl KindMarks {
 
 /// A parameter's value that is being read.
 #[derive(Debug)]
-struct Open {
+struct OpenParameter {
     key: String,
     types: Option<Types>,
     said_string: Option<bool>,
@@ -294,7 +306,7 @@ struct Open {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TaggedState {
     /// Before a parameter or behind one.
     Between,
     /// Behind a parameter's head: blanks and `<![CDATA[` may come first.
@@ -308,12 +320,12 @@ enum State {
 /// Reads tagged arguments.
 #[derive(Debug)]
 pub(super) struct TaggedReader {
-    marks: Marks,
+    marks: ParameterMarks,
     schema: Schema,
-    root: Place,
-    writer: Writer,
-    state: State,
-    open: Option<Open>,
+    root: SchemaPointers,
+    writer: JsonWriter,
+    state: TaggedState,
+    open: Option<OpenParameter>,
     /// Blanks before the next tag.
     gap: String,
     /// Text not decided upon.
@@ -330,11 +342,11 @@ impl TaggedReader {
     ) -> TaggedReader {
         let schema = Schema::new(schema);
         TaggedReader {
-            marks: Marks::new(tagged, followers),
+            marks: ParameterMarks::new(tagged, followers),
             root: schema.root(),
             schema,
-            writer: Writer::default(),
-            state: State::Between,
+            writer: JsonWriter::default(),
+            state: TaggedState::Between,
             open: None,
             gap: String::new(),
             held: String::new(),
@@ -345,10 +357,10 @@ impl TaggedReader {
     /// True when what is held belongs to somebody else.
     fn take(&mut self, c: char, out: &mut String) -> bool {
         match self.state {
-            State::Between => return self.between(c, out),
-            State::Start { blanks } => self.start(c, blanks),
-            State::Value => self.value(c, out),
-            State::Finished => {}
+            TaggedState::Between => return self.between(c, out),
+            TaggedState::Start { blanks } => self.start(c, blanks),
+            TaggedState::Value => self.value(c, out),
+            TaggedState::Finished => {}
         }
         false
     }
@@ -360,22 +372,22 @@ impl TaggedReader {
         }
         self.held.push(c);
         match self.marks.head(&self.held) {
-            Head::Part => return false,
-            Head::Full { key, said_string, used } => {
+            ParameterHead::Part => return false,
+            ParameterHead::Full { key, said_string, used } => {
                 let rest = self.held.split_off(used);
                 self.give_back(&rest);
                 self.begin(key, said_string, out);
                 return false;
             }
-            Head::No => {}
+            ParameterHead::No => {}
         }
         if !self.is_certain() || self.marks.separator.is_empty() {
             return true;
         }
         match pieces_at(&self.held, &self.marks.separator) {
-            Match::No => return true,
-            Match::Part => {}
-            Match::Full(_) => self.held.clear(),
+            MarkMatch::No => return true,
+            MarkMatch::Part => {}
+            MarkMatch::Full(_) => self.held.clear(),
         }
         false
     }
@@ -390,13 +402,13 @@ impl TaggedReader {
         if known.unknown {
             self.writer.note("arg_unknown", format!("the tool has no parameter {key}"));
         }
-        let types = self.schema.types(&known.place);
+        let types = self.schema.types(&known.pointers);
         let text = is_text(types, said_string);
         if text {
             self.writer.key(&key, out);
             self.writer.begin_string(out);
         }
-        self.open = Some(Open {
+        self.open = Some(OpenParameter {
             key,
             types,
             said_string,
@@ -405,25 +417,25 @@ impl TaggedReader {
             at_start: true,
             cdata: false,
         });
-        self.state = State::Start { blanks: true };
+        self.state = TaggedState::Start { blanks: true };
     }
 
     fn start(&mut self, c: char, blanks: bool) {
         self.held.push(c);
         if blanks {
             match blanks_at(&self.held, &self.marks.before_value) {
-                Match::Part => return,
-                Match::Full(at) => {
+                MarkMatch::Part => return,
+                MarkMatch::Full(at) => {
                     self.held.drain(..at);
                 }
-                Match::No => {}
+                MarkMatch::No => {}
             }
-            self.state = State::Start { blanks: false };
+            self.state = TaggedState::Start { blanks: false };
         }
         let cdata = match mark_at(&self.held, CDATA) {
-            Match::Part => return,
-            Match::Full(_) => true,
-            Match::No => false,
+            MarkMatch::Part => return,
+            MarkMatch::Full(_) => true,
+            MarkMatch::No => false,
         };
         if cdata {
             self.held.clear();
@@ -433,7 +445,7 @@ impl TaggedReader {
         }
         let rest = std::mem::take(&mut self.held);
         self.give_back(&rest);
-        self.state = State::Value;
+        self.state = TaggedState::Value;
     }
 
     fn value(&mut self, c: char, out: &mut String) {
@@ -445,14 +457,14 @@ impl TaggedReader {
             let end =
                 if open.cdata { end } else { end.or(self.marks.cut(&self.held, open.at_start)) };
             match end {
-                Match::Part => return,
-                Match::Full(used) => {
+                MarkMatch::Part => return,
+                MarkMatch::Full(used) => {
                     let rest = self.held.split_off(used);
                     self.give_back(&rest);
                     self.end(out);
                     return;
                 }
-                Match::No => {
+                MarkMatch::No => {
                     let c = self.held.remove(0);
                     open.put(c, &mut self.writer, out);
                 }
@@ -463,13 +475,13 @@ impl TaggedReader {
     /// The value is complete.
     fn end(&mut self, out: &mut String) {
         self.held.clear();
-        self.state = State::Between;
+        self.state = TaggedState::Between;
         let Some(open) = self.open.take() else { return };
         if open.text {
             self.writer.end_string(out);
             return;
         }
-        let (text, note) = typed(&open.raw, open.types, open.said_string, LEVELS - 1);
+        let (text, note) = typed(&open.raw, open.types, open.said_string, MAX_DEPTH - 1);
         if let Some(code) = note {
             self.writer.note(code, format!("the value of {}", open.key));
         }
@@ -484,22 +496,23 @@ impl TaggedReader {
 
     /// Whether what is held ends a value at the end of the output: None where it does not even
     /// begin to.
-    fn is_end(&self, open: &Open) -> Option<bool> {
+    fn is_end(&self, open: &OpenParameter) -> Option<bool> {
         let held = self.held.as_str();
         let marks = &self.marks;
-        let blank = if open.cdata { Match::Full(0) } else { blanks_at(held, &marks.after_value) };
+        let blank =
+            if open.cdata { MarkMatch::Full(0) } else { blanks_at(held, &marks.after_value) };
         let tag = match (open.cdata, blank) {
             (true, _) => match mark_at(held, CDATA_END) {
-                Match::Full(at) => pieces_after(held, at, &marks.close),
+                MarkMatch::Full(at) => pieces_after(held, at, &marks.close),
                 other => other,
             },
-            (false, Match::Full(at)) => {
+            (false, MarkMatch::Full(at)) => {
                 pieces_at(&held[at..], &marks.close).moved(at).or(pieces_at(held, &marks.close))
             }
             (false, _) => pieces_at(held, &marks.close),
         };
-        let has_end = !marks.close.is_empty() && matches!(tag, Match::Full(_));
-        if has_end || matches!(marks.follower(held.trim_start()), Match::Full(_)) {
+        let has_end = !marks.close.is_empty() && matches!(tag, MarkMatch::Full(_));
+        if has_end || matches!(marks.follower(held.trim_start()), MarkMatch::Full(_)) {
             return Some(true);
         }
         // One character is too little to call it the beginning of a tag.
@@ -507,8 +520,8 @@ impl TaggedReader {
     }
 }
 
-impl Open {
-    fn put(&mut self, c: char, writer: &mut Writer, out: &mut String) {
+impl OpenParameter {
+    fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         self.at_start = false;
         if self.text {
             writer.push(c, out);
@@ -518,8 +531,8 @@ impl Open {
     }
 }
 
-impl Reader for TaggedReader {
-    fn step(&mut self, c: char, out: &mut String) -> Step {
+impl ArgumentsReader for TaggedReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
         self.waiting.push_back(c);
         while let Some(c) = self.waiting.pop_front() {
             if self.take(c, out) {
@@ -527,25 +540,25 @@ impl Reader for TaggedReader {
                     self.writer.open_object(out);
                 }
                 self.writer.close_all(out);
-                self.state = State::Finished;
+                self.state = TaggedState::Finished;
                 let mut rest = std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held);
                 rest.extend(self.waiting.drain(..));
-                return Step::Ended(rest);
+                return ReadStep::Ended(rest);
             }
         }
-        Step::More
+        ReadStep::More
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
-        let state = std::mem::replace(&mut self.state, State::Finished);
-        if state == State::Finished {
+        let state = std::mem::replace(&mut self.state, TaggedState::Finished);
+        if state == TaggedState::Finished {
             return true;
         }
         if self.writer.depth() == 0 {
             self.writer.open_object(out);
         }
-        let mut complete = state == State::Between && self.held.is_empty();
-        if state == State::Between && !self.held.is_empty() {
+        let mut complete = state == TaggedState::Between && self.held.is_empty();
+        if state == TaggedState::Between && !self.held.is_empty() {
             self.writer.leave_out(std::mem::take(&mut self.held));
         }
         if let Some(mut open) = self.open.take() {
@@ -557,7 +570,7 @@ impl Reader for TaggedReader {
             if complete || open.text || !open.raw.trim().is_empty() {
                 self.open = Some(open);
                 self.end(out);
-                self.state = State::Finished;
+                self.state = TaggedState::Finished;
             } else {
                 self.writer.leave_out(open.key + &self.held);
             }
@@ -567,7 +580,7 @@ impl Reader for TaggedReader {
     }
 
     fn is_certain(&self) -> bool {
-        self.writer.depth() > 0 || self.state == State::Finished
+        self.writer.depth() > 0 || self.state == TaggedState::Finished
     }
 
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
@@ -595,32 +608,32 @@ fn pieces(marker: &str) -> Vec<String> {
     pieces
 }
 
-fn mark_at(text: &str, mark: &str) -> Match {
+fn mark_at(text: &str, mark: &str) -> MarkMatch {
     if text.starts_with(mark) {
-        Match::Full(mark.len())
+        MarkMatch::Full(mark.len())
     } else if mark.starts_with(text) {
-        Match::Part
+        MarkMatch::Part
     } else {
-        Match::No
+        MarkMatch::No
     }
 }
 
-fn pieces_at(text: &str, pieces: &[String]) -> Match {
+fn pieces_at(text: &str, pieces: &[String]) -> MarkMatch {
     let mut at = 0;
     for (index, piece) in pieces.iter().enumerate() {
         if index > 0 {
             at = skip_blanks(text, at);
         }
         match mark_at(&text[at..], piece) {
-            Match::Full(length) => at += length,
+            MarkMatch::Full(length) => at += length,
             other => return other,
         }
     }
-    Match::Full(at)
+    MarkMatch::Full(at)
 }
 
 /// The same behind other text, with blanks before the first part too.
-fn pieces_after(text: &str, at: usize, pieces: &[String]) -> Match {
+fn pieces_after(text: &str, at: usize, pieces: &[String]) -> MarkMatch {
     let at = if pieces.is_empty() { at } else { skip_blanks(text, at) };
     pieces_at(&text[at..], pieces).moved(at)
 }
@@ -630,11 +643,11 @@ fn skip_blanks(text: &str, at: usize) -> usize {
 }
 
 /// The blanks a format writes; a line may also end in CRLF.
-fn blanks_at(text: &str, blanks: &str) -> Match {
+fn blanks_at(text: &str, blanks: &str) -> MarkMatch {
     if blanks == "\n" { newline_at(text) } else { mark_at(text, blanks) }
 }
 
-fn newline_at(text: &str) -> Match {
+fn newline_at(text: &str) -> MarkMatch {
     mark_at(text, "\n").or(mark_at(text, "\r\n"))
 }
 
@@ -650,6 +663,6 @@ fn clean_key(text: &str, is_quoted: bool) -> Option<String> {
         .iter()
         .find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote))
         .unwrap_or(text);
-    let is_key = !bare.is_empty() && bare.len() <= KEY && !bare.contains(['\n', '<']);
+    let is_key = !bare.is_empty() && bare.len() <= MAX_KEY && !bare.contains(['\n', '<']);
     is_key.then(|| bare.to_owned())
 }

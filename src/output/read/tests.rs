@@ -7,7 +7,7 @@ use super::elements::ElementsReader;
 use super::pairs::PairsReader;
 use super::python::PythonReader;
 use super::tagged::TaggedReader;
-use super::{Reader, Step};
+use super::{ArgumentsReader, ReadStep};
 use crate::test_support::conformance::thread_time;
 
 /// What came of a text.
@@ -20,17 +20,17 @@ struct Read {
     certain: bool,
 }
 
-fn feed(reader: &mut dyn Reader, input: &str) -> (Read, Vec<String>) {
+fn feed(reader: &mut dyn ArgumentsReader, input: &str) -> (Read, Vec<String>) {
     let mut out = String::new();
     let mut end = "open".to_owned();
     let mut cuts = Vec::new();
     let mut chars = input.chars();
     for c in chars.by_ref() {
         match reader.step(c, &mut out) {
-            Step::More => cuts.push(out.clone()),
-            Step::Done => end = "done".to_owned(),
-            Step::Ended(rest) => end = format!("ended {rest}"),
-            Step::Broken => end = "broken".to_owned(),
+            ReadStep::More => cuts.push(out.clone()),
+            ReadStep::Done => end = "done".to_owned(),
+            ReadStep::Ended(rest) => end = format!("ended {rest}"),
+            ReadStep::Broken => end = "broken".to_owned(),
         }
         if end != "open" {
             break;
@@ -43,7 +43,7 @@ fn feed(reader: &mut dyn Reader, input: &str) -> (Read, Vec<String>) {
 
 /// Reads `input`, and every beginning of it.
 #[track_caller]
-fn read(new: &dyn Fn() -> Box<dyn Reader>, input: &str) -> Read {
+fn read(new: &dyn Fn() -> Box<dyn ArgumentsReader>, input: &str) -> Read {
     let (whole, cuts) = feed(new().as_mut(), input);
     let mut before = "";
     for cut in &cuts {
@@ -75,7 +75,13 @@ fn read(new: &dyn Fn() -> Box<dyn Reader>, input: &str) -> Read {
 }
 
 #[track_caller]
-fn check(new: &dyn Fn() -> Box<dyn Reader>, input: &str, want: Value, end: &str, notes: &[&str]) {
+fn check(
+    new: &dyn Fn() -> Box<dyn ArgumentsReader>,
+    input: &str,
+    want: Value,
+    end: &str,
+    notes: &[&str],
+) {
     let got = read(new, input);
     let value: Value =
         serde_json::from_str(&got.text).unwrap_or_else(|error| panic!("{error}: {}", got.text));
@@ -84,7 +90,7 @@ fn check(new: &dyn Fn() -> Box<dyn Reader>, input: &str, want: Value, end: &str,
 
 /// A text that ends with the output.
 #[track_caller]
-fn check_cut(new: &dyn Fn() -> Box<dyn Reader>, input: &str, want: &str, complete: bool) {
+fn check_cut(new: &dyn Fn() -> Box<dyn ArgumentsReader>, input: &str, want: &str, complete: bool) {
     read(new, input);
     let mut reader = new();
     let (mut got, _) = feed(reader.as_mut(), input);
@@ -118,19 +124,19 @@ fn tagged_reader(
     format: Tagged,
     followers: &'static [&'static str],
     schema: Option<Value>,
-) -> impl Fn() -> Box<dyn Reader> {
+) -> impl Fn() -> Box<dyn ArgumentsReader> {
     move || {
         let followers = followers.iter().map(|&text| FormatText::from(text)).collect();
         Box::new(TaggedReader::new(&format, followers, schema.as_ref()))
     }
 }
 
-fn qwen(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+fn qwen(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
     let followers = &["</function>\n", "</tool_call>", "<tool_call>", "<function="];
     tagged_reader(tagged("<parameter=", ">\n", "\n</parameter>\n", None), followers, schema)
 }
 
-fn glm(lines: bool, schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+fn glm(lines: bool, schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
     let format = match lines {
         true => tagged("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", None),
         false => tagged("<arg_key>", "</arg_key><arg_value>", "</arg_value>", None),
@@ -138,7 +144,7 @@ fn glm(lines: bool, schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
     tagged_reader(format, &["</tool_call>", "<tool_call>"], schema)
 }
 
-fn dsml(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+fn dsml(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
     let kind = Some((KindForm::IsString, "\">"));
     let format =
         tagged("<｜DSML｜parameter name=\"", "\" string=\"", "</｜DSML｜parameter>\n", kind);
@@ -317,11 +323,11 @@ fn text_streams_as_it_comes() {
     assert!(reader.is_certain());
 }
 
-fn pairs() -> Box<dyn Reader> {
+fn pairs() -> Box<dyn ArgumentsReader> {
     Box::new(PairsReader::new("<|\"|>"))
 }
 
-fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
     move || Box::new(PythonReader::new(schema.as_ref()))
 }
 
@@ -432,7 +438,7 @@ fn minimax(text: &str) -> String {
     text.replace("P<", "]<]minimax[>[<")
 }
 
-fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn Reader> {
+fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
     move || Box::new(ElementsReader::new("]<]minimax[>[", "item", schema.as_ref()))
 }
 
@@ -594,7 +600,7 @@ fn raw(value: &Value) -> String {
 }
 
 #[track_caller]
-fn check_round(new: &dyn Fn() -> Box<dyn Reader>, text: &str, want: &Value) {
+fn check_round(new: &dyn Fn() -> Box<dyn ArgumentsReader>, text: &str, want: &Value) {
     let got = read(new, text);
     let value: Value = serde_json::from_str(&got.text)
         .unwrap_or_else(|error| panic!("{error}: {} of {text}", got.text));
@@ -794,7 +800,7 @@ fn noise_never_panics_and_stays_json() {
     ];
     let starts =
         ["<parameter=s>\n", "<arg_key>s</arg_key><arg_value>", "", "]<]minimax[>[<s>", "{", "s="];
-    let readers: [&dyn Fn() -> Box<dyn Reader>; 6] = [
+    let readers: [&dyn Fn() -> Box<dyn ArgumentsReader>; 6] = [
         &qwen(Some(schema())),
         &glm(true, None),
         &dsml(None),
@@ -817,7 +823,7 @@ fn hostile_texts_take_linear_time() {
     let key = format!("<parameter={} ", "a".repeat(50));
     let qwen_text =
         ["</parameter>", "</parameter>\n", "<", "\n", "\n</func", "<parameter=", &key, "\r"];
-    type New<'a> = &'a dyn Fn() -> Box<dyn Reader>;
+    type New<'a> = &'a dyn Fn() -> Box<dyn ArgumentsReader>;
     let cases: [(New, &str, &[&str]); 6] = [
         (&qwen(Some(schema())), "<parameter=s>\n", &qwen_text),
         (&qwen(None), "<parameter=l>\n", &["[", "{\"a\":", "1,"]),
@@ -841,7 +847,7 @@ fn hostile_texts_take_linear_time() {
             let mut reader = new();
             let mut out = String::new();
             for c in text.chars() {
-                if reader.step(c, &mut out) != Step::More {
+                if reader.step(c, &mut out) != ReadStep::More {
                     break;
                 }
             }
@@ -851,10 +857,14 @@ fn hostile_texts_take_linear_time() {
             assert!(took.as_secs() < 10, "{start} {part}: {took:?}");
         }
     }
-    for new in [&qwen(None) as &dyn Fn() -> Box<dyn Reader>, &elements(None), &pairs, &python(None)]
-    {
+    for new in [
+        &qwen(None) as &dyn Fn() -> Box<dyn ArgumentsReader>,
+        &elements(None),
+        &pairs,
+        &python(None),
+    ] {
         let mut reader = new();
         let mut out = String::new();
-        " ".repeat(long).chars().for_each(|c| assert_eq!(reader.step(c, &mut out), Step::More));
+        " ".repeat(long).chars().for_each(|c| assert_eq!(reader.step(c, &mut out), ReadStep::More));
     }
 }

@@ -77,9 +77,9 @@ impl Types {
 /// The schemas in force at one place of the arguments, as JSON pointers; none where nothing is
 /// known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place(Vec<String>);
+pub(super) struct SchemaPointers(Vec<String>);
 
-impl Place {
+impl SchemaPointers {
     /// Whether no schema says anything about this place.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -88,9 +88,9 @@ impl Place {
 
 /// What a schema says about a key.
 #[derive(Debug, Clone)]
-pub(super) struct Key {
+pub(super) struct SchemaMember {
     /// Where its value stands.
-    pub(super) place: Place,
+    pub(super) pointers: SchemaPointers,
     /// The schema lists keys, and this is none of them.
     pub(super) unknown: bool,
 }
@@ -105,16 +105,16 @@ impl Schema {
     }
 
     /// Where the arguments themselves stand.
-    pub(super) fn root(&self) -> Place {
-        Place(if self.0.is_some() { vec![String::new()] } else { Vec::new() })
+    pub(super) fn root(&self) -> SchemaPointers {
+        SchemaPointers(if self.0.is_some() { vec![String::new()] } else { Vec::new() })
     }
 
     /// The place of a member.
-    pub(super) fn key(&self, place: &Place, name: &str) -> Key {
+    pub(super) fn key(&self, at: &SchemaPointers, name: &str) -> SchemaMember {
         let token = name.replace('~', "~0").replace('/', "~1");
         let (mut found, mut further) = (Vec::new(), Vec::new());
         let (mut listed, mut loose) = (false, false);
-        for (pointer, schema) in self.branches(place) {
+        for (pointer, schema) in self.branches(at) {
             if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
                 listed = true;
                 if properties.contains_key(name) {
@@ -127,23 +127,26 @@ impl Schema {
             loose |= schema.get("patternProperties").is_some();
         }
         let unknown = listed && !loose && found.is_empty() && further.is_empty();
-        Key { place: Place(if found.is_empty() { further } else { found }), unknown }
+        SchemaMember {
+            pointers: SchemaPointers(if found.is_empty() { further } else { found }),
+            unknown,
+        }
     }
 
     /// The place of an array's elements.
-    pub(super) fn items(&self, place: &Place) -> Place {
+    pub(super) fn items(&self, at: &SchemaPointers) -> SchemaPointers {
         let with_items = self
-            .branches(place)
+            .branches(at)
             .into_iter()
             .filter(|(_, schema)| schema.get("items").is_some_and(Value::is_object));
-        Place(with_items.map(|(pointer, _)| format!("{pointer}/items")).collect())
+        SchemaPointers(with_items.map(|(pointer, _)| format!("{pointer}/items")).collect())
     }
 
     /// The types a value at this place may have; None where nothing says so.
-    pub(super) fn types(&self, place: &Place) -> Option<Types> {
+    pub(super) fn types(&self, at: &SchemaPointers) -> Option<Types> {
         let mut budget = BRANCHES;
         let mut all: Option<Types> = None;
-        for pointer in &place.0 {
+        for pointer in &at.0 {
             let types = self.types_at(self.at(pointer)?, 0, &mut budget)?;
             all = Some(all.map_or(types, |all| all.or(types)));
         }
@@ -176,8 +179,8 @@ impl Schema {
     }
 
     /// The schemas of a place, with those they refer to and are made of.
-    fn branches(&self, place: &Place) -> Vec<(String, &Value)> {
-        let mut waiting: Vec<String> = place.0.iter().rev().cloned().collect();
+    fn branches(&self, at: &SchemaPointers) -> Vec<(String, &Value)> {
+        let mut waiting: Vec<String> = at.0.iter().rev().cloned().collect();
         let mut seen = HashSet::new();
         let mut branches = Vec::new();
         while let Some(pointer) = waiting.pop() {
@@ -311,7 +314,7 @@ mod tests {
     fn check(schema: Value, said_string: Option<bool>, raw: &str, want: &str, note: Option<&str>) {
         let whole = json!({"type": "object", "properties": {"a": schema}, "$defs": {"s": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}});
         let schema = Schema::new(Some(&whole));
-        let types = schema.types(&schema.key(&schema.root(), "a").place);
+        let types = schema.types(&schema.key(&schema.root(), "a").pointers);
         let got = typed(raw, types, said_string, 100);
         assert_eq!((got.0.as_str(), got.1), (want, note));
     }

@@ -6,7 +6,7 @@
 //! ends a string only where a value may end, so `'It's'` is one string; strings next to each other
 //! are one, as in Python.
 
-use super::json_writer::{Writer, quote};
+use super::json_writer::{JsonWriter, quote};
 use super::literal::word;
 
 /// Whether a character belonged to the value.
@@ -18,7 +18,7 @@ pub(super) enum Taken {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ValueState {
     Value,
     /// A value, or the end of an array.
     ValueOrEnd,
@@ -66,7 +66,7 @@ pub(super) struct Values {
     tuples: bool,
     /// Whether the containers open are objects, from the outermost.
     open: Vec<bool>,
-    state: State,
+    state: ValueState,
     /// Text not decided upon: the beginning of a marker, an escape, or what follows a closing
     /// quote.
     held: String,
@@ -85,7 +85,7 @@ impl Values {
             marker: marker.to_owned(),
             tuples,
             open: Vec::new(),
-            state: State::Value,
+            state: ValueState::Value,
             held: String::new(),
             word: String::new(),
             key: None,
@@ -96,7 +96,7 @@ impl Values {
 
     /// A new value is due.
     pub(super) fn restart(&mut self) {
-        self.state = State::Value;
+        self.state = ValueState::Value;
     }
 
     /// Containers that are open.
@@ -104,28 +104,28 @@ impl Values {
         self.open.len()
     }
 
-    pub(super) fn step(&mut self, c: char, writer: &mut Writer, out: &mut String) -> Taken {
+    pub(super) fn step(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> Taken {
         loop {
             let again = match self.state {
-                State::Value | State::ValueOrEnd => return self.value(c, writer, out),
-                State::Key => {
+                ValueState::Value | ValueState::ValueOrEnd => return self.value(c, writer, out),
+                ValueState::Key => {
                     self.before_key(c, writer, out);
                     false
                 }
-                State::Colon => self.colon(c, writer, out),
-                State::AfterValue => return self.after_value(c, writer, out),
-                State::Word { brackets } => self.word_step(c, brackets, writer, out),
-                State::Opening { quote, count } => self.opening(c, quote, count),
-                State::Quoted { quote, triple, count } => {
+                ValueState::Colon => self.colon(c, writer, out),
+                ValueState::AfterValue => return self.after_value(c, writer, out),
+                ValueState::Word { brackets } => self.word_step(c, brackets, writer, out),
+                ValueState::Opening { quote, count } => self.opening(c, quote, count),
+                ValueState::Quoted { quote, triple, count } => {
                     self.quoted(c, quote, triple, count, writer, out)
                 }
-                State::Escape { quote, triple } => self.escape(c, quote, triple, writer, out),
-                State::Closing { quote } => self.closing(c, quote, writer, out),
-                State::Marked => {
+                ValueState::Escape { quote, triple } => self.escape(c, quote, triple, writer, out),
+                ValueState::Closing { quote } => self.closing(c, quote, writer, out),
+                ValueState::Marked => {
                     self.marked(c, writer, out);
                     false
                 }
-                State::Deep { brackets } => {
+                ValueState::Deep { brackets } => {
                     self.deep(c, brackets, writer, out);
                     false
                 }
@@ -137,19 +137,19 @@ impl Values {
     }
 
     /// The output ends: what is open is closed.
-    pub(super) fn finish(&mut self, writer: &mut Writer, out: &mut String) {
+    pub(super) fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
         match self.state {
-            State::Word { .. } => self.end_word(writer, out),
-            State::Opening { .. } | State::Closing { .. } => self.end_string(writer, out),
-            State::Quoted { quote, count, .. } => {
+            ValueState::Word { .. } => self.end_word(writer, out),
+            ValueState::Opening { .. } | ValueState::Closing { .. } => self.end_string(writer, out),
+            ValueState::Quoted { quote, count, .. } => {
                 (0..count).for_each(|_| self.put(quote, writer, out));
                 self.end_string(writer, out);
             }
-            State::Escape { .. } => {
+            ValueState::Escape { .. } => {
                 self.held.clear();
                 self.end_string(writer, out);
             }
-            State::Marked => {
+            ValueState::Marked => {
                 // One character may well be text; more of them are the marker's beginning.
                 if self.held.chars().count() == 1 {
                     self.put_held(writer, out);
@@ -157,29 +157,29 @@ impl Values {
                 self.held.clear();
                 self.end_string(writer, out);
             }
-            State::Deep { .. } => writer.end_string(out),
+            ValueState::Deep { .. } => writer.end_string(out),
             _ => {}
         }
         while self.open.pop().is_some() {
             writer.close(out);
         }
-        self.state = State::AfterValue;
+        self.state = ValueState::AfterValue;
     }
 
-    fn value(&mut self, c: char, writer: &mut Writer, out: &mut String) -> Taken {
+    fn value(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> Taken {
         if self.held.is_empty() && c.is_whitespace() {
             return Taken::Yes;
         }
         if self.marker_step(c) {
             if self.held.is_empty() {
                 writer.begin_string(out);
-                self.state = State::Marked;
+                self.state = ValueState::Marked;
             }
             return Taken::Yes;
         }
         if !self.held.is_empty() {
             self.word = std::mem::take(&mut self.held);
-            self.state = State::Word { brackets: 0 };
+            self.state = ValueState::Word { brackets: 0 };
             self.step(c, writer, out);
             return Taken::Yes;
         }
@@ -189,7 +189,7 @@ impl Values {
             '"' | '\'' => {
                 writer.begin_string(out);
                 self.raw = false;
-                self.state = State::Opening { quote: c, count: 1 };
+                self.state = ValueState::Opening { quote: c, count: 1 };
             }
             ',' if self.open.is_empty() => return Taken::No,
             ',' => self.next_member(),
@@ -197,18 +197,18 @@ impl Values {
             ')' if self.tuples => return self.close(c, writer, out),
             _ => {
                 self.word.push(c);
-                self.state = State::Word { brackets: 0 };
+                self.state = ValueState::Word { brackets: 0 };
             }
         }
         Taken::Yes
     }
 
-    fn open(&mut self, c: char, writer: &mut Writer, out: &mut String) {
+    fn open(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         if writer.is_full() {
             writer.note("arguments_too_deep", "the innermost values are kept as text".to_owned());
             writer.begin_string(out);
             writer.push(c, out);
-            self.state = State::Deep { brackets: 1 };
+            self.state = ValueState::Deep { brackets: 1 };
             return;
         }
         let object = c == '{';
@@ -218,11 +218,11 @@ impl Values {
             writer.open_array(out);
         }
         self.open.push(object);
-        self.state = if object { State::Key } else { State::ValueOrEnd };
+        self.state = if object { ValueState::Key } else { ValueState::ValueOrEnd };
     }
 
     /// A closing bracket: closes what stands inside the container it belongs to, too.
-    fn close(&mut self, c: char, writer: &mut Writer, out: &mut String) -> Taken {
+    fn close(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> Taken {
         if !self.open.contains(&(c == '}')) {
             return if self.open.is_empty() || self.tuples && c == ')' {
                 Taken::No
@@ -236,15 +236,16 @@ impl Values {
                 break;
             }
         }
-        self.state = State::AfterValue;
+        self.state = ValueState::AfterValue;
         Taken::Yes
     }
 
     fn next_member(&mut self) {
-        self.state = if self.open.last() == Some(&true) { State::Key } else { State::ValueOrEnd };
+        self.state =
+            if self.open.last() == Some(&true) { ValueState::Key } else { ValueState::ValueOrEnd };
     }
 
-    fn after_value(&mut self, c: char, writer: &mut Writer, out: &mut String) -> Taken {
+    fn after_value(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> Taken {
         match c {
             c if c.is_whitespace() => Taken::Yes,
             _ if self.open.is_empty() => Taken::No,
@@ -262,18 +263,18 @@ impl Values {
         }
     }
 
-    fn before_key(&mut self, c: char, writer: &mut Writer, out: &mut String) {
+    fn before_key(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         if self.marker_step(c) {
             if self.held.is_empty() {
                 self.key = Some(String::new());
-                self.state = State::Marked;
+                self.state = ValueState::Marked;
             }
             return;
         }
         if !self.held.is_empty() {
             self.word = std::mem::take(&mut self.held);
             self.key = Some(String::new());
-            self.state = State::Word { brackets: 0 };
+            self.state = ValueState::Word { brackets: 0 };
             self.step(c, writer, out);
             return;
         }
@@ -285,34 +286,34 @@ impl Values {
             '"' | '\'' => {
                 self.key = Some(String::new());
                 self.raw = false;
-                self.state = State::Opening { quote: c, count: 1 };
+                self.state = ValueState::Opening { quote: c, count: 1 };
             }
             ':' => {
                 writer.key("", out);
-                self.state = State::Value;
+                self.state = ValueState::Value;
             }
             c => {
                 self.key = Some(String::new());
                 self.word.push(c);
-                self.state = State::Word { brackets: 0 };
+                self.state = ValueState::Word { brackets: 0 };
             }
         }
     }
 
-    fn colon(&mut self, c: char, writer: &mut Writer, out: &mut String) -> bool {
+    fn colon(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> bool {
         match c {
-            ':' | '=' => self.state = State::Value,
+            ':' | '=' => self.state = ValueState::Value,
             c if c.is_whitespace() => {}
             // A key without a value: the writer fills in null.
             ',' | '}' | ']' => {
-                self.state = State::Key;
+                self.state = ValueState::Key;
                 if c == ',' {
                     writer.value("null", out);
                 }
                 return true;
             }
             _ => {
-                self.state = State::Value;
+                self.state = ValueState::Value;
                 self.step(c, writer, out);
             }
         }
@@ -323,7 +324,7 @@ impl Values {
         &mut self,
         c: char,
         brackets: usize,
-        writer: &mut Writer,
+        writer: &mut JsonWriter,
         out: &mut String,
     ) -> bool {
         let is_key = self.key.is_some();
@@ -336,7 +337,7 @@ impl Values {
                 self.raw = self.word.contains(['r', 'R']);
                 self.word.clear();
                 writer.begin_string(out);
-                self.state = State::Opening { quote: c, count: 1 };
+                self.state = ValueState::Opening { quote: c, count: 1 };
                 return false;
             }
             _ => false,
@@ -351,16 +352,16 @@ impl Values {
             _ => brackets,
         };
         self.word.push(c);
-        self.state = State::Word { brackets };
+        self.state = ValueState::Word { brackets };
         false
     }
 
-    fn end_word(&mut self, writer: &mut Writer, out: &mut String) {
+    fn end_word(&mut self, writer: &mut JsonWriter, out: &mut String) {
         let text = std::mem::take(&mut self.word);
         let text = text.trim_end();
         if self.key.take().is_some() {
             writer.key(text, out);
-            self.state = State::Colon;
+            self.state = ValueState::Colon;
             return;
         }
         match word(text) {
@@ -371,20 +372,20 @@ impl Values {
                 writer.value(&json, out);
             }
         }
-        self.state = State::AfterValue;
+        self.state = ValueState::AfterValue;
     }
 
     fn opening(&mut self, c: char, quote: char, count: usize) -> bool {
         match (c == quote, count) {
-            (true, 1) => self.state = State::Opening { quote, count: 2 },
-            (true, _) => self.state = State::Quoted { quote, triple: true, count: 0 },
+            (true, 1) => self.state = ValueState::Opening { quote, count: 2 },
+            (true, _) => self.state = ValueState::Quoted { quote, triple: true, count: 0 },
             (false, 1) => {
-                self.state = State::Quoted { quote, triple: false, count: 0 };
+                self.state = ValueState::Quoted { quote, triple: false, count: 0 };
                 return true;
             }
             (false, _) => {
                 self.held.push(quote);
-                self.state = State::Closing { quote };
+                self.state = ValueState::Closing { quote };
                 return true;
             }
         }
@@ -397,26 +398,26 @@ impl Values {
         quote: char,
         triple: bool,
         count: usize,
-        writer: &mut Writer,
+        writer: &mut JsonWriter,
         out: &mut String,
     ) -> bool {
         if c == quote {
             self.flush_surrogate(writer, out);
             if !triple || count == 2 {
                 self.held.extend(std::iter::repeat_n(quote, count + 1));
-                self.state = State::Closing { quote };
+                self.state = ValueState::Closing { quote };
             } else {
-                self.state = State::Quoted { quote, triple, count: count + 1 };
+                self.state = ValueState::Quoted { quote, triple, count: count + 1 };
             }
             return false;
         }
         if count > 0 {
             (0..count).for_each(|_| self.put(quote, writer, out));
-            self.state = State::Quoted { quote, triple, count: 0 };
+            self.state = ValueState::Quoted { quote, triple, count: 0 };
         }
         if c == '\\' {
             self.held.push(c);
-            self.state = State::Escape { quote, triple };
+            self.state = ValueState::Escape { quote, triple };
         } else {
             self.flush_surrogate(writer, out);
             self.put(c, writer, out);
@@ -430,10 +431,10 @@ impl Values {
         c: char,
         quote: char,
         triple: bool,
-        writer: &mut Writer,
+        writer: &mut JsonWriter,
         out: &mut String,
     ) -> bool {
-        let after = State::Quoted { quote, triple, count: 0 };
+        let after = ValueState::Quoted { quote, triple, count: 0 };
         let kind = self.held.chars().nth(1);
         if self.raw {
             self.held.push(c);
@@ -493,7 +494,7 @@ impl Values {
         !is_digit
     }
 
-    fn put_code(&mut self, code: u32, writer: &mut Writer, out: &mut String) {
+    fn put_code(&mut self, code: u32, writer: &mut JsonWriter, out: &mut String) {
         if let (Some(high), 0xDC00..=0xDFFF) = (self.high, code) {
             self.high = None;
             let code = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00);
@@ -508,14 +509,14 @@ impl Values {
         }
     }
 
-    fn flush_surrogate(&mut self, writer: &mut Writer, out: &mut String) {
+    fn flush_surrogate(&mut self, writer: &mut JsonWriter, out: &mut String) {
         if self.high.take().is_some() {
             self.put(char::REPLACEMENT_CHARACTER, writer, out);
         }
     }
 
     /// Behind a quote: did it end the string?
-    fn closing(&mut self, c: char, quote: char, writer: &mut Writer, out: &mut String) -> bool {
+    fn closing(&mut self, c: char, quote: char, writer: &mut JsonWriter, out: &mut String) -> bool {
         match c {
             c if c.is_whitespace() => {
                 self.held.push(c);
@@ -528,34 +529,34 @@ impl Values {
             }
             '"' | '\'' => {
                 self.held.clear();
-                self.state = State::Opening { quote: c, count: 1 };
+                self.state = ValueState::Opening { quote: c, count: 1 };
                 false
             }
             // The quote was part of the text.
             _ => {
                 self.put_held(writer, out);
-                self.state = State::Quoted { quote, triple: false, count: 0 };
+                self.state = ValueState::Quoted { quote, triple: false, count: 0 };
                 true
             }
         }
     }
 
-    fn end_string(&mut self, writer: &mut Writer, out: &mut String) {
+    fn end_string(&mut self, writer: &mut JsonWriter, out: &mut String) {
         self.flush_surrogate(writer, out);
         self.held.clear();
         match self.key.take() {
             Some(key) => {
                 writer.key(&key, out);
-                self.state = State::Colon;
+                self.state = ValueState::Colon;
             }
             None => {
                 writer.end_string(out);
-                self.state = State::AfterValue;
+                self.state = ValueState::AfterValue;
             }
         }
     }
 
-    fn marked(&mut self, c: char, writer: &mut Writer, out: &mut String) {
+    fn marked(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         self.held.push(c);
         while !self.held.is_empty() && !self.marker.starts_with(self.held.as_str()) {
             let c = self.held.remove(0);
@@ -579,28 +580,28 @@ impl Values {
         false
     }
 
-    fn deep(&mut self, c: char, brackets: usize, writer: &mut Writer, out: &mut String) {
+    fn deep(&mut self, c: char, brackets: usize, writer: &mut JsonWriter, out: &mut String) {
         writer.push(c, out);
         let brackets = match c {
             '[' | '{' | '(' => brackets + 1,
             ']' | '}' | ')' => brackets - 1,
             _ => brackets,
         };
-        self.state = State::Deep { brackets };
+        self.state = ValueState::Deep { brackets };
         if brackets == 0 {
             writer.end_string(out);
-            self.state = State::AfterValue;
+            self.state = ValueState::AfterValue;
         }
     }
 
-    fn put(&mut self, c: char, writer: &mut Writer, out: &mut String) {
+    fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         match &mut self.key {
             Some(key) => key.push(c),
             None => writer.push(c, out),
         }
     }
 
-    fn put_held(&mut self, writer: &mut Writer, out: &mut String) {
+    fn put_held(&mut self, writer: &mut JsonWriter, out: &mut String) {
         let held = std::mem::take(&mut self.held);
         held.chars().for_each(|c| self.put(c, writer, out));
     }

@@ -34,7 +34,7 @@ fn check(
     reasoning: Option<&str>,
     calls: &[(&str, &str)],
     diagnostics: &[&str],
-) -> Parsed {
+) -> ParsedReply {
     let parsed = parse(&hermes(), &tools(), setting, text);
     assert_eq!(parsed.content, content, "content of {text:?}");
     assert_eq!(parsed.reasoning.as_deref(), reasoning, "reasoning of {text:?}");
@@ -409,7 +409,7 @@ fn a_header_that_names_nothing_is_text_at_once() {
 fn an_id_of_an_earlier_call_is_not_used_again() {
     for (id, codes) in [("abcdefgh1", vec!["id_generated"]), ("abcdefgh2", vec![])] {
         let mut parser = reply_parser(&family("mistral-id"), &tools(), PLAIN);
-        parser.taken_ids(["abcdefgh1".to_owned()].into_iter());
+        parser.reserve_ids(["abcdefgh1".to_owned()].into_iter());
         parser.push(&format!("[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{\"a\": \"b\"}}"));
         let (_, parsed) = parser.finish();
         let codes_seen: Vec<_> =
@@ -743,7 +743,12 @@ fn a_template_that_writes_something_else_is_inferred_or_not_believed() {
 
 /// One text under the polyfilled format.
 #[track_caller]
-fn polyfilled(text: &str, content: &str, calls: &[(&str, &str)], diagnostics: &[&str]) -> Parsed {
+fn polyfilled(
+    text: &str,
+    content: &str,
+    calls: &[(&str, &str)],
+    diagnostics: &[&str],
+) -> ParsedReply {
     let parsed = parse(&families::polyfilled(), &tools(), PLAIN, text);
     let got: Vec<_> = parsed
         .tool_calls

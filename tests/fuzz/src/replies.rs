@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use llb::output::format::Format;
-use llb::output::{Delta, Parsed, ReplyParser, ReplyParserInput};
+use llb::output::{Delta, ParsedReply, ReplyParser, ReplyParserInput};
 use serde_json::{Value, json};
 
 use crate::in_time;
@@ -107,7 +107,7 @@ pub fn check(format: &Format, options: &Options, text: &str, cuts: &[u8]) {
     assert_eq!(read(format, options, pieces), whole, "in pieces: {text:?}");
 }
 
-fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t str>) -> Parsed {
+fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t str>) -> ParsedReply {
     let city = json!({ "properties": { "city": { "type": "string" }, "n": { "type": "integer" } }, "required": ["city"] });
     let f = options
         .parameters
@@ -139,7 +139,7 @@ fn read<'t>(format: &Format, options: &Options, pieces: impl Iterator<Item = &'t
     parsed
 }
 
-fn add_up(deltas: &[Delta], parsed: &Parsed) {
+fn add_up(deltas: &[Delta], parsed: &ParsedReply) {
     let (mut content, mut reasoning) = (String::new(), String::new());
     let mut calls: Vec<(String, String, String)> = Vec::new();
     for delta in deltas {

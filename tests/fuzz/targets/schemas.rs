@@ -6,7 +6,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use llb::api::{ResponseFormat, ToolChoice};
 use llb::constraint::{self, ReplyRequirements};
-use llb::output::{Parsed, ToolCall};
+use llb::output::{ParsedReply, ToolCall};
 use llb::validate;
 use llb_fuzz::replies::families;
 use llb_fuzz::{in_time, schemas, sound};
@@ -78,10 +78,10 @@ fuzz_target!(|input: Input| {
         name: name.to_owned(),
         arguments: value.to_string(),
     });
-    let parsed = Parsed {
+    let parsed = ParsedReply {
         tool_calls: calls.collect(),
         content: input.values[2].to_string(),
-        ..Parsed::default()
+        ..ParsedReply::default()
     };
     let found = in_time(|| validate::check_message(&parsed, &tools, Some(&response)));
     assert_eq!(

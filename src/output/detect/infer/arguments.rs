@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::markers::{common_prefix, common_suffix, snap_left, snap_right, trim_start};
 use super::probe::{KEYS, Prober};
-use crate::output::call_writer::{Call, Style, arguments as write};
+use crate::output::call_writer::{ValueStyle, WrittenCall, arguments as write};
 use crate::output::format::{Encoding, KindForm, Tagged, ValueKind};
 
 /// How arguments are encoded, and which spelling showed. The outer texts of [`Tagged`] are not
 /// known yet: its `separator` is all the text between two parameters, `open` and `close` are empty.
-pub(super) fn locate(text: &str, call: &Call) -> Result<(Encoding, Style), String> {
+pub(super) fn locate(text: &str, call: &WrittenCall) -> Result<(Encoding, ValueStyle), String> {
     let [first, second] = parameters(call);
     let mut candidates = vec![Encoding::JsonText, Encoding::Json, Encoding::Python];
     if let (Some(after_key), Some(between)) =
@@ -33,7 +33,7 @@ pub(super) fn locate(text: &str, call: &Call) -> Result<(Encoding, Style), Strin
         }));
     }
     for encoding in candidates {
-        for style in Style::all() {
+        for style in ValueStyle::all() {
             if text.contains(&region(&encoding, call, style)) {
                 return match &encoding {
                     Encoding::Tagged(tags) if !tags.separator.contains(['<', '[']) => {
@@ -48,13 +48,13 @@ pub(super) fn locate(text: &str, call: &Call) -> Result<(Encoding, Style), Strin
 }
 
 /// The arguments of a call as they stand in a render.
-pub(super) fn region(encoding: &Encoding, call: &Call, style: Style) -> String {
+pub(super) fn region(encoding: &Encoding, call: &WrittenCall, style: ValueStyle) -> String {
     let mut out = String::new();
     write(encoding, &call.arguments, style, &mut out);
     out
 }
 
-fn parameters(call: &Call) -> [(&'static str, &str); 2] {
+fn parameters(call: &WrittenCall) -> [(&'static str, &str); 2] {
     [KEYS[0], KEYS[1]].map(|key| (key, call.arguments[key].as_str().unwrap_or_default()))
 }
 

@@ -4,13 +4,13 @@
 use serde_json::{Value, json};
 
 use super::probe::{Form, KEYS, Prober};
-use crate::output::call_writer::{Call, Style, json as write_json, section};
+use crate::output::call_writer::{ValueStyle, WrittenCall, json as write_json, section};
 use crate::output::format::{CallPart, CallSyntax, Channels};
 
 /// A history to be written, and what the template wrote.
 pub(super) struct Held {
     name: &'static str,
-    calls: Vec<Call>,
+    calls: Vec<WrittenCall>,
     rendered: Result<String, String>,
 }
 
@@ -59,7 +59,11 @@ impl HeldOut {
     }
 
     /// Holds calls against all renders. The spelling that explains them, or the first that differs.
-    pub(super) fn check(&self, calls: &CallSyntax, exactness: Exactness) -> Result<Style, String> {
+    pub(super) fn check(
+        &self,
+        calls: &CallSyntax,
+        exactness: Exactness,
+    ) -> Result<ValueStyle, String> {
         let base = self.base.rendered.as_ref().map_err(String::clone)?;
         // What begins a call in every style, before anything is written in one.
         let leads =
@@ -73,7 +77,7 @@ impl HeldOut {
         }
         let mut reason = String::new();
         let mut best = 0;
-        for style in Style::all() {
+        for style in ValueStyle::all() {
             match self.explained(calls, style, exactness) {
                 Ok(()) => return Ok(style),
                 Err((rows, because)) if rows >= best && (rows > best || reason.is_empty()) => {
@@ -97,7 +101,7 @@ impl HeldOut {
     fn explained(
         &self,
         calls: &CallSyntax,
-        style: Style,
+        style: ValueStyle,
         exactness: Exactness,
     ) -> Result<(), (usize, String)> {
         let base = self.base.rendered.as_ref().map_err(|error| (0, error.clone()))?;
@@ -173,7 +177,7 @@ impl Exactness {
 }
 
 /// Some templates leave out what is null.
-fn without_nulls(list: &[Call]) -> Vec<Call> {
+fn without_nulls(list: &[WrittenCall]) -> Vec<WrittenCall> {
     let mut list = list.to_vec();
     for members in list.iter_mut().filter_map(|call| call.arguments.as_object_mut()) {
         members.retain(|_, value| !value.is_null());

@@ -19,7 +19,7 @@ use std::cell::Cell;
 
 pub(crate) use probe::{Form, Render};
 
-use crate::output::call_writer::{Style, section as write};
+use crate::output::call_writer::{ValueStyle, section as write};
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, Wrapper};
 use check::{Exactness, HeldOut, forms};
 use probe::{CONTENT, Prober};
@@ -31,7 +31,7 @@ pub(crate) struct Inferred {
     /// The format; `verified` is left to the round trip.
     pub(crate) format: Format,
     /// How the template spells values.
-    pub(crate) style: Style,
+    pub(crate) style: ValueStyle,
     /// The form of the history.
     pub(crate) form: Form,
     /// How many renders it took.
@@ -213,7 +213,7 @@ fn shown(prober: &mut Prober<'_>) -> Result<Option<String>, String> {
 
 /// As the template writes several calls; or only one, if the way it writes several is not to be
 /// explained.
-fn derive(prober: &Prober<'_>, rendered: &str) -> Result<(Format, Style), String> {
+fn derive(prober: &Prober<'_>, rendered: &str) -> Result<(Format, ValueStyle), String> {
     derive_for(prober, rendered, true)
         .or_else(|because| derive_for(prober, rendered, false).map_err(|_| because))
 }
@@ -222,7 +222,7 @@ fn derive_for(
     prober: &Prober<'_>,
     rendered: &str,
     parallel: bool,
-) -> Result<(Format, Style), String> {
+) -> Result<(Format, ValueStyle), String> {
     let (encoding, style) = arguments::locate(rendered, &prober.strings(1)[0])?;
     let controls = Controls::new(prober);
     let mut found = section::section(prober, &controls, rendered, encoding, style, parallel)?;
@@ -283,7 +283,7 @@ fn wrapper(controls: &Controls, reasoning: Option<&str>) -> Option<Wrapper> {
 }
 
 /// Refuses what no reader could read: a call that begins as JSON and is none.
-fn plausible(calls: &CallSyntax, prober: &Prober<'_>, style: Style) -> Result<(), String> {
+fn plausible(calls: &CallSyntax, prober: &Prober<'_>, style: ValueStyle) -> Result<(), String> {
     let json = calls
         .call
         .iter()

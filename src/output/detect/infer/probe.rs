@@ -6,7 +6,7 @@ use std::cell::Cell;
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
-use crate::output::call_writer::{Call, json as write_json};
+use crate::output::call_writer::{WrittenCall, json as write_json};
 
 /// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own
 /// template.
@@ -63,18 +63,18 @@ impl Prober<'_> {
     }
 
     /// An answer with reasoning under this key, and calls if there are any.
-    pub(super) fn reasoning(&self, key: &str, list: &[Call]) -> Result<String, String> {
+    pub(super) fn reasoning(&self, key: &str, list: &[WrittenCall]) -> Result<String, String> {
         let mut message = self.message(list, if list.is_empty() { CONTENT } else { "" });
         message.insert(key.to_owned(), REASONING.into());
         self.behind_user(&[Value::Object(message)], false)
     }
 
     /// An answer with calls, beside content or without any.
-    pub(super) fn calls(&self, list: &[Call], content: &str) -> Result<String, String> {
+    pub(super) fn calls(&self, list: &[WrittenCall], content: &str) -> Result<String, String> {
         self.behind_user(&[Value::Object(self.message(list, content))], false)
     }
 
-    fn message(&self, list: &[Call], content: &str) -> Map<String, Value> {
+    fn message(&self, list: &[WrittenCall], content: &str) -> Map<String, Value> {
         let content =
             if content.is_empty() && self.form.null { Value::Null } else { content.into() };
         let mut message = Map::new();
@@ -100,7 +100,7 @@ impl Prober<'_> {
     }
 
     /// Calls of different functions with two strings each.
-    pub(super) fn strings(&self, count: usize) -> Vec<Call> {
+    pub(super) fn strings(&self, count: usize) -> Vec<WrittenCall> {
         let arguments = VALUES.iter().map(|[a, b]| json!({ KEYS[0]: a, KEYS[1]: b }));
         self.list(0, arguments.take(count))
     }
@@ -110,7 +110,7 @@ impl Prober<'_> {
         &self,
         first: usize,
         arguments: impl IntoIterator<Item = Value>,
-    ) -> Vec<Call> {
+    ) -> Vec<WrittenCall> {
         let list = arguments.into_iter().enumerate().map(|(i, arguments)| {
             let name = NAMES[(first + i) % NAMES.len()].to_owned();
             let id = if self.form.named_ids {
@@ -118,7 +118,7 @@ impl Prober<'_> {
             } else {
                 IDS[(first + i) % IDS.len()].to_owned()
             };
-            Call { name, arguments, id }
+            WrittenCall { name, arguments, id }
         });
         list.collect()
     }

@@ -4,7 +4,7 @@ use super::arguments;
 use super::markers::{common_prefix, common_suffix, first, snap_left, snap_right, trim_start};
 use super::mask::{Mark, Masked, Needle, mask};
 use super::probe::{CONTENT, Prober};
-use crate::output::call_writer::{Call, Style};
+use crate::output::call_writer::{ValueStyle, WrittenCall};
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Wrapper};
 
 /// What the renders of calls showed.
@@ -44,7 +44,7 @@ pub(super) fn section(
     controls: &Controls,
     rendered: &str,
     encoding: Encoding,
-    style: Style,
+    style: ValueStyle,
     parallel: bool,
 ) -> Result<Section, String> {
     // Names in the list of tools, if it stands behind the user's words, are not the call's.
@@ -52,7 +52,8 @@ pub(super) fn section(
         .prompt
         .as_deref()
         .map_or(0, |prompt| snap_left(rendered, common_prefix(prompt, rendered)));
-    let masked = |text: &str, list: &[Call]| mask(text, skip, &needles(list, &encoding, style));
+    let masked =
+        |text: &str, list: &[WrittenCall]| mask(text, skip, &needles(list, &encoding, style));
 
     let mut one = masked(rendered, &prober.strings(1));
     let named = one.has(Mark::Name) || one.has(Mark::Id) && prober.form.named_ids;
@@ -222,7 +223,7 @@ fn parts(
     Ok(parts)
 }
 
-fn needles(list: &[Call], encoding: &Encoding, style: Style) -> Vec<Needle> {
+fn needles(list: &[WrittenCall], encoding: &Encoding, style: ValueStyle) -> Vec<Needle> {
     let mut needles = Vec::new();
     for (i, call) in list.iter().enumerate() {
         if call.arguments.as_object().is_some_and(|members| !members.is_empty())
@@ -316,7 +317,7 @@ fn beside_content(
     controls: &Controls,
     without: &str,
     encoding: &Encoding,
-    style: Style,
+    style: ValueStyle,
 ) -> Beside {
     let list = prober.strings(1);
     let Ok(text) = prober.calls(&list, CONTENT) else { return Beside::default() };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::output::detect::verify::{Frame, Given, Render, Renders, reader, user};
 use crate::output::format::{CallPart, Encoding};
-use crate::output::{Format, Parsed};
+use crate::output::{Format, ParsedReply};
 use crate::profile::ModelProfile;
 use crate::template::{LocalTime, RenderInput, Sources};
 use crate::test_support::conformance;
@@ -317,7 +317,7 @@ impl Trip<'_> {
     }
 
     /// Reads the reply at the end of a history, whole and one character at a time.
-    fn read(&self, rendered: &str) -> (Parsed, Parsed) {
+    fn read(&self, rendered: &str) -> (ParsedReply, ParsedReply) {
         let reply = self.frame.reply(self.format, rendered);
         let parse = |pieces: &mut dyn Iterator<Item = &str>| {
             let mut parser = reader(self.format, &self.tools, &reply);
@@ -330,7 +330,12 @@ impl Trip<'_> {
         (parse(&mut std::iter::once(&*reply)), parse(&mut single))
     }
 
-    fn compare(&self, reply: &Reply, parsed: &Parsed, shown: (Shown, Shown)) -> Result<(), String> {
+    fn compare(
+        &self,
+        reply: &Reply,
+        parsed: &ParsedReply,
+        shown: (Shown, Shown),
+    ) -> Result<(), String> {
         if parsed.tool_calls.len() != reply.calls.len() {
             return Err(format!(
                 "{} of {} calls: {parsed:?}",
@@ -374,7 +379,7 @@ impl Trip<'_> {
 
     /// What the template itself does not tell apart: it renders the reply that was read as it did
     /// the one given, and both keep the schema. Any other difference is the reader's.
-    fn lost(&self, reply: &Reply, parsed: &Parsed, rendered: &str) -> Option<&'static str> {
+    fn lost(&self, reply: &Reply, parsed: &ParsedReply, rendered: &str) -> Option<&'static str> {
         let calls = reply.calls.iter().zip(&parsed.tool_calls).map(|(call, got)| {
             let arguments = serde_json::from_str(&got.arguments).ok()?;
             Some(Call { name: got.name.clone(), arguments, id: call.id.clone() })

@@ -101,7 +101,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
 
         /**
          * The skills to list in the prompt: maps with {@code name}, {@code description} and any
-         * other member that the template shows. Templates made of components show skills; few
+         * other member that the template shows. Templates composed from components show skills; few
          * templates of model files do.
          */
         public Builder skills(List<? extends Map<String, ?>> all) {

@@ -33,7 +33,7 @@ import org.junit.jupiter.api.io.TempDir;
  * <p>Uses no class of this package except {@link TestFiles}.
  */
 @SuppressWarnings("restricted")
-class EarlierBridgeTest {
+class CompatibilityTest {
 
     private static final String HI =
             """

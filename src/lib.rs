@@ -18,6 +18,7 @@ pub mod gguf;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod jinja;
+mod json_schema;
 #[cfg(feature = "engine")]
 pub mod llama;
 #[cfg(any(feature = "hub", feature = "remote"))]

@@ -5,7 +5,7 @@
 ///
 /// A pattern of JSON Schema is searched for: without `^` and `$` anything may stand around it.
 pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
-    if let Some(reason) = refused(pattern) {
+    if let Some(reason) = refusal(pattern) {
         return Err(reason);
     }
     let (inner, from_start) = match pattern.strip_prefix('^') {
@@ -62,7 +62,7 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
 }
 
 /// Why no automaton can follow a pattern.
-pub(super) fn refused(pattern: &str) -> Option<&'static str> {
+pub(super) fn refusal(pattern: &str) -> Option<&'static str> {
     let mut escaped = false;
     let mut in_class = false;
     for (at, char) in pattern.char_indices() {

@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{CheckedSchema, SchemaReport, kind};
+use super::schema::{CheckedSchema, SchemaReport};
 use crate::error::Result;
+use crate::json_schema::{child, entries, is_required, list, strings, type_name, type_names};
 
 /// How far the characters of a text are counted; llguidance gives up on many more.
 const MAX_COUNTED: u64 = 2000;
@@ -54,7 +55,7 @@ impl ValueShape {
     pub(super) fn kind(&self) -> Option<&'static str> {
         match self {
             ValueShape::Any | ValueShape::Reference(_) => None,
-            ValueShape::Constant(value) => Some(kind(value)),
+            ValueShape::Constant(value) => Some(type_name(value)),
             ValueShape::Null => Some("null"),
             ValueShape::Boolean => Some("boolean"),
             ValueShape::Number(_) => Some("number"),
@@ -116,7 +117,7 @@ pub(super) struct ArrayShape {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ObjectShape {
     /// Name, pointer and schema of what it lists, and whether that must be there.
-    pub(super) properties: Vec<Property>,
+    pub(super) properties: Vec<PropertyShape>,
     /// The schema of properties it does not list; only where it lists none.
     pub(super) others: Option<(String, Value)>,
     /// All of its schema.
@@ -125,7 +126,7 @@ pub(super) struct ObjectShape {
 
 /// A listed property.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Property {
+pub(super) struct PropertyShape {
     /// Its name.
     pub(super) name: String,
     /// Where its schema stands.
@@ -148,7 +149,7 @@ pub(super) fn shapes(
         Value::Bool(false) => return Ok(Vec::new()),
         _ => return Ok(vec![ValueShape::Any]),
     };
-    let types = types(members);
+    let types = type_names(members.get("type"));
     let fits = |value: &Value| types.as_ref().is_none_or(|types| has_type(types, value));
     if let Some(value) = members.get("const") {
         return Ok(if fits(value) {
@@ -223,16 +224,9 @@ fn alone(
     Ok(())
 }
 
-fn types(members: &Map<String, Value>) -> Option<Vec<&str>> {
-    match members.get("type")? {
-        Value::Array(names) => Some(names.iter().filter_map(Value::as_str).collect()),
-        name => name.as_str().map(|name| vec![name]),
-    }
-}
-
 fn has_type(types: &[&str], value: &Value) -> bool {
     let integer = value.as_number().is_some_and(|number| number.is_i64() || number.is_u64());
-    types.contains(&kind(value)) || (integer && types.contains(&"integer"))
+    types.contains(&type_name(value)) || (integer && types.contains(&"integer"))
 }
 
 fn typed(
@@ -280,11 +274,7 @@ fn typed(
             ValueShape::String(text)
         }
         "array" => {
-            let items = members
-                .get("prefixItems")
-                .and_then(Value::as_array)
-                .map(Vec::as_slice)
-                .unwrap_or_default();
+            let items = list(members.get("prefixItems"));
             let most = count("maxItems").map(|most| most as usize);
             let first = items.iter().take(most.unwrap_or(usize::MAX)).enumerate();
             let first: Vec<_> = first
@@ -318,29 +308,24 @@ fn typed(
 }
 
 fn object(members: &Map<String, Value>, at: &str) -> ObjectShape {
-    let required =
-        members.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let is_required = |name: &str| required.iter().any(|required| required == name);
-    let listed = members.get("properties").and_then(Value::as_object);
-    let mut properties: Vec<_> = listed
-        .into_iter()
-        .flatten()
-        .map(|(name, schema)| Property {
+    let mut properties: Vec<_> = entries(members.get("properties"))
+        .map(|(name, schema)| PropertyShape {
             name: name.clone(),
-            pointer: format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1")),
+            pointer: child(&format!("{at}/properties"), name),
             schema: schema.clone(),
-            required: is_required(name),
+            required: is_required(members, name),
         })
         .collect();
-    // What is required must be written, listed or not.
+    // A required property must be written, listed or not.
     let others = match members.get("additionalProperties") {
         Some(schema) => (format!("{at}/additionalProperties"), schema.clone()),
         None => (at.to_owned(), Value::Bool(true)),
     };
-    for name in required.iter().filter_map(Value::as_str) {
+    for name in strings(members.get("required")) {
         if !properties.iter().any(|property| property.name == name) {
             let (pointer, schema) = others.clone();
-            properties.push(Property { name: name.to_owned(), pointer, schema, required: true });
+            let name = name.to_owned();
+            properties.push(PropertyShape { name, pointer, schema, required: true });
         }
     }
     let free = properties.is_empty() && others.1 != Value::Bool(false);

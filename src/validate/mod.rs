@@ -1,9 +1,9 @@
-//! A finished message -> where it breaks the schemas it was asked to obey.
+//! A finished message -> its violations of the caller's schemas.
 //!
-//! In: the calls and the text of a message, and the schemas exactly as the caller wrote them,
-//! whatever the sampler could enforce of them. Out: diagnostics. Nothing is changed or dropped,
-//! nothing is an error, nothing is fetched; a schema that cannot be followed is said to be
-//! unchecked, with the place.
+//! In: the calls and the text of a message, and the schemas as the caller wrote them, including
+//! what the sampler could not enforce. Out: diagnostics. The message is not changed, nothing is an
+//! error, and nothing is fetched. A keyword that cannot be checked is reported as unchecked, with
+//! its path.
 
 mod number;
 mod pattern;
@@ -22,27 +22,27 @@ use crate::output::{Diagnostic, ParsedReply};
 
 use schema::{KeywordProblem, SchemaChecker};
 
-/// What a schema is about.
+/// What a schema describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// The arguments of a call: the function, and the position among the message's calls.
     Arguments(String, usize),
-    /// The text of a reply for which JSON was asked.
+    /// The text of a reply to a request with `response_format`.
     Response,
 }
 
-/// A keyword that is broken, or that could not be checked.
+/// A violated keyword, or one that could not be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// `schema_violation`, or `schema_unchecked` where it is not known whether it is one.
+    /// `schema_violation`, or `schema_unchecked` for a keyword that could not be checked.
     pub code: &'static str,
-    /// Whose schema.
+    /// What the schema describes.
     pub subject: Subject,
-    /// JSON pointer: into the value of a violation, into the schema of what is unchecked.
+    /// JSON pointer: into the value for a violation, into the schema for an unchecked keyword.
     pub path: String,
-    /// The keyword; empty where there is none, as for text that is not JSON at all.
+    /// The keyword. Empty if there is none, as for text that is not JSON.
     pub keyword: String,
-    /// A few words.
+    /// The problem, in a few words.
     pub reason: String,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
-    /// `{"code","message","tool","call","path","keyword"}`; `tool` and `call` only of arguments.
+    /// `{"code","message","tool","call","path","keyword"}`; `tool` and `call` for arguments only.
     pub fn to_json(&self) -> Value {
         let mut members = json!({ "code": self.code, "message": self.to_string() });
         if let Subject::Arguments(tool, call) = &self.subject {
@@ -74,8 +74,8 @@ impl Violation {
     }
 }
 
-/// Checks a message. Calls of tools that were not given, and arguments that are not JSON, are the
-/// reply parser's to report.
+/// Checks a message. The reply parser reports calls of unknown tools and arguments that are not
+/// JSON.
 pub fn check_message(
     parsed: &ParsedReply,
     tools: &[Value],
@@ -89,12 +89,12 @@ pub fn check_message(
             && let Ok(arguments) = serde_json::from_str(&call.arguments)
         {
             let subject = Subject::Arguments(call.name.clone(), index);
-            violations.extend(found(checker.check(schema, &arguments), &subject));
+            violations.extend(to_violations(checker.check(schema, &arguments), &subject));
         }
     }
     let text = parsed.content.trim();
     if let Some(response) = response
-        // A call may take the place of the answer.
+        // A call may replace the answer.
         && (!text.is_empty() || parsed.tool_calls.is_empty())
     {
         let object = json!({ "type": "object" });
@@ -102,42 +102,45 @@ pub fn check_message(
             ResponseFormat::JsonObject => &object,
             ResponseFormat::JsonSchema(schema) => schema,
         };
-        let broken = match serde_json::from_str(text) {
+        let problems = match serde_json::from_str(text) {
             Ok(value) => checker.check(schema, &value),
-            Err(_) => vec![KeywordProblem::text("the text is not JSON")],
+            Err(_) => vec![KeywordProblem::of_text("the text is not JSON")],
         };
-        violations.extend(found(broken, &Subject::Response));
+        violations.extend(to_violations(problems, &Subject::Response));
     }
     violations
 }
 
-/// Says so where `tool_choice` asked for a call and the message has none: the reply was cut short,
-/// or nothing held it.
+/// The diagnostic for a message without the call that `tool_choice` requires. The reply was cut
+/// short, or was not constrained.
 pub fn check_tool_choice(parsed: &ParsedReply, choice: &ToolChoice) -> Option<Diagnostic> {
     let calls = &parsed.tool_calls;
     let message = match choice {
         ToolChoice::Required if calls.is_empty() => {
-            "tool_choice asks for a call, and the reply has none".to_owned()
+            "tool_choice requires a call, but the reply has none".to_owned()
         }
         ToolChoice::Function(name) if calls.iter().all(|call| call.name != *name) => {
-            format!("tool_choice asks for a call of `{name}`, and the reply has none")
+            format!("tool_choice requires a call of `{name}`, but the reply has none")
         }
         _ => return None,
     };
     Some(Diagnostic { code: "required_not_met", message })
 }
 
-/// Whether arguments obey the schema of this tool. What cannot be checked is no reason to say no.
+/// Whether arguments obey the schema of this tool. Unchecked keywords count as obeyed.
 pub fn accepts_arguments(tools: &[Value], name: &str, arguments: &str) -> bool {
     let Some(tool) = tools.iter().find(|tool| function_name(tool) == name) else { return false };
     let Ok(arguments @ Value::Object(_)) = serde_json::from_str(arguments) else { return false };
-    let broken =
+    let problems =
         function_parameters(tool).map(|schema| SchemaChecker::new().check(schema, &arguments));
-    broken.into_iter().flatten().all(|broken| broken.unchecked)
+    problems.into_iter().flatten().all(|problem| problem.unchecked)
 }
 
-fn found(broken: Vec<KeywordProblem>, subject: &Subject) -> impl Iterator<Item = Violation> {
-    broken.into_iter().map(move |KeywordProblem { unchecked, path, keyword, reason }| Violation {
+fn to_violations(
+    problems: Vec<KeywordProblem>,
+    subject: &Subject,
+) -> impl Iterator<Item = Violation> {
+    problems.into_iter().map(move |KeywordProblem { unchecked, path, keyword, reason }| Violation {
         code: if unchecked { "schema_unchecked" } else { "schema_violation" },
         subject: subject.clone(),
         path,

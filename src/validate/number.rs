@@ -1,4 +1,4 @@
-//! Numbers as JSON spells them, exactly: 0.1 is a tenth, and 1.0 is 1.
+//! Exact decimal numbers: 0.1 is a tenth, and 1.0 equals 1.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use num_traits::{Signed, Zero};
 use serde_json::Number;
 
-/// Digits and powers of ten beyond this are of no use to anybody.
+/// The most digits, and the largest power of ten.
 const MAX: usize = 400;
 
 /// A decimal number.
@@ -17,7 +17,7 @@ pub(super) struct Decimal {
 }
 
 impl Decimal {
-    /// None where the number is too long, or too large or small, to be worked with.
+    /// None if the number has too many digits, or too large or small an exponent.
     pub(super) fn of(number: &Number) -> Option<Decimal> {
         let text = number.as_str();
         let (mantissa, power) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
@@ -33,10 +33,10 @@ impl Decimal {
         (exponent.unsigned_abs() <= MAX as u64).then_some(Decimal { digits, exponent })
     }
 
-    /// The digits of both at one power of ten.
+    /// The digits of both numbers, scaled to one power of ten.
     fn aligned(&self, other: &Decimal) -> (BigInt, BigInt) {
         let exponent = self.exponent.min(other.exponent);
-        // At most twice MAX, see `of`.
+        // The difference is at most twice MAX; see `of`.
         let scaled =
             |of: &Decimal| &of.digits * BigInt::from(10).pow((of.exponent - exponent) as u32);
         (scaled(self), scaled(other))
@@ -47,7 +47,7 @@ impl Decimal {
         a.cmp(&b)
     }
 
-    /// None where the divisor is not above zero.
+    /// None if the divisor is not above zero.
     pub(super) fn is_multiple_of(&self, divisor: &Decimal) -> Option<bool> {
         let (a, b) = self.aligned(divisor);
         b.is_positive().then(|| (a % b).is_zero())
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exact() {
+    fn decimals_are_exact() {
         let decimal = |text: &str| Decimal::of(&serde_json::from_str(text).unwrap());
         let (a, b) = (decimal("19.99").unwrap(), decimal("0.01").unwrap());
         assert_eq!(a.is_multiple_of(&b), Some(true));

@@ -1,11 +1,11 @@
-//! A schema's regular expression, searched for in a text: ECMA's spelling, an automaton's time.
+//! Regular expressions of schemas: ECMA-262 syntax, run in linear time by an automaton.
 
 use regex_automata::nfa::thompson;
 use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
 use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind};
 
-/// Bytes of an expression, and of the automaton made of it.
+/// Bytes of an expression, and of its automaton.
 const MAX_PATTERN: usize = 4096;
 const MAX_AUTOMATON: usize = 1 << 20;
 const MAX_NESTING: u32 = 100;
@@ -17,8 +17,8 @@ pub(super) struct SchemaPattern {
 }
 
 impl SchemaPattern {
-    /// None where it is not an expression that an automaton can follow: it looks around, refers
-    /// back, or is too large.
+    /// None for an expression that an automaton cannot run: it has a look-around or a
+    /// back-reference, or is too large.
     pub(super) fn new(pattern: &str) -> Option<SchemaPattern> {
         if pattern.len() > MAX_PATTERN {
             return None;
@@ -30,26 +30,26 @@ impl SchemaPattern {
             .configure(PikeVM::config().match_kind(MatchKind::LeftmostFirst))
             .syntax(syntax::Config::new().nest_limit(MAX_NESTING))
             .thompson(size)
-            .build(&respelled(pattern))
+            .build(&to_rust_syntax(pattern))
             .ok()?;
         let cache = automaton.create_cache();
         Some(SchemaPattern { automaton, cache })
     }
 
-    /// The states that a search looks at for each character, at most.
+    /// The most states that a search visits for each character.
     pub(super) fn states(&self) -> usize {
         self.automaton.get_nfa().states().len()
     }
 
-    /// Whether some part of the text matches.
+    /// Whether a part of the text matches.
     pub(super) fn matches(&mut self, text: &str) -> bool {
         self.automaton.is_match(&mut self.cache, Input::new(text).earliest(true))
     }
 }
 
-/// What ECMA's expressions mean in the words of Rust's: classes of ASCII, and no operators in a
-/// class.
-fn respelled(pattern: &str) -> String {
+/// An ECMA-262 expression in the syntax of `regex`: `\d` and `\w` are ASCII, and a class has no
+/// operators.
+fn to_rust_syntax(pattern: &str) -> String {
     let mut result = String::with_capacity(pattern.len() + 8);
     let mut in_class = false;
     let mut chars = pattern.chars();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn searched_for() {
+    fn patterns_are_searched_for() {
         check("b", "abc", Some(true));
         check("^b", "abc", Some(false));
         check("^abc$", "abc\n", Some(false));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_automaton_follows() {
+    fn unsupported_patterns() {
         check("(?=a)", "a", None);
         check(r"(a)\1", "aa", None);
         check("(", "", None);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_explosion() {
+    fn nested_repetition_is_linear() {
         check("^(a+)+$", &format!("{}!", "a".repeat(5000)), Some(false));
     }
 }

@@ -1,24 +1,24 @@
-//! Violations by place and keyword, and schemas that mean harm.
+//! Violations by path and keyword, and hostile schemas.
 
 use super::*;
 
-fn of(schema: &Value, value: &Value) -> Vec<String> {
-    let broken = SchemaChecker::new().check(schema, value);
-    let text = |broken: &KeywordProblem| {
-        let mark = if broken.unchecked { "?" } else { "" };
-        format!("{mark}{}:{}", broken.path, broken.keyword)
+fn problems_of(schema: &Value, value: &Value) -> Vec<String> {
+    let problems = SchemaChecker::new().check(schema, value);
+    let text = |problem: &KeywordProblem| {
+        let mark = if problem.unchecked { "?" } else { "" };
+        format!("{mark}{}:{}", problem.path, problem.keyword)
     };
-    broken.iter().map(text).collect()
+    problems.iter().map(text).collect()
 }
 
-/// `path:keyword` of each violation; with a `?` before it of what is unchecked.
+/// `path:keyword` of each violation; `?path:keyword` of each unchecked keyword.
 #[track_caller]
 fn check(schema: Value, value: Value, expected: &[&str]) {
-    assert_eq!(of(&schema, &value), expected, "{value} in {schema}");
+    assert_eq!(problems_of(&schema, &value), expected, "{value} in {schema}");
 }
 
 #[test]
-fn kinds() {
+fn types_and_constants() {
     check(json!({"type": "integer"}), json!(1), &[]);
     check(json!({"type": "integer"}), serde_json::from_str("1.0").unwrap(), &[]);
     check(json!({"type": "integer"}), json!(1.5), &[":type"]);
@@ -105,7 +105,7 @@ fn combinations() {
     let conditional = json!({"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"required": ["c"]}});
     check(conditional.clone(), json!({"a": 1}), &[":required"]);
     check(conditional, json!({"c": 1}), &[]);
-    // What is not decided is neither valid nor invalid.
+    // An undecided keyword is neither valid nor invalid.
     check(json!({"not": {"pattern": "(?=a)"}}), json!("b"), &["?/not:pattern"]);
     check(
         json!({"anyOf": [{"type": "null"}, {"pattern": "(?=a)"}]}),
@@ -152,11 +152,11 @@ fn references() {
     check(json!({"$dynamicRef": "#name"}), json!(1), &["?:$dynamicRef"]);
 }
 
-/// The steps are used up, or the schema is not looked at: the answer comes, and does not claim to
-/// be one.
+/// The check ends, and reports something unchecked: its steps are used up, or a part of the schema
+/// is skipped.
 #[track_caller]
 fn check_hostile(schema: Value, value: Value) {
-    let found = of(&schema, &value);
+    let found = problems_of(&schema, &value);
     assert!(found.iter().any(|found| found.starts_with('?')), "{found:?}");
 }
 
@@ -242,12 +242,12 @@ fn messages() {
 }
 
 #[test]
-fn choices() {
+fn required_calls() {
     let parsed = ParsedReply { tool_calls: vec![call("f", "{}")], ..ParsedReply::default() };
-    let unmet = |parsed: &ParsedReply, wanted: ToolChoice| {
-        check_tool_choice(parsed, &wanted).map(|diagnostic| diagnostic.code)
+    let unmet = |parsed: &ParsedReply, required: ToolChoice| {
+        check_tool_choice(parsed, &required).map(|diagnostic| diagnostic.code)
     };
-    for (wanted, with_call, without) in [
+    for (tool_choice, with_call, without) in [
         (ToolChoice::Auto, None, None),
         (ToolChoice::None, None, None),
         (ToolChoice::Required, None, Some("required_not_met")),
@@ -255,7 +255,7 @@ fn choices() {
         (ToolChoice::Function("g".into()), Some("required_not_met"), Some("required_not_met")),
     ] {
         assert_eq!(
-            (unmet(&parsed, wanted.clone()), unmet(&ParsedReply::default(), wanted)),
+            (unmet(&parsed, tool_choice.clone()), unmet(&ParsedReply::default(), tool_choice)),
             (with_call, without)
         );
     }

@@ -1,39 +1,41 @@
-//! A JSON schema, walked before any grammar sees it.
+//! A caller's JSON schema -> a schema that llguidance 1.9.1 enforces in full.
 //!
-//! In: the schema as the caller wrote it, and what to do with a keyword that cannot be enforced.
-//! Out: a schema of nothing but keywords that llguidance 1.9.1 enforces, its references turned into
-//! `#/$defs/rN`; or an error that names the place and the keyword. Nothing is left out silently.
+//! In: the schema as the caller wrote it, and the policy for keywords that cannot be enforced. Out:
+//! a schema of enforceable keywords only, its references rewritten to `#/$defs/rN`; or an error
+//! with the path and the keyword. Every dropped keyword is reported.
 
 mod disjoint;
-mod ends;
-mod table;
+mod keywords;
+mod recursion;
 
 use serde_json::{Map, Value};
 
 use crate::error::{Code, Error, Result};
 
-pub(super) use disjoint::{disjoint, kind};
+use crate::json_schema::{child, entries, list, resolve};
+use disjoint::disjoint;
+use keywords::KeywordArgument;
 
-/// Levels of a schema.
+/// The deepest nesting of a schema.
 const MAX_DEPTH: usize = 64;
-/// Schemas in a schema, the values of its enums counted too.
+/// The most JSON values in a schema, `enum` values included.
 const MAX_NODES: usize = 20_000;
 
-/// What happens to a keyword that cannot be enforced.
+/// What to do with a keyword that cannot be enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
     /// The request fails, before anything is generated.
     Strict,
-    /// The keyword is dropped, and listed.
+    /// The keyword is dropped and reported.
     Relax,
 }
 
 /// A keyword that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relaxed {
-    /// The function whose arguments it is about.
+    /// The function whose arguments the schema describes.
     pub tool: Option<String>,
-    /// Where the schema stands in the request, and the JSON pointer in it:
+    /// The path of the schema in the request, and the JSON pointer into the schema:
     /// `tools[1].function.parameters: /properties/a`.
     pub path: String,
     /// The keyword.
@@ -42,26 +44,26 @@ pub struct Relaxed {
     pub reason: String,
 }
 
-/// Where a schema stands, what to do with what cannot be enforced, and what was done.
+/// The path of a schema, the policy for what cannot be enforced, and the keywords it dropped.
 pub(super) struct SchemaReport<'a> {
-    place: String,
+    path: String,
     tool: Option<&'a str>,
     policy: Policy,
     relaxed: &'a mut Vec<Relaxed>,
 }
 
 impl<'a> SchemaReport<'a> {
-    /// For the schema at this path of the request.
+    /// A report for the schema at this path of the request.
     pub(super) fn new(
-        place: String,
+        path: String,
         tool: Option<&'a str>,
         policy: Policy,
         relaxed: &'a mut Vec<Relaxed>,
     ) -> Self {
-        SchemaReport { place, tool, policy, relaxed }
+        SchemaReport { path, tool, policy, relaxed }
     }
 
-    /// A keyword that cannot be enforced: an error, or one more line of the report.
+    /// Refuses a keyword: an error, or an entry in the report.
     pub(super) fn refuse(&mut self, pointer: &str, keyword: &str, reason: &str) -> Result<()> {
         match self.policy {
             Policy::Strict => Err(self.error(pointer, keyword, reason)),
@@ -70,7 +72,7 @@ impl<'a> SchemaReport<'a> {
                     tool: self.tool.map(str::to_owned),
                     path: format!(
                         "{}: {}",
-                        self.place,
+                        self.path,
                         if pointer.is_empty() { "/" } else { pointer }
                     ),
                     keyword: keyword.to_owned(),
@@ -81,14 +83,14 @@ impl<'a> SchemaReport<'a> {
         }
     }
 
-    /// The error whatever the policy.
+    /// The error, under any policy.
     pub(super) fn error(&self, pointer: &str, keyword: &str, reason: &str) -> Error {
         let tool = self.tool.map(|tool| format!(" ({tool})")).unwrap_or_default();
         let path =
             if keyword.is_empty() { pointer.to_owned() } else { format!("{pointer}/{keyword}") };
-        let at = if path.is_empty() { "/" } else { &path };
+        let shown = if path.is_empty() { "/" } else { &path };
         let error =
-            Error::new(Code::SchemaUnsupported, format!("{}{tool}: {at}: {reason}", self.place));
+            Error::new(Code::SchemaUnsupported, format!("{}{tool}: {shown}: {reason}", self.path));
         let error = match self.tool {
             Some(tool) => error.with("tool", tool),
             None => error,
@@ -102,21 +104,21 @@ impl<'a> SchemaReport<'a> {
 pub(super) struct CheckedSchema {
     /// The schema, without its definitions.
     pub(super) root: Value,
-    /// What `#/$defs/rN` refers to, with the pointer where it stood.
+    /// The targets of `#/$defs/rN`, each with its pointer in the caller's schema.
     pub(super) targets: Vec<(String, Value)>,
 }
 
 impl CheckedSchema {
-    /// The schema as llguidance takes it.
+    /// The schema for llguidance.
     pub(super) fn json(&self) -> Value {
         self.json_of(&self.root)
     }
 
-    /// A part of the schema, with what it may refer to.
+    /// A part of the schema, with the targets of its references.
     pub(super) fn json_of(&self, part: &Value) -> Value {
         let mut schema = match part {
             Value::Object(schema) => schema.clone(),
-            // llguidance looks for its options in an object.
+            // llguidance reads its options from an object.
             Value::Bool(false) => Map::from_iter([("enum".to_owned(), Value::Array(Vec::new()))]),
             _ => Map::new(),
         };
@@ -131,7 +133,7 @@ impl CheckedSchema {
         Value::Object(schema)
     }
 
-    /// What a checked reference refers to: its number, the pointer where it stood, and the schema.
+    /// The target of a checked reference: its index, its pointer, and its schema.
     pub(super) fn target(&self, reference: &str) -> Option<(usize, &str, &Value)> {
         let index: usize = reference.strip_prefix("#/$defs/r")?.parse().ok()?;
         let (pointer, target) = self.targets.get(index)?;
@@ -147,7 +149,7 @@ fn refers(schema: &Value) -> bool {
     }
 }
 
-/// Walks a schema.
+/// Checks a schema, keyword by keyword.
 pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<CheckedSchema> {
     if let Some(too) = too_large(schema) {
         report.refuse("", "", too)?;
@@ -163,9 +165,9 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
         done.push((pointer, checked));
     }
     let mut checked = CheckedSchema { root, targets: done };
-    while let Some(index) = ends::endless(&checked) {
+    while let Some(index) = recursion::endless(&checked) {
         let pointer = checked.targets[index].0.clone();
-        report.refuse(&pointer, "", "refers to itself, and no value of it can end")?;
+        report.refuse(&pointer, "", "refers to itself, and has no finite value")?;
         checked.targets[index].1 = Value::Object(Map::new());
     }
     Ok(checked)
@@ -176,7 +178,7 @@ fn too_large(schema: &Value) -> Option<&'static str> {
     let mut open = vec![(schema, 0)];
     while let Some((value, depth)) = open.pop() {
         nodes += 1;
-        // A level of a schema is mostly two of JSON: `properties` and a name.
+        // A level of a schema is two levels of JSON: `properties` and a name.
         if depth > 2 * MAX_DEPTH {
             return Some("is nested too deeply");
         }
@@ -216,7 +218,7 @@ impl SchemaWalk<'_, '_> {
                 let keyword = match (keyword.as_str(), value.is_array()) {
                     ("items", true) => "prefixItems",
                     ("additionalItems", _) => "items",
-                    // Its alternatives exclude each other: that was checked.
+                    // The alternatives exclude each other, as checked below.
                     ("oneOf", _) => "anyOf",
                     (keyword, _) => keyword,
                 };
@@ -228,14 +230,14 @@ impl SchemaWalk<'_, '_> {
         {
             let number = |keyword| kept.get(keyword).and_then(Value::as_f64);
             if matches!((number(least), number(most)), (Some(least), Some(most)) if least > most) {
-                self.report.refuse(at, most, "no value is large enough and small enough")?;
+                self.report.refuse(at, most, "contradicts the lower bound")?;
                 kept.shift_remove(most);
             }
         }
         Ok(Value::Object(kept))
     }
 
-    /// The keyword as it can be enforced; None leaves it out.
+    /// The argument as it can be enforced; None drops the keyword.
     fn keyword(
         &mut self,
         members: &Map<String, Value>,
@@ -243,22 +245,20 @@ impl SchemaWalk<'_, '_> {
         value: &Value,
         at: &str,
     ) -> Result<Option<Value>> {
-        if let Some(reason) = table::refused(members, keyword, value) {
+        if let Some(reason) = keywords::refusal(members, keyword, value) {
             self.report.refuse(at, keyword, reason)?;
             return Ok(None);
         }
-        let at = format!("{at}/{}", keyword.replace('~', "~0").replace('/', "~1"));
-        Ok(Some(match table::holds(keyword, value) {
-            table::Holds::Nothing => return Ok(None),
-            table::Holds::Plain => value.clone(),
-            table::Holds::Schema => self.schema(value, &at)?,
-            table::Holds::List => {
-                let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let at = child(at, keyword);
+        Ok(Some(match keywords::argument_of(keyword, value) {
+            KeywordArgument::Ignored => return Ok(None),
+            KeywordArgument::Plain => value.clone(),
+            KeywordArgument::Schema => self.schema(value, &at)?,
+            KeywordArgument::List => {
+                let items = list(Some(value)).iter().enumerate();
                 let items = items
-                    .iter()
-                    .enumerate()
-                    .map(|(index, item)| self.schema(item, &format!("{at}/{index}")));
-                let items = items.collect::<Result<Vec<_>>>()?;
+                    .map(|(index, item)| self.schema(item, &format!("{at}/{index}")))
+                    .collect::<Result<Vec<_>>>()?;
                 if keyword == "oneOf" && !self.exclusive(&items) {
                     let (at, reason) =
                         (at.trim_end_matches("/oneOf"), "its alternatives may overlap");
@@ -272,14 +272,13 @@ impl SchemaWalk<'_, '_> {
                 }
                 Value::Array(items)
             }
-            table::Holds::Map => {
-                let members = value.as_object().into_iter().flatten().map(|(name, schema)| {
-                    let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-                    Ok((name.clone(), self.schema(schema, &at)?))
+            KeywordArgument::Map => {
+                let members = entries(Some(value)).map(|(name, schema)| {
+                    Ok((name.clone(), self.schema(schema, &child(&at, name))?))
                 });
                 Value::Object(members.collect::<Result<_>>()?)
             }
-            table::Holds::Reference => match self.reference(value) {
+            KeywordArgument::Reference => match self.reference(value) {
                 Ok(reference) => reference,
                 Err(reason) => {
                     self.report.refuse(at.trim_end_matches("/$ref"), keyword, reason)?;
@@ -297,18 +296,7 @@ impl SchemaWalk<'_, '_> {
     }
 
     fn reference(&mut self, value: &Value) -> Result<Value, &'static str> {
-        let pointer = match value.as_str() {
-            Some("#" | "#/") => "",
-            Some(text) => match text.strip_prefix('#') {
-                Some(pointer) if pointer.starts_with('/') => pointer,
-                Some(_) => return Err("refers to an anchor; only `#/…` is followed"),
-                None => return Err("refers to another document"),
-            },
-            None => return Err("is not a string"),
-        };
-        if self.document.pointer(pointer).is_none() {
-            return Err("refers to nothing");
-        }
+        let (pointer, _) = resolve(self.document, value)?;
         let index = match self.targets.iter().position(|target| target == pointer) {
             Some(index) => index,
             None => {

@@ -42,9 +42,14 @@ fn keywords() {
         NEVER,
         "dependentRequired",
     );
-    json(json!({"type": "any"}), "/type", "is no type of JSON", "type");
+    json(json!({"type": "any"}), "/type", "is not a JSON type", "type");
     json(json!({"enum": []}), "/enum", "it has no values", "enum");
-    json(json!({"type": "string", "format": "colour"}), "/format", "is no known format", "format");
+    json(
+        json!({"type": "string", "format": "colour"}),
+        "/format",
+        "is not a known format",
+        "format",
+    );
     json(json!({"type": "string", "pattern": "(?=a)b"}), "/pattern", "it looks around", "pattern");
     json(
         json!({"type": "string", "pattern": "\\bfoo"}),
@@ -69,7 +74,7 @@ fn keywords() {
     json(
         json!({"minLength": 3, "maxLength": 2}),
         "/maxLength",
-        "no value is large enough and small enough",
+        "contradicts the lower bound",
         "maxLength",
     );
     json(
@@ -78,7 +83,7 @@ fn keywords() {
         "its alternatives may overlap",
         "oneOf",
     );
-    let counted = "cannot be enforced where a listed property is optional";
+    let counted = "cannot be enforced if a listed property is optional";
     json(
         json!({"minProperties": 1, "properties": {"x": {}}}),
         "/minProperties",
@@ -91,7 +96,7 @@ fn keywords() {
 
 #[test]
 fn references_without_end() {
-    let endless = "refers to itself, and no value of it can end";
+    let endless = "refers to itself, and has no finite value";
     let schema =
         json!({"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}});
     check(hermes(), schema, &format!("/$defs/a: {endless}"), "");

@@ -10,8 +10,9 @@
 use serde_json::Value;
 
 use super::json_writer::{JsonWriter, MAX_DEPTH};
-use super::types::{Schema, SchemaPointers, Types, is_text, typed};
+use super::types::{is_text, typed};
 use super::{ArgumentsReader, ReadStep};
+use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 
 /// Bytes a tag's name may have.
 const MAX_NAME: usize = 128;
@@ -35,7 +36,7 @@ enum ElementContent {
 struct Element {
     name: String,
     place: SchemaPointers,
-    types: Option<Types>,
+    types: Option<TypeSet>,
     content: ElementContent,
 }
 
@@ -61,7 +62,7 @@ enum Tag {
 pub(super) struct ElementsReader {
     prefix: String,
     item: String,
-    schema: Schema,
+    schema: ArgumentsSchema,
     root: SchemaPointers,
     writer: JsonWriter,
     state: ElementsState,
@@ -80,7 +81,7 @@ pub(super) struct ElementsReader {
 impl ElementsReader {
     /// `prefix` stands before every tag; `item` is the element of an array.
     pub(super) fn new(prefix: &str, item: &str, schema: Option<&Value>) -> ElementsReader {
-        let schema = Schema::new(schema);
+        let schema = ArgumentsSchema::new(schema);
         ElementsReader {
             prefix: prefix.to_owned(),
             item: item.to_owned(),
@@ -182,7 +183,7 @@ impl ElementsReader {
             Some(element) => (&element.place, element.content == ElementContent::Array),
             None => (&self.root, false),
         };
-        let key = if in_array { None } else { Some(self.schema.key(place, &name)) };
+        let key = if in_array { None } else { Some(self.schema.member(place, &name)) };
         if let Some(key) = &key
             && parent.is_none()
             && name.contains([' ', '"', '=', '\t'])
@@ -219,7 +220,7 @@ impl ElementsReader {
     /// Whether tags in this element are its children. Where it may be a string, they are text, as
     /// they are for llama.cpp.
     fn is_container(&self, element: &Element) -> bool {
-        element.types.is_none_or(|types| types.has(Types::ARRAY) || !types.has(Types::STRING))
+        element.types.is_none_or(|types| types.has(TypeSet::ARRAY) || !types.has(TypeSet::STRING))
     }
 
     /// The element's first child has this name.
@@ -227,8 +228,8 @@ impl ElementsReader {
         let Some(element) = self.elements.last_mut() else { return };
         let named_item = child == self.item;
         let array = match element.types {
-            Some(types) if types.has(Types::ARRAY) && !types.has(Types::OBJECT) => true,
-            Some(types) if types.has(Types::OBJECT) && !types.has(Types::ARRAY) => false,
+            Some(types) if types.has(TypeSet::ARRAY) && !types.has(TypeSet::OBJECT) => true,
+            Some(types) if types.has(TypeSet::OBJECT) && !types.has(TypeSet::ARRAY) => false,
             _ => named_item,
         };
         if array {
@@ -246,8 +247,8 @@ impl ElementsReader {
         let parent = self.elements.len().checked_sub(2).and_then(|index| self.elements.get(index));
         match parent {
             Some(parent) if parent.content == ElementContent::Array => name == self.item,
-            Some(parent) => !self.schema.key(&parent.place, name).pointers.is_empty(),
-            None => !self.schema.key(&self.root, name).pointers.is_empty(),
+            Some(parent) => !self.schema.member(&parent.place, name).pointers.is_empty(),
+            None => !self.schema.member(&self.root, name).pointers.is_empty(),
         }
     }
 
@@ -341,16 +342,16 @@ impl ElementsReader {
             // Nothing is how the template writes an empty string, an empty array and an empty
             // object.
             ElementContent::Unknown
-                if element
-                    .types
-                    .is_some_and(|types| !types.has(Types::STRING) && types.has(Types::ARRAY)) =>
+                if element.types.is_some_and(|types| {
+                    !types.has(TypeSet::STRING) && types.has(TypeSet::ARRAY)
+                }) =>
             {
                 self.writer.value("[]", out);
             }
             ElementContent::Unknown
-                if element
-                    .types
-                    .is_some_and(|types| !types.has(Types::STRING) && types.has(Types::OBJECT)) =>
+                if element.types.is_some_and(|types| {
+                    !types.has(TypeSet::STRING) && types.has(TypeSet::OBJECT)
+                }) =>
             {
                 self.writer.value("{}", out);
             }

@@ -1,19 +1,7 @@
 //! Words and whole texts that stand for JSON values -> JSON text, digits kept as they are written.
 
-use super::super::read::json_scanner::{ScanEvent, Scanner};
-
-/// The type of a JSON value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JsonType {
-    String,
-    /// Without a fraction: `1`, `1.0`.
-    Integer,
-    Number,
-    Boolean,
-    Null,
-    Object,
-    Array,
-}
+use super::json_scanner::{ScanEvent, Scanner};
+use crate::json_schema::JsonType;
 
 /// What a text is when it is read as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,9 @@
 use serde_json::Value;
 
 use super::json_writer::JsonWriter;
-use super::types::{Schema, SchemaPointers};
 use super::values::{Taken, Values, is_prefix};
 use super::{ArgumentsReader, ReadStep};
+use crate::json_schema::{ArgumentsSchema, SchemaPointers};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PythonState {
@@ -23,7 +23,7 @@ enum PythonState {
 /// Reads keyword arguments.
 #[derive(Debug)]
 pub(super) struct PythonReader {
-    schema: Schema,
+    schema: ArgumentsSchema,
     root: SchemaPointers,
     values: Values,
     writer: JsonWriter,
@@ -38,7 +38,7 @@ pub(super) struct PythonReader {
 
 impl PythonReader {
     pub(super) fn new(schema: Option<&Value>) -> PythonReader {
-        let schema = Schema::new(schema);
+        let schema = ArgumentsSchema::new(schema);
         PythonReader {
             root: schema.root(),
             schema,
@@ -96,7 +96,7 @@ impl PythonReader {
         }
         self.count += 1;
         self.mapped |= self.schema.only_parameter().is_some_and(|only| only == name);
-        if self.schema.key(&self.root, name).unknown {
+        if self.schema.member(&self.root, name).unknown {
             self.writer.note("arg_unknown", format!("the tool has no parameter {name}"));
         }
         self.writer.key(name, out);

@@ -20,8 +20,9 @@ use serde_json::Value;
 
 use super::super::format::{FormatText, KindForm, Tagged};
 use super::json_writer::{JsonWriter, MAX_DEPTH};
-use super::types::{Schema, SchemaPointers, Types, is_text, typed};
+use super::types::{is_text, typed};
 use super::{ArgumentsReader, ReadStep};
+use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 
 const CDATA: &str = "<![CDATA[";
 const CDATA_END: &str = "]]>";
@@ -295,7 +296,7 @@ impl KindMarks {
 #[derive(Debug)]
 struct OpenParameter {
     key: String,
-    types: Option<Types>,
+    types: Option<TypeSet>,
     said_string: Option<bool>,
     /// Given out as it comes; other values are collected.
     text: bool,
@@ -321,7 +322,7 @@ enum TaggedState {
 #[derive(Debug)]
 pub(super) struct TaggedReader {
     marks: ParameterMarks,
-    schema: Schema,
+    schema: ArgumentsSchema,
     root: SchemaPointers,
     writer: JsonWriter,
     state: TaggedState,
@@ -340,7 +341,7 @@ impl TaggedReader {
         followers: Vec<FormatText>,
         schema: Option<&Value>,
     ) -> TaggedReader {
-        let schema = Schema::new(schema);
+        let schema = ArgumentsSchema::new(schema);
         TaggedReader {
             marks: ParameterMarks::new(tagged, followers),
             root: schema.root(),
@@ -398,7 +399,7 @@ impl TaggedReader {
         if !self.is_certain() {
             self.writer.open_object(out);
         }
-        let known = self.schema.key(&self.root, &key);
+        let known = self.schema.member(&self.root, &key);
         if known.unknown {
             self.writer.note("arg_unknown", format!("the tool has no parameter {key}"));
         }

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, Child, Location, ValueCheck};
+use super::{Child, Location, ValueCheck};
+use crate::json_schema::{PointerPath, list};
 
 impl<'d> ValueCheck<'_, 'd> {
     pub(super) fn array(
@@ -11,65 +12,43 @@ impl<'d> ValueCheck<'_, 'd> {
         keyword: &str,
         argument: &'d Value,
         value: &Value,
-        place: Location,
+        at: Location,
     ) -> bool {
-        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        let at_keyword = At::Key(place.schema, keyword);
+        let items = list(Some(value));
         // Drafts before 2020-12 write `prefixItems` and `items` as `items` and `additionalItems`.
         let tuple = |name| members.get(name).and_then(Value::as_array).map(Vec::len);
+        let path = PointerPath::Key(at.schema, keyword);
         match keyword {
-            "minItems" | "maxItems" => self.count(keyword, argument, items.len(), place),
-            "uniqueItems" if argument == &Value::Bool(true) => {
-                for (index, item) in items.iter().enumerate() {
-                    for other in &items[..index] {
-                        match self.equal(item, other) {
-                            Some(false) => {}
-                            Some(true) => {
-                                return self.violation(
-                                    place,
-                                    keyword,
-                                    "an item is there twice".to_owned(),
-                                );
-                            }
-                            None => return self.undecided(place, keyword, "cannot be compared"),
-                        }
-                    }
-                }
-                true
-            }
+            "minItems" | "maxItems" => self.count(keyword, argument, items.len(), at),
+            "uniqueItems" if argument == &Value::Bool(true) => self.unique_items(items, at),
             "prefixItems" | "items" if argument.is_array() => {
-                let schemas = argument.as_array().into_iter().flatten().enumerate();
                 let mut valid = true;
-                for ((index, schema), item) in schemas.zip(items) {
+                for (index, (schema, item)) in list(Some(argument)).iter().zip(items).enumerate() {
                     let at = Location {
-                        value: &At::Index(place.value, index),
-                        schema: &At::Index(&at_keyword, index),
+                        value: &PointerPath::Index(at.value, index),
+                        schema: &PointerPath::Index(&path, index),
                     };
                     valid &= self.schema(schema, item, at);
                 }
                 valid
             }
             "items" => {
-                self.rest(tuple("prefixItems").unwrap_or(0), items, argument, &at_keyword, place)
+                self.items_from(tuple("prefixItems").unwrap_or(0), items, argument, &path, at)
             }
-            "additionalItems" => match tuple("items") {
-                Some(first) => self.rest(first, items, argument, &at_keyword, place),
-                None => true,
-            },
-            "contains" => self.contains(members, argument, items, &at_keyword, place),
+            "additionalItems" => tuple("items")
+                .is_none_or(|first| self.items_from(first, items, argument, &path, at)),
+            "contains" => self.contains(members, argument, items, &path, at),
             "unevaluatedItems" => {
                 let mut valid = true;
                 for (index, item) in items.iter().enumerate() {
-                    let at =
-                        Location { value: &At::Index(place.value, index), schema: &at_keyword };
-                    match self.covers(members, Child::Item(index, item), value, place) {
-                        Some(true) => {}
-                        Some(false) => valid &= self.schema(argument, item, at),
-                        None => {
-                            valid &=
-                                self.undecided(place, keyword, "what is left for it is not known")
+                    let value_at = &PointerPath::Index(at.value, index);
+                    valid &= match self.evaluates(members, Child::Item(index, item), value, at) {
+                        Some(true) => true,
+                        Some(false) => {
+                            self.schema(argument, item, Location { value: value_at, schema: &path })
                         }
-                    }
+                        None => self.undecided(at, keyword, super::unevaluated::UNKNOWN),
+                    };
                 }
                 valid
             }
@@ -77,40 +56,48 @@ impl<'d> ValueCheck<'_, 'd> {
         }
     }
 
-    pub(super) fn rest(
+    fn unique_items(&mut self, items: &[Value], at: Location) -> bool {
+        for (index, item) in items.iter().enumerate() {
+            for other in &items[..index] {
+                match self.equal(item, other) {
+                    Some(false) => {}
+                    Some(true) => return self.violation(at, "uniqueItems", "two items are equal"),
+                    None => return self.undecided(at, "uniqueItems", "cannot be compared"),
+                }
+            }
+        }
+        true
+    }
+
+    /// Checks the items from index `first` on.
+    fn items_from(
         &mut self,
         first: usize,
         items: &[Value],
         schema: &'d Value,
-        at: &At,
-        place: Location,
+        path: &PointerPath,
+        at: Location,
     ) -> bool {
         let mut valid = true;
         for (index, item) in items.iter().enumerate().skip(first) {
-            valid &= self.schema(
-                schema,
-                item,
-                Location { value: &At::Index(place.value, index), schema: at },
-            );
+            let value = &PointerPath::Index(at.value, index);
+            valid &= self.schema(schema, item, Location { value, schema: path });
         }
         valid
     }
 
-    pub(super) fn contains(
+    fn contains(
         &mut self,
         members: &Map<String, Value>,
         schema: &'d Value,
         items: &[Value],
-        at: &At,
-        place: Location,
+        path: &PointerPath,
+        at: Location,
     ) -> bool {
         let (mut found, mut open) = (0, 0);
         for (index, item) in items.iter().enumerate() {
-            match self.holds(
-                schema,
-                item,
-                Location { value: &At::Index(place.value, index), schema: at },
-            ) {
+            let value = &PointerPath::Index(at.value, index);
+            match self.holds(schema, item, Location { value, schema: path }) {
                 Some(holds) => found += usize::from(holds),
                 None => open += 1,
             }
@@ -119,12 +106,12 @@ impl<'d> ValueCheck<'_, 'd> {
         let (Some(least), Some(most)) =
             (limit("minContains", 1.0), limit("maxContains", f64::INFINITY))
         else {
-            return self.undecided(place, "contains", "its limits are no numbers");
+            return self.undecided(at, "contains", "its limits are not numbers");
         };
         if ((found + open) as f64) < least {
-            return self.violation(place, "contains", format!("{found} of its items fit"));
+            return self.violation(at, "contains", format!("{found} of its items fit"));
         }
         found as f64 <= most
-            || self.violation(place, "maxContains", format!("{found} of its items fit"))
+            || self.violation(at, "maxContains", format!("{found} of its items fit"))
     }
 }

@@ -1,10 +1,11 @@
-//! References that never end: `a` that requires an `a`.
+//! References without an end: a schema `a` that requires an `a`.
 
 use serde_json::Value;
 
 use super::CheckedSchema;
+use crate::json_schema::{list, strings};
 
-/// The first target of which no value can be written in full.
+/// The first target without a finite value.
 pub(super) fn endless(checked: &CheckedSchema) -> Option<usize> {
     let mut ends = vec![false; checked.targets.len()];
     loop {
@@ -24,31 +25,30 @@ pub(super) fn endless(checked: &CheckedSchema) -> Option<usize> {
 fn can_end(schema: &Value, checked: &CheckedSchema, ends: &[bool]) -> bool {
     let can = |schema: &Value| can_end(schema, checked, ends);
     let Value::Object(members) = schema else { return schema != &Value::Bool(false) };
-    let list = |keyword: &str| members.get(keyword).and_then(Value::as_array);
+    let array = |keyword: &str| members.get(keyword).and_then(Value::as_array);
     if let Some(reference) = members.get("$ref").and_then(Value::as_str)
         && let Some((index, ..)) = checked.target(reference)
         && !ends[index]
     {
         return false;
     }
-    if list("anyOf").is_some_and(|items| !items.iter().any(can))
-        || list("allOf").is_some_and(|items| !items.iter().all(can))
+    if array("anyOf").is_some_and(|items| !items.iter().any(can))
+        || array("allOf").is_some_and(|items| !items.iter().all(can))
     {
         return false;
     }
-    // Where other types are possible, one of them ends.
-    let only = |kind: &str| members.get("type").is_none_or(|types| types == kind);
-    if only("object") && members.contains_key("required") {
+    // If another type is allowed, a value of that type is finite.
+    let only = |name: &str| members.get("type").is_none_or(|types| types == name);
+    if only("object") {
         let properties = members.get("properties");
-        let required = list("required").into_iter().flatten().filter_map(Value::as_str);
-        let mut schemas = required.filter_map(|name| properties?.get(name));
+        let mut schemas = strings(members.get("required")).filter_map(|name| properties?.get(name));
         if !schemas.all(can) {
             return false;
         }
     }
     let least = members.get("minItems").and_then(Value::as_u64).unwrap_or(0) as usize;
     if only("array") && least > 0 {
-        let first = list("prefixItems").map(Vec::as_slice).unwrap_or_default();
+        let first = list(members.get("prefixItems"));
         let rest = members.get("items").filter(|_| least > first.len());
         return first.iter().take(least).all(can) && rest.is_none_or(can);
     }

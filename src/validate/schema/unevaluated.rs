@@ -1,19 +1,23 @@
-//! Which members and items a schema has spoken of: what `unevaluatedProperties` and
-//! `unevaluatedItems` leave alone.
+//! Which members and items a schema evaluates. `unevaluatedProperties` and `unevaluatedItems` apply
+//! to the others.
 
 use serde_json::{Map, Value};
 
 use super::{Child, Location, MAX_DEPTH, MORE_STACK, RED_ZONE, ValueCheck};
+use crate::json_schema::{list, resolve};
+
+/// Why an `unevaluated…` keyword is not decided.
+pub(super) const UNKNOWN: &str = "what it applies to is unknown";
 
 impl<'d> ValueCheck<'_, 'd> {
-    /// Whether a keyword of the schema, or of one that holds at the same place, speaks of this
-    /// child; None if not known.
-    pub(super) fn covers(
+    /// Whether a keyword of the schema, or of a subschema that applies at the same place, evaluates
+    /// this child. None if not decided.
+    pub(super) fn evaluates(
         &mut self,
         members: &'d Map<String, Value>,
         child: Child,
         value: &Value,
-        place: Location,
+        at: Location,
     ) -> Option<bool> {
         if !self.spend(1) || self.depth >= MAX_DEPTH {
             return None;
@@ -21,7 +25,7 @@ impl<'d> ValueCheck<'_, 'd> {
         let items = members.get("items");
         let own = match child {
             Child::Member(name, _) => {
-                self.named(members, name).ok()? || members.contains_key("additionalProperties")
+                self.is_listed(members, name).ok()? || members.contains_key("additionalProperties")
             }
             Child::Item(index, _) => {
                 match members.get("prefixItems").or(items.filter(|items| items.is_array())) {
@@ -36,7 +40,7 @@ impl<'d> ValueCheck<'_, 'd> {
         };
         let own = own
             || match (child, members.get("contains")) {
-                (Child::Item(..), Some(contains)) => self.holds(contains, child.value(), place)?,
+                (Child::Item(..), Some(contains)) => self.holds(contains, child.value(), at)?,
                 _ => false,
             };
         if own {
@@ -44,29 +48,32 @@ impl<'d> ValueCheck<'_, 'd> {
         }
         self.depth += 1;
         let found = stacker::maybe_grow(RED_ZONE, MORE_STACK, || {
-            self.covers_beside(members, child, value, place)
+            self.subschemas_evaluate(members, child, value, at)
         });
         self.depth -= 1;
         found
     }
 
-    pub(super) fn covers_beside(
+    /// As `evaluates`, for the subschemas that apply to the same value.
+    fn subschemas_evaluate(
         &mut self,
         members: &'d Map<String, Value>,
         child: Child,
         value: &Value,
-        place: Location,
+        at: Location,
     ) -> Option<bool> {
         let mut open = false;
         for (keyword, argument) in members {
-            let beside: Vec<&'d Value> = match keyword.as_str() {
-                "$ref" => {
-                    self.target(argument).ok().map(|(_, target)| target).into_iter().collect()
-                }
+            let subschemas: Vec<&'d Value> = match keyword.as_str() {
+                "$ref" => resolve(self.document, argument)
+                    .ok()
+                    .map(|(_, target)| target)
+                    .into_iter()
+                    .collect(),
                 "$dynamicRef" | "$recursiveRef" => return None,
-                "allOf" | "anyOf" | "oneOf" => argument.as_array().into_iter().flatten().collect(),
+                "allOf" | "anyOf" | "oneOf" => list(Some(argument)).iter().collect(),
                 "if" => {
-                    let branch = if self.holds(argument, value, place)? { "then" } else { "else" };
+                    let branch = if self.holds(argument, value, at)? { "then" } else { "else" };
                     Some(argument).into_iter().chain(members.get(branch)).collect()
                 }
                 "dependentSchemas" => {
@@ -78,14 +85,14 @@ impl<'d> ValueCheck<'_, 'd> {
                 }
                 _ => continue,
             };
-            for schema in beside {
+            for schema in subschemas {
                 let Value::Object(inner) = schema else { continue };
-                let speaks = match self.holds(schema, value, place) {
-                    Some(true) => self.covers_inner(inner, child, value, place),
+                let evaluates = match self.holds(schema, value, at) {
+                    Some(true) => self.subschema_evaluates(inner, child, value, at),
                     Some(false) => Some(false),
                     None => None,
                 };
-                match speaks {
+                match evaluates {
                     Some(true) => return Some(true),
                     Some(false) => {}
                     None => open = true,
@@ -95,14 +102,13 @@ impl<'d> ValueCheck<'_, 'd> {
         (!open).then_some(false)
     }
 
-    /// As `covers`, of a schema beside the one that asks: what it says of unevaluated children
-    /// counts too.
-    pub(super) fn covers_inner(
+    /// As `evaluates`, for a subschema: its own `unevaluated…` keyword evaluates every child.
+    fn subschema_evaluates(
         &mut self,
         inner: &'d Map<String, Value>,
         child: Child,
         value: &Value,
-        place: Location,
+        at: Location,
     ) -> Option<bool> {
         let unevaluated = match child {
             Child::Member(..) => "unevaluatedProperties",
@@ -111,7 +117,7 @@ impl<'d> ValueCheck<'_, 'd> {
         if inner.contains_key(unevaluated) {
             Some(true)
         } else {
-            self.covers(inner, child, value, place)
+            self.evaluates(inner, child, value, at)
         }
     }
 }

@@ -1,0 +1,207 @@
+//! The schema of a tool's arguments -> the types and names it allows for each value.
+//!
+//! Nothing fails. What the schema does not say, or says in an unknown way, is unknown. Whether a
+//! value obeys the rest of its schema is for `validate` to say.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::keywords::{entries, list, strings};
+use super::pointer::{child, local_pointer};
+use super::types::TypeSet;
+
+/// The most schemas visited for one value.
+const BRANCHES: usize = 64;
+/// The deepest nesting of `$ref`, `anyOf`, `oneOf` and `allOf`.
+const DEPTH: usize = 16;
+
+/// The schemas that apply to one value of the arguments, as JSON pointers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SchemaPointers(Vec<String>);
+
+impl SchemaPointers {
+    /// Whether no schema applies.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a schema says about a key.
+#[derive(Debug, Clone)]
+pub(crate) struct SchemaMember {
+    /// The schemas of its value.
+    pub(crate) pointers: SchemaPointers,
+    /// The schema lists its keys, and this is not one of them.
+    pub(crate) unknown: bool,
+}
+
+/// The schema of a tool's arguments, if it has one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ArgumentsSchema(Option<Arc<Value>>);
+
+impl ArgumentsSchema {
+    pub(crate) fn new(schema: Option<&Value>) -> ArgumentsSchema {
+        ArgumentsSchema(schema.map(|schema| Arc::new(schema.clone())))
+    }
+
+    /// The schema of the arguments object.
+    pub(crate) fn root(&self) -> SchemaPointers {
+        SchemaPointers(if self.0.is_some() { vec![String::new()] } else { Vec::new() })
+    }
+
+    /// The schemas of a member.
+    pub(crate) fn member(&self, at: &SchemaPointers, name: &str) -> SchemaMember {
+        let (mut found, mut further) = (Vec::new(), Vec::new());
+        let (mut listed, mut open) = (false, false);
+        for (pointer, schema) in self.branches(at) {
+            if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+                listed = true;
+                if properties.contains_key(name) {
+                    found.push(child(&format!("{pointer}/properties"), name));
+                }
+            }
+            if schema.get("additionalProperties").is_some_and(Value::is_object) {
+                further.push(format!("{pointer}/additionalProperties"));
+            }
+            open |= schema.get("patternProperties").is_some();
+        }
+        let unknown = listed && !open && found.is_empty() && further.is_empty();
+        SchemaMember {
+            pointers: SchemaPointers(if found.is_empty() { further } else { found }),
+            unknown,
+        }
+    }
+
+    /// The schemas of an array's items.
+    pub(crate) fn items(&self, at: &SchemaPointers) -> SchemaPointers {
+        let with_items = self
+            .branches(at)
+            .into_iter()
+            .filter(|(_, schema)| schema.get("items").is_some_and(Value::is_object));
+        SchemaPointers(with_items.map(|(pointer, _)| format!("{pointer}/items")).collect())
+    }
+
+    /// The types that these schemas allow; None if unknown.
+    pub(crate) fn types(&self, at: &SchemaPointers) -> Option<TypeSet> {
+        let mut budget = BRANCHES;
+        let mut all: Option<TypeSet> = None;
+        for pointer in &at.0 {
+            let types = self.types_of(self.schema_at(pointer)?, 0, &mut budget)?;
+            all = Some(all.map_or(types, |all| all.or(types)));
+        }
+        all
+    }
+
+    /// The parameter that a value without a name belongs to: the only required one, or the only one.
+    pub(crate) fn only_parameter(&self) -> Option<String> {
+        let (mut required, mut properties) = (Vec::new(), Vec::new());
+        for (_, schema) in self.branches(&self.root()) {
+            required.extend(strings(schema.get("required")));
+            properties.extend(entries(schema.get("properties")).map(|(name, _)| name));
+        }
+        match (required.as_slice(), properties.as_slice()) {
+            ([name], _) => Some((*name).to_owned()),
+            ([], [name]) => Some((*name).clone()),
+            _ => None,
+        }
+    }
+
+    fn schema_at(&self, pointer: &str) -> Option<&Value> {
+        self.0.as_deref()?.pointer(pointer)
+    }
+
+    /// These schemas, with those that they refer to or combine.
+    fn branches(&self, at: &SchemaPointers) -> Vec<(String, &Value)> {
+        let mut pending: Vec<String> = at.0.iter().rev().cloned().collect();
+        let mut seen = HashSet::new();
+        let mut branches = Vec::new();
+        while let Some(pointer) = pending.pop() {
+            if seen.len() == BRANCHES || !seen.insert(pointer.clone()) {
+                continue;
+            }
+            let Some(schema) = self.schema_at(&pointer) else { continue };
+            for keyword in ["allOf", "oneOf", "anyOf"] {
+                let count = list(schema.get(keyword)).len().min(BRANCHES);
+                pending
+                    .extend((0..count).rev().map(|index| format!("{pointer}/{keyword}/{index}")));
+            }
+            pending.extend(reference(schema).map(str::to_owned));
+            branches.push((pointer, schema));
+        }
+        branches
+    }
+
+    fn types_of(&self, schema: &Value, depth: usize, budget: &mut usize) -> Option<TypeSet> {
+        if depth == DEPTH || *budget == 0 {
+            return None;
+        }
+        *budget -= 1;
+        // Some callers write `"STRING"`.
+        let named = |name: &str| TypeSet::named(&name.to_ascii_lowercase());
+        let mut types = match schema.get("type") {
+            Some(Value::String(name)) => named(name),
+            names => TypeSet::union(list(names).iter().map(|name| named(name.as_str()?))),
+        };
+        let mut restrict = |other| types = TypeSet::meet(types, other);
+        if let Some(value) = schema.get("const") {
+            restrict(Some(TypeSet::of(value)));
+        }
+        let values = list(schema.get("enum")).iter();
+        restrict(TypeSet::union(values.map(|value| Some(TypeSet::of(value)))));
+        if let Some(target) = reference(schema).and_then(|pointer| self.schema_at(pointer)) {
+            restrict(self.types_of(target, depth + 1, budget));
+        }
+        for keyword in ["anyOf", "oneOf"] {
+            let branches = list(schema.get(keyword)).iter();
+            restrict(TypeSet::union(
+                branches.map(|branch| self.types_of(branch, depth + 1, budget)),
+            ));
+        }
+        for branch in list(schema.get("allOf")) {
+            restrict(self.types_of(branch, depth + 1, budget));
+        }
+        let nullable = schema.get("nullable").is_some_and(|value| value == &Value::Bool(true));
+        if nullable { types.map(|types| types.or(TypeSet::NULL)) } else { types }
+    }
+}
+
+/// The pointer of a local `$ref`.
+fn reference(schema: &Value) -> Option<&str> {
+    local_pointer(schema.get("$ref")?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_outside_the_list() {
+        let unknown = |schema: Value| {
+            let schema = ArgumentsSchema::new(Some(&schema));
+            schema.member(&schema.root(), "b").unknown
+        };
+        assert!(unknown(json!({"properties": {"a": {}}})));
+        assert!(unknown(json!({"properties": {"a": {}}, "additionalProperties": true})));
+        assert!(!unknown(
+            json!({"properties": {"a": {}}, "additionalProperties": {"type": "string"}})
+        ));
+        assert!(!unknown(json!({"properties": {"a": {}}, "allOf": [{"properties": {"b": {}}}]})));
+        assert!(!unknown(json!({"type": "object"})));
+        assert!(!unknown(json!(true)));
+    }
+
+    #[test]
+    fn the_work_for_a_recursive_schema_is_bounded() {
+        let mut schema = json!({"type": "string"});
+        for _ in 0..60 {
+            schema = json!({"anyOf": [schema.clone(), {"$ref": "#"}, {"$ref": "#/anyOf/0"}]});
+        }
+        let schema = ArgumentsSchema::new(Some(&schema));
+        schema.types(&schema.root());
+        schema.member(&schema.root(), "a");
+    }
+}

@@ -1,0 +1,101 @@
+//! JSON types, and sets of them.
+
+use serde_json::Value;
+
+/// The type of a JSON value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JsonType {
+    String,
+    /// A number without a fraction: `1`, `1.0`.
+    Integer,
+    Number,
+    Boolean,
+    Null,
+    Object,
+    Array,
+}
+
+/// A set of JSON types. `number` includes `integer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TypeSet(u8);
+
+impl TypeSet {
+    pub(crate) const STRING: TypeSet = TypeSet(1);
+    const INTEGER: TypeSet = TypeSet(2);
+    const FRACTION: TypeSet = TypeSet(4);
+    const NUMBER: TypeSet = TypeSet(2 | 4);
+    const BOOLEAN: TypeSet = TypeSet(8);
+    pub(crate) const NULL: TypeSet = TypeSet(16);
+    pub(crate) const OBJECT: TypeSet = TypeSet(32);
+    pub(crate) const ARRAY: TypeSet = TypeSet(64);
+
+    /// The set that the `type` keyword means by this name.
+    pub(crate) fn named(name: &str) -> Option<TypeSet> {
+        Some(match name {
+            "string" => TypeSet::STRING,
+            "integer" => TypeSet::INTEGER,
+            "number" => TypeSet::NUMBER,
+            "boolean" => TypeSet::BOOLEAN,
+            "null" => TypeSet::NULL,
+            "object" => TypeSet::OBJECT,
+            "array" => TypeSet::ARRAY,
+            _ => return None,
+        })
+    }
+
+    /// The set of this value's type. Every number is `NUMBER`.
+    pub(crate) fn of(value: &Value) -> TypeSet {
+        match value {
+            Value::String(_) => TypeSet::STRING,
+            Value::Number(_) => TypeSet::NUMBER,
+            Value::Bool(_) => TypeSet::BOOLEAN,
+            Value::Null => TypeSet::NULL,
+            Value::Object(_) => TypeSet::OBJECT,
+            Value::Array(_) => TypeSet::ARRAY,
+        }
+    }
+
+    /// The union of these sets; None if one of them is unknown, or if there are none.
+    pub(crate) fn union(sets: impl Iterator<Item = Option<TypeSet>>) -> Option<TypeSet> {
+        sets.reduce(|all, types| Some(all?.or(types?)))?
+    }
+
+    /// The intersection of two sets, where None is unknown. Contradictory sets give the first.
+    pub(super) fn meet(types: Option<TypeSet>, other: Option<TypeSet>) -> Option<TypeSet> {
+        let (Some(a), Some(b)) = (types, other) else { return types.or(other) };
+        Some(if a.has(b) { TypeSet(a.0 & b.0) } else { a })
+    }
+
+    /// Whether the sets share a type.
+    pub(crate) fn has(self, other: TypeSet) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn accepts(self, json_type: JsonType) -> bool {
+        self.has(match json_type {
+            JsonType::String => TypeSet::STRING,
+            JsonType::Integer => TypeSet::INTEGER,
+            JsonType::Number => TypeSet::FRACTION,
+            JsonType::Boolean => TypeSet::BOOLEAN,
+            JsonType::Null => TypeSet::NULL,
+            JsonType::Object => TypeSet::OBJECT,
+            JsonType::Array => TypeSet::ARRAY,
+        })
+    }
+
+    pub(super) fn or(self, other: TypeSet) -> TypeSet {
+        TypeSet(self.0 | other.0)
+    }
+}
+
+/// The name of a value's type. Every number is `number`.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

@@ -1,0 +1,218 @@
+//! The keywords of single values: `type`, `enum`, numbers and strings.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Number, Value};
+
+use super::{
+    Location, NUMBERS, READ_IN_A_STEP, SchemaPattern, TOO_LONG, USELESS_PATTERN, ValueCheck,
+};
+use crate::json_schema::{TypeSet, type_name};
+use crate::validate::number::Decimal;
+
+impl<'d> ValueCheck<'_, 'd> {
+    pub(super) fn type_keyword(
+        &mut self,
+        argument: &'d Value,
+        value: &Value,
+        at: Location,
+    ) -> bool {
+        let names: Vec<&str> = match argument {
+            Value::String(name) => vec![name],
+            Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        if !self.spend(names.len()) {
+            return self.too_long(at);
+        }
+        if names.is_empty() || names.iter().any(|name| TypeSet::named(name).is_none()) {
+            return self.undecided(at, "type", "is not a JSON type");
+        }
+        for name in &names {
+            let is = match (*name, value) {
+                ("integer", Value::Number(number)) => match Decimal::of(number) {
+                    Some(number) => number.is_integer(),
+                    None => return self.undecided(at, "type", "the number is too large"),
+                },
+                (name, value) => name == type_name(value),
+            };
+            if is {
+                return true;
+            }
+        }
+        self.violation(at, "type", format!("it is not of type {}", names.join(" or ")))
+    }
+
+    pub(super) fn enumeration(&mut self, argument: &'d Value, value: &Value, at: Location) -> bool {
+        let Some(values) = argument.as_array() else {
+            return self.undecided(at, "enum", "is not an array");
+        };
+        for allowed in values {
+            match self.equal(allowed, value) {
+                Some(true) => return true,
+                Some(false) => {}
+                None => return self.undecided(at, "enum", "cannot be compared"),
+            }
+        }
+        self.violation(at, "enum", "it is not one of the allowed values")
+    }
+
+    pub(super) fn number(
+        &mut self,
+        members: &'d Map<String, Value>,
+        keyword: &str,
+        argument: &'d Value,
+        value: &Number,
+        at: Location,
+    ) -> bool {
+        let limit = match (keyword, argument) {
+            (
+                "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf",
+                Value::Number(limit),
+            ) => limit,
+            // Draft 4.
+            ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => return true,
+            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf", _) => {
+                return self.undecided(at, keyword, "is not a number");
+            }
+            _ => return true,
+        };
+        if !self.spend(NUMBERS) {
+            return self.too_long(at);
+        }
+        let (Some(number), Some(limit)) = (Decimal::of(value), Decimal::of(limit)) else {
+            return self.undecided(at, keyword, "the number is too large");
+        };
+        if keyword == "multipleOf" {
+            return match number.is_multiple_of(&limit) {
+                Some(true) => true,
+                Some(false) => self.violation(at, keyword, "it is not a multiple"),
+                None => self.undecided(at, keyword, "is not above zero"),
+            };
+        }
+        let exclusive = |keyword| members.get(keyword) == Some(&Value::Bool(true));
+        let order = number.compare(&limit);
+        let (within, reason) = match keyword {
+            "minimum" if exclusive("exclusiveMinimum") => {
+                (order == Ordering::Greater, "it is too small")
+            }
+            "minimum" => (order != Ordering::Less, "it is too small"),
+            "exclusiveMinimum" => (order == Ordering::Greater, "it is too small"),
+            "maximum" if exclusive("exclusiveMaximum") => {
+                (order == Ordering::Less, "it is too large")
+            }
+            "maximum" => (order != Ordering::Greater, "it is too large"),
+            _ => (order == Ordering::Less, "it is too large"),
+        };
+        within || self.violation(at, keyword, reason)
+    }
+
+    /// Compares a count with the limit of a `min…` or `max…` keyword.
+    pub(super) fn count(
+        &mut self,
+        keyword: &str,
+        argument: &Value,
+        count: usize,
+        at: Location,
+    ) -> bool {
+        let limit = argument.as_f64().filter(|limit| *limit >= 0.0 && limit.fract() == 0.0);
+        let Some(limit) = limit else {
+            return self.undecided(at, keyword, "is not a whole number");
+        };
+        let (within, problem) = if keyword.starts_with("min") {
+            (count as f64 >= limit, "too few")
+        } else {
+            (count as f64 <= limit, "too many")
+        };
+        within || self.violation(at, keyword, format!("it has {count}, which is {problem}"))
+    }
+
+    pub(super) fn string(
+        &mut self,
+        keyword: &str,
+        argument: &'d Value,
+        text: &str,
+        at: Location,
+    ) -> bool {
+        match keyword {
+            "minLength" | "maxLength" if !self.spend(text.len() / 64) => self.too_long(at),
+            "minLength" | "maxLength" => self.count(keyword, argument, text.chars().count(), at),
+            "pattern" => {
+                let Some(pattern) = argument.as_str() else {
+                    return self.undecided(at, keyword, "is not a string");
+                };
+                match self.matches(pattern, text) {
+                    Ok(true) => true,
+                    Ok(false) => self.violation(at, keyword, "it does not match"),
+                    Err(reason) => self.undecided(at, keyword, reason),
+                }
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the regular expression matches a part of the text; or why that is not decided.
+    pub(super) fn matches(&mut self, pattern: &str, text: &str) -> Result<bool, &'static str> {
+        if !self.checker.patterns.contains_key(pattern) {
+            if !self.spend(pattern.len()) {
+                return Err(TOO_LONG);
+            }
+            let compiled = SchemaPattern::new(pattern);
+            if !self.spend(compiled.as_ref().map_or(USELESS_PATTERN, SchemaPattern::states)) {
+                return Err(TOO_LONG);
+            }
+            self.checker.patterns.insert(pattern.to_owned(), compiled);
+        }
+        let compiled = self.checker.patterns.get(pattern).and_then(Option::as_ref);
+        let states = compiled.map_or(0, SchemaPattern::states);
+        if !self.spend(states.saturating_mul(text.len() + 1) / READ_IN_A_STEP) {
+            return Err(TOO_LONG);
+        }
+        match self.checker.patterns.get_mut(pattern) {
+            Some(Some(pattern)) => Ok(pattern.matches(text)),
+            _ => Err("is not a supported regular expression"),
+        }
+    }
+
+    /// Whether two values are equal: numbers by value, objects in any order. None if not decided.
+    pub(super) fn equal(&mut self, a: &Value, b: &Value) -> Option<bool> {
+        if !self.spend(1) {
+            return None;
+        }
+        match (a, b) {
+            (Value::Number(a), Value::Number(b)) => {
+                if a == b {
+                    return Some(true);
+                }
+                if !self.spend(NUMBERS) {
+                    return None;
+                }
+                Some(Decimal::of(a)?.compare(&Decimal::of(b)?) == Ordering::Equal)
+            }
+            (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+                for (a, b) in a.iter().zip(b) {
+                    if !self.equal(a, b)? {
+                        return Some(false);
+                    }
+                }
+                Some(true)
+            }
+            (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
+                for (name, a) in a {
+                    match b.get(name) {
+                        Some(b) if self.equal(a, b)? => {}
+                        _ => return Some(false),
+                    }
+                }
+                Some(true)
+            }
+            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => {
+                Some(false)
+            }
+            (Value::String(a), Value::String(b)) => {
+                (self.spend(a.len().min(b.len()) / 64)).then_some(a == b)
+            }
+            (a, b) => Some(a == b),
+        }
+    }
+}

@@ -8,7 +8,7 @@ use super::native::Native;
 use super::remote::Servers;
 use super::saved::Saved;
 use super::source::Source;
-use crate::api::{CreateOptions, RemoteOptions, ToolPolicy};
+use crate::api::{CreateOptions, RemoteOptions};
 use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
@@ -52,21 +52,14 @@ pub(super) fn open(
     let sources = sources(options, header.as_ref(), composed.as_ref());
     let profile =
         ModelProfile::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
-    let accepted = match options.tool_policy {
-        ToolPolicy::Native => profile.is_tool_capable(),
-        ToolPolicy::Polyfill => {
-            profile.is_tool_capable()
-                || options.polyfills.apply_polyfills && profile.tool_support() != "none"
-        }
-        ToolPolicy::Any => true,
-    };
-    if !accepted {
-        let given = options.chat_template.is_some() || composed.is_some();
-        let has_template = header.as_ref().map_or(given, |header| {
-            given || header.chat_template().is_some() || header.tool_use_template().is_some()
+    let given = options.chat_template.is_some() || composed.is_some();
+    let has_template = given
+        || header.as_ref().is_some_and(|header| {
+            header.chat_template().is_some() || header.tool_use_template().is_some()
         });
-        return Err(CreateFailure::new("tools_unsupported", profile.refusal(has_template)));
-    }
+    profile
+        .check_tools(options.tool_policy, &options.polyfills, has_template)
+        .map_err(|error| CreateFailure::new("tools_unsupported", error))?;
     if let Some(engine) = &options.engine {
         return Ok(Opened { source: remote_source(options, engine, &sources)?, profile, composed });
     }

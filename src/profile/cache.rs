@@ -1,0 +1,46 @@
+//! The profiles of this process, by the hash of their templates.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use super::ModelProfile;
+use crate::template::Sources;
+
+/// Most profiles that are kept; each takes some hundred kilobytes.
+const CAPACITY: usize = 32;
+
+pub(super) type SourceHash = [u8; 32];
+
+/// Hashes everything that a profile depends on.
+pub(super) fn hash(sources: &Sources) -> SourceHash {
+    let mut hash = Sha256::new();
+    let optional = [sources.default.as_deref(), sources.tool_use.as_deref()];
+    for part in optional.into_iter().chain([Some(&*sources.bos_token), Some(&*sources.eos_token)]) {
+        // Lengths keep the parts apart.
+        hash.update(part.map_or(u64::MAX, |part| part.len() as u64).to_le_bytes());
+        hash.update(part.unwrap_or_default());
+    }
+    hash.update(sources.host.key());
+    hash.finalize().into()
+}
+
+/// Least recently used first.
+static PROFILES: Mutex<Vec<(SourceHash, Arc<ModelProfile>)>> = Mutex::new(Vec::new());
+
+pub(super) fn get(hash: &SourceHash) -> Option<Arc<ModelProfile>> {
+    let mut profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = profiles.iter().rposition(|(cached, _)| cached == hash)?;
+    let entry = profiles.remove(index);
+    let profile = Arc::clone(&entry.1);
+    profiles.push(entry);
+    Some(profile)
+}
+
+pub(super) fn insert(hash: SourceHash, profile: &Arc<ModelProfile>) {
+    let mut profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
+    if profiles.len() >= CAPACITY {
+        profiles.remove(0);
+    }
+    profiles.push((hash, Arc::clone(profile)));
+}

@@ -1,0 +1,280 @@
+//! The JSON of a model profile: `llb_model_info`, and the members that `llb_template_info` shares
+//! with it.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::ModelProfile;
+use crate::error::{Code, Error, Result};
+use crate::gguf::{self, ModelHeader};
+use crate::output::format::FormatSource;
+use crate::template::{CapsReport, Evidence, Finding, Known};
+
+impl ModelProfile {
+    /// The members that `llb_model_info` and `llb_template_info` share.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let caps = self.templates.caps();
+        let (traits, _) = self.templates.traits();
+        let (tool_support, reasons) = traits.tool_support();
+        let format = self.output_format();
+        let findings: Vec<Value> = self.templates.findings().iter().map(Finding::to_json).collect();
+        let mut members = Map::new();
+        members.insert("caps".into(), caps.caps.to_json());
+        members.insert("template_caps".into(), traits.caps.to_json());
+        members.insert("tool_support".into(), tool_support.into());
+        members.insert("tool_support_reasons".into(), reasons.into());
+        members.insert("details".into(), traits.details_json());
+        members.insert("evidence".into(), evidence(caps, self.templates.traits()).into());
+        members.insert("output_format".into(), format);
+        members.insert("findings".into(), findings.into());
+        if self.templates.has_tool_use() {
+            members.insert("by_template".into(), self.by_template().clone());
+        }
+        members
+    }
+
+    /// The member `output_format`.
+    pub fn output_format(&self) -> Value {
+        let Some(format) = self.format() else {
+            return json!({ "family": null, "source": null, "tool_calls": "none", "reasoning": "none" });
+        };
+        let channel =
+            format.channels.as_ref().is_some_and(|channels| !channels.reasoning.is_empty());
+        json!({
+            "family": format.family,
+            "source": match format.source {
+                FormatSource::Family => "family",
+                FormatSource::Inferred => "inferred",
+                FormatSource::Polyfill => "polyfill",
+            },
+            "tool_calls": if format.verified { "verified" } else { "unverified" },
+            "parallel": format.calls.as_ref().is_some_and(|calls| calls.parallel),
+            "reasoning": match (channel, self.output().shows_reasoning) {
+                (true, _) => "channel",
+                (false, true) => "tags",
+                (false, false) => "none",
+            },
+            "reasoning_tags": format.reasoning.as_ref().map(|tags| json!([tags.open, tags.close])),
+        })
+    }
+
+    /// The member `by_template`: the capabilities of each of two templates.
+    fn by_template(&self) -> &Value {
+        self.by_template.get_or_init(|| {
+            let views = self.templates.by_template().map(|(name, caps, known)| {
+                let view = json!({
+                    "caps": caps.caps.to_json(),
+                    "template_caps": known.0.caps.to_json(),
+                    "details": known.0.details_json(),
+                    "evidence": evidence(caps, known),
+                });
+                (name.to_owned(), view)
+            });
+            Value::Object(views.collect())
+        })
+    }
+
+    /// Adds the result of minja's own algorithm, as `compat`, to the evidence of each flag on which
+    /// it differs; null if it cannot be computed.
+    pub fn add_compat(&self, members: &mut Map<String, Value>) {
+        let Some(Value::Object(evidence)) = members.get_mut("evidence") else { return };
+        let ours = self.templates.traits().0.caps.to_json();
+        for (flag, theirs) in self.templates.minja_caps() {
+            if let Some(Value::Object(entry)) = evidence.get_mut(&flag)
+                && ours[&flag] != theirs
+            {
+                entry.insert("compat".to_owned(), theirs);
+            }
+        }
+    }
+}
+
+/// The evidence of all flags. Four names occur in both views. Their entry describes
+/// `template_caps`, with the evidence of `caps` as a member if it differs.
+fn evidence(nine: &CapsReport, (traits, grounds): &Known) -> Map<String, Value> {
+    let flags = traits.caps.to_json();
+    let mut members: Map<String, Value> =
+        grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
+    for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
+        match grounds.iter().find(|(name, _)| *name == flag) {
+            Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
+                let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
+                members.insert(flag.to_owned(), both.to_json());
+            }
+            Some(_) => {}
+            None => {
+                members.insert(flag.to_owned(), evidence.to_json());
+            }
+        }
+    }
+    members
+}
+
+/// The reply of `llb_model_info` for a file that cannot be read.
+pub fn failed_info(kind: &str, message: &str) -> Value {
+    json!({
+        "type": "model_info",
+        "error": kind,
+        "message": message,
+        "supports_tools": false,
+        "supports_tool_calls": false,
+        "has_tool_use_template": false,
+    })
+}
+
+/// The reply of `llb_model_info`, or the kind of failure (`model_not_found`, `load_model`,
+/// `chat_template`) and the error.
+pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
+    let header = ModelHeader::read_file(Path::new(path)).map_err(|error| match error.code() {
+        Code::ModelNotFound => ("model_not_found", error),
+        _ => ("load_model", error),
+    })?;
+    let profile = ModelProfile::of(&ModelProfile::sources(&header, None))
+        .map_err(|error| ("chat_template", error))?;
+    Ok(profile.info(&header))
+}
+
+impl ModelProfile {
+    /// The reply of `llb_model_info` for the header of this profile's templates.
+    pub fn info(&self, header: &ModelHeader) -> Value {
+        let mut info = json!({
+            "type": "model_info",
+            "error": null,
+            "message": null,
+            "supports_tools": self.is_tool_capable(),
+            "supports_tool_calls": self.templates.caps().caps.supports_tool_calls,
+            "has_tool_use_template": self.templates.has_tool_use(),
+            // llama.cpp's name for its generic template parser. No decision depends on it.
+            "chat_format": "peg-native",
+            "architecture": header.architecture(),
+            "n_params": header.n_params(),
+            "context_length": header.context_length(),
+            "embedding_length": header.embedding_length(),
+            "block_count": header.block_count(),
+            "quantization": header.quantization(),
+            "file_size": header.file_size(),
+            "name": header.name(),
+            "license": header.license(),
+            "bos_token": header.bos_token(),
+            "eos_token": header.eos_token(),
+            "templates": header.template_names(),
+            "template_sha256": self.templates.sha256(),
+        });
+        let mut shared = self.to_json();
+        if let Some(Value::Array(findings)) = shared.get_mut("findings") {
+            // Problems of the file precede those of the template.
+            let warning = |f: &gguf::Finding| json!({ "code": f.code, "severity": "warning", "message": f.message });
+            findings.splice(0..0, header.findings().iter().map(warning));
+        }
+        if let Value::Object(info) = &mut info {
+            info.extend(shared);
+        }
+        info
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::template::Sources;
+
+    fn info(template: &str) -> Map<String, Value> {
+        ModelProfile::of(&Sources { default: Some(template.to_owned()), ..Sources::default() })
+            .unwrap()
+            .to_json()
+    }
+
+    #[test]
+    fn members_have_both_views_of_a_template() {
+        let members = info("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+        assert_eq!(members["template_caps"].as_object().unwrap().len(), 16);
+        assert_eq!(members["template_caps"]["supports_system_role"], true);
+        assert_eq!(members["tool_support"], "polyfilled");
+        assert_eq!(members["tool_support_reasons"].as_array().unwrap().len(), 2);
+        assert_eq!(members["details"]["content"]["none"], "absent");
+        // 16 and 9 flags, 4 of them in both views.
+        assert_eq!(members["evidence"].as_object().unwrap().len(), 21);
+        assert_eq!(members["evidence"]["supports_system_role"].get("caps"), None);
+        assert_eq!(members["evidence"]["supports_string_content"]["status"], "yes");
+    }
+
+    #[test]
+    fn compat_is_the_result_of_minja_where_it_differs() {
+        // It prints parts of any type, which minja takes for a reasoning format.
+        let source = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content|join('', attribute='text') }}{% endif %}{% endfor %}";
+        let profile =
+            ModelProfile::of(&Sources { default: Some(source.to_owned()), ..Sources::default() })
+                .unwrap();
+        let mut members = profile.to_json();
+        assert_eq!(members["evidence"]["reasoning_format"].get("compat"), None);
+        profile.add_compat(&mut members);
+        let evidence = &members["evidence"];
+        assert_eq!(evidence["reasoning_format"]["compat"], "THOUGHTS_CONTENT_BLOCK");
+        assert_eq!(evidence["requires_non_null_content"].get("compat"), Some(&Value::Null));
+        assert_eq!(evidence["supports_system_role"].get("compat"), None);
+    }
+
+    #[test]
+    fn evidence_has_both_views_where_they_differ() {
+        // The template reads the calls but does not print them.
+        let members = info(
+            "{% for m in messages %}{% if m.tool_calls %}call{% endif %}{{ m.content }}{% endfor %}",
+        );
+        assert_eq!(
+            (
+                &members["caps"]["supports_tool_calls"],
+                &members["template_caps"]["supports_tool_calls"]
+            ),
+            (&json!(true), &json!(false))
+        );
+        let evidence = &members["evidence"]["supports_tool_calls"];
+        assert_eq!(
+            (&evidence["status"], &evidence["control"]),
+            (&json!("no"), &json!("no_tool_call"))
+        );
+        assert_eq!(evidence["caps"]["status"], "yes");
+    }
+
+    #[test]
+    fn by_template_is_there_with_two_templates() {
+        let text = |source: &str| Some(source.to_owned());
+        let both = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
+        let sources = |default, tool_use| Sources { default, tool_use, ..Sources::default() };
+        let profile = ModelProfile::of(&sources(
+            text("{% for m in messages %}{{ m.content }}{% endfor %}"),
+            text(both),
+        ))
+        .unwrap();
+        let members = profile.to_json();
+        let views = &members["by_template"];
+        let names: Vec<_> = views.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(names, ["default", "tool_use"]);
+        assert_eq!(
+            (
+                &views["default"]["caps"]["supports_tools"],
+                &views["tool_use"]["caps"]["supports_tools"]
+            ),
+            (&json!(false), &json!(true))
+        );
+        for view in ["caps", "template_caps", "details", "evidence"] {
+            assert_eq!(views["tool_use"][view], members[view]);
+            assert_ne!(views["default"][view], members[view]);
+        }
+        assert!(
+            members["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|finding| finding["severity"].is_string())
+        );
+        let alone = ModelProfile::of(&sources(None, text(both))).unwrap().to_json();
+        assert_eq!(
+            alone["by_template"].as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["tool_use"]
+        );
+        assert_eq!(info(both).get("by_template"), None);
+    }
+}

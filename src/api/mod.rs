@@ -4,17 +4,17 @@
 //! Shapes and ranges are settled here; what depends on a model (its template, its tool-call format)
 //! is settled in `chat`.
 
-mod continued;
 mod engine;
 mod fields;
 mod id;
-mod known;
 mod limits;
 pub mod logprobs;
 mod lora;
 mod message;
 mod options;
+mod parsed_lists;
 mod polyfills;
+mod prompt_ending;
 mod request;
 pub mod response;
 mod sampling;
@@ -23,12 +23,12 @@ mod tool;
 
 pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
-pub use known::Known;
 pub use limits::TemplateLimits;
 pub use lora::Lora;
 pub use options::{
     CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy,
 };
+pub use parsed_lists::Known;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
 pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};
@@ -36,9 +36,9 @@ pub use sampling::Sampling;
 pub use speculative::Speculative;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
-pub(crate) use continued::read_ending;
 pub(crate) use fields::{Fields, member};
 pub(crate) use message::check_messages;
+pub(crate) use prompt_ending::read_ending;
 pub(crate) use tool::{check_tools, read_tool_choice};
 
 use serde_json::Value;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::continued::read_ending;
 use super::fields::{Fields, expected};
-use super::known::{Known, Members, Texts};
 use super::message::check_each_message;
+use super::parsed_lists::{Known, Members, Texts};
 use super::polyfills::Polyfills;
+use super::prompt_ending::read_ending;
 use super::sampling::{Sampling, read_stop};
 use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
 use super::{check_messages, check_tools, parse};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::overflow::{Fitted, Truncated};
+use super::native::overflow::{Fitted, Truncated};
 use super::source::{Order, Source};
 use super::{Chat, Rendered, native};
 use crate::api::{ChatRequest, object};

@@ -5,17 +5,17 @@
 //! ChatRequest -> prompt -> tokens + grammar -> engine job -> pieces -> reply parser -> ChatResponse
 //! ```
 
-mod budget;
-mod cut;
 mod explain;
 mod logprobs;
 mod native;
 mod open;
-mod overflow;
+mod reasoning_budget;
+mod truncated_call;
+
 mod queue;
 #[cfg(feature = "remote")]
 mod remote;
-mod saved;
+
 mod source;
 mod stream;
 
@@ -39,10 +39,10 @@ use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfil
 use crate::validate;
 
 use explain::Last;
+use native::overflow::{Cuts, Fitted};
+use native::state_file::Saved;
 use open::{Opened, open};
-use overflow::{Cuts, Fitted};
 use queue::Turns;
-use saved::Saved;
 use source::{Done, Next, Order, Source, Started, Updates};
 use stream::Stream;
 
@@ -300,7 +300,7 @@ impl Chat {
             diagnostics.push(Diagnostic { code: "enable_thinking_ignored", message }.to_json());
         }
         if request.reasoning_budget.is_some() && !self.marks_reasoning() {
-            diagnostics.push(budget::ignored().to_json());
+            diagnostics.push(reasoning_budget::ignored().to_json());
         }
         Ok(Rendered { prompt, polyfills_applied: polyfilled.applied, diagnostics })
     }
@@ -353,7 +353,7 @@ impl Chat {
         let early = outcome.finish != Finish::Stop;
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
         stream.send(rest);
-        let cut = cut::take(&mut parsed, held || early);
+        let cut = truncated_call::take(&mut parsed, held || early);
         let usage = Usage {
             prompt_tokens,
             completion_tokens: outcome.completion_tokens,

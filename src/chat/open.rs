@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::CreateFailure;
 use super::native::Native;
+use super::native::state_file::Saved;
 #[cfg(feature = "remote")]
 use super::remote::Servers;
-use super::saved::Saved;
 use super::source::Source;
 use crate::api::{CreateOptions, RemoteOptions};
 use crate::compose::Composed;

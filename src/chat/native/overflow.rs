@@ -11,28 +11,28 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::explain::Asked;
-use super::source::Source;
-use super::{Chat, Rendered, native};
 use crate::api::{ChatRequest, ContextOverflow};
+use crate::chat::explain::Asked;
+use crate::chat::source::Source;
+use crate::chat::{Chat, Rendered, native};
 use crate::engine::Tokenised;
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Diagnostic;
 
 /// A prompt that fits, and what was left out of it.
-pub(super) struct Fitted {
-    pub(super) rendered: Rendered,
+pub(in crate::chat) struct Fitted {
+    pub(in crate::chat) rendered: Rendered,
     /// None where a server makes them.
-    pub(super) tokenised: Tokenised,
-    pub(super) truncated: Option<Truncated>,
+    pub(in crate::chat) tokenised: Tokenised,
+    pub(in crate::chat) truncated: Option<Truncated>,
 }
 
 /// What was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Truncated {
+pub(in crate::chat) struct Truncated {
     /// Messages of the request.
-    pub(super) dropped: Range<usize>,
+    pub(in crate::chat) dropped: Range<usize>,
     strategy: ContextOverflow,
     prompt_tokens: usize,
     n_ctx: usize,
@@ -40,7 +40,7 @@ pub(super) struct Truncated {
 
 impl Truncated {
     /// `{"strategy", "first_message", "messages", "prompt_tokens", "n_ctx"}`.
-    pub(super) fn to_json(&self) -> Value {
+    pub(in crate::chat) fn to_json(&self) -> Value {
         json!({
             "strategy": self.strategy.as_str(),
             "first_message": self.dropped.start,
@@ -72,7 +72,7 @@ impl Truncated {
 /// its prompt goes on where the last one ended, and the whole of it need not be rendered again to
 /// see that it is too long.
 #[derive(Default)]
-pub(super) struct Cuts(Mutex<VecDeque<(Range<usize>, u64)>>);
+pub(in crate::chat) struct Cuts(Mutex<VecDeque<(Range<usize>, u64)>>);
 
 /// Conversations of one chat whose cuts are remembered.
 const REMEMBERED: usize = 16;
@@ -114,7 +114,7 @@ impl Chat {
     /// The reply should have room for `max_tokens`, or a quarter of the context where that is less.
     /// If so much cannot be had, what is left is enough as long as it is one token.
     /// `CONTEXT_OVERFLOW` where the prompt does not fit. A server looks to that itself.
-    pub(super) fn fit(&self, request: &ChatRequest) -> Result<Fitted> {
+    pub(in crate::chat) fn fit(&self, request: &ChatRequest) -> Result<Fitted> {
         match &self.source {
             Source::Native(native) => self.fit_into(&native.model, request),
             #[cfg(feature = "remote")]

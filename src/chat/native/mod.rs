@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::budget;
+use super::reasoning_budget as budget;
+pub(super) mod overflow;
+pub(super) mod state_file;
 use super::source::{
     Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain,
 };

@@ -9,6 +9,7 @@ pub mod api;
 pub mod chat;
 pub mod compose;
 pub mod constraint;
+pub mod diagnostic;
 #[cfg(feature = "engine")]
 pub mod engine;
 pub mod error;

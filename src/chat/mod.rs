@@ -30,10 +30,11 @@ use crate::api::{
     self, ChatRequest, ContextOverflow, CreateOptions, Known, LogLevel, Polyfills, ToolChoice,
 };
 use crate::compose;
-use crate::compose::{Composed, Warning};
+use crate::compose::Composed;
+use crate::diagnostic::Diagnostic;
 use crate::engine::{Finish, Outcome};
 use crate::error::{Error, Result};
-use crate::output::{Diagnostic, Format, ReplyParser, ReplyParserInput};
+use crate::output::{Format, ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
 use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
 use crate::validate;
@@ -293,11 +294,12 @@ impl Chat {
         let mut diagnostics: Vec<Value> =
             polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
         if let Some(composed) = &self.composed {
-            diagnostics.extend(composed.notes(&polyfilled.messages).iter().map(Warning::to_json));
+            diagnostics
+                .extend(composed.notes(&polyfilled.messages).iter().map(Diagnostic::to_json));
         }
         if request.thinking.enabled.is_some() && traits.details.switches.is_empty() {
             let message = "enable_thinking: this chat template has no switch for reasoning; its prompt is the same".to_owned();
-            diagnostics.push(Diagnostic { code: "enable_thinking_ignored", message }.to_json());
+            diagnostics.push(Diagnostic::new("enable_thinking_ignored", message).to_json());
         }
         if request.reasoning_budget.is_some() && !self.marks_reasoning() {
             diagnostics.push(reasoning_budget::ignored().to_json());
@@ -366,7 +368,8 @@ impl Chat {
             more.into_iter().chain(parsed_diagnostics).chain(cut).collect();
         let violations =
             validate::check_message(&parsed, &request.tools, request.response_format.as_ref());
-        diagnostics.extend(violations.iter().map(validate::Violation::to_json));
+        diagnostics
+            .extend(violations.iter().map(|violation| Diagnostic::from(violation).to_json()));
         diagnostics.extend(
             validate::check_tool_choice(&parsed, &request.tool_choice)
                 .map(|diagnostic| diagnostic.to_json()),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::diagnostic::Diagnostic;
 use crate::engine::{Budget, Reasoning, Vocab};
 use crate::error::Result;
-use crate::output::Diagnostic;
 
 /// The tags around a model's reasoning, whether the prompt ended inside of them, and a request's
 /// budget.
@@ -23,8 +23,8 @@ pub(super) fn reasoning(
 
 /// For a budget that a model has no use for.
 pub(super) fn ignored() -> Diagnostic {
-    Diagnostic {
-        code: "reasoning_budget_ignored",
-        message: "reasoning_budget: how this model marks reasoning is not known, so there is nothing to limit".to_owned(),
-    }
+    Diagnostic::new(
+        "reasoning_budget_ignored",
+        "reasoning_budget: how this model marks reasoning is not known, so there is nothing to limit",
+    )
 }

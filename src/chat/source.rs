@@ -16,10 +16,10 @@ use super::native::Native;
 use super::remote::{Reply, Servers};
 use crate::api::ChatRequest;
 use crate::api::logprobs::SampledToken;
-use crate::constraint::{Relaxed, ReplyRequirements};
+use crate::constraint::ReplyRequirements;
+use crate::diagnostic::Diagnostic;
 use crate::engine::{Outcome, Token, Update, Vocab};
 use crate::error::{Code, Error, Result};
-use crate::output::Diagnostic;
 use crate::profile::ModelProfile;
 use crate::template::Prompt;
 
@@ -152,18 +152,8 @@ impl Updates {
     }
 }
 
-/// A keyword of a schema that the sampler does not enforce.
-pub(super) fn dropped_keyword(relaxed: &Relaxed) -> Diagnostic {
-    let Relaxed { tool, path, keyword, reason } = relaxed;
-    let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
-    Diagnostic {
-        code: "constraint_relaxed",
-        message: format!("{path}{tool}: {keyword} is not enforced: {reason}"),
-    }
-}
-
 /// For a grammar that could not be made, where nothing needs it.
 pub(super) fn dropped_constraint(error: &Error) -> Diagnostic {
     let message = format!("the calls of this reply are not constrained: {}", error.message());
-    Diagnostic { code: "constraint_dropped", message }
+    Diagnostic::new("constraint_dropped", message)
 }

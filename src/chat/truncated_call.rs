@@ -43,14 +43,15 @@ pub(super) fn take(parsed: &mut ParsedReply, early: bool) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{Diagnostic, ToolCall};
+    use crate::diagnostic::Diagnostic;
+    use crate::output::ToolCall;
 
     fn call(arguments: &str) -> ToolCall {
         ToolCall { id: "1".into(), name: "f".into(), arguments: arguments.into() }
     }
 
     fn note(code: &'static str) -> Diagnostic {
-        Diagnostic { code, message: String::new() }
+        Diagnostic::new(code, "")
     }
 
     #[track_caller]

@@ -1,7 +1,6 @@
 //! What is wrong with a spec, and what is only odd.
 
-use serde_json::{Value, json};
-
+use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 
 /// Why a spec is refused: `details.reason` of the error.
@@ -65,30 +64,9 @@ impl From<SpecFault> for Error {
     }
 }
 
-/// What a spec may have and probably should not: `{code, path, message}` of `findings`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// A stable name.
-    pub code: &'static str,
-    /// The field.
-    pub path: String,
-    /// For people.
-    pub message: &'static str,
-}
-
-impl Warning {
-    pub(crate) fn new(code: &'static str, path: &str, message: &'static str) -> Warning {
-        Warning { code, path: path.to_owned(), message }
-    }
-
-    /// `{code, path, message}`.
-    pub fn to_json(&self) -> Value {
-        json!({ "code": self.code, "path": self.path, "message": self.message })
-    }
-}
-
-impl From<&Warning> for SpecFault {
-    fn from(warning: &Warning) -> SpecFault {
-        SpecFault::new(Reason::Warning(warning.code), &warning.path, warning.message)
+impl From<&Diagnostic> for SpecFault {
+    fn from(warning: &Diagnostic) -> SpecFault {
+        let path = warning.path.as_deref().unwrap_or_default();
+        SpecFault::new(Reason::Warning(warning.code), path, warning.message.as_str())
     }
 }

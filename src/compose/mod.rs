@@ -19,13 +19,14 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::template::mask::{Mask, MaskedTurn, Turns};
 use crate::template::{Prompt, RenderInput, Sources, Templates};
 use crate::vision::{Rule, VisionDefaults};
 
 pub use crate::template::host::HostWork;
-pub use fault::{Reason, SpecFault, Warning};
+pub use fault::{Reason, SpecFault};
 pub use spec::ComponentSpec;
 use spec::SKILLS_WITHOUT_PLACE;
 
@@ -39,7 +40,7 @@ use spec::processor::Processor;
 pub struct Composed {
     spec: ComponentSpec,
     chat_template: String,
-    warnings: Vec<Warning>,
+    warnings: Vec<Diagnostic>,
     ignored: Vec<String>,
     /// The template whose assistants' turns are marked, compiled when it is first asked for.
     marked: OnceLock<Templates>,
@@ -65,7 +66,7 @@ impl Composed {
             None => {
                 if !begins_with_prompt(&spec) {
                     let message = "an assistant's turn does not begin with the generation prompt: what the model wrote is rendered differently in the next turn";
-                    warnings.push(Warning::new(
+                    warnings.push(Diagnostic::at(
                         "generation_prompt_not_prefix",
                         &format!("{path}.generation_prompt"),
                         message,
@@ -85,7 +86,7 @@ impl Composed {
                 SpecFault::new(Reason::UnknownField, path, "nobody knows this field").into()
             );
         }
-        let meant = |warning: &&Warning| {
+        let meant = |warning: &&Diagnostic| {
             warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills()
         };
         self.warnings
@@ -115,7 +116,7 @@ impl Composed {
     }
 
     /// What was noticed, for `findings`.
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
@@ -206,7 +207,7 @@ impl Composed {
     }
 
     /// What of these messages the template leaves out by its spec, for `diagnostics`.
-    pub fn notes(&self, messages: &[Value]) -> Vec<Warning> {
+    pub fn notes(&self, messages: &[Value]) -> Vec<Diagnostic> {
         let mut notes = Vec::new();
         if !self.is_generated() {
             return notes;
@@ -215,7 +216,7 @@ impl Composed {
         if let Some(first) = messages.first().filter(|message| message["role"] == "system") {
             let parts = first["content"].as_array().map_or(0, Vec::len);
             if !spec.policies.use_system {
-                notes.push(Warning::new(
+                notes.push(Diagnostic::at(
                     "system_dropped",
                     "messages[0]",
                     "this template has no system turn",
@@ -224,11 +225,11 @@ impl Composed {
                 && !messages.iter().any(|message| message["role"] == "user")
             {
                 let message = "its text goes into a user's turn, and there is none";
-                notes.push(Warning::new("system_dropped", "messages[0]", message));
+                notes.push(Diagnostic::at("system_dropped", "messages[0]", message));
             } else if spec.policies.first_system_part && parts > 1 {
                 let message =
                     "only the first part is rendered; system_policy.parts \"all\" renders all";
-                notes.push(Warning::new("system_parts_dropped", "messages[0].content", message));
+                notes.push(Diagnostic::at("system_parts_dropped", "messages[0].content", message));
             }
         }
         if spec.reasoning_template.is_none() {
@@ -238,7 +239,7 @@ impl Composed {
             let ignored = messages.iter().enumerate().filter(|(_, message)| reasons(message));
             notes.extend(ignored.map(|(index, _)| {
                 let path = format!("messages[{index}].reasoning_content");
-                Warning::new(
+                Diagnostic::at(
                     "reasoning_ignored",
                     &path,
                     "the components have no reasoning_template",

@@ -17,7 +17,7 @@ mod writer;
 #[cfg(feature = "hub")]
 pub(crate) use split::PartName;
 
-pub use header::{Finding, ModelHeader};
+pub use header::ModelHeader;
 pub use layers::{Layer, Layers};
 pub use metadata::{Value, ValueType};
 pub use writer::GgufWriter;

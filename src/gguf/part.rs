@@ -1,14 +1,14 @@
 //! One file of a model: magic, version, metadata, tensor table.
 //!
-//! In: a cursor at byte 0. Out: `Part`, with findings about the file's length. Never: what only a
+//! In: a cursor at byte 0. Out: `Part`, with diagnostics about the file's length. Never: what only a
 //! whole model must have.
 
 use std::io::{Read, Seek};
 
-use super::header::Finding;
 use super::metadata::{Metadata, Value};
 use super::reader::{Cursor, invalid};
 use super::tensors::TensorTable;
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 
 const DEFAULT_ALIGNMENT: u64 = 32;
@@ -20,7 +20,7 @@ pub(crate) struct Part {
     pub(crate) tensors: TensorTable,
     /// Bytes the file must have; `None` if a tensor type is unknown.
     pub(crate) data_end: Option<u64>,
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 impl Part {
@@ -37,8 +37,8 @@ impl Part {
         let n_entries = cursor.u64("the number of metadata entries")?;
         let metadata = Metadata::read(cursor, n_entries)?;
         let alignment = alignment(&metadata)?;
-        let mut findings = Vec::new();
-        let tensors = TensorTable::read(cursor, n_tensors, alignment, &mut findings)?;
+        let mut diagnostics = Vec::new();
+        let tensors = TensorTable::read(cursor, n_tensors, alignment, &mut diagnostics)?;
         let header_end = cursor.offset();
         let data_end = match tensors.data_bytes {
             None => None,
@@ -59,17 +59,17 @@ impl Part {
             if data_end > file_size {
                 let message =
                     format!("the file has {file_size} bytes, its tensors need {data_end}");
-                findings.push(Finding { code: "file_truncated", message });
+                diagnostics.push(Diagnostic::new("file_truncated", message));
             } else if data_end
                 .checked_next_multiple_of(alignment)
                 .is_some_and(|end| end < file_size)
             {
                 let message =
                     format!("the tensors end at byte {data_end}, the file has {file_size} bytes");
-                findings.push(Finding { code: "trailing_bytes", message });
+                diagnostics.push(Diagnostic::new("trailing_bytes", message));
             }
         }
-        Ok(Part { version, metadata, tensors, data_end, findings })
+        Ok(Part { version, metadata, tensors, data_end, diagnostics })
     }
 }
 

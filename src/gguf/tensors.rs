@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Seek};
 
-use super::header::Finding;
 use super::quantization::tensor_type;
 use super::reader::{Cursor, invalid};
+use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 
 /// The largest models known have a few thousand tensors in a file.
@@ -42,7 +42,7 @@ impl TensorTable {
         cursor: &mut Cursor<R>,
         count: u64,
         alignment: u64,
-        findings: &mut Vec<Finding>,
+        diagnostics: &mut Vec<Diagnostic>,
     ) -> Result<TensorTable> {
         if count > MAX_TENSORS {
             return Err(invalid(
@@ -64,7 +64,7 @@ impl TensorTable {
                 return Err(invalid(at, format_args!("tensor name {name:?} occurs twice, again")));
             }
         }
-        findings.extend(notes.into_findings());
+        diagnostics.extend(notes.into_diagnostics());
         Ok(table)
     }
 
@@ -168,7 +168,7 @@ impl TensorTable {
     }
 }
 
-/// The first case of a finding in full, the others as a number: a hostile file cannot make a long
+/// The first case of a problem in full, the others as a number: a hostile file cannot make a long
 /// list.
 #[derive(Default)]
 struct Note {
@@ -185,11 +185,11 @@ impl Note {
         }
     }
 
-    fn into_finding(self, code: &'static str) -> Option<Finding> {
+    fn into_diagnostic(self, code: &'static str) -> Option<Diagnostic> {
         let first = self.first?;
         let message =
             if self.more == 0 { first } else { format!("{first}, and {} more", self.more) };
-        Some(Finding { code, message })
+        Some(Diagnostic::new(code, message))
     }
 }
 
@@ -201,11 +201,11 @@ struct Notes {
 }
 
 impl Notes {
-    fn into_findings(self) -> impl Iterator<Item = Finding> {
+    fn into_diagnostics(self) -> impl Iterator<Item = Diagnostic> {
         [
-            self.unknown_type.into_finding("unknown_tensor_type"),
-            self.shape.into_finding("tensor_shape"),
-            self.layout.into_finding("tensor_layout"),
+            self.unknown_type.into_diagnostic("unknown_tensor_type"),
+            self.shape.into_diagnostic("tensor_shape"),
+            self.layout.into_diagnostic("tensor_layout"),
         ]
         .into_iter()
         .flatten()
@@ -230,10 +230,11 @@ mod tests {
         bytes
     }
 
-    fn read(bytes: &[u8], count: u64) -> Result<(TensorTable, Vec<Finding>)> {
-        let mut findings = Vec::new();
+    fn read(bytes: &[u8], count: u64) -> Result<(TensorTable, Vec<Diagnostic>)> {
+        let mut diagnostics = Vec::new();
         let mut cursor = Cursor::new(Bytes::new(bytes), bytes.len() as u64);
-        TensorTable::read(&mut cursor, count, 32, &mut findings).map(|table| (table, findings))
+        TensorTable::read(&mut cursor, count, 32, &mut diagnostics)
+            .map(|table| (table, diagnostics))
     }
 
     #[track_caller]
@@ -247,9 +248,9 @@ mod tests {
         let bytes =
             [entry("a", &[256, 2], 12, 0), entry("b", &[3], 0, 288), entry("c", &[], 0, 320)]
                 .concat();
-        let (table, findings) = read(&bytes, 3).unwrap();
+        let (table, diagnostics) = read(&bytes, 3).unwrap();
         assert_eq!((table.count, table.elements, table.data_bytes), (3, 516, Some(324)));
-        assert!(findings.is_empty());
+        assert!(diagnostics.is_empty());
     }
 
     #[test]
@@ -277,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn oddities_are_findings() {
+    fn oddities_are_diagnostics() {
         let bytes =
             [entry("a", &[8], 99, 0), entry("b", &[8], 31, 0), entry("c", &[8], 8, 7)].concat();
-        let (table, findings) = read(&bytes, 3).unwrap();
+        let (table, diagnostics) = read(&bytes, 3).unwrap();
         assert_eq!(table.data_bytes, None);
-        let codes: Vec<_> = findings.iter().map(|finding| finding.code).collect();
+        let codes: Vec<_> = diagnostics.iter().map(|finding| finding.code).collect();
         assert_eq!(codes, ["unknown_tensor_type", "tensor_shape", "tensor_layout"]);
-        assert!(findings[0].message.ends_with("and 1 more"), "{}", findings[0].message);
+        assert!(diagnostics[0].message.ends_with("and 1 more"), "{}", diagnostics[0].message);
     }
 
     #[test]

@@ -290,7 +290,8 @@ impl Fetch<'_> {
     /// The reply of `llb_model_info`; an error where bytes of tensors are missing, or where tools
     /// are required and the template cannot carry them.
     fn judge(&self, header: &ModelHeader, when: &str) -> Result<Value> {
-        if let Some(cut) = header.findings().iter().find(|finding| finding.code == "file_truncated")
+        if let Some(cut) =
+            header.diagnostics().iter().find(|problem| problem.code == "file_truncated")
         {
             let message = format!("{}: {}; {when}", self.request.id.repository, cut.message);
             return Err(Error::new(Code::ModelInvalid, message)

@@ -1,6 +1,6 @@
 //! What the reply parser gives out: deltas on the way, the message at the end.
 
-use serde_json::{Value, json};
+use crate::diagnostic::Diagnostic;
 
 /// A piece of the message. All pieces of one kind, joined, are that part of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,22 +36,6 @@ pub struct ToolCall {
     pub name: String,
     /// JSON text, the model's own bytes.
     pub arguments: String,
-}
-
-/// Something that was relaxed, repaired or guessed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Diagnostic {
-    /// A stable code, for example `unknown_tool`.
-    pub code: &'static str,
-    /// The same for people.
-    pub message: String,
-}
-
-impl Diagnostic {
-    /// `{"code","message"}`.
-    pub fn to_json(&self) -> Value {
-        json!({ "code": self.code, "message": self.message })
-    }
 }
 
 /// The whole message.

@@ -23,5 +23,5 @@ pub use detect::verify::{Render, Report, Row, Verdict};
 #[doc(hidden)]
 pub use families::all as families;
 pub use format::Format;
-pub use message::{Delta, Diagnostic, ParsedReply, ToolCall};
+pub use message::{Delta, ParsedReply, ToolCall};
 pub use parser::{CallValidator, PreparedFormat, ReplyParser, ReplyParserInput};

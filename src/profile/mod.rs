@@ -15,12 +15,10 @@ use crate::api::Polyfills;
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::output::{Detected, Format, PreparedFormat};
+use crate::probing::PROBE_TIME;
 use crate::template::{LocalTime, RenderInput, Sources, Templates, polyfill};
 
 pub use report::{failed_info, model_info};
-
-/// The instant that probes render with, so that a template's date never changes a profile.
-const PROBE_TIME: &str = "2024-07-26T00:00:00";
 
 /// Chat templates and everything found out about them.
 pub struct ModelProfile {
@@ -143,7 +141,7 @@ impl ModelProfile {
         add_generation_prompt: bool,
     ) -> Result<String> {
         let tools = Some(tools).filter(|tools| !tools.is_empty());
-        let now = LocalTime::parse(PROBE_TIME)?;
+        let now = LocalTime::from_unix_local(PROBE_TIME, 0);
         let input = RenderInput { tools, add_generation_prompt, ..RenderInput::new(messages, now) };
         self.templates.probe(&input).map(|prompt| prompt.text)
     }

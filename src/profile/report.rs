@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::ModelProfile;
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
-use crate::gguf::{self, ModelHeader};
+use crate::gguf::ModelHeader;
 use crate::output::format::FormatSource;
 use crate::template::{CapsReport, Evidence, Finding, Known};
 
@@ -164,8 +165,8 @@ impl ModelProfile {
         let mut shared = self.to_json();
         if let Some(Value::Array(findings)) = shared.get_mut("findings") {
             // Problems of the file precede those of the template.
-            let warning = |f: &gguf::Finding| json!({ "code": f.code, "severity": "warning", "message": f.message });
-            findings.splice(0..0, header.findings().iter().map(warning));
+            let warning = |it: &Diagnostic| json!({ "code": it.code, "severity": "warning", "message": it.message });
+            findings.splice(0..0, header.diagnostics().iter().map(warning));
         }
         if let Value::Object(info) = &mut info {
             info.extend(shared);

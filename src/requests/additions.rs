@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::api::{Fields, Polyfills};
 use crate::compose::Composed;
+use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 use crate::template::{Mask, Prompt, RenderInput, Templates, Turns};
 use crate::vision::{Vision, VisionDefaults};
@@ -63,7 +64,7 @@ impl Additions {
 
 impl Added {
     /// Puts `vision`, `mask` and the diagnostics of a mask into the reply.
-    pub(crate) fn report(self, reply: &mut Value, diagnostics: &mut Vec<Value>) {
+    pub(crate) fn report(self, reply: &mut Value, diagnostics: &mut Vec<Diagnostic>) {
         if let Some(vision) = self.vision {
             reply["vision"] = vision;
         }

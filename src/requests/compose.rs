@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::api::{self, Fields};
 use crate::compose;
+use crate::compose::Composed;
 use crate::compose::derive::derive;
-use crate::compose::{Composed, Warning};
 use crate::error::{Code, Error, Result};
 use crate::profile::ModelProfile;
 use crate::template::{Sources, Status};
@@ -99,7 +99,7 @@ fn describe(composed: &Composed) -> Result<Value> {
         "assistant_end": composed.assistant_end(),
         "portable": host_vars.is_empty(),
         "host_vars": host_vars,
-        "findings": composed.warnings().iter().map(Warning::to_json).collect::<Vec<_>>(),
+        "findings": composed.warnings(),
     }))
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::additions::Additions;
 use crate::api::{self, Fields, Polyfills, TemplateLimits, ToolChoice};
 use crate::compose;
-use crate::compose::{Composed, Warning};
+use crate::compose::Composed;
+use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::{Format, ParsedReply, ReplyParser, ReplyParserInput};
@@ -108,14 +109,13 @@ pub fn render(request: &str) -> Result<Value> {
             prompt.generation.iter().map(|range| json!({ "start": range.start, "end": range.end }));
         reply["generation_spans"] = ranges.collect();
     }
-    let mut diagnostics: Vec<Value> =
-        polyfilled.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
+    let mut diagnostics = polyfilled.diagnostics.clone();
     if let Some(composed) = &composed {
-        diagnostics.extend(composed.notes(input.messages).iter().map(Warning::to_json));
+        diagnostics.extend(composed.notes(input.messages));
     }
     added.report(&mut reply, &mut diagnostics);
     if !diagnostics.is_empty() {
-        reply["diagnostics"] = diagnostics.into();
+        reply["diagnostics"] = json!(diagnostics);
     }
     Ok(with_ignored_keys(reply, &fields))
 }
@@ -174,18 +174,18 @@ pub(super) fn parse_by(
     if !calls.is_empty() {
         message["tool_calls"] = calls.into();
     }
-    let mut diagnostics: Vec<Value> =
-        parsed.diagnostics.iter().map(|diagnostic| diagnostic.to_json()).collect();
     // A text that goes on may still become what was asked for.
     let violations =
         validate::check_message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
-    diagnostics.extend(violations.iter().map(validate::Violation::to_json));
     let unmet = validate::check_tool_choice(&parsed, &tool_choice).filter(|_| !partial);
-    diagnostics.extend(unmet.map(|diagnostic| diagnostic.to_json()));
+    let complete = parsed.complete && !partial;
+    let mut diagnostics = parsed.diagnostics;
+    diagnostics.extend(violations.iter().map(Diagnostic::from));
+    diagnostics.extend(unmet);
     let reply = json!({
         "type": "message",
         "message": message,
-        "complete": parsed.complete && !partial,
+        "complete": complete,
         "diagnostics": diagnostics,
     });
     Ok(with_ignored_keys(reply, &fields))

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::edits::Edits;
 use super::{Prompt, RenderInput, Templates, polyfill};
 use crate::api::{Fields, Polyfills};
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::jinja::thread_time;
 
@@ -82,10 +83,10 @@ impl Mask {
     }
 
     /// `{"code","path","message"}` for each turn that was left out.
-    pub(crate) fn diagnostics(&self) -> impl Iterator<Item = Value> {
+    pub(crate) fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
         self.left_out.iter().map(|turn| {
             let path = format!("messages[{}]", turn.message);
-            json!({ "code": "mask_unavailable", "path": path, "message": turn.because })
+            Diagnostic::at("mask_unavailable", path, turn.because.as_str())
         })
     }
 }

@@ -18,7 +18,8 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::api::{ResponseFormat, ToolChoice, function_name, function_parameters};
-use crate::output::{Diagnostic, ParsedReply};
+use crate::diagnostic::Diagnostic;
+use crate::output::ParsedReply;
 
 use schema::{KeywordProblem, SchemaChecker};
 
@@ -60,17 +61,14 @@ impl fmt::Display for Violation {
     }
 }
 
-impl Violation {
-    /// `{"code","message","tool","call","path","keyword"}`; `tool` and `call` for arguments only.
-    pub fn to_json(&self) -> Value {
-        let mut members = json!({ "code": self.code, "message": self.to_string() });
-        if let Subject::Arguments(tool, call) = &self.subject {
-            members["tool"] = json!(tool);
-            members["call"] = json!(call);
+/// `{"code","message","tool","call","path","keyword"}`; `tool` and `call` for arguments only.
+impl From<&Violation> for Diagnostic {
+    fn from(violation: &Violation) -> Diagnostic {
+        let mut diagnostic = Diagnostic::new(violation.code, violation.to_string());
+        if let Subject::Arguments(tool, call) = &violation.subject {
+            diagnostic = diagnostic.with("tool", tool.as_str()).with("call", *call);
         }
-        members["path"] = json!(self.path);
-        members["keyword"] = json!(self.keyword);
-        members
+        diagnostic.with("path", violation.path.as_str()).with("keyword", violation.keyword.as_str())
     }
 }
 
@@ -124,7 +122,7 @@ pub fn check_tool_choice(parsed: &ParsedReply, choice: &ToolChoice) -> Option<Di
         }
         _ => return None,
     };
-    Some(Diagnostic { code: "required_not_met", message })
+    Some(Diagnostic::new("required_not_met", message))
 }
 
 /// Whether arguments obey the schema of this tool. Unchecked keywords count as obeyed.

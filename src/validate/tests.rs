@@ -216,7 +216,7 @@ fn messages() {
     let parsed = ParsedReply { tool_calls: calls, ..ParsedReply::default() };
     let found: Vec<Value> = check_message(&parsed, &tools, Some(&ResponseFormat::JsonObject))
         .iter()
-        .map(Violation::to_json)
+        .map(|violation| Diagnostic::from(violation).to_json())
         .collect();
     let violation = |call: usize, message: &str, path: &str, keyword: &str| json!({"code": "schema_violation", "message": message, "tool": "weather", "call": call, "path": path, "keyword": keyword});
     let expected = [

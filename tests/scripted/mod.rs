@@ -575,7 +575,8 @@ mod tests {
                 "{file_name}"
             );
             assert_eq!(header.kv_bytes_per_token(2.0, 2.0), Some(128), "{file_name}");
-            let findings: Vec<_> = header.findings().iter().map(|finding| finding.code).collect();
+            let problems: Vec<_> =
+                header.diagnostics().iter().map(|problem| problem.code).collect();
             let (templates, expected): (&[&str], &[&str]) = match file_name {
                 "no_template.gguf" => (&[], &[]),
                 "tool_use.gguf" => (&["default", "tool_use"], &[]),
@@ -583,7 +584,7 @@ mod tests {
                 _ => (&["default"], &[]),
             };
             assert_eq!(
-                (header.template_names(), findings.as_slice()),
+                (header.template_names(), problems.as_slice()),
                 (templates.to_vec(), expected),
                 "{file_name}"
             );

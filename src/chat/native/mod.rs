@@ -9,11 +9,10 @@ use serde_json::Value;
 use super::reasoning_budget as budget;
 pub(super) mod overflow;
 pub(super) mod state_file;
-use super::source::{
-    Foreseen, Order, Started, Updates, dropped_constraint, dropped_keyword, plain,
-};
+use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, plain};
 use crate::api::{ChatRequest, ResponseFormat, ToolChoice};
 use crate::constraint::{self, CompiledGrammar, Constraint, Relaxed};
+use crate::diagnostic::Diagnostic;
 use crate::engine::{Job, Token, Tokenised};
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
@@ -179,7 +178,7 @@ fn hold(native: &Native, order: &Order) -> Result<Held> {
             diagnostics: compiled
                 .relaxed
                 .iter()
-                .map(|relaxed| dropped_keyword(relaxed).to_json())
+                .map(|relaxed| Diagnostic::from(relaxed).to_json())
                 .collect(),
         }),
         Err(error)

@@ -15,10 +15,10 @@ use crate::api::{ChatRequest, ContextOverflow};
 use crate::chat::explain::Asked;
 use crate::chat::source::Source;
 use crate::chat::{Chat, Rendered, native};
+use crate::diagnostic::Diagnostic;
 use crate::engine::Tokenised;
 use crate::error::{Code, Error, Result};
 use crate::llama::LoadedModel;
-use crate::output::Diagnostic;
 
 /// A prompt that fits, and what was left out of it.
 pub(in crate::chat) struct Fitted {
@@ -64,7 +64,7 @@ impl Truncated {
             self.n_ctx,
             self.strategy.as_str()
         );
-        Diagnostic { code: "context_truncated", message }
+        Diagnostic::new("context_truncated", message)
     }
 }
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::llama::LoadedModel;
-use crate::output::Diagnostic;
 
 /// The state file of one chat.
 pub(crate) struct Saved {
@@ -58,7 +58,7 @@ impl Saved {
     /// The same as a diagnostic, once.
     pub(crate) fn take_diagnostic(&self) -> Option<Diagnostic> {
         let message = self.ignored.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Diagnostic { code: "state_ignored", message })
+        Some(Diagnostic::new("state_ignored", message))
     }
 
     /// Writes what the last request left in the KV cache. Where nothing ran, or another chat has

@@ -9,17 +9,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::source::{
-    Done, Foreseen, Next, Order, Started, Updates, dropped_constraint, dropped_keyword,
-};
+use super::source::{Done, Foreseen, Next, Order, Started, Updates, dropped_constraint};
 use crate::api::{
     Constraints, CreateOptions, RemoteOptions, ServerKind, ToolChoice, function_name,
 };
 use crate::constraint;
+use crate::diagnostic::Diagnostic;
 use crate::engine::{Finish, Outcome, StopMatcher};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::output::Diagnostic;
 use crate::remote::{self, Ask, Completion, Counts, Ended, Remote, Specials, Stopped, Until};
 use crate::template::Sources;
 
@@ -132,12 +130,12 @@ impl Servers {
                 "{}: the server has no such field; the reply is made without",
                 left.join(", ")
             );
-            diagnostics.push(Diagnostic { code: "not_carried", message }.to_json());
+            diagnostics.push(Diagnostic::new("not_carried", message).to_json());
         }
         if request.reasoning_budget.is_some() {
             let message =
                 "reasoning_budget: a server cannot be told to end a model's reasoning".to_owned();
-            diagnostics.push(Diagnostic { code: "reasoning_budget_ignored", message }.to_json());
+            diagnostics.push(Diagnostic::new("reasoning_budget_ignored", message).to_json());
         }
         let mut reply = Reply::new(Some(completion), until.clone(), order, self.eos.clone());
         reply.asked = asked;
@@ -160,7 +158,7 @@ impl Servers {
         let counted = self.remote.count(&order.prompt.text, &plain, &until).map_err(failed);
         let prompt_tokens = counted.unwrap_or_else(|error| {
             let message = format!("the tokens of the prompt are not counted: {}", error.message());
-            diagnostics.push(Diagnostic { code: "prompt_tokens_unknown", message }.to_json());
+            diagnostics.push(Diagnostic::new("prompt_tokens_unknown", message).to_json());
             None
         });
         let known = prompt_tokens
@@ -223,7 +221,7 @@ impl Servers {
                 diagnostics: grammar
                     .relaxed
                     .iter()
-                    .map(|relaxed| dropped_keyword(relaxed).to_json())
+                    .map(|relaxed| Diagnostic::from(relaxed).to_json())
                     .collect(),
             }),
             Err(error)
@@ -263,7 +261,7 @@ fn unheld(order: &Order) -> Result<Held> {
     ];
     let diagnostics = forced.into_iter().filter(|(is, _)| *is).map(|(_, what)| {
         let message = format!("{what}: {WHY}; the reply may be anything, and is only checked");
-        Diagnostic { code: "constraint_not_enforced", message }.to_json()
+        Diagnostic::new("constraint_not_enforced", message).to_json()
     });
     Ok(Held { grammar: None, diagnostics: diagnostics.collect() })
 }
@@ -386,7 +384,7 @@ impl Reply {
             let message =
                 "usage: the server did not count; completion_tokens are the pieces it sent"
                     .to_owned();
-            diagnostics.push(Diagnostic { code: "usage_estimated", message }.to_json());
+            diagnostics.push(Diagnostic::new("usage_estimated", message).to_json());
             Counts { prompt: 0, completion: self.pieces, cached: None }
         });
         let outcome = Outcome {

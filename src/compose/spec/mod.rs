@@ -14,7 +14,8 @@ pub(crate) mod turns;
 
 use serde_json::{Map, Value, json};
 
-use super::fault::{Reason, Warning};
+use super::fault::Reason;
+use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 use crate::vision::Rule;
 use formatter::Formatter;
@@ -101,7 +102,7 @@ pub struct ComponentSpec {
 #[derive(Debug)]
 pub(crate) struct ReadSpec {
     pub(crate) spec: ComponentSpec,
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Vec<Diagnostic>,
     /// Members that nobody knows, by path.
     pub(crate) ignored: Vec<String>,
 }
@@ -373,9 +374,9 @@ impl ComponentSpec {
         }
     }
 
-    fn review(&self, path: &str, warnings: &mut Vec<Warning>) {
+    fn review(&self, path: &str, warnings: &mut Vec<Diagnostic>) {
         let mut warn = |code, field: &str, message| {
-            warnings.push(Warning::new(code, &format!("{path}.{field}"), message))
+            warnings.push(Diagnostic::at(code, &format!("{path}.{field}"), message))
         };
         if self.chat_template.is_some() {
             return;
@@ -522,7 +523,7 @@ fn name_of<T: PartialEq + Copy>(names: &[(&'static str, T)], value: T) -> Option
 }
 
 /// A string is a list of one.
-fn stop_words(reader: &mut SpecReader<'_>, warnings: &mut Vec<Warning>) -> Result<Vec<String>> {
+fn stop_words(reader: &mut SpecReader<'_>, warnings: &mut Vec<Diagnostic>) -> Result<Vec<String>> {
     let path = reader.path("stop_words");
     let words: Vec<&str> = match reader.get("stop_words") {
         None => Vec::new(),
@@ -537,7 +538,7 @@ fn stop_words(reader: &mut SpecReader<'_>, warnings: &mut Vec<Warning>) -> Resul
         }
     };
     if words.contains(&"") {
-        warnings.push(Warning::new("empty_stop_word", &path, "an empty stop word was left out"));
+        warnings.push(Diagnostic::at("empty_stop_word", &path, "an empty stop word was left out"));
     }
     Ok(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect())
 }

@@ -10,6 +10,7 @@ mod recursion;
 
 use serde_json::{Map, Value};
 
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 
 use crate::json_schema::{child, entries, list, resolve};
@@ -42,6 +43,16 @@ pub struct Relaxed {
     pub keyword: String,
     /// Why it cannot be enforced.
     pub reason: String,
+}
+
+/// `{"code","message"}`.
+impl From<&Relaxed> for Diagnostic {
+    fn from(relaxed: &Relaxed) -> Diagnostic {
+        let Relaxed { tool, path, keyword, reason } = relaxed;
+        let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
+        let message = format!("{path}{tool}: {keyword} is not enforced: {reason}");
+        Diagnostic::new("constraint_relaxed", message)
+    }
 }
 
 /// The path of a schema, the policy for what cannot be enforced, and the keywords it dropped.

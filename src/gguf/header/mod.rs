@@ -1,6 +1,6 @@
 //! `ModelHeader`: the answers a model file gives without its weights.
 //!
-//! In: a path or a source. Out: architecture, sizes, templates, token texts, and findings about
+//! In: a path or a source. Out: architecture, sizes, templates, token texts, and diagnostics about
 //! what is odd but no obstacle to reading. Refuses what is not a GGUF file of version 2 or 3,
 //! little-endian, with an architecture.
 
@@ -17,19 +17,11 @@ use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
 use super::split::{PartName, Split};
 use super::tensors::TensorTable;
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 const TOOL_USE_KEY: &str = "tokenizer.chat_template.tool_use";
-
-/// Something odd about a file that did not keep it from being read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Stable and short, for example `file_truncated`.
-    pub code: &'static str,
-    /// For people: lower case, without a full stop.
-    pub message: String,
-}
 
 /// The header of a model.
 pub struct ModelHeader {
@@ -41,7 +33,7 @@ pub struct ModelHeader {
     tensor_data_end: u64,
     bos_token: Option<String>,
     eos_token: Option<String>,
-    findings: Vec<Finding>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl ModelHeader {
@@ -98,7 +90,7 @@ impl ModelHeader {
             file_size,
             bos_token: None,
             eos_token: None,
-            findings: part.findings,
+            diagnostics: part.diagnostics,
         };
         let is_later_part = Split::of(&header.metadata).is_some_and(|split| split.no != 0);
         if header.architecture().is_empty() && !is_later_part {
@@ -158,9 +150,8 @@ impl ModelHeader {
                     format!("{file_name} does not say that it is part {number} of {}", split.count),
                 );
             }
-            self.findings.extend(part.findings.into_iter().map(|finding| Finding {
-                code: finding.code,
-                message: format!("{file_name}: {}", finding.message),
+            self.diagnostics.extend(part.diagnostics.into_iter().map(|diagnostic| {
+                Diagnostic::new(diagnostic.code, format!("{file_name}: {}", diagnostic.message))
             }));
             self.tensors.add(&part.tensors);
             self.file_size = self.file_size.saturating_add(size);
@@ -181,7 +172,7 @@ impl ModelHeader {
     }
 
     fn find(&mut self, code: &'static str, message: String) {
-        self.findings.push(Finding { code, message });
+        self.diagnostics.push(Diagnostic::new(code, message));
     }
 
     /// The texts of the control tokens of a file's vocabulary, which a header does not keep; of a
@@ -348,9 +339,9 @@ impl ModelHeader {
         self.metadata.get(key)
     }
 
-    /// What is odd about the file.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
+    /// Problems of the file that did not keep it from being read.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
     }
 }
 

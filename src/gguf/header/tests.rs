@@ -33,7 +33,7 @@ fn read(bytes: &[u8]) -> Result<ModelHeader> {
 }
 
 fn codes(header: &ModelHeader) -> Vec<&'static str> {
-    header.findings().iter().map(|finding| finding.code).collect()
+    header.diagnostics().iter().map(|diagnostic| diagnostic.code).collect()
 }
 
 #[track_caller]
@@ -64,7 +64,7 @@ fn answers() {
         assert_eq!(header.template_names(), ["default", "rag", "tool_use"]);
         assert_eq!(header.kv_bytes_per_token(2.0, 2.0), Some(2 * 2 * 8 * 4));
         assert!(header.get("tokenizer.ggml.scores").is_none());
-        assert!(header.findings().is_empty(), "{:?}", header.findings());
+        assert!(header.diagnostics().is_empty(), "{:?}", header.diagnostics());
     }
 }
 
@@ -166,18 +166,18 @@ fn another_alignment() {
     let bytes = small().alignment(4096).to_bytes();
     let header = read(&bytes).unwrap();
     assert_eq!(header.tensor_data_end(), bytes.len() as u64 - 4096 + 12);
-    assert!(header.findings().is_empty());
+    assert!(header.diagnostics().is_empty());
 }
 
 #[test]
-fn oddities_are_findings() {
+fn oddities_are_diagnostics() {
     let mut bytes = small().to_bytes();
     let end = bytes.len() - 20;
-    assert!(read(&bytes[..end]).unwrap().findings().is_empty());
+    assert!(read(&bytes[..end]).unwrap().diagnostics().is_empty());
     let cut = read(&bytes[..end - 1]).unwrap();
     assert_eq!(codes(&cut), ["file_truncated"]);
     assert_eq!(
-        cut.findings()[0].message,
+        cut.diagnostics()[0].message,
         format!("the file has {} bytes, its tensors need {end}", end - 1)
     );
     bytes.push(0);
@@ -337,11 +337,11 @@ fn split_models() {
 
     let header = ModelHeader::read_file(&path("m-00001-of-00002.gguf")).unwrap();
     assert_eq!(codes(&header), ["split_part_missing"]);
-    assert_eq!(header.findings()[0].message, "1 of 2 parts missing: m-00002-of-00002.gguf");
+    assert_eq!(header.diagnostics()[0].message, "1 of 2 parts missing: m-00002-of-00002.gguf");
 
     write("m-00002-of-00002.gguf", &second);
     let header = ModelHeader::read_file(&path("m-00001-of-00002.gguf")).unwrap();
-    assert!(header.findings().is_empty(), "{:?}", header.findings());
+    assert!(header.diagnostics().is_empty(), "{:?}", header.diagnostics());
     assert_eq!((header.n_tensors(), header.n_params()), (4, 21));
     assert_eq!(header.file_size(), (first.len() + second.len()) as u64);
     assert_eq!(header.tensor_data_end(), first.len() as u64 - 12);
@@ -363,7 +363,7 @@ fn split_models() {
     write("m-00002-of-00002.gguf", &second[..second.len() - 13]);
     let header = ModelHeader::read_file(&path("m-00001-of-00002.gguf")).unwrap();
     assert_eq!(codes(&header), ["file_truncated"]);
-    assert!(header.findings()[0].message.starts_with("m-00002-of-00002.gguf: "));
+    assert!(header.diagnostics()[0].message.starts_with("m-00002-of-00002.gguf: "));
 
     write("m-00002-of-00002.gguf", &part(0, 2).to_bytes());
     let header = ModelHeader::read_file(&path("m-00001-of-00002.gguf")).unwrap();
@@ -380,9 +380,9 @@ fn split_models() {
     write("n-00001-of-60000.gguf", &part(0, 60_000).to_bytes());
     let header = ModelHeader::read_file(&path("n-00001-of-60000.gguf")).unwrap();
     assert!(
-        header.findings()[0].message.ends_with("and 59995 more"),
+        header.diagnostics()[0].message.ends_with("and 59995 more"),
         "{}",
-        header.findings()[0].message
+        header.diagnostics()[0].message
     );
 }
 

@@ -6,9 +6,10 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::turn::{Opener, behind, common};
+use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 use crate::output::format::Format;
-use crate::output::{Diagnostic, ReplyParser, ReplyParserInput};
+use crate::output::{ReplyParser, ReplyParserInput};
 
 /// `render(messages, tools, add_generation_prompt)`: a conversation through the model's own
 /// template.

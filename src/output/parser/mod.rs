@@ -26,7 +26,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::format::{Channels, Format, FormatText, ReasoningTags};
-use super::message::{Delta, Diagnostic, ParsedReply};
+use super::message::{Delta, ParsedReply};
+use crate::diagnostic::Diagnostic;
 use after_call::AfterCall;
 use call_patterns::CallPatterns;
 use call_reader::CallReader;
@@ -544,7 +545,7 @@ impl ReplyParser {
 
     fn note(&mut self, code: &'static str, message: &str) {
         if self.parsed.diagnostics.len() < MAX_DIAGNOSTICS {
-            self.parsed.diagnostics.push(Diagnostic { code, message: message.to_owned() });
+            self.parsed.diagnostics.push(Diagnostic::new(code, message));
         }
     }
 }

@@ -1,31 +1,23 @@
 //! The messages while steps change them, and what the steps have to say about it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::node::{Members, Node};
 use super::text::Text;
 use crate::api::Polyfills;
+use crate::diagnostic::Diagnostic;
 use crate::template::probe::traits::{Details, TemplateCaps};
 
-/// Something that was lost, moved, renamed or repaired.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Diagnostic {
-    /// Stable, for programs.
-    pub code: &'static str,
-    /// For people.
-    pub message: String,
-    /// Which message of the request it is about.
-    pub index: Option<usize>,
-}
-
-impl Diagnostic {
-    /// `{"code","message","message_index"?}`.
-    pub fn to_json(&self) -> Value {
-        let mut object = json!({ "code": self.code, "message": self.message });
-        if let Some(index) = self.index {
-            object["message_index"] = index.into();
-        }
-        object
+/// A diagnostic with `message_index`, the message of the request that it is about.
+pub(super) fn diagnostic(
+    code: &'static str,
+    message: impl Into<String>,
+    index: Option<usize>,
+) -> Diagnostic {
+    let diagnostic = Diagnostic::new(code, message);
+    match index {
+        Some(index) => diagnostic.with("message_index", index),
+        None => diagnostic,
     }
 }
 
@@ -63,7 +55,7 @@ impl Conversation {
         index: Option<usize>,
         message: impl Into<String>,
     ) {
-        self.diagnostics.push(Diagnostic { code, message: message.into(), index });
+        self.diagnostics.push(diagnostic(code, message, index));
     }
 }
 

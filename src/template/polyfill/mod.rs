@@ -39,7 +39,6 @@ mod tests;
 
 use serde_json::Value;
 
-pub use conversation::Diagnostic;
 pub use polyfilled::{Polyfilled, StringVisitor};
 pub use text::Segment;
 

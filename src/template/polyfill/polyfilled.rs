@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::conversation::{Conversation, Diagnostic, Message};
+use super::conversation::{Conversation, Message};
 use super::node::Node;
 use super::text::Segment;
+use crate::diagnostic::Diagnostic;
 
 /// Takes one string of the messages: message, JSON pointer inside it, text, segments.
 pub type StringVisitor<'v> = &'v mut dyn FnMut(usize, &str, &str, &[Segment]);

@@ -3,10 +3,11 @@
 //! together with reasoning, and what will not show.
 
 use super::content;
-use super::conversation::{Context, Conversation, Diagnostic, Message};
+use super::conversation::{Context, Conversation, Message, diagnostic};
 use super::node::Node;
 use super::text::Text;
 use crate::api::ReasoningConflict;
+use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 use crate::template::probe::traits::{ReasoningFormat, WithCalls};
 
@@ -48,9 +49,7 @@ fn settle(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagno
     let (Some(reasoning), Some(said), true) = (reasoning, said, message.has_calls()) else {
         return false;
     };
-    let mut note = |code, text: &str| {
-        diagnostics.push(Diagnostic { code, message: text.to_owned(), index: message.index })
-    };
+    let mut note = |code, text: &str| diagnostics.push(diagnostic(code, text, message.index));
     match (context.details.reasoning_with_calls, context.options.reasoning_conflict) {
         (WithCalls::Both, _) | (WithCalls::Raises, ReasoningConflict::Keep) => return false,
         (WithCalls::Raises, ReasoningConflict::Merge) => {
@@ -98,7 +97,7 @@ fn move_reasoning(
     let index = message.index;
     let mut note = |code, text: &str| {
         if !reasoning.is_empty() {
-            diagnostics.push(Diagnostic { code, message: text.to_owned(), index });
+            diagnostics.push(diagnostic(code, text, index));
         }
     };
     let format = context.caps.reasoning_format;

@@ -56,11 +56,11 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
         }
         if let Some(sent) = sent.filter(|_| new) {
             let text = format!("the tool call id {sent:?} was sent as {id:?}");
-            conversation.diagnostics.push(super::Diagnostic {
-                code: "tool_call_id_renamed",
-                message: text,
-                index: message.index,
-            });
+            conversation.diagnostics.push(super::conversation::diagnostic(
+                "tool_call_id_renamed",
+                text,
+                message.index,
+            ));
         }
     }
     conversation.id_map = ids.renamed;

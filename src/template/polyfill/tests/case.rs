@@ -121,7 +121,10 @@ impl Case {
         let notes: Vec<_> = got
             .diagnostics
             .iter()
-            .map(|note| (note.code, note.index.unwrap_or(NO_MESSAGE)))
+            .map(|note| {
+                let index = note.details.first().and_then(|(_, index)| index.as_u64());
+                (note.code, index.map_or(NO_MESSAGE, |index| index as usize))
+            })
             .collect();
         assert_eq!(notes, self.notes);
         let again =

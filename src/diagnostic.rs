@@ -1,0 +1,78 @@
+//! A coded remark: what was relaxed, repaired, guessed or left out. An error ends the request, a
+//! diagnostic does not.
+//!
+//! Every module that has something to report makes this one type, and it stays typed until the
+//! reply is written. A lint of a template is a type of its own: it has a severity and a line.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+/// A remark with a stable code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Stable, for programs, for example `unknown_tool`.
+    pub code: &'static str,
+    /// The JSON path of the member that it is about, if it has a member of its own for that.
+    pub path: Option<String>,
+    /// For people: lower case, without a full stop.
+    pub message: String,
+    /// Further members of its JSON, in order.
+    pub details: Vec<(&'static str, Value)>,
+}
+
+impl Diagnostic {
+    /// `{"code","message"}`.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { code, path: None, message: message.into(), details: Vec::new() }
+    }
+
+    /// `{"code","path","message"}`.
+    pub fn at(
+        code: &'static str,
+        path: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Diagnostic {
+        Diagnostic { path: Some(path.into()), ..Diagnostic::new(code, message) }
+    }
+
+    /// The same diagnostic with one more member.
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Diagnostic {
+        self.details.push((key, value.into()));
+        self
+    }
+
+    /// `{"code","path"?,"message"}` and the details.
+    pub fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+impl Serialize for Diagnostic {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("code", self.code)?;
+        if let Some(path) = &self.path {
+            members.serialize_entry("path", path)?;
+        }
+        members.serialize_entry("message", &self.message)?;
+        for (key, value) in &self.details {
+            members.serialize_entry(key, value)?;
+        }
+        members.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_have_their_order() {
+        let plain = Diagnostic::new("a", "b").with("z", 1).with("y", "c");
+        assert_eq!(plain.to_json().to_string(), r#"{"code":"a","message":"b","z":1,"y":"c"}"#);
+        let located = Diagnostic::at("a", "x.y", "b");
+        assert_eq!(located.to_json().to_string(), r#"{"code":"a","path":"x.y","message":"b"}"#);
+    }
+}

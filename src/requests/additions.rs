@@ -1,5 +1,6 @@
-//! What a render may add to the prompt: vision tokens and a mask. Read before anything runs, made
-//! after the render.
+//! Additions to a rendered prompt: expanded vision tokens and a training mask.
+//!
+//! They are read before the template runs, and applied to the rendered prompt.
 
 use serde_json::Value;
 
@@ -10,33 +11,33 @@ use crate::error::Result;
 use crate::template::{Mask, Prompt, RenderInput, Templates, Turns};
 use crate::vision::{Vision, VisionDefaults};
 
-/// What was asked for.
+/// The additions that a request asks for.
 pub(crate) struct Additions {
     vision: Option<Vision>,
     turns: Option<Turns>,
 }
 
-/// What was made.
-pub(crate) struct Added {
+/// The additions to one prompt.
+pub(crate) struct AppliedAdditions {
     vision: Option<Value>,
     mask: Option<Mask>,
 }
 
 impl Additions {
-    /// The members `vision` and `mask`. `defaults` are what the template says of its placeholders.
+    /// Reads `vision` and `mask`. `defaults` are the placeholders that the template declares.
     pub(crate) fn read(fields: &mut Fields, defaults: &VisionDefaults) -> Result<Additions> {
         Ok(Additions { vision: Vision::read(fields, defaults)?, turns: Turns::read(fields)? })
     }
 
-    /// Whether the render must say where its bytes come from.
+    /// Whether the render must record the origin of its bytes.
     pub(crate) fn need_spans(&self) -> bool {
         self.turns.is_some()
     }
 
-    /// Finds the mask of a prompt that `input` gave, then expands the prompt; all that is known of
-    /// its bytes moves along. `composed` is what the template was made of, `sent` are the messages
-    /// before `polyfills` made those of the input, `bos_token` is the template's.
-    pub(crate) fn add(
+    /// Finds the mask of the prompt of `input`, then expands the prompt and moves all byte offsets
+    /// along. `composed` is the source of the template, `sent` are the messages before `polyfills`,
+    /// and `bos_token` is the template's.
+    pub(crate) fn apply(
         self,
         prompt: &mut Prompt,
         composed: Option<&Composed>,
@@ -44,7 +45,7 @@ impl Additions {
         input: &RenderInput<'_>,
         (sent, polyfills): (&[Value], &Polyfills),
         bos_token: &str,
-    ) -> Result<Added> {
+    ) -> Result<AppliedAdditions> {
         let mask = |turns| match composed
             .map(|composed| composed.mask(turns, prompt, input, sent))
             .transpose()?
@@ -58,13 +59,13 @@ impl Additions {
             let edits = vision.expand(prompt, bos_token, input.limits.output_bytes)?;
             mask.iter_mut().for_each(|mask| mask.shift(&edits));
         }
-        Ok(Added { vision: self.vision.map(|vision| vision.to_json()), mask })
+        Ok(AppliedAdditions { vision: self.vision.map(|vision| vision.to_json()), mask })
     }
 }
 
-impl Added {
-    /// Puts `vision`, `mask` and the diagnostics of a mask into the reply.
-    pub(crate) fn report(self, reply: &mut Value, diagnostics: &mut Vec<Diagnostic>) {
+impl AppliedAdditions {
+    /// Writes `vision`, `mask` and the diagnostics of the mask into the reply.
+    pub(crate) fn write(self, reply: &mut Value, diagnostics: &mut Vec<Diagnostic>) {
         if let Some(vision) = self.vision {
             reply["vision"] = vision;
         }
@@ -80,12 +81,12 @@ impl Added {
 mod tests {
     use serde_json::json;
 
-    use super::super::render::render;
     use super::*;
+    use crate::requests::render;
     use crate::test_support::conformance::{folder, say, templates};
 
-    /// A prompt with its trainable bytes between « and »: the prompt, and the ranges.
-    fn marked(text: &str) -> (String, Vec<(usize, usize)>) {
+    /// The prompt, and the ranges of its trainable bytes, which the text marks with « and ».
+    fn unmarked(text: &str) -> (String, Vec<(usize, usize)>) {
         let (mut prompt, mut ranges, mut start) = (String::new(), Vec::new(), 0);
         for character in text.chars() {
             match character {
@@ -97,8 +98,8 @@ mod tests {
         (prompt, ranges)
     }
 
-    /// Renders with these members besides; `expected` is the prompt with marks, `messages` those
-    /// that the ranges are of.
+    /// Renders with these additional members. `expected` is the prompt with marks; `messages` are the
+    /// messages of the ranges.
     #[track_caller]
     fn check(
         mut request: Value,
@@ -108,10 +109,10 @@ mod tests {
         left_out: &[&str],
     ) {
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-        // Time is not what is compared.
+        // The test does not depend on time.
         request["template_limits"] = json!({ "ms": 60_000 });
         let reply = render(&request.to_string()).unwrap();
-        let (prompt, ranges) = marked(expected);
+        let (prompt, ranges) = unmarked(expected);
         assert_eq!(reply["prompt"], prompt, "{members}");
         let expected: Vec<Value> = messages
             .iter()
@@ -127,8 +128,8 @@ mod tests {
         );
         let diagnostics = reply["diagnostics"].as_array().map_or(&[][..], Vec::as_slice).iter();
         let paths: Vec<&str> = diagnostics
-            .filter(|said| said["code"] == "mask_unavailable")
-            .map(|said| said["path"].as_str().unwrap())
+            .filter(|diagnostic| diagnostic["code"] == "mask_unavailable")
+            .map(|diagnostic| diagnostic["path"].as_str().unwrap())
             .collect();
         assert_eq!(paths, left_out, "{members}");
     }
@@ -143,7 +144,7 @@ mod tests {
         json!({ "role": role, "content": content })
     }
 
-    /// Worked out by reading the templates.
+    /// The expectations come from reading the templates.
     #[test]
     fn masks_of_real_templates() {
         let Some(root) = folder("masks") else { return };
@@ -160,7 +161,7 @@ mod tests {
             |name: &str, members: &Value, expected: &str, messages: &[usize], left_out: &[&str]| {
                 check(of_template(&root, name), members.clone(), expected, messages, left_out);
             };
-        // The end of a turn is written by what follows it: it is not known to belong to the turn.
+        // The next turn writes the end of a turn, so that it is not known to belong to the turn.
         let name = "vllm.template_chatml";
         check(
             name,
@@ -190,7 +191,7 @@ mod tests {
             &[3],
             &[],
         );
-        // Its generation blocks hold the line end too.
+        // Its generation blocks include the line end.
         let name = "trl.qwen3_training";
         let thinks = "<think>\n\n</think>\n\n";
         check(
@@ -203,7 +204,7 @@ mod tests {
             &[1, 3],
             &[],
         );
-        // An answer that ends the conversation has a place to think, an earlier one has not.
+        // Only the answer that ends the conversation has a reasoning block.
         let name = "trl.qwen3";
         check(
             name,
@@ -215,13 +216,13 @@ mod tests {
             &[3],
             &["messages[1]"],
         );
-        say("masks: five templates as worked out by hand");
+        say("masks: five templates, as worked out by hand");
     }
 
     const CHATML: &str = "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{{ p.text or '[I]' }}{% endfor %}</>\n{% endfor %}\
                           {% if add_generation_prompt %}<assistant>{% endif %}";
 
-    /// Everything the reply says of bytes is of the expanded prompt.
+    /// All byte offsets of the reply are those of the expanded prompt.
     #[test]
     fn offsets_are_of_the_final_prompt() {
         let text = |text: &str| json!({ "type": "text", "text": text });
@@ -267,10 +268,10 @@ mod tests {
         );
     }
 
-    /// A mask names messages as they were sent, whatever polyfills made of them.
+    /// A mask names messages as sent, before polyfills.
     #[test]
     fn masks_of_polyfilled_messages() {
-        // Knows neither system messages nor two users in a row.
+        // A template without system messages and without consecutive user messages.
         let template = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns') }}\
             {% endif %}[{{ m.role }}] {{ m.content }}.\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}";
         let messages = json!([
@@ -288,7 +289,7 @@ mod tests {
             &[3],
             &[],
         );
-        // Nobody asked: nothing is said.
+        // Without a mask in the request, there is none in the reply.
         let mut silent = request;
         silent["mask"] = json!("none");
         let reply = render(&silent.to_string()).unwrap();
@@ -301,13 +302,13 @@ mod tests {
         silent["mask"] = json!("some");
         assert!(
             render(&silent.to_string()).unwrap_err().message().starts_with("mask: unknown value"),
-            "refused by name"
+            "an unknown value is refused"
         );
     }
 
-    /// Blocks that do not stand for one assistant message each are not believed.
+    /// Generation blocks are ignored, unless each one is one assistant message.
     #[test]
-    fn blocks_that_tell_something_else() {
+    fn generation_blocks_around_other_messages() {
         let template = "{% for m in messages %}{% if loop.first %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}\
             {{ '[' ~ m.role ~ ']' ~ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
         let request = json!({ "chat_template": template, "polyfills": { "apply_polyfills": false }, "mask": "all",

@@ -1,67 +1,63 @@
-//! `llb_template_compose`: building blocks to a chat template, and back.
+//! `llb_template_compose`: components -> a chat template, and back.
 
 use serde_json::{Value, json};
 
+use super::with_ignored_keys;
 use crate::api::{self, Fields};
-use crate::compose;
-use crate::compose::Composed;
 use crate::compose::derive::derive;
+use crate::compose::{self, Composed};
 use crate::error::{Code, Error, Result};
 use crate::profile::ModelProfile;
 use crate::template::{Sources, Status};
 
-/// Composes `components`, finds those of a Jinja template (`derive_from`), or lists what is
-/// registered.
+/// Runs an `llb_template_compose` request: composes `components`, derives the components of a Jinja
+/// template (`derive_from`), or lists the registered templates (`list`).
 pub fn compose(request: &str) -> Result<Value> {
     let request = api::parse(request, "request_json")?;
     let mut fields = Fields::new("", &request)?;
     let (components, derive_from, list) =
         (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
-    let mut reply =
-        match (components, derive_from, list) {
-            (Some(components), None, None | Some(false)) => {
-                let composed = Composed::of(components, "components")?;
-                fields.ignore(composed.ignored().to_vec());
-                let strict = fields.boolean("strict")?.unwrap_or(false);
-                let (register, replace) = (
-                    fields.boolean("register")?.unwrap_or(false),
-                    fields.boolean("override")?.unwrap_or(false),
-                );
-                if strict {
-                    composed.check_strictly()?;
-                }
-                let reply = describe(&composed)?;
-                if register {
-                    composed.register(replace)?;
-                }
-                reply
+    let reply = match (components, derive_from, list) {
+        (Some(components), None, None | Some(false)) => {
+            let composed = Composed::of(components, "components")?;
+            fields.ignore(composed.ignored().to_vec());
+            let strict = fields.boolean("strict")?.unwrap_or(false);
+            let (register, replace) = (
+                fields.boolean("register")?.unwrap_or(false),
+                fields.boolean("override")?.unwrap_or(false),
+            );
+            if strict {
+                composed.check_strictly()?;
             }
-            (None, Some(foreign), None | Some(false)) => derived(&mut fields, foreign)?,
-            (None, None, Some(true)) => registered()?,
-            (None, None, _) => {
-                return Err(fields
-                    .invalid("components", "missing (or give `derive_from`, or `list`: true)"));
+            let reply = describe(&composed)?;
+            if register {
+                composed.register(replace)?;
             }
-            _ => {
-                return Err(fields
-                    .invalid("components", "give one of `components`, `derive_from` and `list`"));
-            }
-        };
-    let ignored = fields.ignored();
-    if !ignored.is_empty() {
-        reply["ignored_keys"] = json!(ignored);
-    }
-    Ok(reply)
+            reply
+        }
+        (None, Some(derive_from), None | Some(false)) => derived(&mut fields, derive_from)?,
+        (None, None, Some(true)) => registered()?,
+        (None, None, _) => {
+            return Err(
+                fields.invalid("components", "missing; pass this, `derive_from`, or `list`: true")
+            );
+        }
+        _ => {
+            return Err(fields
+                .invalid("components", "cannot be used together with `derive_from` or `list`"));
+        }
+    };
+    Ok(with_ignored_keys(reply, &fields))
 }
 
 /// The reply to `derive_from`.
-fn derived(fields: &mut Fields, foreign: &Value) -> Result<Value> {
-    let mut foreign = Fields::new("derive_from", foreign)?;
-    let source = foreign
+fn derived(fields: &mut Fields, derive_from: &Value) -> Result<Value> {
+    let mut source_fields = Fields::new("derive_from", derive_from)?;
+    let source = source_fields
         .string("chat_template")?
-        .ok_or_else(|| foreign.invalid("chat_template", "missing"))?;
+        .ok_or_else(|| source_fields.invalid("chat_template", "missing"))?;
     let mut token =
-        |key| -> Result<String> { Ok(foreign.string(key)?.unwrap_or_default().to_owned()) };
+        |key| -> Result<String> { Ok(source_fields.string(key)?.unwrap_or_default().to_owned()) };
     let (bos_token, eos_token) = (token("bos_token")?, token("eos_token")?);
     let derivation = derive(&Sources {
         default: Some(source.to_owned()),
@@ -69,7 +65,7 @@ fn derived(fields: &mut Fields, foreign: &Value) -> Result<Value> {
         eos_token,
         ..Sources::default()
     })?;
-    fields.ignore(foreign.ignored());
+    fields.ignore(source_fields.ignored());
     let mut reply = match &derivation.spec {
         Some(spec) => describe(&Composed::of(spec, "components")?)?,
         None => json!({ "type": "template", "chat_template": null }),
@@ -80,7 +76,7 @@ fn derived(fields: &mut Fields, foreign: &Value) -> Result<Value> {
     Ok(reply)
 }
 
-/// The reply about a spec.
+/// The reply for a spec.
 fn describe(composed: &Composed) -> Result<Value> {
     let profile = ModelProfile::of(&composed.sources())?;
     check_caps(composed, &profile)?;
@@ -107,8 +103,8 @@ fn source(composed: &Composed) -> &'static str {
     if composed.is_generated() { "generated" } else { "handwritten" }
 }
 
-/// What the spec says and what the prober sees must be the same, where it sees anything: a template
-/// that goes over the limits of a probe is not judged.
+/// Checks that the capabilities that the spec declares are those that probing finds. A capability
+/// that probing cannot decide, because the template exceeds a limit, is not checked.
 fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
     let (traits, grounds) = profile.templates.traits();
     let measured = traits.caps.to_json();
@@ -123,7 +119,7 @@ fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
         None => Ok(()),
         Some((flag, declared)) => {
             let message =
-                format!("the components say {flag} {declared}, the template they make does not");
+                format!("the components declare {flag} {declared}, but the template differs");
             Err(Error::new(Code::InternalBridgeError, message)
                 .with("reason", "caps_mismatch")
                 .with("flag", flag))
@@ -146,7 +142,7 @@ fn registered() -> Result<Value> {
 mod tests {
     use super::*;
 
-    /// A probe may write less than a request: what it cannot see is not held against the
+    /// A probe has lower limits than a request. What it cannot decide is not an error of the
     /// components.
     #[test]
     fn long_texts_are_composed() {

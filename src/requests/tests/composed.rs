@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::compose::Composed;
 use crate::compose::tests::examples;
-use crate::requests::render::{parse_by, render};
+use crate::requests::parse::parse_by;
+use crate::requests::render;
 use crate::template::Templates;
 
 fn tools() -> Value {

@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::profile::ModelProfile;
-use crate::requests::render::parse_by;
+use crate::requests::parse::parse_by;
 use crate::test_support::conformance;
 use crate::test_support::replies::{Random, drive, lost};
 

@@ -1,0 +1,103 @@
+//! `llb_template_parse`: the output of a model -> a message.
+
+use serde_json::{Value, json};
+
+use super::template::RequestedTemplate;
+use super::with_ignored_keys;
+use crate::api::{self, Fields, ToolChoice};
+use crate::diagnostic::Diagnostic;
+use crate::error::Result;
+use crate::output::{Format, ParsedReply, ReplyParser, ReplyParserInput};
+use crate::profile::ModelProfile;
+use crate::template::{LocalTime, RenderInput, thinking};
+use crate::validate;
+
+/// Runs an `llb_template_parse` request.
+pub fn parse(request: &str) -> Result<Value> {
+    parse_by(request, |mut parser, output| {
+        parser.push(output);
+        parser.finish().1
+    })
+}
+
+/// As [`parse`]. `read` feeds the output to the reply parser, in pieces of any size.
+pub(super) fn parse_by(
+    request: &str,
+    read: impl FnOnce(ReplyParser, &str) -> ParsedReply,
+) -> Result<Value> {
+    let request = api::parse(request, "request_json")?;
+    let mut fields = Fields::new("", &request)?;
+    let profile = ModelProfile::of(&RequestedTemplate::read(&mut fields)?.sources)?;
+    let output = fields.string("output")?.ok_or_else(|| fields.invalid("output", "missing"))?;
+    let tools = api::check_tools(&mut fields)?;
+    let tool_choice = api::read_tool_choice(&mut fields, tools)?;
+    let split_reasoning = fields
+        .one_of("reasoning_format", &[("auto", true), ("deepseek", true), ("none", false)])?
+        .unwrap_or(true);
+    let prompt = match fields.string("prompt")? {
+        Some(prompt) => prompt.to_owned(),
+        None => generation_prompt(&profile, fields.boolean("enable_thinking")?)?,
+    };
+    let partial = fields.boolean("partial")?.unwrap_or(false);
+    let response_format = api::read_response_format(&mut fields)?;
+    let format = profile.format();
+    let mut parser = ReplyParser::new(ReplyParserInput {
+        format,
+        tools: tools.to_vec().into(),
+        calls_allowed: !tools.is_empty() && tool_choice != ToolChoice::None,
+        reasoning: split_reasoning,
+        json: response_format.is_some(),
+        parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
+        new_id: api::call_ids(format.and_then(Format::id_length)),
+    });
+    parser.prime(profile.turn(&prompt), true);
+    let parsed = read(parser, output);
+    // A partial output may still become what the request requires.
+    let violations =
+        validate::check_message(&parsed, tools, response_format.as_ref().filter(|_| !partial));
+    let unmet = validate::check_tool_choice(&parsed, &tool_choice).filter(|_| !partial);
+    let message = message_json(&parsed);
+    let complete = parsed.complete && !partial;
+    let mut diagnostics = parsed.diagnostics;
+    diagnostics.extend(violations.iter().map(Diagnostic::from));
+    diagnostics.extend(unmet);
+    let reply = json!({
+        "type": "message",
+        "message": message,
+        "complete": complete,
+        "diagnostics": diagnostics,
+    });
+    Ok(with_ignored_keys(reply, &fields))
+}
+
+fn message_json(parsed: &ParsedReply) -> Value {
+    let calls = parsed.tool_calls.iter().map(|call| {
+        let function = json!({ "name": call.name, "arguments": call.arguments });
+        json!({ "id": call.id, "type": "function", "function": function })
+    });
+    let calls: Vec<Value> = calls.collect();
+    let mut message = json!({ "role": "assistant", "content": parsed.content });
+    if let Some(reasoning) = &parsed.reasoning {
+        message["reasoning_content"] = json!(reasoning);
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    message
+}
+
+/// The generation prompt of the template, with reasoning on or off.
+fn generation_prompt(profile: &ModelProfile, enable_thinking: Option<bool>) -> Result<String> {
+    let Some(enabled) = enable_thinking else { return Ok(profile.generation_prompt().to_owned()) };
+    let traits = &profile.templates.traits().0;
+    let requested = api::Thinking { enabled: Some(enabled), ..api::Thinking::default() };
+    let kwargs = thinking::variables(&requested, traits, &serde_json::Map::new())?;
+    let messages = [json!({ "role": "user", "content": "question" })];
+    let now = LocalTime::parse("2024-07-26T00:00:00")?;
+    let input = RenderInput {
+        kwargs: Some(&kwargs),
+        add_generation_prompt: true,
+        ..RenderInput::new(&messages, now)
+    };
+    profile.templates.probe(&input).map(|prompt| prompt.text)
+}

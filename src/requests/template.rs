@@ -1,0 +1,84 @@
+//! The template that a request names: its sources, and its components if it has any.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::api::Fields;
+use crate::compose::Composed;
+use crate::error::Result;
+use crate::gguf::ModelHeader;
+use crate::profile::ModelProfile;
+use crate::template::Sources;
+
+/// The template of a request.
+pub(super) struct RequestedTemplate {
+    pub(super) sources: Sources,
+    /// The components, for a template from `components`.
+    pub(super) composed: Option<Composed>,
+}
+
+impl RequestedTemplate {
+    /// Reads `chat_template`, `gguf` or `components`, and the tokens.
+    pub(super) fn read(fields: &mut Fields) -> Result<RequestedTemplate> {
+        let (components, gguf, chat_template) =
+            (fields.get("components"), fields.string("gguf")?, fields.get("chat_template"));
+        let composed =
+            components.map(|components| Composed::of(components, "components")).transpose()?;
+        composed.iter().for_each(|composed| fields.ignore(composed.ignored().to_vec()));
+        let mut sources = match (&composed, gguf, chat_template) {
+            (None, None, None) => {
+                return Err(
+                    fields.invalid("chat_template", "missing; pass this, `components` or `gguf`")
+                );
+            }
+            (Some(composed), None, None) => composed.sources(),
+            (None, Some(path), None) => {
+                ModelProfile::sources(&ModelHeader::read_file(Path::new(path))?, None)
+            }
+            (None, None, Some(Value::String(text))) => {
+                Sources { default: Some(text.clone()), ..Sources::default() }
+            }
+            (None, None, Some(Value::Array(named))) => read_named(fields, named)?,
+            (None, None, Some(_)) => {
+                return Err(fields.invalid(
+                    "chat_template",
+                    "expected a string or an array of {name, template}",
+                ));
+            }
+            (None, Some(_), Some(_)) => {
+                return Err(fields.invalid("gguf", "cannot be used together with `chat_template`"));
+            }
+            (Some(_), ..) => {
+                return Err(fields.invalid(
+                    "components",
+                    "cannot be used together with `chat_template` or `gguf`",
+                ));
+            }
+        };
+        if let Some(token) = fields.string("bos_token")? {
+            token.clone_into(&mut sources.bos_token);
+        }
+        if let Some(token) = fields.string("eos_token")? {
+            token.clone_into(&mut sources.eos_token);
+        }
+        Ok(RequestedTemplate { sources, composed })
+    }
+}
+
+fn read_named(fields: &Fields, named: &[Value]) -> Result<Sources> {
+    let mut sources = Sources::default();
+    for (index, entry) in named.iter().enumerate() {
+        let mut entry = Fields::new(fields.path(&format!("chat_template[{index}]")), entry)?;
+        let name = entry.string("name")?.ok_or_else(|| entry.invalid("name", "missing"))?;
+        let template =
+            entry.string("template")?.ok_or_else(|| entry.invalid("template", "missing"))?;
+        match name {
+            "default" => sources.default = Some(template.to_owned()),
+            "tool_use" => sources.tool_use = Some(template.to_owned()),
+            // Other variants (rag, …) are never used by a request.
+            _ => {}
+        }
+    }
+    Ok(sources)
+}

@@ -18,8 +18,7 @@ mod read;
 mod tests;
 
 pub use detect::Detected;
-pub use detect::turn::Opener;
-pub use detect::verify::{Render, Report, Row, Verdict};
+pub use detect::opener::TurnOpener;
 #[doc(hidden)]
 pub use families::all as families;
 pub use format::Format;

@@ -8,7 +8,7 @@ pub(crate) mod diff;
 mod probe;
 mod renderer;
 
-pub(crate) use probe::{Probe, assistant_message, call, text_part, tool, user_message};
+pub(crate) use probe::{Probe, assistant_message, call, tool};
 pub(crate) use renderer::{ProbeRenderer, RenderCache};
 
 /// The time that every probe sees: 2024-07-26T00:00:00.

@@ -38,7 +38,7 @@ impl Probe {
 
     /// Appends a user message.
     pub(crate) fn user(self, text: &str) -> Probe {
-        self.message(user_message(text))
+        self.message(json!({ "role": "user", "content": text }))
     }
 
     /// Appends an answer.
@@ -92,19 +92,9 @@ impl Probe {
     }
 }
 
-/// A user message.
-pub(crate) fn user_message(text: &str) -> Value {
-    json!({ "role": "user", "content": text })
-}
-
 /// An answer.
 pub(crate) fn assistant_message(text: &str) -> Value {
     json!({ "role": "assistant", "content": text })
-}
-
-/// A content part of type text.
-pub(crate) fn text_part(text: &str) -> Value {
-    json!({ "type": "text", "text": text })
 }
 
 /// A tool in OpenAI's form.

@@ -15,8 +15,8 @@ use crate::api::Polyfills;
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::output::{Detected, Format, PreparedFormat};
-use crate::probing::PROBE_TIME;
-use crate::template::{LocalTime, RenderInput, Sources, Templates, polyfill};
+use crate::probing::{Probe, ProbeRenderer};
+use crate::template::{Sources, Templates, polyfill};
 
 pub use report::{failed_info, model_info};
 
@@ -100,24 +100,21 @@ impl ModelProfile {
     }
 
     fn detect_output(&self) -> OutputProfile {
-        let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
-            self.render_probe(messages, tools, add_generation_prompt)
-        };
         let traits = &self.templates.traits().0;
         let shows_calls =
             self.templates.caps().caps.supports_tool_calls || traits.caps.supports_tool_calls;
         let detected = if shows_calls {
-            Detected::native(&render)
+            Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)))
         } else {
             // The polyfill writes the calls of the history. The model is expected to copy its
             // format.
-            Detected::polyfilled(&|messages: &[Value],
-                                   tools: &[Value],
-                                   add_generation_prompt: bool| {
+            Detected::polyfilled(&ProbeRenderer::new(|probe: &Probe| {
                 let options = Polyfills::default();
-                let polyfilled = polyfill::apply(messages, Some(tools), traits, &options)?;
-                render(&polyfilled.messages, &[], add_generation_prompt)
-            })
+                let polyfilled =
+                    polyfill::apply(&probe.messages, probe.tool_list(), traits, &options)?;
+                let messages = polyfilled.messages.into_owned();
+                self.templates.render_probe(&Probe { messages, tools: None, ..probe.clone() })
+            }))
         };
         let detected = detected.with_evidence(&|tag| self.templates.source_holds(tag));
         let format = detected.format.as_ref();
@@ -134,27 +131,15 @@ impl ModelProfile {
         }
     }
 
-    fn render_probe(
-        &self,
-        messages: &[Value],
-        tools: &[Value],
-        add_generation_prompt: bool,
-    ) -> Result<String> {
-        let tools = Some(tools).filter(|tools| !tools.is_empty());
-        let now = LocalTime::from_unix_local(PROBE_TIME, 0);
-        let input = RenderInput { tools, add_generation_prompt, ..RenderInput::new(messages, now) };
-        self.templates.probe(&input).map(|prompt| prompt.text)
-    }
-
     /// Whether the template writes the reasoning of a turn between the tags of the detected format.
     fn shows_reasoning(&self, detected: &Detected) -> bool {
         let tags = detected.format.as_ref().and_then(|format| format.reasoning.as_ref());
         tags.is_some_and(|tags| {
             let needle = "the needle of the reasoning probe";
-            let user = json!({ "role": "user", "content": "question" });
-            let assistant =
+            let answer =
                 json!({ "role": "assistant", "content": "answer", "reasoning_content": needle });
-            let rendered = self.render_probe(&[user, assistant], &[], false).unwrap_or_default();
+            let probe = Probe::from_user("question").message(answer);
+            let rendered = self.templates.render_probe(&probe).unwrap_or_default();
             let (before, after) = rendered.split_once(needle).unwrap_or_default();
             let opened = !tags.open.is_empty() && detected.generation_prompt.contains(&*tags.open);
             let closed = rendered.contains(needle) && after.trim_start().starts_with(&*tags.close);

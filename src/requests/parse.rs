@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::error::Result;
 use crate::output::{Format, ParsedReply, ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
-use crate::template::{LocalTime, RenderInput, thinking};
+use crate::template::{RenderInput, probe_time, thinking};
 use crate::validate;
 
 /// Runs an `llb_template_parse` request.
@@ -93,7 +93,7 @@ fn generation_prompt(profile: &ModelProfile, enable_thinking: Option<bool>) -> R
     let requested = api::Thinking { enabled: Some(enabled), ..api::Thinking::default() };
     let kwargs = thinking::variables(&requested, traits, &serde_json::Map::new())?;
     let messages = [json!({ "role": "user", "content": "question" })];
-    let now = LocalTime::parse("2024-07-26T00:00:00")?;
+    let now = probe_time(0);
     let input = RenderInput {
         kwargs: Some(&kwargs),
         add_generation_prompt: true,

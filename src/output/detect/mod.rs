@@ -1,49 +1,58 @@
-//! Which format a template writes: a family of the table, or what its renders show.
+//! Finds the format that a template writes: a family, or what its renders show.
 
+mod boundaries;
+mod history;
 mod infer;
-pub(crate) mod turn;
-pub(crate) mod verify;
+pub(crate) mod opener;
+pub(crate) mod round_trip;
+
+#[cfg(test)]
+pub(crate) use boundaries::{TurnBoundaries, parser_for};
+#[cfg(test)]
+pub(crate) use history::HistoryForm;
 
 use super::families;
-use super::format::{Format, FormatSource};
-use turn::Opener;
-use verify::{Render, Renders};
+use super::format::{Format, FormatSource, ReasoningTags};
+use crate::probing::ProbeRenderer;
+use opener::TurnOpener;
+use round_trip::RoundTrip;
 
-/// What was found out about a template's replies.
+/// The format of a template's replies.
 pub struct Detected {
-    /// How calls, reasoning and text are written; None where the template writes calls that nobody
-    /// understands.
+    /// How calls, reasoning and text are written. None if the template writes calls in an unknown
+    /// way.
     pub format: Option<Format>,
-    /// What opens an assistant's turn.
-    pub opener: Opener,
-    /// What the template adds for the reply.
+    /// What opens an assistant turn.
+    pub opener: TurnOpener,
+    /// What the template appends to ask for a reply.
     pub generation_prompt: String,
 }
 
 impl Detected {
-    /// Finds the format a template writes by rendering: a family that writes the template's bytes,
-    /// or what the renders themselves show, or a family that reads them. All of them only when
-    /// every required row of the round trip comes back exactly; otherwise the model may still
-    /// answer as our polyfill would have taught it.
-    pub fn native(render: Render<'_>) -> Detected {
-        let renders = Renders::new(render);
-        let evident = |format: Format| Format { reasoning: evident(&format, &renders), ..format };
-        let families: Vec<Format> = families::all().into_iter().map(evident).collect();
-        let written = || infer::find(&families, render).ok().map(|(format, _)| format.clone());
-        let inferred = || infer::infer(render).ok().map(|inferred| inferred.format);
-        let found = written().and_then(|format| renders.proven(format).ok());
-        let found = found.or_else(|| inferred().and_then(|format| renders.proven(format).ok()));
-        let found = found.or_else(|| best_reader(families, &renders));
-        Detected::new(Some(found.unwrap_or_else(families::polyfilled)), &renders)
+    /// Finds the format that a template writes by rendering, in this order: a family that writes
+    /// the template's bytes, a format inferred from the renders, a family that parses them. Each
+    /// is used only if every required row of the round trip comes back exactly. If none is, the
+    /// model may still answer in the polyfill's format.
+    pub(crate) fn native(renderer: &ProbeRenderer<'_>) -> Detected {
+        let round_trip = RoundTrip::new(renderer);
+        let observed =
+            |format: Format| Format { reasoning: observed(&format, &round_trip), ..format };
+        let families: Vec<Format> = families::all().into_iter().map(observed).collect();
+        let written = || infer::find(&families, renderer).ok().map(|(format, _)| format.clone());
+        let inferred = || infer::infer(renderer).ok().map(|inferred| inferred.format);
+        let found = written().and_then(|format| round_trip.verify(format).ok());
+        let found = found.or_else(|| inferred().and_then(|format| round_trip.verify(format).ok()));
+        let found = found.or_else(|| best_reader(families, &round_trip));
+        Detected::new(Some(found.unwrap_or_else(families::polyfilled)), &round_trip)
     }
 
-    /// The format that our polyfill teaches a model whose template writes no calls. `render`
-    /// polyfills.
-    pub fn polyfilled(render: Render<'_>) -> Detected {
-        let renders = Renders::new(render);
+    /// The format that the polyfill teaches a model whose template writes no calls. `renderer`
+    /// applies the polyfills.
+    pub(crate) fn polyfilled(renderer: &ProbeRenderer<'_>) -> Detected {
+        let round_trip = RoundTrip::new(renderer);
         let format = families::polyfilled();
-        let format = renders.proven(format).unwrap_or_else(|format| *format);
-        Detected::new(Some(format), &renders)
+        let format = round_trip.verify(format).unwrap_or_else(|format| *format);
+        Detected::new(Some(format), &round_trip)
     }
 
     /// Lets the polyfill's format also accept calls of the families whose tag `is_known`: to the
@@ -57,31 +66,32 @@ impl Detected {
         self
     }
 
-    fn new(format: Option<Format>, renders: &Renders) -> Detected {
-        let opener = renders.opener(format.as_ref());
-        let generation_prompt = renders.generation_prompt().to_owned();
+    fn new(format: Option<Format>, round_trip: &RoundTrip) -> Detected {
+        let opener = round_trip.opener(format.as_ref());
+        let generation_prompt = round_trip.generation_prompt().to_owned();
         Detected { format, opener, generation_prompt }
     }
 }
 
-/// Reasoning that only an end tag tells from text counts only where the template is seen to ask for
-/// it.
-fn evident(format: &Format, renders: &Renders) -> Option<super::format::ReasoningTags> {
+/// The format's reasoning tags. Tags without an opening tag count only if the template writes the
+/// closing tag after reasoning.
+fn observed(format: &Format, round_trip: &RoundTrip) -> Option<ReasoningTags> {
     format
         .reasoning
         .clone()
-        .filter(|tags| !tags.open.is_empty() || renders.closes_reasoning(&tags.close))
+        .filter(|tags| !tags.open.is_empty() || round_trip.closes_reasoning(&tags.close))
 }
 
-/// The family that reads most of what the template writes, though it would write it in another way.
-fn best_reader(families: Vec<Format>, renders: &Renders) -> Option<Format> {
+/// The family that parses the most rows of what the template writes, though it would write them in
+/// another way.
+fn best_reader(families: Vec<Format>, round_trip: &RoundTrip) -> Option<Format> {
     let mut best: Option<(usize, Format)> = None;
-    for format in families.into_iter().filter(|format| renders.may_be(format)) {
-        let report = renders.round_trip(&format);
+    for format in families.into_iter().filter(|format| round_trip.may_match(format)) {
+        let report = round_trip.report(&format);
         let exact = report.rows.len() - report.failed().count();
         if report.accepted() && best.as_ref().is_none_or(|(most, _)| exact > *most) {
             best = Some((exact, format));
         }
     }
-    best.and_then(|(_, format)| renders.proven(format).ok())
+    best.and_then(|(_, format)| round_trip.verify(format).ok())
 }

@@ -7,8 +7,9 @@ mod conformance;
 
 use serde_json::{Value, json};
 
-use super::detect::verify;
+use super::detect::round_trip::RoundTrip;
 use super::*;
+use crate::probing::{Probe, ProbeRenderer};
 use crate::test_support::conformance::thread_time;
 use crate::test_support::replies::{PLAIN, Random, Setting, family, feed, parse, reply_parser};
 
@@ -664,12 +665,13 @@ fn random_mixes_lose_nothing() {
 
 // Detection.
 
-fn qwen_like(messages: &[Value], tools: &[Value], prompt: bool, close: &str) -> String {
+fn qwen_like(probe: &Probe, close: &str) -> String {
+    let tools = probe.tool_list().unwrap_or_default();
     let mut text = format!(
         "<|im_start|>system\n<tools>{}</tools> like <tool_call>{{\"name\": <n>}}</tool_call><|im_end|>\n",
         json!(tools)
     );
-    for message in messages {
+    for message in &probe.messages {
         text += &format!("<|im_start|>{}", message["role"].as_str().unwrap());
         if let Some(reasoning) = message["reasoning_content"].as_str() {
             text += &format!("\n<think>\n{reasoning}\n</think>\n");
@@ -686,34 +688,34 @@ fn qwen_like(messages: &[Value], tools: &[Value], prompt: bool, close: &str) -> 
         }
         text += "<|im_end|>\n";
     }
-    if prompt { text + "<|im_start|>assistant\n" } else { text }
+    if probe.add_generation_prompt { text + "<|im_start|>assistant\n" } else { text }
+}
+
+fn qwen_renderer(change: fn(&Probe) -> String) -> ProbeRenderer<'static> {
+    ProbeRenderer::new(move |probe| Ok::<_, String>(change(probe)))
 }
 
 #[test]
 fn a_template_that_writes_the_format_is_detected() {
-    let render = |messages: &[Value], tools: &[Value], prompt| {
-        Ok(qwen_like(messages, tools, prompt, "</tool_call>"))
-    };
-    let format = Detected::native(&render).format.unwrap();
+    let renderer = qwen_renderer(|probe| qwen_like(probe, "</tool_call>"));
+    let format = Detected::native(&renderer).format.unwrap();
     assert_eq!(format, Format { verified: true, ..hermes() });
-    let report = verify::Renders::new(&render).round_trip(&format);
+    let report = RoundTrip::new(&renderer).report(&format);
     assert_eq!(report.failed().count(), 0, "{report:?}");
 }
 
 #[test]
 fn a_template_that_opens_reasoning_is_detected() {
-    let render = |messages: &[Value], tools: &[Value], prompt| {
-        let text = qwen_like(messages, tools, prompt, "</tool_call>");
-        Ok(if prompt { text + "<think>\n" } else { text })
-    };
-    assert!(Detected::native(&render).format.is_some());
+    let renderer = qwen_renderer(|probe| {
+        let text = qwen_like(probe, "</tool_call>");
+        if probe.add_generation_prompt { text + "<think>\n" } else { text }
+    });
+    assert!(Detected::native(&renderer).format.is_some());
 }
 
 #[test]
-fn a_template_that_writes_something_else_is_inferred_or_not_believed() {
-    let wrong_close = |messages: &[Value], tools: &[Value], prompt| {
-        Ok(qwen_like(messages, tools, prompt, "</call>"))
-    };
+fn a_template_that_writes_another_format_is_inferred_or_unverified() {
+    let wrong_close = qwen_renderer(|probe| qwen_like(probe, "</call>"));
     let other = Detected::native(&wrong_close).format.unwrap();
     assert!(
         other.verified
@@ -721,24 +723,18 @@ fn a_template_that_writes_something_else_is_inferred_or_not_believed() {
             && other.texts().iter().any(|text| text.contains("</call>")),
         "{other:?}"
     );
-    let no_calls = |messages: &[Value], tools: &[Value], prompt| {
-        let plain: Vec<Value> = messages
-            .iter()
-            .map(|m| json!({ "role": m["role"], "content": m["content"] }))
-            .collect();
-        Ok(qwen_like(&plain, tools, prompt, ""))
-    };
+    let no_calls = qwen_renderer(|probe| {
+        let mut plain = probe.clone();
+        for message in &mut plain.messages {
+            *message = json!({ "role": message["role"], "content": message["content"] });
+        }
+        qwen_like(&plain, "")
+    });
     assert!(!Detected::native(&no_calls).format.unwrap().verified);
-    let refuses = |_: &[Value], _: &[Value], _| {
-        Err(crate::error::Error::new(crate::error::Code::TemplateError, "no"))
-    };
+    let refuses = ProbeRenderer::new(|_| Err::<String, _>("no"));
     assert!(!Detected::native(&refuses).format.unwrap().verified);
-    assert!(
-        verify::Renders::new(&refuses)
-            .round_trip(&hermes())
-            .failed()
-            .all(|row| row.because.contains("no"))
-    );
+    let report = RoundTrip::new(&refuses).report(&hermes());
+    assert!(report.failed().all(|row| row.reason.contains("no")));
 }
 
 /// One text under the polyfilled format.

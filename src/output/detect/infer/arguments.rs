@@ -1,19 +1,23 @@
-//! Two string arguments in a render -> how arguments are encoded.
+//! Finds the encoding of arguments from a render of two string arguments.
 
 use serde_json::{Value, json};
 
-use super::markers::{common_prefix, common_suffix, snap_left, snap_right, trim_start};
-use super::probe::{KEYS, Prober};
+use super::history_prober::{HistoryProber, KEYS};
+use super::markers::{snap_left, snap_right, trim_start};
 use crate::output::call_writer::{ValueStyle, WrittenCall, arguments as write};
 use crate::output::format::{Encoding, KindForm, Tagged, ValueKind};
+use crate::probing::diff::{common_prefix, common_suffix, text_between};
 
-/// How arguments are encoded, and which spelling showed. The outer texts of [`Tagged`] are not
+/// The encoding of the arguments, and the style of values. The outer texts of [`Tagged`] are not
 /// known yet: its `separator` is all the text between two parameters, `open` and `close` are empty.
-pub(super) fn locate(text: &str, call: &WrittenCall) -> Result<(Encoding, ValueStyle), String> {
+pub(super) fn find_encoding(
+    text: &str,
+    call: &WrittenCall,
+) -> Result<(Encoding, ValueStyle), String> {
     let [first, second] = parameters(call);
     let mut candidates = vec![Encoding::JsonText, Encoding::Json, Encoding::Python];
     if let (Some(after_key), Some(between)) =
-        (between(text, first.0, first.1), between(text, first.1, second.0))
+        (text_between(text, first.0, first.1), text_between(text, first.1, second.0))
     {
         if let Some(quote) = after_key.strip_prefix(':').filter(|quote| !quote.is_empty()) {
             candidates.push(Encoding::Pairs { quote: quote.to_owned().into() });
@@ -34,21 +38,21 @@ pub(super) fn locate(text: &str, call: &WrittenCall) -> Result<(Encoding, ValueS
     }
     for encoding in candidates {
         for style in ValueStyle::all() {
-            if text.contains(&region(&encoding, call, style)) {
+            if text.contains(&written(&encoding, call, style)) {
                 return match &encoding {
                     Encoding::Tagged(tags) if !tags.separator.contains(['<', '[']) => {
-                        Err("nothing but text stands between two arguments".to_owned())
+                        Err("there is no tag between two arguments".to_owned())
                     }
                     _ => Ok((encoding, style)),
                 };
             }
         }
     }
-    Err("the arguments are not written in a way we know".to_owned())
+    Err("the encoding of the arguments is unknown".to_owned())
 }
 
-/// The arguments of a call as they stand in a render.
-pub(super) fn region(encoding: &Encoding, call: &WrittenCall, style: ValueStyle) -> String {
+/// The arguments of a call as a template writes them.
+pub(super) fn written(encoding: &Encoding, call: &WrittenCall, style: ValueStyle) -> String {
     let mut out = String::new();
     write(encoding, &call.arguments, style, &mut out);
     out
@@ -58,34 +62,31 @@ fn parameters(call: &WrittenCall) -> [(&'static str, &str); 2] {
     [KEYS[0], KEYS[1]].map(|key| (key, call.arguments[key].as_str().unwrap_or_default()))
 }
 
-fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
-    let begin = text.find(from)? + from.len();
-    let length = text[begin..].find(to)?;
-    Some(&text[begin..begin + length])
-}
-
 /// The texts around the arguments of a call, up to the next needle on both sides.
-pub(super) struct Around<'a> {
+pub(super) struct ArgumentContext<'a> {
     /// Before the first key.
     pub(super) before: &'a str,
-    /// Behind the last value; may go on into the next call.
+    /// After the last value; may extend into the next call.
     pub(super) after: &'a str,
-    /// Of `after`, how much belongs to the call.
+    /// How much of `after` belongs to the call.
     pub(super) limit: usize,
-    /// The same place of a call without arguments: both texts in one.
+    /// The text at the same position of a call without arguments: both texts in one.
     pub(super) empty: Option<&'a str>,
 }
 
-/// Tells the texts of a parameter from those of the call. Returns the encoding, how much of
-/// `before` is the call's, and how much of `after` is the last parameter's.
-pub(super) fn settle(tags: &Tagged, around: &Around<'_>) -> Option<(Tagged, usize, usize)> {
+/// Separates the texts of a parameter from those of the call. Returns the encoding, how much of
+/// `before` belongs to the call, and how much of `after` to the last parameter.
+pub(super) fn separate(
+    tags: &Tagged,
+    context: &ArgumentContext<'_>,
+) -> Option<(Tagged, usize, usize)> {
     let between = &*tags.separator;
     let fits = |begin: usize, end: usize| {
-        let (open, close) = (around.before.get(begin..)?, around.after.get(..end)?);
-        // A tag that is begun is not cut.
+        let (open, close) = (context.before.get(begin..)?, context.after.get(..end)?);
+        // No cut inside a tag.
         let whole =
             |text: &str| text.rfind(['<', '>']).is_none_or(|at| text[at..].starts_with('>'));
-        if !whole(&around.before[..begin]) || !whole(close) {
+        if !whole(&context.before[..begin]) || !whole(close) {
             return None;
         }
         let separator = between.strip_prefix(close)?.strip_suffix(open)?;
@@ -96,18 +97,18 @@ pub(super) fn settle(tags: &Tagged, around: &Around<'_>) -> Option<(Tagged, usiz
             ..tags.clone()
         })
     };
-    if let Some(empty) = around.empty {
-        for begin in (0..=common_prefix(around.before, empty))
+    if let Some(empty) = context.empty {
+        for begin in (0..=common_prefix(context.before, empty))
             .rev()
-            .filter(|&at| around.before.is_char_boundary(at))
+            .filter(|&at| context.before.is_char_boundary(at))
         {
             let rest = &empty[begin..];
             let Some(end) =
-                around.after.len().checked_sub(rest.len()).filter(|&end| end <= around.limit)
+                context.after.len().checked_sub(rest.len()).filter(|&end| end <= context.limit)
             else {
                 continue;
             };
-            if around.after.ends_with(rest)
+            if context.after.ends_with(rest)
                 && let Some(tags) = fits(begin, end)
                 && !tags.close.is_empty()
             {
@@ -115,22 +116,22 @@ pub(super) fn settle(tags: &Tagged, around: &Around<'_>) -> Option<(Tagged, usiz
             }
         }
     }
-    let alike = around.before.len() - common_suffix(around.before, between);
-    let begin = snap_right(around.before, alike);
-    let begin = around.before.len() - trim_start(&around.before[begin..]).len();
-    let end = between.len().checked_sub(around.before.len() - begin)?;
+    let shared = context.before.len() - common_suffix(context.before, between);
+    let begin = snap_right(context.before, shared);
+    let begin = context.before.len() - trim_start(&context.before[begin..]).len();
+    let end = between.len().checked_sub(context.before.len() - begin)?;
     let end =
-        end.min(snap_left(around.after, common_prefix(around.after, between))).min(around.limit);
+        end.min(snap_left(context.after, common_prefix(context.after, between))).min(context.limit);
     fits(begin, end).map(|tags| (tags, begin, end))
 }
 
-/// What else an element says about its value: what stands behind the key of a string, and behind
-/// that of a number.
-pub(super) fn kind(prober: &Prober<'_>, tags: &mut Tagged) -> Result<(), String> {
+/// Finds the type that an element states for its value, by comparing the text after the key of a
+/// string with that of a number.
+pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result<(), String> {
     let calls = prober.list(0, [json!({ KEYS[2]: 41237 })]);
     let Ok(text) = prober.calls(&calls, "") else { return Ok(()) };
     let Some(of_number) =
-        between(&text[text.find(&tags.open[..]).unwrap_or(0)..], KEYS[2], "41237")
+        text_between(&text[text.find(&tags.open[..]).unwrap_or(0)..], KEYS[2], "41237")
     else {
         return Ok(());
     };
@@ -152,8 +153,8 @@ pub(super) fn kind(prober: &Prober<'_>, tags: &mut Tagged) -> Result<(), String>
     Err(format!("{of_string:?} before strings, {of_number:?} before numbers"))
 }
 
-/// What an element of an array is called: the tag before the first of two.
-pub(super) fn item(prober: &Prober<'_>, prefix: &str) -> Option<String> {
+/// The name of the element of an array item: the tag before the first of two items.
+pub(super) fn find_item(prober: &HistoryProber<'_>, prefix: &str) -> Option<String> {
     let value: Value = json!(["tessilq", "umbrofz"]);
     let text = prober.calls(&prober.list(0, [json!({ KEYS[3]: value })]), "").ok()?;
     let before = &text[..text.find("tessilq")?];

@@ -1,28 +1,28 @@
-//! A render with its needles taken out: the template's own text between them.
+//! Splits a render at its needles into the template's own texts.
 
-/// What a needle was.
+/// What a needle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum NeedleKind {
     Name,
     Id,
     Arguments,
 }
 
-/// Texts and what stood between them: one text more than marks.
+/// Texts and the needles between them: one text more than needles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Masked {
     pub(super) texts: Vec<String>,
-    /// What stood there, and of which call.
-    pub(super) marks: Vec<(Mark, usize)>,
+    /// The kind of each needle, and the index of its call.
+    pub(super) kinds: Vec<(NeedleKind, usize)>,
 }
 
-/// A needle: its text, what it is, and of which call.
-pub(super) type Needle = (String, Mark, usize);
+/// The text, the kind and the index of the call of a needle.
+pub(super) type Needle = (String, NeedleKind, usize);
 
-/// Takes needles out, from a position on.
+/// Splits a text at the needles after a position.
 pub(super) fn mask(text: &str, from: usize, needles: &[Needle]) -> Masked {
-    let mut masked = Masked { texts: Vec::new(), marks: Vec::new() };
-    // The position is another render's.
+    let mut masked = Masked { texts: Vec::new(), kinds: Vec::new() };
+    // The position comes from another render.
     let from =
         (0..=from.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     let (mut begin, mut at) = (0, from);
@@ -30,14 +30,14 @@ pub(super) fn mask(text: &str, from: usize, needles: &[Needle]) -> Masked {
         let next = needles.iter().filter(|(needle, ..)| !needle.is_empty());
         let next =
             next.filter_map(|needle| text[at..].find(&needle.0).map(|found| (at + found, needle)));
-        // Of two that begin at one place, the longer one.
+        // Of two needles at one position, the longer one.
         let Some((found, needle)) =
             next.min_by_key(|(found, needle)| (*found, usize::MAX - needle.0.len()))
         else {
             break;
         };
         masked.texts.push(text[begin..found].to_owned());
-        masked.marks.push((needle.1, needle.2));
+        masked.kinds.push((needle.1, needle.2));
         at = found + needle.0.len();
         begin = at;
     }
@@ -46,14 +46,14 @@ pub(super) fn mask(text: &str, from: usize, needles: &[Needle]) -> Masked {
 }
 
 impl Masked {
-    pub(super) fn has(&self, mark: Mark) -> bool {
-        self.marks.iter().any(|(one, _)| *one == mark)
+    pub(super) fn has(&self, kind: NeedleKind) -> bool {
+        self.kinds.iter().any(|(one, _)| *one == kind)
     }
 
-    /// Whether the marks are those of one call, so many times over, in the order of the calls.
+    /// Whether the needles are those of `one` call, repeated for each of the calls in order.
     pub(super) fn repeats(&self, one: &Masked, times: usize) -> bool {
         let expected =
-            (0..times).flat_map(|call| one.marks.iter().map(move |(mark, _)| (*mark, call)));
-        self.marks.iter().copied().eq(expected)
+            (0..times).flat_map(|call| one.kinds.iter().map(move |(kind, _)| (*kind, call)));
+        self.kinds.iter().copied().eq(expected)
     }
 }

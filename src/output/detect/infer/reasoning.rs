@@ -1,23 +1,24 @@
-//! Renders with reasoning -> the tags around it.
+//! Finds the tags around reasoning from renders.
 
-use super::markers::{common_prefix, common_suffix, first, last, snap_left, snap_right};
-use super::probe::{CONTENT, Prober, REASONING};
-use super::section::Controls;
+use super::controls::ControlRenders;
+use super::history_prober::{CONTENT, HistoryProber, REASONING};
+use super::markers::{leading_marker, snap_left, snap_right, trailing_marker};
 use crate::output::format::ReasoningTags;
+use crate::probing::diff::{common_prefix, common_suffix};
 
-/// The members in which histories carry reasoning.
-const KEYS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
+/// The members of a message that may hold reasoning.
+const MEMBERS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
-/// The tags around reasoning; None where the template writes none. `open` is how the calls of an
-/// answer begin.
-pub(super) fn reasoning(
-    prober: &Prober<'_>,
-    controls: &Controls,
+/// The tags around reasoning; None if the template writes none. `open` is the text that opens the
+/// calls of an answer.
+pub(super) fn find_tags(
+    prober: &HistoryProber<'_>,
+    controls: &ControlRenders,
     head: &str,
     open: &str,
 ) -> Option<ReasoningTags> {
     let list = prober.strings(1);
-    let shown = KEYS.iter().find_map(|key| {
+    let shown = MEMBERS.iter().find_map(|key| {
         let with_content = prober.reasoning(key, &[]).ok().filter(|text| text.contains(REASONING));
         with_content
             .or_else(|| prober.reasoning(key, &list).ok().filter(|text| text.contains(REASONING)))
@@ -36,7 +37,7 @@ pub(super) fn reasoning(
         closing(&after[..end], control, controls.turn_end.as_deref()),
     );
     let (open, close) = (tags.0?, tags.1?);
-    // What ends every turn says nothing of reasoning.
+    // The end of every turn is not the end of reasoning.
     let turn_end = controls
         .content
         .as_ref()
@@ -59,20 +60,20 @@ pub(super) fn reasoning(
 }
 
 fn opening(before: &str, prompt: Option<&str>, control: &str) -> Option<String> {
-    let behind_prompt =
+    let after_prompt =
         prompt.and_then(|prompt| before.strip_prefix(prompt.trim_end())).map(str::trim);
-    if let Some(rest) = behind_prompt.filter(|rest| !rest.is_empty()) {
+    if let Some(rest) = after_prompt.filter(|rest| !rest.is_empty()) {
         return Some(rest.to_owned());
     }
     let rest = before[snap_left(before, common_prefix(before, control))..].trim();
-    if behind_prompt.is_none()
+    if after_prompt.is_none()
         && !rest.is_empty()
         && !rest.starts_with(|c: char| c.is_alphanumeric())
     {
         return Some(rest.to_owned());
     }
-    // The prompt opens it, or every answer does.
-    let tag = last(before.trim_end()).map(str::trim_end);
+    // The prompt opens reasoning, or every answer does.
+    let tag = trailing_marker(before.trim_end()).map(str::trim_end);
     let turn = |tag: &str| control.trim_end().ends_with(tag) && control.trim() == before.trim();
     match tag {
         Some(tag) if !turn(tag) => Some(tag.to_owned()),
@@ -83,12 +84,12 @@ fn opening(before: &str, prompt: Option<&str>, control: &str) -> Option<String> 
 
 fn closing(after: &str, control: &str, turn_end: Option<&str>) -> Option<String> {
     let trimmed = after.trim();
-    if first(trimmed) == Some(trimmed)
-        || first(trimmed).is_some_and(|marker| turn_end == Some(marker))
+    if leading_marker(trimmed) == Some(trimmed)
+        || leading_marker(trimmed).is_some_and(|marker| turn_end == Some(marker))
     {
-        return first(trimmed).map(str::to_owned);
+        return leading_marker(trimmed).map(str::to_owned);
     }
-    let alike = after.len() - common_suffix(after, control);
-    let rest = after[..snap_right(after, alike)].trim();
-    if rest.is_empty() { first(trimmed).map(str::to_owned) } else { Some(rest.to_owned()) }
+    let shared = after.len() - common_suffix(after, control);
+    let rest = after[..snap_right(after, shared)].trim();
+    if rest.is_empty() { leading_marker(trimmed).map(str::to_owned) } else { Some(rest.to_owned()) }
 }

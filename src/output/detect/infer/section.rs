@@ -1,370 +1,304 @@
-//! Renders of one, two and three calls -> what stands around them, between them and inside of each.
+//! Finds the section of calls from renders of one, two and three calls: the texts around the calls,
+//! between them and inside each.
 
 use super::arguments;
-use super::markers::{common_prefix, common_suffix, first, snap_left, snap_right, trim_start};
-use super::mask::{Mark, Masked, Needle, mask};
-use super::probe::{CONTENT, Prober};
+use super::controls::ControlRenders;
+use super::history_prober::{CONTENT, HistoryProber};
+use super::ids::{find_id_form, take_call_index, take_index_of_empty_call};
+use super::markers::{leading_marker, snap_left, snap_right, trim_start};
+use super::mask::{Masked, Needle, NeedleKind, mask};
 use crate::output::call_writer::{ValueStyle, WrittenCall};
-use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Wrapper};
+use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Tagged, Wrapper};
+use crate::probing::diff::{common_prefix, common_suffix};
 
-/// What the renders of calls showed.
-pub(super) struct Section {
+/// What the renders of calls show.
+pub(super) struct CallSection {
     pub(super) calls: CallSyntax,
-    /// What the template writes between the user's words and the calls.
+    /// The text between the user message and the calls.
     pub(super) head: String,
-    /// What stands behind the calls and is none of them: it ends the turn.
+    /// The text after the calls that ends the turn.
     pub(super) tail: String,
-    /// What stands around content, if only beside calls.
+    /// The wrapper of content, if content has one only next to calls.
     pub(super) wrapper: Option<Wrapper>,
 }
 
-/// Renders of an answer without calls, as a control.
-pub(super) struct Controls {
-    /// The generation prompt.
-    pub(super) prompt: Option<String>,
-    /// Before and behind the content of an answer.
-    pub(super) content: Option<(String, String)>,
-    /// What ends the turn when another one follows: the first marker of it.
-    pub(super) turn_end: Option<String>,
+/// Finds the section of calls. `rendered` shows one call.
+pub(super) struct SectionFinder<'a> {
+    pub(super) prober: &'a HistoryProber<'a>,
+    pub(super) controls: &'a ControlRenders,
+    pub(super) rendered: &'a str,
+    pub(super) encoding: Encoding,
+    pub(super) style: ValueStyle,
 }
 
-impl Controls {
-    pub(super) fn new(prober: &Prober<'_>) -> Controls {
-        let content = prober.content().ok();
-        let content = content
-            .and_then(|text| text.split_once(CONTENT).map(|(a, b)| (a.to_owned(), b.to_owned())));
-        let turn_end = prober.turn_end().and_then(|text| first(text.trim()).map(str::to_owned));
-        Controls { prompt: prober.prompt().ok(), content, turn_end }
-    }
+/// Renders of one call and of several, split at their needles.
+struct MaskedRenders {
+    /// The text before the first needle, which may end with the number of the call.
+    first_text: String,
+    one: Masked,
+    two: Option<Masked>,
+    id: Option<IdForm>,
 }
 
-/// Reads the section off renders: of several calls too, if they are to be `parallel`.
-pub(super) fn section(
-    prober: &Prober<'_>,
-    controls: &Controls,
-    rendered: &str,
-    encoding: Encoding,
-    style: ValueStyle,
-    parallel: bool,
-) -> Result<Section, String> {
-    // Names in the list of tools, if it stands behind the user's words, are not the call's.
-    let skip = controls
-        .prompt
-        .as_deref()
-        .map_or(0, |prompt| snap_left(rendered, common_prefix(prompt, rendered)));
-    let masked =
-        |text: &str, list: &[WrittenCall]| mask(text, skip, &needles(list, &encoding, style));
+impl SectionFinder<'_> {
+    /// The section, of one call or of several if they are `parallel`.
+    pub(super) fn find(&self, parallel: bool) -> Result<CallSection, String> {
+        let MaskedRenders { first_text, one, two, id } = self.masked_renders(parallel)?;
+        let before = one.texts[0].clone();
+        let after = &one.texts[one.texts.len() - 1];
+        let beside = self.beside_content(&first_text);
+        let start = start(&first_text, self.controls, beside.before.as_deref()).min(before.len());
+        let open = trim_start(&before[start..]);
+        let head = before[..before.len() - open.len()].to_owned();
+        let (after_call, mut tail) = split_end(after, self.controls, beside.after.as_deref());
 
-    let mut one = masked(rendered, &prober.strings(1));
-    let named = one.has(Mark::Name) || one.has(Mark::Id) && prober.form.named_ids;
-    if !named {
-        return Err("the name of the function is not written".to_owned());
-    }
-    if one.marks.iter().filter(|(mark, _)| *mark == Mark::Arguments).count() != 1 {
-        return Err("the arguments are written more than once".to_owned());
-    }
-    let several = |count| {
-        let list = prober.strings(count);
-        if !parallel {
-            return None;
-        }
-        prober
-            .calls(&list, "")
-            .ok()
-            .map(|text| masked(&text, &list))
-            .filter(|text| text.repeats(&one, count))
-    };
-    let (mut two, mut three) = (several(2), several(3));
-    let first_text = one.texts[0].clone();
-    let mut id = id_form(prober, &one);
-    if let (None, Some(two), Some(three)) = (&id, &mut two, &mut three) {
-        id = index(&mut one, two, three).map(IdForm::Index);
-    }
-
-    let before = one.texts[0].clone();
-    let after = one.texts[one.texts.len() - 1].clone();
-    let beside = beside_content(prober, controls, &first_text, &encoding, style);
-    let start = start(&first_text, controls, beside.before.as_deref()).min(before.len());
-    let open = trim_start(&before[start..]);
-    let head = before[..before.len() - open.len()].to_owned();
-    let (stripped, mut tail) = split_end(&after, controls, beside.after.as_deref());
-
-    let mut calls = CallSyntax {
-        open: "".into(),
-        close: "".into(),
-        separator: "".into(),
-        call: Vec::new(),
-        parallel: two.is_some(),
-    };
-    let (lead, mut trail);
-    if let Some(two) = &two {
-        let apart = apart(&before, open, &stripped, &two.texts[one.marks.len()]);
-        let mut close = apart.rest;
-        if apart.open.trim().is_empty() && tail.is_empty() && !close.trim().is_empty() {
-            tail = std::mem::take(&mut close);
-        }
-        calls.open = apart.open.into();
-        calls.separator = apart.separator.into();
-        calls.close = close.trim_end().to_owned().into();
-        (lead, trail) = (apart.lead, apart.trail);
-    } else {
-        let alone = tail.is_empty() && first(stripped.trim()) == Some(stripped.trim());
-        let trimmed = stripped.trim_end();
-        (lead, trail) = (open.to_owned(), if alone { String::new() } else { trimmed.to_owned() });
-        if alone {
-            tail = stripped.clone();
-        }
-    }
-
-    let mut texts: Vec<String> = one.texts[1..one.texts.len() - 1].to_vec();
-    let mut texts_before = lead;
-    let mut settled = encoding.clone();
-    if let Encoding::Tagged(tags) = &encoding {
-        let place =
-            one.marks.iter().position(|(mark, _)| *mark == Mark::Arguments).unwrap_or_default();
-        let last = place + 1 == one.marks.len();
-        let list = prober.list(0, [serde_json::json!({})]);
-        let mut empty = prober.calls(&list, "").ok().map(|text| masked(&text, &list));
-        if let (Some(IdForm::Index(number)), Some(empty)) = (&id, &mut empty) {
-            take_number(empty, &one, *number);
-        }
-        let empty = empty.as_ref().filter(|empty| empty.marks.len() + 1 == one.marks.len());
-        let around = arguments::Around {
-            before: &one.texts[place],
-            after: &one.texts[place + 1],
-            limit: if last { trail.len() } else { one.texts[place + 1].len() },
-            empty: empty.map(|empty| &*empty.texts[place]),
+        let mut calls = CallSyntax {
+            open: "".into(),
+            close: "".into(),
+            separator: "".into(),
+            call: Vec::new(),
+            parallel: two.is_some(),
         };
-        let (mut tags, begin, end) = arguments::settle(tags, &around)
-            .ok_or("what stands around an argument differs from one to the next")?;
-        arguments::kind(prober, &mut tags)?;
-        settled = Encoding::Tagged(tags);
-        match place.checked_sub(1) {
-            Some(place) => texts[place].truncate(begin),
-            None => {
-                let kept = (texts_before.len() + begin).checked_sub(one.texts[0].len());
-                texts_before.truncate(kept.ok_or("an argument begins before its call")?);
+        let (lead, trail);
+        if let Some(two) = &two {
+            let parts = split_calls(&before, open, &after_call, &two.texts[one.kinds.len()]);
+            let mut close = parts.close;
+            if parts.open.trim().is_empty() && tail.is_empty() && !close.trim().is_empty() {
+                tail = std::mem::take(&mut close);
             }
-        }
-        if last {
-            trail = trail[end..].to_owned();
+            calls.open = parts.open.into();
+            calls.separator = parts.separator.into();
+            calls.close = close.trim_end().to_owned().into();
+            (lead, trail) = (parts.lead, parts.trail);
+        } else if tail.is_empty() && leading_marker(after_call.trim()) == Some(after_call.trim()) {
+            // A marker alone ends the turn.
+            (lead, trail) = (open.to_owned(), String::new());
+            tail = after_call;
         } else {
-            texts[place] = texts[place][end..].to_owned();
+            (lead, trail) = (open.to_owned(), after_call.trim_end().to_owned());
         }
-    }
-    if let Encoding::Elements { prefix, item } = &mut settled
-        && let Some(name) = arguments::item(prober, prefix)
-    {
-        *item = name.into();
+
+        let mut texts = one.texts.clone();
+        texts[0] = lead;
+        *texts.last_mut().ok_or("a call has no needle")? = trail;
+        let encoding = match &self.encoding {
+            Encoding::Tagged(tags) => {
+                Encoding::Tagged(self.separate_parameters(tags, &one, id.as_ref(), &mut texts)?)
+            }
+            Encoding::Elements { prefix, item } => {
+                let item = arguments::find_item(self.prober, prefix)
+                    .map_or_else(|| item.clone(), Into::into);
+                Encoding::Elements { prefix: prefix.clone(), item }
+            }
+            other => other.clone(),
+        };
+        calls.call = call_parts(texts, &one, id.as_ref(), &encoding)?;
+        Ok(CallSection { calls, head, tail, wrapper: beside.wrapper })
     }
 
-    texts.insert(0, texts_before);
-    texts.push(trail);
-    calls.call = parts(texts, &one, id.as_ref(), &settled)?;
-    Ok(Section { calls, head, tail, wrapper: beside.wrapper })
+    /// Splits a render at the needles of these calls. Names in a list of tools after the user
+    /// message are not needles.
+    fn mask(&self, text: &str, list: &[WrittenCall]) -> Masked {
+        self.mask_after_prompt(text, list, self.rendered)
+    }
+
+    fn mask_after_prompt(&self, text: &str, list: &[WrittenCall], rendered: &str) -> Masked {
+        let prompt = self.controls.prompt.as_deref();
+        let skip = prompt.map_or(0, |prompt| snap_left(rendered, common_prefix(prompt, rendered)));
+        mask(text, skip, &self.needles(list))
+    }
+
+    fn needles(&self, list: &[WrittenCall]) -> Vec<Needle> {
+        let mut needles = Vec::new();
+        for (i, call) in list.iter().enumerate() {
+            if call.arguments.as_object().is_some_and(|members| !members.is_empty())
+                || !matches!(self.encoding, Encoding::Tagged(_))
+            {
+                let written = arguments::written(&self.encoding, call, self.style);
+                needles.push((written, NeedleKind::Arguments, i));
+            }
+            needles.push((call.name.clone(), NeedleKind::Name, i));
+            needles.push((call.id.clone(), NeedleKind::Id, i));
+        }
+        needles
+    }
+
+    /// Renders several calls and finds the form of ids.
+    fn masked_renders(&self, parallel: bool) -> Result<MaskedRenders, String> {
+        let prober = self.prober;
+        let mut one = self.mask(self.rendered, &prober.strings(1));
+        let named = one.has(NeedleKind::Name) || one.has(NeedleKind::Id) && prober.form.named_ids;
+        if !named {
+            return Err("the name of the function is not written".to_owned());
+        }
+        if one.kinds.iter().filter(|(kind, _)| *kind == NeedleKind::Arguments).count() != 1 {
+            return Err("the arguments are written more than once".to_owned());
+        }
+        let several = |count| {
+            let list = prober.strings(count);
+            let text = parallel.then(|| prober.calls(&list, "").ok()).flatten()?;
+            Some(self.mask(&text, &list)).filter(|text| text.repeats(&one, count))
+        };
+        let (mut two, mut three) = (several(2), several(3));
+        let first_text = one.texts[0].clone();
+        let mut id = find_id_form(prober, &one);
+        if let (None, Some(two), Some(three)) = (&id, &mut two, &mut three) {
+            id = take_call_index(&mut one, two, three).map(IdForm::Index);
+        }
+        Ok(MaskedRenders { first_text, one, two, id })
+    }
+
+    /// Separates the texts of parameters from those of the call around them. `texts` are those of
+    /// the call, without what belongs to all calls.
+    fn separate_parameters(
+        &self,
+        tags: &Tagged,
+        one: &Masked,
+        id: Option<&IdForm>,
+        texts: &mut [String],
+    ) -> Result<Tagged, String> {
+        let is_arguments = |(kind, _): &(NeedleKind, usize)| *kind == NeedleKind::Arguments;
+        let at = one.kinds.iter().position(is_arguments).unwrap_or_default();
+        let list = self.prober.list(0, [serde_json::json!({})]);
+        let mut empty = self.prober.calls(&list, "").ok().map(|text| self.mask(&text, &list));
+        if let (Some(IdForm::Index(number)), Some(empty)) = (id, &mut empty) {
+            take_index_of_empty_call(empty, one, *number);
+        }
+        let empty = empty.as_ref().filter(|empty| empty.kinds.len() + 1 == one.kinds.len());
+        let context = arguments::ArgumentContext {
+            before: &one.texts[at],
+            after: &one.texts[at + 1],
+            limit: texts[at + 1].len(),
+            empty: empty.map(|empty| &*empty.texts[at]),
+        };
+        let (mut tags, begin, end) =
+            arguments::separate(tags, &context).ok_or("the texts around two arguments differ")?;
+        arguments::find_kind(self.prober, &mut tags)?;
+        // The first text of a call lost what opens all calls.
+        let kept = (texts[at].len() + begin).checked_sub(one.texts[at].len());
+        texts[at].truncate(kept.ok_or("an argument starts before its call")?);
+        texts[at + 1].drain(..end);
+        Ok(tags)
+    }
+
+    /// Renders a call with content. `without` is the text before a call without content.
+    fn beside_content(&self, without: &str) -> BesideContent {
+        let list = self.prober.strings(1);
+        let Ok(text) = self.prober.calls(&list, CONTENT) else { return BesideContent::default() };
+        let Some(at) = text.find(CONTENT) else { return BesideContent::default() };
+        let masked = self.mask_after_prompt(&text, &list, &text);
+        // Some templates write either content or calls.
+        let (true, Some(first), Some(last)) =
+            (masked.has(NeedleKind::Arguments), masked.texts.first(), masked.texts.last())
+        else {
+            return BesideContent::default();
+        };
+        if at < first.len() {
+            let between = &first[at + CONTENT.len()..];
+            let wrapper = content_wrapper(&first[..at], between, self.controls)
+                .filter(|_| first.replacen(CONTENT, "", 1) == without);
+            let close = wrapper.as_ref().map_or(0, |wrapper| {
+                between.find(&*wrapper.close).unwrap_or(0) + wrapper.close.len()
+            });
+            return BesideContent {
+                before: Some(between[close..].to_owned()),
+                after: None,
+                wrapper,
+            };
+        }
+        let after = last.split_once(CONTENT).map(|(after, _)| after.to_owned());
+        BesideContent { before: None, after, wrapper: None }
+    }
 }
 
-/// The texts around calls, told apart by what stands between two.
-struct Apart {
+/// The texts around calls, separated by comparison with the text between two.
+struct SplitCalls {
     open: String,
     lead: String,
     trail: String,
     separator: String,
-    rest: String,
+    close: String,
 }
 
-/// `before` ends in `open`, which ends where the first call has its first needle; `behind` begins
-/// where the last call has its last one. Blanks next to a call separate.
-fn apart(before: &str, open: &str, behind: &str, between: &str) -> Apart {
-    let alike = (before.len() - common_suffix(before, between)).max(before.len() - open.len());
-    let lead = trim_start(&before[snap_right(before, alike)..]);
+/// Splits the texts around calls. `before` ends with `open`, which ends at the first needle of the
+/// first call. `after` starts at the last needle of the last call. Whitespace next to a call belongs
+/// to the separator.
+fn split_calls(before: &str, open: &str, after: &str, between: &str) -> SplitCalls {
+    let shared = (before.len() - common_suffix(before, between)).max(before.len() - open.len());
+    let lead = trim_start(&before[snap_right(before, shared)..]);
     let lead = if between.ends_with(lead) { lead } else { "" };
-    // A marker that both the end of a call and the beginning of the next one could have is the
-    // end's.
-    let ends = snap_left(between, common_prefix(behind, between));
+    // A marker that can both end a call and start the next one belongs to the end.
+    let ends = snap_left(between, common_prefix(after, between));
     let shared = between.get(between.len() - lead.len()..ends).unwrap_or_default();
-    let lead = &lead[if first(shared) == Some(shared) { shared.len() } else { 0 }..];
+    let lead = &lead[if leading_marker(shared) == Some(shared) { shared.len() } else { 0 }..];
     let room = &between[..between.len() - lead.len()];
-    let alike = common_prefix(behind, room);
-    let whole = alike == room.len() && alike == behind.len();
-    let trail = if whole { behind } else { &behind[..snap_left(behind, snap_left(room, alike))] }
-        .trim_end();
-    Apart {
+    let shared = common_prefix(after, room);
+    let whole = shared == room.len() && shared == after.len();
+    let trail =
+        if whole { after } else { &after[..snap_left(after, snap_left(room, shared))] }.trim_end();
+    SplitCalls {
         open: open[..open.len() - lead.len()].to_owned(),
         lead: lead.to_owned(),
         trail: trail.to_owned(),
         separator: room[trail.len()..].to_owned(),
-        rest: behind[trail.len()..].to_owned(),
+        close: after[trail.len()..].to_owned(),
     }
 }
 
-/// Texts and marks in turn.
-fn parts(
+/// Texts and needles in turn.
+fn call_parts(
     texts: Vec<String>,
     one: &Masked,
     id: Option<&IdForm>,
     encoding: &Encoding,
 ) -> Result<Vec<CallPart>, String> {
     let mut parts = Vec::new();
-    let mut marks = one.marks.iter();
+    let mut kinds = one.kinds.iter();
     for text in texts {
         if !text.is_empty() {
             parts.push(CallPart::Text(text.into()));
         }
-        parts.extend(match marks.next() {
-            Some((Mark::Name, _)) => Some(CallPart::Name),
-            Some((Mark::Id, _)) => {
+        parts.extend(match kinds.next() {
+            Some((NeedleKind::Name, _)) => Some(CallPart::Name),
+            Some((NeedleKind::Id, _)) => {
                 Some(CallPart::Id(id.cloned().ok_or("the id is not understood")?))
             }
-            Some((Mark::Arguments, _)) => Some(CallPart::Arguments(encoding.clone())),
+            Some((NeedleKind::Arguments, _)) => Some(CallPart::Arguments(encoding.clone())),
             None => None,
         });
     }
     Ok(parts)
 }
 
-fn needles(list: &[WrittenCall], encoding: &Encoding, style: ValueStyle) -> Vec<Needle> {
-    let mut needles = Vec::new();
-    for (i, call) in list.iter().enumerate() {
-        if call.arguments.as_object().is_some_and(|members| !members.is_empty())
-            || !matches!(encoding, Encoding::Tagged(_))
-        {
-            needles.push((arguments::region(encoding, call, style), Mark::Arguments, i));
-        }
-        needles.push((call.name.clone(), Mark::Name, i));
-        needles.push((call.id.clone(), Mark::Id, i));
-    }
-    needles
-}
-
-/// What ids may look like, if they are written.
-fn id_form(prober: &Prober<'_>, one: &Masked) -> Option<IdForm> {
-    if !one.has(Mark::Id) {
-        return None;
-    }
-    if !one.has(Mark::Name) {
-        return Some(IdForm::Named { prefix: "functions.".into(), infix: ":".into() });
-    }
-    let mut list = prober.strings(1);
-    list[0].id = "call_0Zq81-abXc77".to_owned();
-    let free = prober.calls(&list, "").is_ok_and(|text| text.contains(&list[0].id));
-    Some(if free { IdForm::Free } else { IdForm::Alphanumeric(9) })
-}
-
-/// A number that counts the calls, taken out of all three renders as if it were an id. Returns the
-/// first number.
-fn index(one: &mut Masked, two: &mut Masked, three: &mut Masked) -> Option<usize> {
-    let marks = one.marks.len();
-    for place in 0..marks {
-        let (a, b, c) =
-            (&one.texts[place], &three.texts[marks + place], &three.texts[2 * marks + place]);
-        let suffix = b[b.len() - common_suffix(b, c)..].to_owned();
-        let number = |text: &str| {
-            let text = text.strip_suffix(&*suffix)?;
-            let digits = text.len() - text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-            text[text.len() - digits..].parse::<usize>().ok()
-        };
-        let (Some(first), Some(second), Some(third)) = (number(a), number(b), number(c)) else {
-            continue;
-        };
-        if second != first + 1 || third != first + 2 {
-            continue;
-        }
-        let take = |masked: &mut Masked, calls: usize| {
-            for call in (0..calls).rev() {
-                let at = call * marks + place;
-                let text = masked.texts[at].clone();
-                let before = text
-                    .strip_suffix(&*suffix)
-                    .unwrap_or(&text)
-                    .trim_end_matches(|c: char| c.is_ascii_digit());
-                masked.texts[at] = before.to_owned();
-                masked.texts.insert(at + 1, suffix.clone());
-                masked.marks.insert(at, (Mark::Id, call));
-            }
-        };
-        take(two, 2);
-        take(three, 3);
-        take(one, 1);
-        return Some(first);
-    }
-    None
-}
-
-/// Takes the number out of a call without arguments, where it stands in one with arguments.
-fn take_number(empty: &mut Masked, one: &Masked, number: usize) {
-    let Some(place) = one.marks.iter().position(|(mark, _)| *mark == Mark::Id) else { return };
-    let expected = format!("{}{number}", one.texts[place]);
-    if let Some(rest) =
-        empty.texts.get(place).and_then(|text| text.strip_prefix(&expected)).map(str::to_owned)
-    {
-        empty.texts[place] = one.texts[place].clone();
-        empty.texts.insert(place + 1, rest);
-        empty.marks.insert(place, (Mark::Id, 0));
-    }
-}
-
-/// A call beside content: the text from the content to the call, or from the call to the content.
+/// A call next to content.
 #[derive(Default)]
-struct Beside {
+struct BesideContent {
+    /// The text from the content to the call.
     before: Option<String>,
+    /// The text from the call to the content.
     after: Option<String>,
     wrapper: Option<Wrapper>,
 }
 
-fn beside_content(
-    prober: &Prober<'_>,
-    controls: &Controls,
-    without: &str,
-    encoding: &Encoding,
-    style: ValueStyle,
-) -> Beside {
-    let list = prober.strings(1);
-    let Ok(text) = prober.calls(&list, CONTENT) else { return Beside::default() };
-    let Some(at) = text.find(CONTENT) else { return Beside::default() };
-    let skip = controls
-        .prompt
-        .as_deref()
-        .map_or(0, |prompt| snap_left(&text, common_prefix(prompt, &text)));
-    let masked = mask(&text, skip, &needles(&list, encoding, style));
-    // Some templates write either content or calls.
-    let (true, Some(first), Some(last)) =
-        (masked.has(Mark::Arguments), masked.texts.first(), masked.texts.last())
-    else {
-        return Beside::default();
-    };
-    if at < first.len() {
-        let between = &first[at + CONTENT.len()..];
-        let wrapper = wrapper(&first[..at], between, controls)
-            .filter(|_| first.replacen(CONTENT, "", 1) == without);
-        let close = wrapper
-            .as_ref()
-            .map_or(0, |wrapper| between.find(&*wrapper.close).unwrap_or(0) + wrapper.close.len());
-        return Beside { before: Some(between[close..].to_owned()), after: None, wrapper };
-    }
-    let after = last.split_once(CONTENT).map(|(after, _)| after.to_owned());
-    Beside { before: None, after, wrapper: None }
-}
-
-/// A marker before content that content alone does not have, and the marker behind it.
-fn wrapper(before: &str, behind: &str, controls: &Controls) -> Option<Wrapper> {
+/// A marker before content that content alone does not have, and the marker after it.
+fn content_wrapper(before: &str, after: &str, controls: &ControlRenders) -> Option<Wrapper> {
     let open = before.strip_prefix(controls.prompt.as_deref()?)?.trim();
     let (alone, _) = controls.content.as_ref()?;
-    let close = first(behind.trim_start())?;
-    let is_marker = first(open) == Some(open) && !alone.contains(open);
+    let close = leading_marker(after.trim_start())?;
+    let is_marker = leading_marker(open) == Some(open) && !alone.contains(open);
     is_marker.then(|| Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
 }
 
-/// Where the calls begin in the text before the first name: behind the prompt, behind what stands
-/// before content, and not before what stands between content and calls.
-fn start(before: &str, controls: &Controls, beside: Option<&str>) -> usize {
+/// Where the calls start in the text before the first name: after the prompt, after the text before
+/// content, and after the content if it precedes the calls.
+fn start(before: &str, controls: &ControlRenders, beside: Option<&str>) -> usize {
     let prompt = controls.prompt.as_deref().map_or(0, |prompt| {
-        let alike = snap_left(before, common_prefix(prompt, before));
-        // A tag that both begin alike, and that a name cuts in `before`.
-        before[..alike]
+        let shared = snap_left(before, common_prefix(prompt, before));
+        // Both may start a tag alike, and a name cuts it in `before`.
+        before[..shared]
             .rfind(['<', '>'])
             .filter(|at| before[*at..].starts_with('<'))
-            .unwrap_or(alike)
+            .unwrap_or(shared)
     });
     let content = controls
         .content
@@ -376,8 +310,8 @@ fn start(before: &str, controls: &Controls, beside: Option<&str>) -> usize {
     prompt.max(content).max(beside)
 }
 
-/// The text behind the last call, without what ends the turn; and that.
-fn split_end(after: &str, controls: &Controls, beside: Option<&str>) -> (String, String) {
+/// The text after the last call, split into the part of the calls and the end of the turn.
+fn split_end(after: &str, controls: &ControlRenders, beside: Option<&str>) -> (String, String) {
     let beside = beside
         .filter(|beside| after.starts_with(beside.trim_end()))
         .map(|beside| beside.trim_end().len());
@@ -387,7 +321,7 @@ fn split_end(after: &str, controls: &Controls, beside: Option<&str>) -> (String,
         .filter(|(_, end)| after.ends_with(&**end))
         .map(|(_, end)| after.len() - end.len());
     let at = beside.or(content).unwrap_or(after.len());
-    // What ends a turn ends the calls, even if something follows.
+    // The end of a turn ends the calls, even if text follows it.
     let ends = [controls.content.as_ref().map(|(_, end)| end.trim()), controls.turn_end.as_deref()];
     let ends = ends.into_iter().flatten().filter(|end| !end.is_empty());
     let at = ends.filter_map(|end| after[..at].find(end)).min().unwrap_or(at);

@@ -1,33 +1,22 @@
-//! Every template of the conformance set that writes calls: which family writes the same, and what
-//! inference makes of it.
+//! For every template of the conformance set that writes calls: the family that writes the same, and
+//! the inferred format.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use serde_json::Value;
-
+use super::family::FamilyMatch;
 use super::*;
 use crate::output::families;
 use crate::output::format::Tagged;
+use crate::probing::ProbeRenderer;
 use crate::template::tests::renders::{data, say, templates};
-use crate::template::{LocalTime, RenderInput, Sources, Templates};
+use crate::template::{Sources, Templates};
 
-fn render(
-    templates: &Templates,
-    messages: &[Value],
-    tools: &[Value],
-    prompt: bool,
-) -> crate::error::Result<String> {
-    let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
-    let input = RenderInput {
-        tools: Some(tools),
-        add_generation_prompt: prompt,
-        ..RenderInput::new(messages, now)
-    };
-    templates.render(&input).map(|prompt| prompt.text)
+fn renderer(templates: &Templates) -> ProbeRenderer<'_> {
+    ProbeRenderer::new(|probe| templates.render_probe(probe))
 }
 
-/// Calls without their blanks, which are free.
-fn without_blanks(calls: &CallSyntax) -> CallSyntax {
+/// A call syntax without whitespace, which is free.
+fn without_whitespace(calls: &CallSyntax) -> CallSyntax {
     let strip = |text: &str| text.split_whitespace().collect::<String>().into();
     let part = |part: &CallPart| match part {
         CallPart::Text(text) => CallPart::Text(strip(text)),
@@ -56,7 +45,7 @@ fn without_blanks(calls: &CallSyntax) -> CallSyntax {
     }
 }
 
-/// A template with these calls in each turn: `c` is a call, `f` its function.
+/// A template that writes these calls in each turn. `c` is a call, `f` its function.
 fn template(calls: &str) -> Templates {
     let text = format!(
         "{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content or '' }}}}{{% if m.tool_calls %}}{calls}{{% endif %}}<|end|>\
@@ -70,19 +59,17 @@ const EACH: &str = "{% for c in m.tool_calls %}{% set f = c.function %}";
 #[track_caller]
 fn check(family: &str, calls: &str) {
     let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
-    let render = |messages: &[Value], tools: &[Value], prompt: bool| {
-        render(&compiled, messages, tools, prompt)
-    };
+    let renderer = renderer(&compiled);
     let formats = families::all();
-    let found = find(&formats, &render).map(|(format, kind)| (&*format.family, kind));
-    assert_eq!(found, Ok((family, Match::Bytes)), "{:?}", infer(&render));
-    let inferred = infer(&render).unwrap().format.calls.unwrap();
+    let found = find(&formats, &renderer).map(|(format, kind)| (&*format.family, kind));
+    assert_eq!(found, Ok((family, FamilyMatch::Bytes)), "{:?}", infer(&renderer));
+    let inferred = infer(&renderer).unwrap().format.calls.unwrap();
     let expected =
         formats.iter().find(|format| format.family == family).unwrap().calls.as_ref().unwrap();
-    assert_eq!(without_blanks(&inferred), without_blanks(expected));
+    assert_eq!(without_whitespace(&inferred), without_whitespace(expected));
 }
 
-/// Shapes that no template of the conformance set has.
+/// Formats that no template of the conformance set writes.
 #[test]
 fn ids_and_types() {
     check(
@@ -131,26 +118,23 @@ fn ids_and_types() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
-    let refused = |calls: &str| {
+fn unreadable_calls_are_rejected() {
+    let rejected = |calls: &str| {
         let compiled = template(&calls.replace("EACH", EACH).replace("DONE", "{% endfor %}"));
-        infer(&|messages: &[Value], tools: &[Value], prompt: bool| {
-            render(&compiled, messages, tools, prompt)
-        })
-        .unwrap_err()
+        infer(&renderer(&compiled)).unwrap_err()
     };
-    let bare = refused(
+    let bare = rejected(
         "EACH[{{ f.name }}({% for k, v in f.arguments.items() %}{{ k }}={{ v }}, {% endfor %})]DONE",
     );
-    assert!(bare.writes_calls && bare.because.contains("nothing but text"), "{bare:?}");
-    let quote = refused(
+    assert!(bare.writes_calls && bare.reason.contains("no tag between"), "{bare:?}");
+    let quote = rejected(
         "EACH<c>{{ '{\"name\": \"' ~ f.name ~ ', \"arguments\": ' ~ f.arguments|tojson }}}</c>DONE",
     );
     assert!(
-        quote.writes_calls && quote.because.contains("begins as JSON and is none"),
+        quote.writes_calls && quote.reason.contains("starts as JSON and is not JSON"),
         "{quote:?}"
     );
-    assert!(!refused("EACHcallDONE").writes_calls);
+    assert!(!rejected("EACHcallDONE").writes_calls);
 }
 
 #[test]
@@ -159,22 +143,21 @@ fn the_templates_of_the_conformance_set() {
     let show = crate::test_support::conformance::shows();
     let formats = families::all();
     let mut lines = Vec::new();
-    let (mut exact, mut blanks, mut channels, mut one_call) = (0, 0, 0, 0);
+    let (mut exact, mut whitespace, mut channels, mut one_call) = (0, 0, 0, 0);
     let (mut total, mut by_family, mut inferred, mut alike, mut most) = (0, 0, 0, 0, 0);
     for (name, compiled) in templates(&root) {
-        let render = |messages: &[Value], tools: &[Value], prompt: bool| {
-            render(&compiled, messages, tools, prompt)
-        };
-        let found = infer(&render);
-        if found.as_ref().is_err_and(|unexplained| !unexplained.writes_calls) {
+        let renderer = renderer(&compiled);
+        let found = infer(&renderer);
+        let inference_renders = renderer.count();
+        if found.as_ref().is_err_and(|error| !error.writes_calls) {
             continue;
         }
-        let family = find(&formats, &render).ok();
+        let family = find(&formats, &renderer).ok();
         match &family {
-            Some((_, Match::Bytes)) => exact += 1,
-            Some((_, Match::ButBlanks)) => blanks += 1,
-            Some((_, Match::Channels)) => channels += 1,
-            Some((_, Match::OneCall)) => one_call += 1,
+            Some((_, FamilyMatch::Bytes)) => exact += 1,
+            Some((_, FamilyMatch::IgnoringWhitespace)) => whitespace += 1,
+            Some((_, FamilyMatch::Channels)) => channels += 1,
+            Some((_, FamilyMatch::OneCall)) => one_call += 1,
             None => {}
         }
         let family = family.map(|(format, _)| format);
@@ -185,10 +168,10 @@ fn the_templates_of_the_conformance_set() {
         match found {
             Ok(found) => {
                 inferred += 1;
-                most = most.max(found.renders);
+                most = most.max(inference_renders);
                 let calls = found.format.calls.as_ref().unwrap();
                 let agrees = family.as_ref().is_some_and(|family| {
-                    without_blanks(family.calls.as_ref().unwrap()) == without_blanks(calls)
+                    without_whitespace(family.calls.as_ref().unwrap()) == without_whitespace(calls)
                 });
                 alike += usize::from(agrees);
                 lines.push(format!(
@@ -206,19 +189,17 @@ fn the_templates_of_the_conformance_set() {
                     found.format.wrappers
                 ));
             }
-            Err(unexplained) => {
-                lines.push(format!("{name}: {family_name} NONE {}", unexplained.because))
-            }
+            Err(error) => lines.push(format!("{name}: {family_name} NONE {}", error.reason)),
         }
     }
     if show {
         lines.iter().for_each(|line| say(line));
     }
     say(&format!(
-        "formats: {total} templates, {by_family} by family ({exact} exact, {blanks} but for blanks, {channels} by channels, {one_call} for one call), {inferred} inferred, {alike} alike; at most {most} renders"
+        "formats: {total} templates, {by_family} by family ({exact} exact, {whitespace} except for whitespace, {channels} by channels, {one_call} for one call), {inferred} inferred, {alike} alike; at most {most} renders"
     ));
-    // The others print what nobody can read: strings without quotes, numbers as strings, a name
-    // without its closing quote.
+    // No parser can read the others: strings without quotes, numbers as strings, a name without its
+    // closing quote.
     assert!(total >= 189 && inferred >= total - 6, "{inferred} of {total} inferred");
     assert!(by_family >= 180 && exact >= 152, "{by_family} of {total} by family, {exact} exactly");
     assert!(alike >= 164, "{alike} as their family");

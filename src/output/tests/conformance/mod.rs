@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::output::detect::verify::{Frame, Given, Render, Renders, reader, user};
+use crate::output::detect::round_trip::RoundTrip;
+use crate::output::detect::{HistoryForm, TurnBoundaries, parser_for};
 use crate::output::format::{CallPart, Encoding};
 use crate::output::{Format, ParsedReply};
+use crate::probing::ProbeRenderer;
 use crate::profile::ModelProfile;
-use crate::template::{LocalTime, RenderInput, Sources};
+use crate::template::Sources;
 use crate::test_support::conformance;
 use sets::{Call, Random, Reply};
 
@@ -165,20 +167,12 @@ enum Shown {
 }
 
 fn round_trips(profile: &ModelProfile, format: &Format, sets: usize) -> Tally {
-    let render = |messages: &[Value], tools: &[Value], add_generation_prompt: bool| {
-        let tools = Some(tools).filter(|tools| !tools.is_empty());
-        let input = RenderInput {
-            tools,
-            add_generation_prompt,
-            ..RenderInput::new(messages, LocalTime::parse("2024-07-26T00:00:00")?)
-        };
-        profile.templates.probe(&input).map(|prompt| prompt.text)
-    };
+    let renderer = ProbeRenderer::new(|probe| profile.templates.render_probe(probe));
     let tools = sets::tools();
     let trip = Trip {
-        given: Renders::new(&render).given,
-        frame: Frame::new(&render, &tools),
-        render: &render,
+        form: RoundTrip::new(&renderer).form,
+        boundaries: TurnBoundaries::new(&renderer, &tools),
+        renderer,
         format,
         tools,
     };
@@ -187,9 +181,9 @@ fn round_trips(profile: &ModelProfile, format: &Format, sets: usize) -> Tally {
 
 /// Replies through one template and back.
 struct Trip<'a> {
-    given: Given,
-    frame: Frame,
-    render: Render<'a>,
+    form: HistoryForm,
+    boundaries: TurnBoundaries,
+    renderer: ProbeRenderer<'a>,
     format: &'a Format,
     tools: Vec<Value>,
 }
@@ -255,7 +249,7 @@ impl Trip<'_> {
                     Some(rule) => tally.lost.entry(rule).or_default().0 += 1,
                     None => tally.failures.push(format!(
                         "{because}\n    of {:?}",
-                        self.frame.reply(self.format, &rendered)
+                        self.boundaries.reply(self.format, &rendered)
                     )),
                 }
             }
@@ -268,16 +262,13 @@ impl Trip<'_> {
 
     /// A history that ends with this reply; None where the template raises an error.
     fn rendered(&self, reply: &Reply) -> Option<String> {
-        let calls = reply
-            .calls
-            .iter()
-            .enumerate()
-            .map(|(i, call)| self.given.call(i, &call.id, &call.name, &call.arguments));
-        let mut message = json!({ "role": "assistant", "content": reply.content, "tool_calls": calls.collect::<Vec<_>>() });
-        if !reply.reasoning.is_empty() {
-            message["reasoning_content"] = reply.reasoning.as_str().into();
-        }
-        (self.render)(&[user(), message], &self.tools, false).ok()
+        let calls = reply.calls.iter().enumerate().map(|(i, Call { name, arguments, id })| {
+            self.form.call(&self.form.id(i, name, id), name, arguments)
+        });
+        let reasoning = Some(&*reply.reasoning).filter(|text| !text.is_empty());
+        let reasoning = reasoning.map(|text| ("reasoning_content", text));
+        let answer = self.form.answer(&reply.content, reasoning, calls.collect());
+        self.renderer.prompt(&TurnBoundaries::history(&self.tools).message(answer))
     }
 
     /// Whether the template shows the calls of replies like this one, and where their text, by one
@@ -312,15 +303,15 @@ impl Trip<'_> {
         let calls = control
             .calls
             .iter()
-            .all(|call| self.frame.reply(self.format, &rendered).contains(&call.name));
+            .all(|call| self.boundaries.reply(self.format, &rendered).contains(&call.name));
         (calls, (place(content, Shown::Content), place(reasoning, Shown::Reasoning)))
     }
 
     /// Reads the reply at the end of a history, whole and one character at a time.
     fn read(&self, rendered: &str) -> (ParsedReply, ParsedReply) {
-        let reply = self.frame.reply(self.format, rendered);
+        let reply = self.boundaries.reply(self.format, rendered);
         let parse = |pieces: &mut dyn Iterator<Item = &str>| {
-            let mut parser = reader(self.format, &self.tools, &reply);
+            let mut parser = parser_for(self.format, &self.tools, &reply);
             for piece in pieces {
                 parser.push(piece);
             }

@@ -1,0 +1,128 @@
+//! Cuts the assistant's reply out of a rendered history, and sets up a parser for it.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::opener::TurnOpener;
+use crate::output::format::Format;
+use crate::output::{ReplyParser, ReplyParserInput};
+use crate::probing::diff::{after_last, common_prefix};
+use crate::probing::{Probe, ProbeRenderer};
+
+/// The user message that every history of the round trip starts with.
+const USER: &str = "Gimble the wabe.";
+pub(super) const CONTENT: &str = "Zarvox quillem.";
+
+/// How a template starts and ends an assistant turn.
+pub(crate) struct TurnBoundaries {
+    user: String,
+    with_prompt: Result<String, String>,
+    plain: String,
+}
+
+impl TurnBoundaries {
+    /// Renders a user turn, the same with a generation prompt, and the same with an answer.
+    pub(crate) fn new(renderer: &ProbeRenderer<'_>, tools: &[Value]) -> TurnBoundaries {
+        let user = TurnBoundaries::history(tools);
+        let plain = user.clone().assistant(CONTENT);
+        TurnBoundaries {
+            user: renderer.render(&user).unwrap_or_default(),
+            with_prompt: renderer.render(&user.generation_prompt()),
+            plain: renderer.render(&plain).unwrap_or_default(),
+        }
+    }
+
+    /// A conversation with these tools that starts with the user message.
+    pub(crate) fn history(tools: &[Value]) -> Probe {
+        Probe::from_user(USER).tools(tools)
+    }
+
+    /// What opens an assistant turn, for a parser of this format.
+    pub(super) fn opener(&self, format: Option<&Format>) -> TurnOpener {
+        match &self.with_prompt {
+            Ok(with_prompt) => TurnOpener::find(&self.user, with_prompt, &self.plain, format),
+            Err(_) => TurnOpener::default(),
+        }
+    }
+
+    /// What the template appends to ask for a reply.
+    pub(super) fn generation_prompt(&self) -> &str {
+        let with_prompt = self.with_prompt.as_deref().unwrap_or_default();
+        &with_prompt[common_prefix(&self.user, with_prompt)..]
+    }
+
+    /// What opens an assistant turn in a template that always writes the generation prompt.
+    fn unconditional_prompt(&self) -> &str {
+        if self.with_prompt.as_ref() != Ok(&self.user) {
+            return "";
+        }
+        let prompt = after_last(&self.user, USER).trim_start();
+        prompt[..common_prefix(prompt, after_last(&self.plain, USER).trim_start())].trim()
+    }
+
+    /// The assistant's part of a history that ends with it. A message that the template writes as
+    /// several turns is joined.
+    pub(crate) fn reply<'a>(&self, format: &Format, whole: &'a str) -> Cow<'a, str> {
+        let opener = self.opener(Some(format));
+        let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
+        let reply = &whole[opener.start(&self.user, whole, USER)..];
+        let reply = Some(self.unconditional_prompt())
+            .filter(|prompt| !prompt.is_empty())
+            .and_then(|prompt| reply.trim_start().strip_prefix(prompt))
+            .unwrap_or(reply);
+        let reply = without_turn_ends(reply, end_of_turn, opener.text());
+        let own = opener.text().trim();
+        let is_format_text =
+            || format.channels.is_some() || format.texts().iter().any(|text| text.contains(own));
+        if own.len() < 2 || !reply.contains(own) || is_format_text() {
+            return reply.into();
+        }
+        let next = format!("{}{}", end_of_turn.trim_start(), opener.text());
+        reply.replace(&next, "").replace(opener.text(), "").into()
+    }
+
+    /// The text after the user message.
+    pub(super) fn after_user(text: &str) -> Option<&str> {
+        text.rsplit_once(USER).map(|(_, after)| after)
+    }
+}
+
+/// Removes the end of the turn, and empty turns that some templates write after a call.
+fn without_turn_ends<'a>(reply: &'a str, end_of_turn: &str, opener: &str) -> &'a str {
+    let mut reply = reply;
+    loop {
+        let shorter = reply.strip_suffix(end_of_turn).unwrap_or(reply);
+        let shorter = if opener.is_empty() {
+            shorter
+        } else {
+            shorter.strip_suffix(opener).unwrap_or(shorter)
+        };
+        if shorter.len() == reply.len() {
+            return reply;
+        }
+        reply = shorter;
+    }
+}
+
+/// A parser at the start of a reply in a history.
+pub(crate) fn parser_for(format: &Format, tools: &[Value], reply: &str) -> ReplyParser {
+    let mut parser = ReplyParser::new(ReplyParserInput {
+        format: Some(format),
+        tools: tools.to_vec().into(),
+        calls_allowed: true,
+        reasoning: true,
+        parallel: true,
+        json: false,
+        new_id: Box::new(String::new),
+    });
+    // Without an opening tag, a reply without the closing tag contains no reasoning.
+    if format
+        .reasoning
+        .as_ref()
+        .is_some_and(|tags| tags.open.is_empty() && reply.contains(&*tags.close))
+    {
+        parser.prime("", false);
+    }
+    parser
+}

@@ -1,0 +1,264 @@
+//! The round trip: a format is used only if it reads what the model's own template writes.
+
+use serde_json::{Value, json};
+
+use super::boundaries::{CONTENT, TurnBoundaries, parser_for};
+use super::history::HistoryForm;
+use super::opener::TurnOpener;
+use crate::diagnostic::Diagnostic;
+use crate::output::format::{CallPart, Format};
+use crate::probing::{ProbeRenderer, tool};
+
+// Rare strings, so that no text of a template is mistaken for them.
+const REASONING: &str = "Brindle first, then quorv.";
+const NAMES: [&str; 2] = ["fetch_plimsoll", "rank_quagga"];
+const IDS: [&str; 2] = ["pQ7xK2mWz", "vR4tN9bLc"];
+
+/// How a row came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowOutcome {
+    /// The same message.
+    Exact,
+    /// The same message, except for whitespace around its text.
+    Whitespace,
+    /// Another message, or the template raised an error.
+    Failed,
+}
+
+/// One history that was rendered and parsed again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RoundTripRow {
+    /// Which history.
+    pub(crate) name: &'static str,
+    /// Whether the format is used only if this row is exact.
+    pub(crate) required: bool,
+    /// How it came back.
+    pub(crate) outcome: RowOutcome,
+    /// The difference; empty if there is none.
+    pub(crate) reason: String,
+}
+
+/// All rows of a round trip.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct RoundTripReport {
+    /// The rows, in the order tried.
+    pub(crate) rows: Vec<RoundTripRow>,
+}
+
+impl RoundTripReport {
+    /// Whether every required row came back exactly.
+    pub(crate) fn accepted(&self) -> bool {
+        !self.rows.is_empty()
+            && self.rows.iter().all(|row| !row.required || row.outcome == RowOutcome::Exact)
+    }
+
+    /// Whether two calls of one turn came back.
+    pub(crate) fn parallel(&self) -> bool {
+        self.rows.iter().any(|row| row.name == TWO_CALLS && row.outcome == RowOutcome::Exact)
+    }
+
+    /// The rows that did not come back exactly.
+    pub(crate) fn failed(&self) -> impl Iterator<Item = &RoundTripRow> {
+        self.rows.iter().filter(|row| row.outcome != RowOutcome::Exact)
+    }
+}
+
+const TWO_CALLS: &str = "two calls";
+
+struct History {
+    name: &'static str,
+    required: bool,
+    content: &'static str,
+    reasoning: &'static str,
+    calls: Vec<Value>,
+}
+
+fn histories() -> Vec<History> {
+    let row = |name, required, calls| History { name, required, content: "", reasoning: "", calls };
+    let simple = json!({ "velk": 41237 });
+    vec![
+        row("one call", true, vec![simple.clone()]),
+        row(TWO_CALLS, false, vec![simple.clone(), json!({ "velk": 90431, "morn": "tessil" })]),
+        row("no arguments", true, vec![json!({})]),
+        row(
+            "nested and quote-heavy arguments",
+            true,
+            vec![json!({
+                "morn": "say \"orv\" \\ it's <b>\n{done} </x> é \u{1F999}",
+                "tove": [1, -2.5, true, { "deep": [[2], { "k": "v" }, "'"] }],
+            })],
+        ),
+        History { content: CONTENT, ..row("content and call", false, vec![simple.clone()]) },
+        History { reasoning: REASONING, ..row("reasoning and call", false, vec![simple]) },
+    ]
+}
+
+/// What a template writes for the histories of the round trip. It serves every format that is tried
+/// on the template.
+pub(crate) struct RoundTrip {
+    boundaries: TurnBoundaries,
+    #[cfg(test)]
+    pub(crate) form: HistoryForm,
+    tools: Vec<Value>,
+    rows: Vec<(History, Result<String, String>)>,
+}
+
+impl RoundTrip {
+    /// Renders the histories, with arguments as text if the template needs that.
+    pub(crate) fn new(renderer: &ProbeRenderer<'_>) -> RoundTrip {
+        let tools = tools();
+        let render = |form: HistoryForm, history: &History| {
+            let calls = history.calls.iter().enumerate().map(|(i, arguments)| {
+                form.call(&form.id(i, NAMES[i], IDS[i]), NAMES[i], arguments)
+            });
+            let reasoning = Some(history.reasoning).filter(|text| !text.is_empty());
+            let reasoning = reasoning.map(|text| ("reasoning_content", text));
+            let answer = form.answer(history.content, reasoning, calls.collect());
+            renderer.render(&TurnBoundaries::history(&tools).message(answer))
+        };
+        let histories = histories();
+        let one = |form: HistoryForm| render(form, &histories[0]).unwrap_or_default();
+        // Objects first: some templates escape arguments that are already text. Others reject
+        // objects.
+        let mut form = HistoryForm::default();
+        let mut shown = one(form);
+        if !shown.contains("41237") {
+            let text = one(HistoryForm { text_arguments: true, ..form });
+            if !text.contains("\\\"velk\\\"") {
+                (form.text_arguments, shown) = (true, text);
+            }
+        }
+        form.named_ids = shown.contains(IDS[0])
+            && !TurnBoundaries::after_user(&shown).is_some_and(|reply| reply.contains(NAMES[0]));
+        let rows = histories.into_iter().map(|history| {
+            let rendered = render(form, &history);
+            (history, rendered)
+        });
+        RoundTrip {
+            boundaries: TurnBoundaries::new(renderer, &tools),
+            #[cfg(test)]
+            form,
+            rows: rows.collect(),
+            tools,
+        }
+    }
+
+    /// What opens an assistant turn, for a parser of this format.
+    pub(super) fn opener(&self, format: Option<&Format>) -> TurnOpener {
+        self.boundaries.opener(format)
+    }
+
+    /// What the template appends to ask for a reply.
+    pub(super) fn generation_prompt(&self) -> &str {
+        self.boundaries.generation_prompt()
+    }
+
+    /// Whether a history contains the start of a call of this format. If not, the round trip fails.
+    pub(super) fn may_match(&self, format: &Format) -> bool {
+        let first = format.calls.as_ref().and_then(|calls| match calls.call.first() {
+            Some(CallPart::Text(text)) => text
+                .split_whitespace()
+                .next()
+                .map(|word| &word[..word.find('{').unwrap_or(word.len())]),
+            _ => None,
+        });
+        let contains = |first: &str| {
+            self.rows.iter().any(|(_, text)| text.as_ref().is_ok_and(|text| text.contains(first)))
+        };
+        first.is_none_or(contains)
+    }
+
+    /// Whether the template writes this tag after reasoning.
+    pub(super) fn closes_reasoning(&self, tag: &str) -> bool {
+        self.rows.iter().any(|(history, text)| {
+            let text = text.as_deref().unwrap_or_default();
+            let reply = text.rsplit_once(REASONING).map_or("", |(_, after)| after);
+            !history.reasoning.is_empty() && reply.contains(tag)
+        })
+    }
+
+    /// Parses the assistant's part of every history and compares it with what was rendered.
+    pub(crate) fn report(&self, format: &Format) -> RoundTripReport {
+        let rows = self.rows.iter().map(|(history, rendered)| {
+            let compared = rendered
+                .as_ref()
+                .map_err(String::clone)
+                .and_then(|whole| self.compare(format, history, whole));
+            let (outcome, reason) = match compared {
+                Ok(outcome) => (outcome, String::new()),
+                Err(reason) => (RowOutcome::Failed, reason),
+            };
+            RoundTripRow { name: history.name, required: history.required, outcome, reason }
+        });
+        RoundTripReport { rows: rows.collect() }
+    }
+
+    /// The format, verified and with `parallel` set by the round trip. The error is the unchanged
+    /// format.
+    pub(super) fn verify(&self, mut format: Format) -> Result<Format, Box<Format>> {
+        let report = self.report(&format);
+        if !report.accepted() {
+            return Err(Box::new(format));
+        }
+        format.verified = true;
+        if let Some(calls) = &mut format.calls {
+            calls.parallel = report.parallel();
+        }
+        Ok(format)
+    }
+
+    fn compare(
+        &self,
+        format: &Format,
+        history: &History,
+        whole: &str,
+    ) -> Result<RowOutcome, String> {
+        let reply = self.boundaries.reply(format, whole);
+        let mut parser = parser_for(format, &self.tools, &reply);
+        parser.push(&reply);
+        let (_, parsed) = parser.finish();
+
+        // The end of the turn is not part of the reply, and the spelling of values is free.
+        let is_relevant = |diagnostic: &&Diagnostic| {
+            !matches!(diagnostic.code, "eog_text_removed" | "id_generated" | "python_literals")
+        };
+        if let Some(diagnostic) = parsed.diagnostics.iter().find(is_relevant) {
+            return Err(format!("{}: {}", diagnostic.code, diagnostic.message));
+        }
+        if parsed.tool_calls.len() != history.calls.len() {
+            return Err(format!(
+                "{} of {} calls came back",
+                parsed.tool_calls.len(),
+                history.calls.len()
+            ));
+        }
+        for (i, (call, arguments)) in parsed.tool_calls.iter().zip(&history.calls).enumerate() {
+            if call.name != NAMES[i] {
+                return Err(format!("call {i} came back as `{}`", call.name));
+            }
+            if serde_json::from_str::<Value>(&call.arguments).ok().as_ref() != Some(arguments) {
+                return Err(format!("the arguments of call {i} came back as {}", call.arguments));
+            }
+        }
+        let (content, reasoning) = (&*parsed.content, parsed.reasoning.as_deref().unwrap_or(""));
+        if (content, reasoning) == (history.content, history.reasoning) {
+            Ok(RowOutcome::Exact)
+        } else if (content.trim(), reasoning.trim()) == (history.content, history.reasoning) {
+            Ok(RowOutcome::Whitespace)
+        } else {
+            Err(format!("text came back as {content:?}, reasoning as {reasoning:?}"))
+        }
+    }
+}
+
+fn tools() -> Vec<Value> {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "velk": { "type": "integer", "description": "Ollit." },
+            "morn": { "type": "string", "description": "Ollit." },
+            "tove": { "type": "array", "description": "Ollit.", "items": {} },
+        },
+    });
+    NAMES.map(|name| tool(name, "Ollits.", &parameters)).to_vec()
+}

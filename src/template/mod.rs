@@ -6,7 +6,7 @@
 //! [`LocalTime::now`]) the clock, and never prints.
 
 mod clock;
-mod continued;
+mod continue_final_message;
 pub(crate) mod edits;
 mod environment;
 mod failure;
@@ -18,7 +18,7 @@ pub(crate) mod mask;
 pub mod polyfill;
 mod probe;
 mod render;
-mod source;
+mod sources;
 mod span;
 pub mod thinking;
 
@@ -26,8 +26,8 @@ pub mod thinking;
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 pub(crate) mod tests;
 
-use probe::caps;
-use probe::minja;
+use probe::llama_cpp_caps;
+use probe::minja_caps;
 use probe::prober;
 use probe::template_caps;
 use std::sync::{Arc, OnceLock};
@@ -40,14 +40,14 @@ pub use failure::Failure;
 pub use limits::Limits;
 pub use lint::{Finding, Severity};
 pub use mask::{LeftOut, Mask, MaskedTurn, Turns};
-pub use probe::caps::{Caps, CapsReport};
 pub use probe::evidence::{Evidence, Status};
+pub use probe::llama_cpp_caps::{Caps, CapsReport};
 pub use probe::traits::{
     Arguments, Details, Effort, Fate, NoContent, ReasoningCell, ReasoningFormat, Switch,
     TemplateCaps, Traits, WithCalls,
 };
 pub use render::{Prompt, RenderInput, Variables};
-pub use source::Sources;
+pub use sources::Sources;
 pub use span::Span;
 
 use crate::error::Result;
@@ -112,7 +112,7 @@ impl Compiled {
     }
 
     fn caps(&self) -> &CapsReport {
-        self.caps.get_or_init(|| caps::report(self.prober()))
+        self.caps.get_or_init(|| llama_cpp_caps::report(self.prober()))
     }
 
     fn traits(&self) -> &Known {
@@ -144,7 +144,7 @@ impl Templates {
         let (name, text) = match (sources.own_default(), sources.own_tool_use()) {
             (Some(text), _) => (DEFAULT, text),
             (None, Some(text)) if tool_use.is_some() => (TOOL_USE, text),
-            (None, _) => (CHATML, source::CHATML),
+            (None, _) => (CHATML, sources::CHATML),
         };
         let default =
             Compiled::new(name, text, sources.host).map_err(|failure| failure.into_error(name))?;
@@ -253,7 +253,7 @@ impl Templates {
     /// The sixteen flags as minja's own algorithm finds them; null where that cannot be computed.
     /// Probed at every call.
     pub fn minja_caps(&self) -> Map<String, serde_json::Value> {
-        minja::minja_caps(&self.prober())
+        minja_caps::minja_caps(&self.prober())
     }
 
     /// How many renders it takes to probe.

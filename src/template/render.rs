@@ -7,7 +7,8 @@ use serde_json::Map;
 
 use super::import::{self, Origins, Wanted};
 use super::{
-    Failure, Limits, LocalTime, Polyfilled, Span, Templates, continued, environment, span,
+    Failure, Limits, LocalTime, Polyfilled, Span, Templates, continue_final_message, environment,
+    span,
 };
 use crate::api::Polyfills;
 use crate::error::{Error, Result};
@@ -135,7 +136,9 @@ impl Templates {
             note_origins(polyfilled, origins);
         }
         let continued = match input.continue_final_message {
-            Some(member) => Some(continued::tag(input.messages, member, &chosen.source)?),
+            Some(member) => {
+                Some(continue_final_message::tag(input.messages, member, &chosen.source)?)
+            }
             None => None,
         };
         let messages = continued.as_ref().map_or(input.messages, |continued| &continued.messages);

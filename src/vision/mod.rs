@@ -7,14 +7,14 @@
 //! prompt allow. The rules are spec/compose.md §7, read in transformers 5.23.0.
 
 mod anyres;
-mod page;
+mod expansion;
+mod limited_text;
 mod placeholders;
 mod preset;
 mod refusal;
 mod resize;
 mod rows;
 mod rule;
-mod run;
 mod size;
 mod tiles;
 
@@ -31,10 +31,10 @@ pub use rule::Rule;
 use crate::api::Fields;
 use crate::error::Result;
 use crate::template::Prompt;
-use page::Page;
+use expansion::{Run, Texts};
+use limited_text::Page;
 use placeholders::Kind;
 use refusal::{missing, refused, wrong};
-use run::{Run, Texts};
 use size::{Clip, Size};
 
 /// Round the tokens of a step in time, where neither the rule nor the template says another text.

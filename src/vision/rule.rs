@@ -9,11 +9,11 @@ use std::ops::RangeInclusive;
 use serde_json::Value;
 
 use super::anyres::AnyRes;
+use super::expansion::Run;
 use super::preset;
 use super::refusal::{missing, refused, wrong};
 use super::resize::{BadAspect, Grid, Pixels};
 use super::rows::Rows;
-use super::run::Run;
 use super::size::{Clip, Size};
 use super::tiles::Tiles;
 use crate::api::Fields;

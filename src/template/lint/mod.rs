@@ -7,9 +7,9 @@
 mod instructions;
 mod losses;
 mod order;
-mod prints;
+mod python_repr;
+mod refused_conversations;
 mod rewrites;
-mod shapes;
 mod source;
 
 #[cfg(test)]
@@ -120,9 +120,9 @@ pub(super) fn review(
             review.add(Severity::Error, "does_not_render", failure.line, message);
         }
         Ok(_) => {
-            shapes::review(&mut review);
+            refused_conversations::review(&mut review);
             losses::review(&mut review);
-            prints::review(&mut review);
+            python_repr::review(&mut review);
             instructions::review(&mut review);
             rewrites::review(&mut review);
             order::review(&mut review);

@@ -1,7 +1,7 @@
 //! Content in its two forms: a string, and a list of parts.
 
 use super::node::Node;
-use super::text::Text;
+use super::segmented_text::Text;
 
 /// Two contents as one. Strings are joined by `separator`; where one is a list, both become lists.
 pub(super) fn join(first: Option<Node>, separator: &str, second: Option<Node>) -> Node {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::node::{Members, Node};
-use super::text::Text;
+use super::segmented_text::Text;
 use crate::api::Polyfills;
 use crate::diagnostic::Diagnostic;
 use crate::template::probe::traits::{Details, TemplateCaps};

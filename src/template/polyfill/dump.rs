@@ -4,7 +4,7 @@
 use serde_json::Number;
 
 use super::node::Node;
-use super::text::Text;
+use super::segmented_text::Text;
 use crate::jinja::print_float;
 
 /// `json.dumps(node, indent=2)`.

@@ -23,9 +23,9 @@ mod reasoning;
 mod reasoning_alias;
 mod same_role_merge;
 mod scan;
+mod segmented_text;
 mod system_position;
 mod system_role;
-mod text;
 mod tool_call_ids;
 mod tool_calls;
 mod tool_content;
@@ -40,7 +40,7 @@ mod tests;
 use serde_json::Value;
 
 pub use polyfilled::{Polyfilled, StringVisitor};
-pub use text::Segment;
+pub use segmented_text::Segment;
 
 use super::probe::traits::Traits;
 use crate::api::Polyfills;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Number, Value};
 
-use super::text::{Segment, Text};
+use super::segmented_text::{Segment, Text};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node {

@@ -3,7 +3,7 @@
 
 use super::conversation::{Context, Conversation, Message};
 use super::node::Node;
-use super::text::Text;
+use super::segmented_text::Text;
 use crate::error::Result;
 use crate::template::probe::traits::NoContent;
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::conversation::{Context, Conversation};
 use super::node::{Members, Node};
-use super::text::Text;
+use super::segmented_text::Text;
 use super::{dump, tool_calls};
 use crate::api::InvalidArguments;
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::conversation::{Conversation, Message};
 use super::node::Node;
-use super::text::Segment;
+use super::segmented_text::Segment;
 use crate::diagnostic::Diagnostic;
 
 /// Takes one string of the messages: message, JSON pointer inside it, text, segments.

@@ -5,7 +5,7 @@
 use super::content;
 use super::conversation::{Context, Conversation, Message, diagnostic};
 use super::node::Node;
-use super::text::Text;
+use super::segmented_text::Text;
 use crate::api::ReasoningConflict;
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;

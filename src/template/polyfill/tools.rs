@@ -6,7 +6,7 @@ use super::content;
 use super::conversation::{Context, Conversation, Message};
 use super::dump;
 use super::node::Node;
-use super::text::Text;
+use super::segmented_text::Text;
 use crate::error::Result;
 
 const INTRODUCTION: &str =

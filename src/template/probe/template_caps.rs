@@ -11,14 +11,14 @@ use super::evidence::Evidence;
 use super::prober::Prober;
 use super::reasoning_turns::ReasoningTurns;
 use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits};
-use super::{call_example, calls, content, effort, reasoning, roles, switches};
+use super::{call_example, calls, content, effort, message_roles, reasoning, switches};
 use crate::api::Polyfills;
 use crate::template::polyfill;
 
 /// Probes a template.
 pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence)>) {
     let base = Baseline::find(&mut prober);
-    let roles = roles::probe(&base);
+    let roles = message_roles::probe(&base);
     let content = content::probe(&base);
     let calls = calls::probe(&base);
     let turns = ReasoningTurns::new(&base, &calls, content.no_content);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn chatml() {
         let traits = check(
-            crate::template::source::CHATML,
+            crate::template::sources::CHATML,
             &["supports_system_role", "requires_non_null_content"],
             &[],
         );

@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn chatml() {
         check(
-            crate::template::source::CHATML,
+            crate::template::sources::CHATML,
             &["supports_system_role", "supports_string_content"],
         );
     }

@@ -1,6 +1,6 @@
 //! What one placeholder becomes: tokens, rows, steps in time or pictures, and the text round them.
 
-use super::page::Page;
+use super::limited_text::Page;
 use super::rule::Markup;
 use crate::error::Result;
 

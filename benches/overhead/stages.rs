@@ -20,7 +20,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     let header = ModelHeader::read_file(path.as_ref()).expect("the header of the model");
     let profile =
         ModelProfile::of(&ModelProfile::sources(&header, None)).expect("its template compiles");
-    let traits = &profile.templates.traits().0;
+    let traits = profile.templates.traits();
     let allowed = Polyfills::default();
     let mut memory = vec![1u8; COLD_BYTES];
     let mut stage = Stage { memory: &mut memory, rounds };

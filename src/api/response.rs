@@ -52,12 +52,12 @@ impl Serialize for Usage {
             prompt_tokens: usize,
             completion_tokens: usize,
             total_tokens: usize,
-            prompt_tokens_details: Prompt,
+            prompt_tokens_details: PromptTokens,
             #[serde(skip_serializing_if = "Option::is_none")]
             completion_tokens_details: Option<Completion>,
         }
         #[derive(Serialize)]
-        struct Prompt {
+        struct PromptTokens {
             cached_tokens: usize,
         }
         #[derive(Serialize)]
@@ -68,7 +68,7 @@ impl Serialize for Usage {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             total_tokens: self.prompt_tokens + self.completion_tokens,
-            prompt_tokens_details: Prompt { cached_tokens: self.cached_tokens },
+            prompt_tokens_details: PromptTokens { cached_tokens: self.cached_tokens },
             completion_tokens_details: self
                 .reasoning_tokens
                 .map(|reasoning_tokens| Completion { reasoning_tokens }),

@@ -270,7 +270,7 @@ impl Chat {
         };
         let templates = &self.profile.templates;
         let allowed = request.polyfills.as_ref().unwrap_or(&self.polyfills);
-        let traits = &templates.traits().0;
+        let traits = templates.traits();
         let polyfilled = polyfill::apply(messages, tools, traits, allowed)?;
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),

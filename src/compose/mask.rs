@@ -121,7 +121,8 @@ mod tests {
         };
         let rendered = templates.render(&input).unwrap();
         assert_eq!(rendered.text, prompt);
-        let mask = composed.mask(mask::Turns::All, &rendered, &input, messages).unwrap().unwrap();
+        let mask =
+            composed.mask(mask::MaskScope::All, &rendered, &input, messages).unwrap().unwrap();
         let ranges: Vec<&str> =
             mask.turns.iter().map(|turn| &rendered.text[turn.range.clone()]).collect();
         assert_eq!(ranges, trained);

@@ -21,9 +21,9 @@ use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
-use crate::template::mask::{Mask, MaskedTurn, Turns};
+use crate::template::mask::{MaskScope, MaskedTurn, PromptMask};
 use crate::template::{Prompt, RenderInput, Sources, Templates};
-use crate::vision::{Rule, VisionDefaults};
+use crate::vision::{VisionDefaults, VisionRule};
 
 pub use crate::template::host::HostWork;
 pub use fault::{Reason, SpecFault};
@@ -257,11 +257,11 @@ impl Composed {
     /// something else.
     pub(crate) fn mask(
         &self,
-        turns: Turns,
+        turns: MaskScope,
         prompt: &Prompt,
         input: &RenderInput<'_>,
         sent: &[Value],
-    ) -> Result<Option<Mask>> {
+    ) -> Result<Option<PromptMask>> {
         let (assistants, rendered) = (
             crate::template::mask::assistants(sent),
             crate::template::mask::assistants(input.messages),
@@ -304,7 +304,7 @@ impl Composed {
                     .map(|(message, range)| MaskedTurn { message: *message, range });
                 let wanted = turns.of(&assistants);
                 let turns = all.filter(|turn| wanted.contains(&turn.message)).collect();
-                Ok(Some(Mask { turns, left_out: Vec::new() }))
+                Ok(Some(PromptMask { turns, omitted: Vec::new() }))
             }
             None => {
                 let problem = "the marked template rendered another prompt";
@@ -322,7 +322,7 @@ impl Composed {
             rule: spec
                 .vision_rule
                 .as_ref()
-                .and_then(|rule| Rule::read("", rule).ok())
+                .and_then(|rule| VisionRule::read("", rule).ok())
                 .map(|(rule, _)| rule),
             image_token: spec.image_token.clone(),
             video_token: spec.video_token.clone(),

@@ -100,9 +100,9 @@ impl ModelProfile {
     }
 
     fn detect_output(&self) -> OutputProfile {
-        let traits = &self.templates.traits().0;
-        let shows_calls =
-            self.templates.caps().caps.supports_tool_calls || traits.caps.supports_tool_calls;
+        let traits = self.templates.traits();
+        let shows_calls = self.templates.llama_cpp_caps().caps.supports_tool_calls
+            || traits.caps.supports_tool_calls;
         let detected = if shows_calls {
             Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)))
         } else {
@@ -116,12 +116,12 @@ impl ModelProfile {
                 self.templates.render_probe(&Probe { messages, tools: None, ..probe.clone() })
             }))
         };
-        let detected = detected.with_evidence(&|tag| self.templates.source_holds(tag));
+        let detected = detected.with_evidence(&|tag| self.templates.source_contains(tag));
         let format = detected.format.as_ref();
         let mentions_reasoning =
             format.and_then(|format| format.reasoning.as_ref()).is_some_and(|tags| {
                 let tags = [tags.open.trim(), tags.close.trim()];
-                tags.into_iter().any(|tag| !tag.is_empty() && self.templates.mention(tag))
+                tags.into_iter().any(|tag| !tag.is_empty() && self.templates.source_contains(tag))
             });
         OutputProfile {
             prepared: format.map(PreparedFormat::new).unwrap_or_default(),

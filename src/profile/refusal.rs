@@ -7,12 +7,12 @@ use crate::error::{Code, Error, Result};
 impl ModelProfile {
     /// How tools get to the model: `native`, `polyfilled` or `none`.
     pub fn tool_support(&self) -> &'static str {
-        self.templates.traits().0.tool_support().0
+        self.templates.traits().tool_support().0
     }
 
     /// Whether the chat template itself carries tools and tool calls.
     pub fn is_tool_capable(&self) -> bool {
-        self.templates.caps().caps.tool_capable()
+        self.templates.llama_cpp_caps().caps.tool_capable()
     }
 
     /// `MODEL_NOT_TOOL_CAPABLE` if the policy does not accept the model. `has_template` is whether
@@ -37,7 +37,7 @@ impl ModelProfile {
     /// next.
     pub fn refusal(&self, has_template: bool) -> Error {
         let variant = self.templates.variant(true);
-        let missing = match (has_template, self.templates.caps().caps.supports_tools) {
+        let missing = match (has_template, self.templates.llama_cpp_caps().caps.supports_tools) {
             (false, _) => "the model file has no chat template, and the ChatML template used instead carries no tools".to_owned(),
             (true, false) => format!("the {variant} chat template does not show tools to the model"),
             (true, true) => format!("the {variant} chat template does not show tool calls of earlier turns"),

@@ -10,23 +10,23 @@ use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::output::format::FormatSource;
-use crate::template::{CapsReport, Evidence, Finding, Known};
+use crate::template::{Evidence, Lint, LlamaCppCapsReport, TraitsReport};
 
 impl ModelProfile {
     /// The members that `llb_model_info` and `llb_template_info` share.
     pub fn to_json(&self) -> Map<String, Value> {
-        let caps = self.templates.caps();
-        let (traits, _) = self.templates.traits();
+        let caps = self.templates.llama_cpp_caps();
+        let traits = self.templates.traits();
         let (tool_support, reasons) = traits.tool_support();
         let format = self.output_format();
-        let findings: Vec<Value> = self.templates.findings().iter().map(Finding::to_json).collect();
+        let findings: Vec<Value> = self.templates.lints().iter().map(Lint::to_json).collect();
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
         members.insert("template_caps".into(), traits.caps.to_json());
         members.insert("tool_support".into(), tool_support.into());
         members.insert("tool_support_reasons".into(), reasons.into());
         members.insert("details".into(), traits.details_json());
-        members.insert("evidence".into(), evidence(caps, self.templates.traits()).into());
+        members.insert("evidence".into(), evidence(caps, self.templates.traits_report()).into());
         members.insert("output_format".into(), format);
         members.insert("findings".into(), findings.into());
         if self.templates.has_tool_use() {
@@ -63,12 +63,12 @@ impl ModelProfile {
     /// The member `by_template`: the capabilities of each of two templates.
     fn by_template(&self) -> &Value {
         self.by_template.get_or_init(|| {
-            let views = self.templates.by_template().map(|(name, caps, known)| {
+            let views = self.templates.by_template().map(|(name, caps, report)| {
                 let view = json!({
                     "caps": caps.caps.to_json(),
-                    "template_caps": known.0.caps.to_json(),
-                    "details": known.0.details_json(),
-                    "evidence": evidence(caps, known),
+                    "template_caps": report.traits.caps.to_json(),
+                    "details": report.traits.details_json(),
+                    "evidence": evidence(caps, report),
                 });
                 (name.to_owned(), view)
             });
@@ -80,7 +80,7 @@ impl ModelProfile {
     /// it differs; null if it cannot be computed.
     pub fn add_compat(&self, members: &mut Map<String, Value>) {
         let Some(Value::Object(evidence)) = members.get_mut("evidence") else { return };
-        let ours = self.templates.traits().0.caps.to_json();
+        let ours = self.templates.traits().caps.to_json();
         for (flag, theirs) in self.templates.minja_caps() {
             if let Some(Value::Object(entry)) = evidence.get_mut(&flag)
                 && ours[&flag] != theirs
@@ -93,12 +93,15 @@ impl ModelProfile {
 
 /// The evidence of all flags. Four names occur in both views. Their entry describes
 /// `template_caps`, with the evidence of `caps` as a member if it differs.
-fn evidence(nine: &CapsReport, (traits, grounds): &Known) -> Map<String, Value> {
-    let flags = traits.caps.to_json();
-    let mut members: Map<String, Value> =
-        grounds.iter().map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json())).collect();
+fn evidence(nine: &LlamaCppCapsReport, ours: &TraitsReport) -> Map<String, Value> {
+    let flags = ours.traits.caps.to_json();
+    let mut members: Map<String, Value> = ours
+        .evidence
+        .iter()
+        .map(|(flag, evidence)| ((*flag).to_owned(), evidence.to_json()))
+        .collect();
     for ((flag, set), (_, evidence)) in nine.caps.flags().into_iter().zip(&nine.evidence) {
-        match grounds.iter().find(|(name, _)| *name == flag) {
+        match ours.evidence.iter().find(|(name, _)| *name == flag) {
             Some((_, own)) if flags[flag] != set || own.status != evidence.status => {
                 let both = Evidence { caps: Some(Box::new(evidence.clone())), ..own.clone() };
                 members.insert(flag.to_owned(), both.to_json());
@@ -144,7 +147,7 @@ impl ModelProfile {
             "error": null,
             "message": null,
             "supports_tools": self.is_tool_capable(),
-            "supports_tool_calls": self.templates.caps().caps.supports_tool_calls,
+            "supports_tool_calls": self.templates.llama_cpp_caps().caps.supports_tool_calls,
             "has_tool_use_template": self.templates.has_tool_use(),
             // llama.cpp's name for its generic template parser. No decision depends on it.
             "chat_format": "peg-native",

@@ -8,25 +8,25 @@ use crate::api::{Fields, Polyfills};
 use crate::compose::Composed;
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
-use crate::template::{Mask, Prompt, RenderInput, Templates, Turns};
+use crate::template::{MaskScope, Prompt, PromptMask, RenderInput, Templates};
 use crate::vision::{Vision, VisionDefaults};
 
 /// The additions that a request asks for.
 pub(crate) struct Additions {
     vision: Option<Vision>,
-    turns: Option<Turns>,
+    turns: Option<MaskScope>,
 }
 
 /// The additions to one prompt.
 pub(crate) struct AppliedAdditions {
     vision: Option<Value>,
-    mask: Option<Mask>,
+    mask: Option<PromptMask>,
 }
 
 impl Additions {
     /// Reads `vision` and `mask`. `defaults` are the placeholders that the template declares.
     pub(crate) fn read(fields: &mut Fields, defaults: &VisionDefaults) -> Result<Additions> {
-        Ok(Additions { vision: Vision::read(fields, defaults)?, turns: Turns::read(fields)? })
+        Ok(Additions { vision: Vision::read(fields, defaults)?, turns: MaskScope::read(fields)? })
     }
 
     /// Whether the render must record the origin of its bytes.
@@ -106,7 +106,7 @@ mod tests {
         members: Value,
         expected: &str,
         messages: &[usize],
-        left_out: &[&str],
+        omitted: &[&str],
     ) {
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         // The test does not depend on time.
@@ -131,7 +131,7 @@ mod tests {
             .filter(|diagnostic| diagnostic["code"] == "mask_unavailable")
             .map(|diagnostic| diagnostic["path"].as_str().unwrap())
             .collect();
-        assert_eq!(paths, left_out, "{members}");
+        assert_eq!(paths, omitted, "{members}");
     }
 
     fn of_template(root: &std::path::Path, name: &str) -> Value {
@@ -158,8 +158,8 @@ mod tests {
         let closed = json!({ "messages": two, "mask": "all", "add_generation_prompt": false });
         let open = json!({ "messages": three, "mask": "all" });
         let check =
-            |name: &str, members: &Value, expected: &str, messages: &[usize], left_out: &[&str]| {
-                check(of_template(&root, name), members.clone(), expected, messages, left_out);
+            |name: &str, members: &Value, expected: &str, messages: &[usize], omitted: &[&str]| {
+                check(of_template(&root, name), members.clone(), expected, messages, omitted);
             };
         // The next turn writes the end of a turn, so that it is not known to belong to the turn.
         let name = "vllm.template_chatml";

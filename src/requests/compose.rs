@@ -8,7 +8,7 @@ use crate::compose::derive::derive;
 use crate::compose::{self, Composed};
 use crate::error::{Code, Error, Result};
 use crate::profile::ModelProfile;
-use crate::template::{Sources, Status};
+use crate::template::{EvidenceStatus, Sources};
 
 /// Runs an `llb_template_compose` request: composes `components`, derives the components of a Jinja
 /// template (`derive_from`), or lists the registered templates (`list`).
@@ -106,10 +106,13 @@ fn source(composed: &Composed) -> &'static str {
 /// Checks that the capabilities that the spec declares are those that probing finds. A capability
 /// that probing cannot decide, because the template exceeds a limit, is not checked.
 fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
-    let (traits, grounds) = profile.templates.traits();
-    let measured = traits.caps.to_json();
+    let report = profile.templates.traits_report();
+    let measured = report.traits.caps.to_json();
     let is_known = |flag: &str| {
-        grounds.iter().any(|(name, evidence)| *name == flag && evidence.status != Status::Unknown)
+        report
+            .evidence
+            .iter()
+            .any(|(name, evidence)| *name == flag && evidence.status != EvidenceStatus::Unknown)
     };
     match composed
         .declared()
@@ -132,7 +135,7 @@ fn registered() -> Result<Value> {
     let templates = compose::registered().into_iter().map(|(name, spec, exact)| {
         let composed = Composed::of(&spec, "components")?;
         let profile = ModelProfile::of(&composed.sources())?;
-        let caps = profile.templates.caps().caps.to_json();
+        let caps = profile.templates.llama_cpp_caps().caps.to_json();
         Ok(json!({ "name": name, "exact": exact, "source": source(&composed), "caps": caps }))
     });
     Ok(json!({ "type": "templates", "templates": templates.collect::<Result<Vec<_>>>()? }))

@@ -89,7 +89,7 @@ fn message_json(parsed: &ParsedReply) -> Value {
 /// The generation prompt of the template, with reasoning on or off.
 fn generation_prompt(profile: &ModelProfile, enable_thinking: Option<bool>) -> Result<String> {
     let Some(enabled) = enable_thinking else { return Ok(profile.generation_prompt().to_owned()) };
-    let traits = &profile.templates.traits().0;
+    let traits = profile.templates.traits();
     let requested = api::Thinking { enabled: Some(enabled), ..api::Thinking::default() };
     let kwargs = thinking::variables(&requested, traits, &serde_json::Map::new())?;
     let messages = [json!({ "role": "user", "content": "question" })];

@@ -29,7 +29,7 @@ pub fn render(request: &str) -> Result<Value> {
     let profile = ModelProfile::of(&sources)?;
     let templates = &profile.templates;
     let polyfilled = if polyfills.apply_polyfills {
-        polyfill::apply(messages, tools, &templates.traits().0, &polyfills)?
+        polyfill::apply(messages, tools, templates.traits(), &polyfills)?
     } else {
         Polyfilled::untouched(messages, Vec::new())
     };

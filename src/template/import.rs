@@ -62,7 +62,7 @@ impl Origins {
 }
 
 /// What is wanted beside the values.
-pub(crate) enum Wanted<'a> {
+pub(crate) enum ImportMode<'a> {
     /// Nothing.
     Values,
     /// The source of every string.
@@ -72,7 +72,7 @@ pub(crate) enum Wanted<'a> {
 }
 
 /// A value at this path.
-pub(crate) fn value(json: &serde_json::Value, path: &str, wanted: &mut Wanted<'_>) -> Value {
+pub(crate) fn value(json: &serde_json::Value, path: &str, wanted: &mut ImportMode<'_>) -> Value {
     let mut import = Import::new(path, std::slice::from_ref(json), wanted);
     import.collect(json);
     import.ready();
@@ -80,7 +80,7 @@ pub(crate) fn value(json: &serde_json::Value, path: &str, wanted: &mut Wanted<'_
 }
 
 /// A list at this path.
-pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut Wanted<'_>) -> Value {
+pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut ImportMode<'_>) -> Value {
     let mut import = Import::new(path, items, wanted);
     import.collect_items(items);
     import.ready();
@@ -94,7 +94,7 @@ pub(crate) fn list(items: &[serde_json::Value], path: &str, wanted: &mut Wanted<
 pub(crate) fn messages(
     messages: &[serde_json::Value],
     raw: bool,
-    wanted: &mut Wanted<'_>,
+    wanted: &mut ImportMode<'_>,
 ) -> Value {
     let mut import = Import::new("messages", messages, wanted);
     import.collect_items(messages);
@@ -115,7 +115,7 @@ const STEPS: usize = 64;
 /// are then views: a conversation has thousands of strings, and an allocation for each would take
 /// longer than most renders.
 struct Import<'w, 'a> {
-    wanted: &'w mut Wanted<'a>,
+    wanted: &'w mut ImportMode<'a>,
     /// Where we are; only kept while somebody asks: sources are noted where strings are gathered,
     /// reads where values are made.
     path: String,
@@ -128,11 +128,15 @@ struct Import<'w, 'a> {
 
 impl<'w, 'a> Import<'w, 'a> {
     /// From this path on, with room for the strings of what is there.
-    fn new(path: &str, items: &[serde_json::Value], wanted: &'w mut Wanted<'a>) -> Import<'w, 'a> {
+    fn new(
+        path: &str,
+        items: &[serde_json::Value],
+        wanted: &'w mut ImportMode<'a>,
+    ) -> Import<'w, 'a> {
         let mut strings = Strings::default();
         items.iter().for_each(|item| strings.count(item));
         let mut marks = Vec::new();
-        if let Wanted::Sources(origins) = &mut *wanted {
+        if let ImportMode::Sources(origins) = &mut *wanted {
             marks.reserve_exact(strings.number);
             origins.reserve(strings.number);
         }
@@ -158,7 +162,7 @@ impl<'w, 'a> Import<'w, 'a> {
     fn collect(&mut self, json: &serde_json::Value) {
         match json {
             serde_json::Value::String(text) => {
-                if let Wanted::Sources(origins) = &mut *self.wanted {
+                if let ImportMode::Sources(origins) = &mut *self.wanted {
                     origins.mark(&self.path, text, self.gathered.len(), &mut self.marks);
                 }
                 self.gathered.push_str(text);
@@ -169,7 +173,7 @@ impl<'w, 'a> Import<'w, 'a> {
                     if known_key(name).is_none() {
                         self.gathered.push_str(name);
                     }
-                    self.deeper(self.has_sources(), Step::Member(name), |import| {
+                    self.deeper(self.has_sources(), PathStep::Member(name), |import| {
                         import.collect(json)
                     });
                 }
@@ -180,7 +184,9 @@ impl<'w, 'a> Import<'w, 'a> {
 
     fn collect_items(&mut self, items: &[serde_json::Value]) {
         for (index, item) in items.iter().enumerate() {
-            self.deeper(self.has_sources(), Step::Element(index), |import| import.collect(item));
+            self.deeper(self.has_sources(), PathStep::Element(index), |import| {
+                import.collect(item)
+            });
         }
     }
 
@@ -222,7 +228,9 @@ impl<'w, 'a> Import<'w, 'a> {
         let mut values = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             values.push(
-                self.deeper(self.has_reads(), Step::Element(index), |import| read(import, item)),
+                self.deeper(self.has_reads(), PathStep::Element(index), |import| {
+                    read(import, item)
+                }),
             );
         }
         Value::outer_list(values, self.watch())
@@ -233,7 +241,7 @@ impl<'w, 'a> Import<'w, 'a> {
         for (name, json) in members {
             let key = known_key(name).unwrap_or_else(|| self.take(name));
             let value =
-                self.deeper(self.has_reads(), Step::Member(name), |import| import.value(json));
+                self.deeper(self.has_reads(), PathStep::Member(name), |import| import.value(json));
             entries.push((Value::Text(key), value));
         }
         entries
@@ -241,28 +249,28 @@ impl<'w, 'a> Import<'w, 'a> {
 
     fn watch(&self) -> Option<Watch> {
         match &*self.wanted {
-            Wanted::Reads(log) => Some(Watch::new(log, &self.path)),
+            ImportMode::Reads(log) => Some(Watch::new(log, &self.path)),
             _ => None,
         }
     }
 
     fn has_sources(&self) -> bool {
-        matches!(self.wanted, Wanted::Sources(_))
+        matches!(self.wanted, ImportMode::Sources(_))
     }
 
     fn has_reads(&self) -> bool {
-        matches!(self.wanted, Wanted::Reads(_))
+        matches!(self.wanted, ImportMode::Reads(_))
     }
 
     /// Runs something one step below; the path knows it where it is `told`.
-    fn deeper<T>(&mut self, told: bool, step: Step<'_>, run: impl FnOnce(&mut Self) -> T) -> T {
+    fn deeper<T>(&mut self, told: bool, step: PathStep<'_>, run: impl FnOnce(&mut Self) -> T) -> T {
         if !told {
             return run(self);
         }
         let before = self.path.len();
         match step {
-            Step::Element(index) => push_index(&mut self.path, index),
-            Step::Member(name) => {
+            PathStep::Element(index) => push_index(&mut self.path, index),
+            PathStep::Member(name) => {
                 self.path.push('.');
                 self.path.push_str(name);
             }
@@ -317,7 +325,7 @@ impl Strings {
 }
 
 /// From a value to one in it.
-enum Step<'n> {
+enum PathStep<'n> {
     Element(usize),
     Member(&'n str),
 }
@@ -371,5 +379,5 @@ fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
 /// A plain value, for tests.
 #[cfg(test)]
 pub(super) fn plain(json: &serde_json::Value) -> Value {
-    value(json, "", &mut Wanted::Values)
+    value(json, "", &mut ImportMode::Values)
 }

@@ -18,7 +18,7 @@ use crate::jinja::thread_time;
 
 /// The assistant turns that a mask is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turns {
+pub enum MaskScope {
     /// Every one.
     All,
     /// The last one of the conversation.
@@ -27,11 +27,11 @@ pub enum Turns {
 
 /// The trainable bytes of a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mask {
+pub struct PromptMask {
     /// In order of the messages.
     pub turns: Vec<MaskedTurn>,
     /// The turns that cannot be told.
-    pub left_out: Vec<LeftOut>,
+    pub omitted: Vec<OmittedTurn>,
 }
 
 /// The trainable bytes of one assistant turn.
@@ -45,30 +45,31 @@ pub struct MaskedTurn {
 
 /// An assistant turn whose bytes cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OmittedTurn {
     /// Its message, as it was sent.
     pub message: usize,
     /// For people.
     pub because: String,
 }
 
-impl Turns {
+impl MaskScope {
     /// The member `mask`: "none" (the default), "all" or "last".
-    pub(crate) fn read(fields: &mut Fields) -> Result<Option<Turns>> {
-        let turns = [("none", None), ("all", Some(Turns::All)), ("last", Some(Turns::Last))];
+    pub(crate) fn read(fields: &mut Fields) -> Result<Option<MaskScope>> {
+        let turns =
+            [("none", None), ("all", Some(MaskScope::All)), ("last", Some(MaskScope::Last))];
         Ok(fields.one_of("mask", &turns)?.flatten())
     }
 
     /// Of all assistant messages those that are asked for.
     pub(crate) fn of(self, assistants: &[usize]) -> &[usize] {
         match self {
-            Turns::All => assistants,
-            Turns::Last => &assistants[assistants.len().saturating_sub(1)..],
+            MaskScope::All => assistants,
+            MaskScope::Last => &assistants[assistants.len().saturating_sub(1)..],
         }
     }
 }
 
-impl Mask {
+impl PromptMask {
     /// Moves the ranges to where the bytes stand after an expansion.
     pub(crate) fn shift(&mut self, edits: &Edits) {
         for turn in &mut self.turns {
@@ -84,7 +85,7 @@ impl Mask {
 
     /// `{"code","path","message"}` for each turn that was left out.
     pub(crate) fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
-        self.left_out.iter().map(|turn| {
+        self.omitted.iter().map(|turn| {
             let path = format!("messages[{}]", turn.message);
             Diagnostic::at("mask_unavailable", path, turn.because.as_str())
         })
@@ -110,20 +111,20 @@ impl Templates {
     /// enough, never a part of an answer.
     pub(crate) fn mask(
         &self,
-        turns: Turns,
+        turns: MaskScope,
         input: &RenderInput<'_>,
         sent: &[Value],
         polyfills: &Polyfills,
         prompt: &Prompt,
-    ) -> Result<Mask> {
+    ) -> Result<PromptMask> {
         let assistants = assistants(sent);
         if let Some(marked) = by_blocks(&assistants, prompt) {
             let wanted = turns.of(&assistants);
             let turns = marked.into_iter().filter(|turn| wanted.contains(&turn.message)).collect();
-            return Ok(Mask { turns, left_out: Vec::new() });
+            return Ok(PromptMask { turns, omitted: Vec::new() });
         }
         let (allowed, started) = (Duration::from_millis(input.limits.ms), thread_time());
-        let traits = &self.traits().0;
+        let traits = self.traits();
         // The prompt ends with this message, so that it need not be rendered again.
         let ends = if input.add_generation_prompt { None } else { sent.len().checked_sub(1) };
         by_renders(&prompt.text, turns.of(&assistants), ends, |count, add_generation_prompt| {
@@ -190,8 +191,8 @@ fn by_renders(
     turns: &[usize],
     ends: Option<usize>,
     mut render: impl FnMut(usize, bool) -> Result<Result<String>>,
-) -> Result<Mask> {
-    let mut mask = Mask::default();
+) -> Result<PromptMask> {
+    let mut mask = PromptMask::default();
     for &message in turns {
         let found = match render(message, true)? {
             // Most of what cannot be told shows here already.
@@ -216,7 +217,7 @@ fn by_renders(
                 .to_owned(),
             Err(error) => format!("the conversation up to this turn does not render: {}", error.message()),
         };
-        mask.left_out.push(LeftOut { message, because });
+        mask.omitted.push(OmittedTurn { message, because });
     }
     Ok(mask)
 }
@@ -272,7 +273,7 @@ mod tests {
             count += 1;
             Ok(Ok("X".to_owned()))
         });
-        assert_eq!((count, mask.unwrap().left_out.len()), (1, 1));
+        assert_eq!((count, mask.unwrap().omitted.len()), (1, 1));
     }
 
     #[test]
@@ -290,13 +291,14 @@ mod tests {
         let prompt = templates.render(&input).unwrap();
         let polyfills = Polyfills { apply_polyfills: false, ..Polyfills::default() };
         let spent = RenderInput { limits: Limits { ms: 0, ..Limits::default() }, ..input };
-        let error = templates.mask(Turns::All, &spent, &messages, &polyfills, &prompt).unwrap_err();
+        let error =
+            templates.mask(MaskScope::All, &spent, &messages, &polyfills, &prompt).unwrap_err();
         assert_eq!(
             (error.code(), error.details().unwrap()["kind"].as_str()),
             (Code::TemplateLimit, Some("limit"))
         );
         assert!(error.message().contains("template_limits.ms"), "{error}");
-        let mask = templates.mask(Turns::All, &input, &messages, &polyfills, &prompt).unwrap();
+        let mask = templates.mask(MaskScope::All, &input, &messages, &polyfills, &prompt).unwrap();
         assert_eq!(mask.turns, [MaskedTurn { message: 1, range: 1..2 }]);
     }
 }

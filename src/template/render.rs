@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::Map;
 
-use super::import::{self, Origins, Wanted};
+use super::import::{self, ImportMode, Origins};
 use super::{
     Failure, Limits, LocalTime, Polyfilled, Span, Templates, continue_final_message, environment,
     span,
@@ -121,16 +121,17 @@ impl<'a> RenderInput<'a> {
 }
 
 impl Templates {
-    /// Renders with the template that the request asks for; `see` is shown how that ended.
+    /// Renders with the template that the request asks for and reports the result to `observe`.
     pub(super) fn render_with(
         &self,
         input: &RenderInput<'_>,
-        see: impl FnOnce(Result<Rendered, Failure>) -> Result<Rendered, Failure>,
+        observe: impl FnOnce(&Result<Rendered, Failure>),
     ) -> Result<Prompt> {
         let chosen = self.for_tools(input);
         let mut origins = Origins::default();
-        let mut wanted = if input.spans { Wanted::Sources(&mut origins) } else { Wanted::Values };
-        if let (Some(polyfilled), Wanted::Sources(origins)) = (input.polyfilled, &mut wanted)
+        let mut wanted =
+            if input.spans { ImportMode::Sources(&mut origins) } else { ImportMode::Values };
+        if let (Some(polyfilled), ImportMode::Sources(origins)) = (input.polyfilled, &mut wanted)
             && !polyfilled.is_untouched()
         {
             note_origins(polyfilled, origins);
@@ -150,8 +151,9 @@ impl Templates {
             Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
-        let rendered = see(environment::render(&chosen.template, context, &input.limits));
-        let rendered = rendered.map_err(|failure| failure.into_error(chosen.name))?;
+        let rendered = environment::render(&chosen.template, context, &input.limits);
+        observe(&rendered);
+        let rendered = rendered.map_err(|failure| chosen.error(failure))?;
         let paths = origins.into_paths();
         let mut spans = Vec::with_capacity(rendered.marks.len());
         spans.extend(rendered.marks.iter().filter_map(|mark| {
@@ -173,7 +175,7 @@ impl Templates {
         input: &RenderInput<'_>,
         messages: &[serde_json::Value],
         tools_yaml: Option<&serde_json::Value>,
-        wanted: &mut Wanted<'_>,
+        wanted: &mut ImportMode<'_>,
     ) -> Result<Vec<(Cow<'static, str>, Value)>> {
         let mut list = |items: Option<&[serde_json::Value]>, path| match items {
             Some(items) => import::list(items, path, wanted),

@@ -64,7 +64,7 @@ mod tests {
     fn check(template: &str, thinking: &Thinking, given: Value, expected: Value) {
         let sources = Sources { default: Some(template.to_owned()), ..Sources::default() };
         let templates = Templates::compile(&sources).unwrap();
-        let got = variables(thinking, &templates.traits().0, given.as_object().unwrap());
+        let got = variables(thinking, templates.traits(), given.as_object().unwrap());
         assert_eq!(got.map_or_else(|error| error.message().into(), Value::Object), expected);
     }
 

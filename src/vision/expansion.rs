@@ -1,12 +1,12 @@
 //! What one placeholder becomes: tokens, rows, steps in time or pictures, and the text round them.
 
-use super::limited_text::Page;
+use super::limited_text::LimitedText;
 use super::rule::Markup;
 use crate::error::Result;
 
 /// An image or a video, counted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Run {
+pub(super) enum Expansion {
     /// So many tokens.
     Tokens(u64),
     /// Rows of so many tokens, each with a break behind it.
@@ -19,7 +19,7 @@ pub(super) enum Run {
 
 /// The texts of a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Texts<'a> {
+pub(super) struct ExpansionTexts<'a> {
     /// What is repeated.
     pub(super) token: &'a str,
     /// Round a step in time.
@@ -28,35 +28,37 @@ pub(super) struct Texts<'a> {
     pub(super) markup: &'a Markup,
 }
 
-impl Run {
+impl Expansion {
     /// Tokens that stand for the image or video: breaks of rows among them, what stands round them
     /// not.
     pub(super) fn count(self) -> u64 {
         match self {
-            Run::Tokens(count) => count,
-            Run::Rows { rows, columns } => rows.saturating_mul(columns.saturating_add(1)),
-            Run::Steps { frames, each, .. } => u64::from(frames.div_ceil(2)).saturating_mul(each),
-            Run::Pictures { frames, each } => u64::from(frames).saturating_mul(each),
+            Expansion::Tokens(count) => count,
+            Expansion::Rows { rows, columns } => rows.saturating_mul(columns.saturating_add(1)),
+            Expansion::Steps { frames, each, .. } => {
+                u64::from(frames.div_ceil(2)).saturating_mul(each)
+            }
+            Expansion::Pictures { frames, each } => u64::from(frames).saturating_mul(each),
         }
     }
 
     /// Writes the expansion.
-    pub(super) fn write(self, texts: Texts<'_>, page: &mut Page) -> Result<()> {
+    pub(super) fn write(self, texts: ExpansionTexts<'_>, page: &mut LimitedText) -> Result<()> {
         let markup = texts.markup;
         match self {
-            Run::Tokens(count) => {
+            Expansion::Tokens(count) => {
                 page.push(&markup.start)?;
                 page.repeat(texts.token, count)?;
                 page.push(&markup.end)
             }
-            Run::Rows { rows, columns } => {
+            Expansion::Rows { rows, columns } => {
                 for row in 1..=rows {
                     page.repeat(texts.token, columns)?;
                     page.push(if row == rows { &markup.last_row_end } else { &markup.row_end })?;
                 }
                 Ok(())
             }
-            Run::Steps { frames, fps, each } => {
+            Expansion::Steps { frames, fps, each } => {
                 for first in (0..frames).step_by(2) {
                     // An odd last frame is shown twice.
                     let second = (first + 1).min(frames - 1);
@@ -68,7 +70,7 @@ impl Run {
                 }
                 Ok(())
             }
-            Run::Pictures { frames, each } => {
+            Expansion::Pictures { frames, each } => {
                 for frame in 1..=frames {
                     let line = if frame == 1 { "" } else { "\n" };
                     page.push(&format!("{line}Frame{frame}: "))?;

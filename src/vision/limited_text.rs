@@ -4,15 +4,15 @@ use crate::error::{Code, Error, Result};
 
 /// A text that stays within its limit.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct LimitedText {
     text: String,
     limit: usize,
 }
 
-impl Page {
+impl LimitedText {
     /// An empty one of at most `limit` bytes.
-    pub(super) fn new(limit: usize) -> Page {
-        Page { text: String::new(), limit }
+    pub(super) fn new(limit: usize) -> LimitedText {
+        LimitedText { text: String::new(), limit }
     }
 
     /// Bytes written.

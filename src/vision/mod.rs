@@ -26,14 +26,14 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 pub(crate) use crate::template::edits::Edits;
-pub use rule::Rule;
+pub use rule::VisionRule;
 
 use crate::api::Fields;
 use crate::error::Result;
 use crate::template::Prompt;
-use expansion::{Run, Texts};
-use limited_text::Page;
-use placeholders::Kind;
+use expansion::{Expansion, ExpansionTexts};
+use limited_text::LimitedText;
+use placeholders::MediaKind;
 use refusal::{missing, refused, wrong};
 use size::{Clip, Size};
 
@@ -45,7 +45,7 @@ const STEP: (&str, &str) = ("<|vision_start|>", "<|vision_end|>");
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VisionDefaults {
     /// How tokens are counted.
-    pub rule: Option<Rule>,
+    pub rule: Option<VisionRule>,
     /// The placeholder of an image.
     pub image_token: Option<String>,
     /// The placeholder of a video.
@@ -59,13 +59,13 @@ pub struct VisionDefaults {
 /// The images and videos of a request, counted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vision {
-    rule: Rule,
+    rule: VisionRule,
     image_token: Option<String>,
     video_token: Option<String>,
     /// Round a placeholder, and round each step in time of a video.
     around: (String, String),
-    images: Vec<Run>,
-    videos: Vec<Run>,
+    images: Vec<Expansion>,
+    videos: Vec<Expansion>,
 }
 
 impl Vision {
@@ -81,7 +81,7 @@ impl Vision {
         let mut own = Fields::new(&*path, value).map_err(|error| wrong(error, &path))?;
         let rule = match own.get("rule") {
             Some(rule) => {
-                let (rule, unknown) = Rule::read(&own.path("rule"), rule)?;
+                let (rule, unknown) = VisionRule::read(&own.path("rule"), rule)?;
                 fields.ignore(unknown);
                 rule
             }
@@ -119,7 +119,7 @@ impl Vision {
         let mut counted =
             |key: &str,
              entries: Option<&Vec<Value>>,
-             count: &dyn Fn(&mut Fields, &str) -> Result<Run>| {
+             count: &dyn Fn(&mut Fields, &str) -> Result<Expansion>| {
                 let read = |(index, entry)| {
                     let path = own.path(&format!("{key}[{index}]"));
                     let mut entry =
@@ -128,7 +128,12 @@ impl Vision {
                     fields.ignore(entry.ignored());
                     Ok(run)
                 };
-                entries.into_iter().flatten().enumerate().map(read).collect::<Result<Vec<Run>>>()
+                entries
+                    .into_iter()
+                    .flatten()
+                    .enumerate()
+                    .map(read)
+                    .collect::<Result<Vec<Expansion>>>()
             };
         let images = counted("images", images, &|entry, path| {
             rule.image(Size::read(entry, rule.reads_images())?, path)
@@ -181,7 +186,7 @@ impl Vision {
     /// `{"images": [n…], "videos": [n…]}`: tokens of each, breaks of rows among them, what stands
     /// round them not.
     pub(crate) fn to_json(&self) -> Value {
-        let counts = |runs: &[Run]| runs.iter().map(|run| run.count()).collect::<Vec<u64>>();
+        let counts = |runs: &[Expansion]| runs.iter().map(|run| run.count()).collect::<Vec<u64>>();
         json!({ "images": counts(&self.images), "videos": counts(&self.videos) })
     }
 
@@ -189,8 +194,8 @@ impl Vision {
         let found =
             placeholders::find(prompt, self.image_token.as_deref(), self.video_token.as_deref());
         for (kind, runs, path) in [
-            (Kind::Image, &self.images, "vision.images"),
-            (Kind::Video, &self.videos, "vision.videos"),
+            (MediaKind::Image, &self.images, "vision.images"),
+            (MediaKind::Video, &self.videos, "vision.videos"),
         ] {
             let placeholders = found.iter().filter(|(found, _)| *found == kind).count();
             if placeholders != runs.len() {
@@ -203,12 +208,18 @@ impl Vision {
                 return Err(error.with("placeholders", placeholders).with("sizes", runs.len()));
             }
         }
-        let mut writing =
-            Writing { prompt, copied: 0, page: Page::new(limit), edits: Edits::default() };
+        let mut writing = PromptRewriter {
+            prompt,
+            copied: 0,
+            page: LimitedText::new(limit),
+            edits: Edits::default(),
+        };
         let front = self.rule.markup.front.as_ref();
         if let Some(begin) = front {
             writing.replace(0..0, |page| {
-                self.images.iter().try_for_each(|image| self.write(*image, Kind::Image, page))?;
+                self.images
+                    .iter()
+                    .try_for_each(|image| self.write(*image, MediaKind::Image, page))?;
                 // The template may have written it already.
                 let begin = begin.as_deref().unwrap_or(bos_token);
                 let text = found
@@ -221,13 +232,13 @@ impl Vision {
         let (mut images, mut videos) = (self.images.iter(), self.videos.iter());
         for (index, (kind, at)) in found.iter().enumerate() {
             let run = match kind {
-                Kind::Image => images.next(),
-                Kind::Video => videos.next(),
+                MediaKind::Image => images.next(),
+                MediaKind::Video => videos.next(),
             };
             // As many as were found.
             let Some(&run) = run else { continue };
             let at = match run {
-                Run::Steps { .. } => {
+                Expansion::Steps { .. } => {
                     let free = writing.copied
                         ..found.get(index + 1).map_or(prompt.len(), |(_, next)| next.start);
                     placeholders::widened(prompt, at, (&self.around.0, &self.around.1), &free)
@@ -242,35 +253,35 @@ impl Vision {
         Ok((writing.page.into_text(), writing.edits))
     }
 
-    fn write(&self, run: Run, kind: Kind, page: &mut Page) -> Result<()> {
+    fn write(&self, run: Expansion, kind: MediaKind, page: &mut LimitedText) -> Result<()> {
         let markup = &self.rule.markup;
         let placeholder = match kind {
-            Kind::Image => &self.image_token,
-            Kind::Video => &self.video_token,
+            MediaKind::Image => &self.image_token,
+            MediaKind::Video => &self.video_token,
         };
         let token = markup.token.as_ref().or(placeholder.as_ref()).map_or("", String::as_str);
         run.write(
-            Texts { token, step_start: &self.around.0, step_end: &self.around.1, markup },
+            ExpansionTexts { token, step_start: &self.around.0, step_end: &self.around.1, markup },
             page,
         )
     }
 }
 
 /// A prompt while pieces of it are replaced.
-struct Writing<'a> {
+struct PromptRewriter<'a> {
     prompt: &'a str,
     /// So much of it is on the page.
     copied: usize,
-    page: Page,
+    page: LimitedText,
     edits: Edits,
 }
 
-impl Writing<'_> {
+impl PromptRewriter<'_> {
     /// Replaces the next piece by what is written.
     fn replace(
         &mut self,
         piece: Range<usize>,
-        write: impl FnOnce(&mut Page) -> Result<()>,
+        write: impl FnOnce(&mut LimitedText) -> Result<()>,
     ) -> Result<()> {
         self.page.push(&self.prompt[self.copied..piece.start])?;
         let start = self.page.len();

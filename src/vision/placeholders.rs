@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// What a placeholder stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MediaKind {
     Image,
     Video,
 }
@@ -14,8 +14,8 @@ pub(super) fn find(
     prompt: &str,
     image: Option<&str>,
     video: Option<&str>,
-) -> Vec<(Kind, Range<usize>)> {
-    let mut tokens = [(Kind::Image, image), (Kind::Video, video)].map(|(kind, token)| {
+) -> Vec<(MediaKind, Range<usize>)> {
+    let mut tokens = [(MediaKind::Image, image), (MediaKind::Video, video)].map(|(kind, token)| {
         let token = token.filter(|token| !token.is_empty());
         token.and_then(|token| Some((kind, token, prompt.find(token)?)))
     });
@@ -60,22 +60,22 @@ mod tests {
     #[test]
     fn placeholders_in_order() {
         let found =
-            |prompt, image, video| -> Vec<(Kind, Range<usize>)> { find(prompt, image, video) };
+            |prompt, image, video| -> Vec<(MediaKind, Range<usize>)> { find(prompt, image, video) };
         assert_eq!(
             found("a<i>b<v><i>", Some("<i>"), Some("<v>")),
-            [(Kind::Image, 1..4), (Kind::Video, 5..8), (Kind::Image, 8..11)]
+            [(MediaKind::Image, 1..4), (MediaKind::Video, 5..8), (MediaKind::Image, 8..11)]
         );
         // One begins with the other.
         assert_eq!(
             found("<i><iv>", Some("<i"), Some("<iv>")),
-            [(Kind::Image, 0..2), (Kind::Video, 3..7)]
+            [(MediaKind::Image, 0..2), (MediaKind::Video, 3..7)]
         );
         // One stands inside the other.
         assert_eq!(
             found("[<i>]<i>", Some("<i>"), Some("[<i>]")),
-            [(Kind::Video, 0..5), (Kind::Image, 5..8)]
+            [(MediaKind::Video, 0..5), (MediaKind::Image, 5..8)]
         );
-        assert_eq!(found("aaa", Some("aa"), None), [(Kind::Image, 0..2)]);
+        assert_eq!(found("aaa", Some("aa"), None), [(MediaKind::Image, 0..2)]);
         assert_eq!(found("x", Some(""), None), []);
     }
 }

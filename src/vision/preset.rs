@@ -1,7 +1,7 @@
 //! Rules by name, as data (spec/compose.md §7).
 
 use super::refusal::refused;
-use super::rule::Rule;
+use super::rule::VisionRule;
 use crate::error::{Code, Error, Result};
 
 /// Names, and the rules they stand for. Limits come from transformers 5.23.0, but for those of
@@ -26,7 +26,7 @@ pub(super) const PRESETS: [(&str, &str); 12] = [
 ];
 
 /// The rule of this name, which stands at `path`.
-pub(super) fn find(path: &str, name: &str) -> Result<Rule> {
+pub(super) fn find(path: &str, name: &str) -> Result<VisionRule> {
     let Some((_, rule)) = PRESETS.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
         let problem = format!(
@@ -37,5 +37,5 @@ pub(super) fn find(path: &str, name: &str) -> Result<Rule> {
     };
     let rule = serde_json::from_str(rule)
         .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
-    Rule::read(path, &rule).map(|(rule, _)| rule)
+    VisionRule::read(path, &rule).map(|(rule, _)| rule)
 }

@@ -1,7 +1,7 @@
 //! A vision rule: how many tokens an image or a video takes, and the text that stands for it
 //! (spec/compose.md §7).
 //!
-//! In: `{"family": …, parameters}` or the name of a preset. Out: a [`Rule`]. What an image's size
+//! In: `{"family": …, parameters}` or the name of a preset. Out: a [`VisionRule`]. What an image's size
 //! means is settled by the family; the rest is data.
 
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use serde_json::Value;
 
 use super::anyres::AnyRes;
-use super::expansion::Run;
+use super::expansion::Expansion;
 use super::preset;
 use super::refusal::{missing, refused, wrong};
 use super::resize::{BadAspect, Grid, Pixels};
@@ -30,7 +30,7 @@ const TILES: i64 = 64;
 
 /// A family with its parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rule {
+pub struct VisionRule {
     images: Images,
     videos: Videos,
     pub(super) markup: Markup,
@@ -80,9 +80,9 @@ pub(super) struct Markup {
 }
 
 /// A rule from the parameters of its family.
-type Read = fn(&mut Fields) -> Result<Rule>;
+type RuleReader = fn(&mut Fields) -> Result<VisionRule>;
 
-const FAMILIES: [(&str, Read); 8] = [
+const FAMILIES: [(&str, RuleReader); 8] = [
     ("qwen", resized),
     ("llava", square),
     ("llava_next", any_resolution),
@@ -93,11 +93,11 @@ const FAMILIES: [(&str, Read); 8] = [
     ("mllama", single),
 ];
 
-impl Rule {
+impl VisionRule {
     /// The rule at a JSON path, and the paths of members that no parameter is called by.
     ///
     /// `INVALID_REQUEST` with details `{"reason": "missing_field"|"bad_value", "path"}`.
-    pub(crate) fn read(path: &str, value: &Value) -> Result<(Rule, Vec<String>)> {
+    pub(crate) fn read(path: &str, value: &Value) -> Result<(VisionRule, Vec<String>)> {
         match value {
             Value::String(name) => preset::find(path, name).map(|rule| (rule, Vec::new())),
             _ => {
@@ -131,42 +131,42 @@ impl Rule {
     }
 
     /// What an image becomes. `bad_aspect` at `path`.
-    pub(super) fn image(&self, size: Size, path: &str) -> Result<Run> {
+    pub(super) fn image(&self, size: Size, path: &str) -> Result<Expansion> {
         Ok(match &self.images {
-            Images::Resized(grid, pixels) => {
-                Run::Tokens(grid.tokens(size, *pixels).map_err(|aspect| bad_aspect(aspect, path))?)
-            }
-            Images::Fixed(count) => Run::Tokens(*count),
+            Images::Resized(grid, pixels) => Expansion::Tokens(
+                grid.tokens(size, *pixels).map_err(|aspect| bad_aspect(aspect, path))?,
+            ),
+            Images::Fixed(count) => Expansion::Tokens(*count),
             Images::AnyRes(canvases, extra) => {
-                Run::Tokens((canvases.tokens(size) + extra).saturating_sub(1))
+                Expansion::Tokens((canvases.tokens(size) + extra).saturating_sub(1))
             }
             Images::Rows(rows) => {
                 let (rows, columns) = rows.count(size);
-                Run::Rows { rows, columns }
+                Expansion::Rows { rows, columns }
             }
-            Images::Tiles(tiles) => Run::Tokens(tiles.tokens(size)),
+            Images::Tiles(tiles) => Expansion::Tokens(tiles.tokens(size)),
         })
     }
 
     /// What a video becomes; None where the rule has no videos. `bad_aspect` at `path`.
-    pub(super) fn video(&self, clip: Clip, path: &str) -> Result<Option<Run>> {
+    pub(super) fn video(&self, clip: Clip, path: &str) -> Result<Option<Expansion>> {
         let bad_aspect = |aspect| bad_aspect(aspect, path);
         let steps = u64::from(clip.frames.div_ceil(2));
         Ok(match self.videos {
             Videos::Refused => None,
             Videos::Frames(grid, pixels) => {
                 let each = grid.tokens(clip.size, pixels).map_err(bad_aspect)?;
-                Some(Run::Tokens(steps.saturating_mul(each)))
+                Some(Expansion::Tokens(steps.saturating_mul(each)))
             }
             Videos::Steps(grid, pixels) => {
                 let each = grid
                     .tokens_of_step(clip.size, f64::from(clip.frames), pixels)
                     .map_err(bad_aspect)?;
                 // Where times are written the request was refused without them.
-                Some(Run::Steps { frames: clip.frames, fps: clip.fps.unwrap_or(1.0), each })
+                Some(Expansion::Steps { frames: clip.frames, fps: clip.fps.unwrap_or(1.0), each })
             }
             Videos::Pictures(each) => {
-                Some(Run::Pictures { frames: clip.frames, each: u64::from(each) })
+                Some(Expansion::Pictures { frames: clip.frames, each: u64::from(each) })
             }
         })
     }
@@ -179,7 +179,7 @@ fn bad_aspect(BadAspect(aspect): BadAspect, path: &str) -> crate::error::Error {
     refused("bad_aspect", path, problem)
 }
 
-fn resized(fields: &mut Fields) -> Result<Rule> {
+fn resized(fields: &mut Fields) -> Result<VisionRule> {
     let grid = Grid {
         patch: from(fields, &["patch"], SIDE)? as f64,
         merge: from(fields, &["merge"], 1..=64)? as f64,
@@ -204,22 +204,22 @@ fn resized(fields: &mut Fields) -> Result<Rule> {
         step_end: text(fields, "end")?,
         ..Markup::default()
     };
-    Ok(Rule { images: Images::Resized(grid, pixels), videos, markup })
+    Ok(VisionRule { images: Images::Resized(grid, pixels), videos, markup })
 }
 
-fn square(fields: &mut Fields) -> Result<Rule> {
+fn square(fields: &mut Fields) -> Result<VisionRule> {
     let size = from(fields, &["size"], SIDE)?;
     let patch = from(fields, &["patch"], 1..=size)?;
     let side = whole(size / patch);
-    Ok(Rule::of_images(Images::Fixed((side * side + besides(fields)?).saturating_sub(1))))
+    Ok(VisionRule::of_images(Images::Fixed((side * side + besides(fields)?).saturating_sub(1))))
 }
 
-fn any_resolution(fields: &mut Fields) -> Result<Rule> {
+fn any_resolution(fields: &mut Fields) -> Result<VisionRule> {
     let size = or(fields, &["size"], SIDE, 336)?;
     let patch = or(fields, &["patch"], 1..=size, 14)?;
     let grid = canvases(fields, size)?;
     let (size, patch) = (small(size), small(patch));
-    Ok(Rule::of_images(Images::AnyRes(AnyRes { size, patch, grid }, besides(fields)?)))
+    Ok(VisionRule::of_images(Images::AnyRes(AnyRes { size, patch, grid }, besides(fields)?)))
 }
 
 /// Pairs of height and width; the five of the family's first models where there are none.
@@ -247,47 +247,47 @@ fn pair(value: &Value) -> Option<(u32, u32)> {
     Some((side(h)?, side(w)?))
 }
 
-fn rows(fields: &mut Fields) -> Result<Rule> {
+fn rows(fields: &mut Fields) -> Result<VisionRule> {
     let patch = from(fields, &["patch"], SIDE)? as f64;
     let longest = from(fields, &["longest", "longest_edge"], SIDE)? as f64;
     // They are counted, so they are written.
     let row_end = token(fields, "break", "[IMG_BREAK]")?;
     let last_row_end = token(fields, "end", "[IMG_END]")?;
     let markup = Markup { row_end, last_row_end, ..Markup::default() };
-    Ok(Rule { markup, ..Rule::of_images(Images::Rows(Rows { patch, longest })) })
+    Ok(VisionRule { markup, ..VisionRule::of_images(Images::Rows(Rows { patch, longest })) })
 }
 
-fn tiles(fields: &mut Fields) -> Result<Rule> {
+fn tiles(fields: &mut Fields) -> Result<VisionRule> {
     let tile = small(or(fields, &["tile"], SIDE, 448)?);
     let most = small(or(fields, &["tiles"], 1..=TILES, 12)?);
     let per = small(or(fields, &["per"], 1..=1_000_000, 256)?);
     let markup = around(fields, ["<IMG_CONTEXT>", "<img>", "</img>"])?;
-    Ok(Rule {
+    Ok(VisionRule {
         images: Images::Tiles(Tiles { tile, most, per }),
         videos: Videos::Pictures(per),
         markup,
     })
 }
 
-fn wrapped(fields: &mut Fields) -> Result<Rule> {
+fn wrapped(fields: &mut Fields) -> Result<VisionRule> {
     let markup =
         around(fields, ["<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"])?;
-    Ok(Rule { markup, ..Rule::of_images(Images::Fixed(256)) })
+    Ok(VisionRule { markup, ..VisionRule::of_images(Images::Fixed(256)) })
 }
 
-fn in_front(fields: &mut Fields) -> Result<Rule> {
+fn in_front(fields: &mut Fields) -> Result<VisionRule> {
     let count = whole(from(fields, &["length"], 1..=1_000_000)?);
     let markup = Markup { front: Some(text(fields, "bos_token")?), ..Markup::default() };
-    Ok(Rule { markup, ..Rule::of_images(Images::Fixed(count)) })
+    Ok(VisionRule { markup, ..VisionRule::of_images(Images::Fixed(count)) })
 }
 
-fn single(_: &mut Fields) -> Result<Rule> {
-    Ok(Rule::of_images(Images::Fixed(1)))
+fn single(_: &mut Fields) -> Result<VisionRule> {
+    Ok(VisionRule::of_images(Images::Fixed(1)))
 }
 
-impl Rule {
-    fn of_images(images: Images) -> Rule {
-        Rule { images, videos: Videos::Refused, markup: Markup::default() }
+impl VisionRule {
+    fn of_images(images: Images) -> VisionRule {
+        VisionRule { images, videos: Videos::Refused, markup: Markup::default() }
     }
 }
 

@@ -150,7 +150,7 @@ fn counts_as_the_specification() {
 fn every_preset_is_a_rule() {
     for (name, rule) in preset::PRESETS {
         let rule: Value = serde_json::from_str(rule).unwrap();
-        let (read, unknown) = super::Rule::read("rule", &rule).unwrap();
+        let (read, unknown) = super::VisionRule::read("rule", &rule).unwrap();
         assert_eq!((unknown, preset::find("rule", name).unwrap()), (Vec::new(), read), "{name}");
     }
 }
@@ -267,7 +267,7 @@ fn videos_with_times() {
         &format!("{steps}{steps}"),
     );
     let defaults = VisionDefaults {
-        rule: Some(super::Rule::read("r", &rule).unwrap().0),
+        rule: Some(super::VisionRule::read("r", &rule).unwrap().0),
         video_token: Some("V".to_owned()),
         vision_start: Some("[".to_owned()),
         vision_end: Some("]".to_owned()),

@@ -121,7 +121,7 @@ mod tests {
         let text =
             templates.render(&RenderInput { add_generation_prompt: false, ..input }).unwrap().text;
         assert_eq!(text, expected, "{}", composed.chat_template());
-        let measured = templates.traits().0.caps.to_json();
+        let measured = templates.traits().caps.to_json();
         for (flag, declared) in composed.declared() {
             assert_eq!(measured[flag], declared, "{flag}: {}", composed.chat_template());
         }

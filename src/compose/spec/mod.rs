@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::fault::Reason;
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
-use crate::vision::Rule;
+use crate::vision::VisionRule;
 use formatter::Formatter;
 use policy::{Placement, Policies};
 use reader::SpecReader;
@@ -232,7 +232,7 @@ impl ComponentSpec {
         let skill_row = r.pattern("single_skill_template", Slots::Any)?;
         let vision_rule = r.get("vision_rule");
         if let Some(rule) = vision_rule {
-            let (_, unknown) = Rule::read(&r.path("vision_rule"), rule)?;
+            let (_, unknown) = VisionRule::read(&r.path("vision_rule"), rule)?;
             ignored.extend(unknown);
         }
 

@@ -11,7 +11,7 @@ use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
 use crate::compose::{Composed, with_reason};
-use crate::template::mask::Turns;
+use crate::template::mask::MaskScope;
 use crate::template::{Limits, LocalTime, RenderInput, Templates};
 use crate::test_support::conformance::{folder, say, shows};
 
@@ -107,7 +107,7 @@ fn cases_render_as_expected() {
         {
             masks[1] += 1;
             let found = composed
-                .mask(Turns::All, prompt, &input, input.messages)
+                .mask(MaskScope::All, prompt, &input, input.messages)
                 .unwrap()
                 .unwrap_or_default();
             let ranges: Vec<Value> =
@@ -149,7 +149,7 @@ fn specs_agree_with_what_they_make() {
         );
         assert!(again.ignored().is_empty());
         let templates = Templates::compile(&composed.sources()).unwrap();
-        let measured = templates.traits().0.caps.to_json();
+        let measured = templates.traits().caps.to_json();
         let mut compare = |flag: &str, measured: bool, declared: bool| {
             if measured != declared {
                 differ.push(format!("{} {flag}: {measured}, declared {declared}", row["name"]));
@@ -161,7 +161,7 @@ fn specs_agree_with_what_they_make() {
         if composed.is_generated() && composed.spec.shows_calls() {
             compare(
                 "caps.supports_tools",
-                templates.caps().caps.supports_tools,
+                templates.llama_cpp_caps().caps.supports_tools,
                 composed.spec.shows_tools(),
             );
         }

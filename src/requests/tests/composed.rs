@@ -32,7 +32,7 @@ fn a_reply_in_a_composed_form_is_read_as_calls() {
             "{name}"
         );
         assert!(composed.ignored().is_empty(), "{name}");
-        let measured = Templates::compile(&composed.sources()).unwrap().traits().0.caps.to_json();
+        let measured = Templates::compile(&composed.sources()).unwrap().traits().caps.to_json();
         for (flag, declared) in composed.declared() {
             assert_eq!(measured[flag], declared, "{name}: {flag}");
         }

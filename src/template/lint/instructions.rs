@@ -17,7 +17,7 @@ pub(super) fn review(review: &mut Review<'_>) {
     let (user, answer) = (review.user(), review.answer());
     let turns = review.render(vec![user.clone(), answer, user.clone()]);
     let own = sentences(&plain);
-    let mut added = Added::default();
+    let mut added = AddedSentences::default();
     for sentence in &own {
         if turns.as_ref().is_ok_and(|turns| count(turns, sentence) > count(&plain, sentence)) {
             added.push("adds to every user turn", sentence);
@@ -64,9 +64,9 @@ pub(super) fn review(review: &mut Review<'_>) {
 
 /// What is added where: texts in the order of the prompt.
 #[derive(Default)]
-struct Added(Vec<(&'static str, Vec<String>)>);
+struct AddedSentences(Vec<(&'static str, Vec<String>)>);
 
-impl Added {
+impl AddedSentences {
     fn push(&mut self, what: &'static str, sentence: &str) {
         match self.0.iter_mut().find(|(known, _)| *known == what) {
             Some((_, texts)) => texts.push(sentence.to_owned()),

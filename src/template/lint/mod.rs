@@ -19,10 +19,10 @@ use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
 use super::probe::baseline::{Baseline, RenderResult, tool};
-use super::probe::calls::Form;
+use super::probe::calls::ExchangeForm;
 use super::probe::prober::Prober;
 use super::probe::traits::{NoContent, Traits};
-use super::{CHATML, TOOL_USE};
+use super::templates::{CHATML, TOOL_USE};
 use crate::jinja::Inspection;
 
 /// How many findings one template may have.
@@ -54,7 +54,7 @@ impl Severity {
 
 /// Something about a template that is not an error of the library but that its user should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct Lint {
     /// Stable, for programs.
     pub code: &'static str,
     /// How bad it is.
@@ -67,7 +67,7 @@ pub struct Finding {
     pub line: Option<usize>,
 }
 
-impl Finding {
+impl Lint {
     /// `{"code","severity","message","template","line"?}`.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
@@ -83,8 +83,8 @@ impl Finding {
 }
 
 /// The tool_use template does not parse.
-pub(super) fn ignored(failure: &Failure) -> Finding {
-    Finding {
+pub(super) fn tool_use_ignored(failure: &Failure) -> Lint {
+    Lint {
         code: "tool_use_template_ignored",
         severity: Severity::Error,
         message: format!("the tool_use template is ignored: {}", failure.message),
@@ -94,8 +94,8 @@ pub(super) fn ignored(failure: &Failure) -> Finding {
 }
 
 /// There is no template.
-pub(super) fn built_in() -> Finding {
-    Finding {
+pub(super) fn built_in() -> Lint {
+    Lint {
         code: "no_chat_template",
         severity: Severity::Warning,
         message: "there is no chat template; ChatML stands in for it".to_owned(),
@@ -110,9 +110,9 @@ pub(super) fn review(
     mut prober: Prober,
     source: &Inspection,
     traits: &Traits,
-) -> Vec<Finding> {
+) -> Vec<Lint> {
     let base = Baseline::find(&mut prober);
-    let mut review = Review { base: &base, traits, source, name, found: Vec::new() };
+    let mut review = Review { base: &base, traits, source, name, lints: Vec::new() };
     source::review(&mut review);
     match &base.plain {
         Err(failure) => {
@@ -128,8 +128,8 @@ pub(super) fn review(
             order::review(&mut review);
         }
     }
-    review.found.truncate(MOST);
-    review.found
+    review.lints.truncate(MOST);
+    review.lints
 }
 
 /// A review in progress.
@@ -138,7 +138,7 @@ struct Review<'a> {
     traits: &'a Traits,
     source: &'a Inspection,
     name: &'static str,
-    found: Vec<Finding>,
+    lints: Vec<Lint>,
 }
 
 const CALLED: &str = "some_tool";
@@ -158,12 +158,12 @@ impl Review<'_> {
         message: impl Into<String>,
     ) {
         let message = message.into();
-        self.found.push(Finding { code, severity, message, template: self.name, line });
+        self.lints.push(Lint { code, severity, message, template: self.name, line });
     }
 
     /// Whether this was found.
     fn has(&self, code: &str) -> bool {
-        self.found.iter().any(|finding| finding.code == code)
+        self.lints.iter().any(|lint| lint.code == code)
     }
 
     fn user(&self) -> Value {
@@ -193,11 +193,11 @@ impl Review<'_> {
     }
 
     /// The form in which calls show; where they do not, the one that fails the least.
-    fn form(&self) -> Form {
-        let form = Form::of(self.traits);
+    fn form(&self) -> ExchangeForm {
+        let form = ExchangeForm::of(self.traits);
         let content =
             if self.traits.caps.supports_tool_calls { form.content } else { NoContent::Empty };
-        Form { content, ..form }
+        ExchangeForm { content, ..form }
     }
 
     /// An assistant message that calls a tool with these arguments, in the form that shows.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{CALLED, Review, Severity};
 use crate::template::probe::baseline::{RenderResult, parts, tool};
-use crate::template::probe::calls::Form;
+use crate::template::probe::calls::ExchangeForm;
 use crate::template::probe::content;
 use crate::template::probe::traits::NoContent;
 
@@ -100,7 +100,7 @@ fn calls(review: &mut Review<'_>) {
         }
         // Also where the template would rather have text: objects are what transformers' users
         // send.
-        let form = Form { object: true, ..review.form() };
+        let form = ExchangeForm { object: true, ..review.form() };
         let nested =
             form.call_of(review.base, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
         let nested = review.render_called(vec![user.clone(), nested, result.clone()]);

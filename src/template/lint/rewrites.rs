@@ -16,10 +16,10 @@ pub(super) fn review(review: &mut Review<'_>) {
 }
 
 /// The messages around a text.
-type Conversation<'a> = Box<dyn Fn(&str) -> Vec<Value> + 'a>;
+type ConversationWith<'a> = Box<dyn Fn(&str) -> Vec<Value> + 'a>;
 
 /// Roles, each with a conversation that has a message of it.
-fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, Conversation<'a>); 3] {
+fn conversations<'a>(review: &'a Review<'_>) -> [(&'static str, ConversationWith<'a>); 3] {
     let base = review.base;
     [
         ("system", Box::new(move |text| vec![base.message("system", text), base.user()])),

@@ -4,42 +4,42 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, MOST};
+use super::{Lint, MOST};
 use crate::jinja::thread_time;
 use crate::template::tests::renders::{data, say, templates};
 use crate::template::{Sources, Templates};
 
-fn review(default: &str) -> Vec<Finding> {
+fn review(default: &str) -> Vec<Lint> {
     let sources = Sources { default: Some(default.to_owned()), ..Sources::default() };
-    Templates::compile(&sources).unwrap().findings().to_vec()
+    Templates::compile(&sources).unwrap().lints().to_vec()
 }
 
 #[test]
 fn the_corpus() {
-    let Some(root) = data("findings of the corpus") else { return };
+    let Some(root) = data("lints of the corpus") else { return };
     let show = std::env::var("LLB_FINDINGS_SHOW").unwrap_or_default();
     let mut codes: BTreeMap<&str, u32> = BTreeMap::new();
     let (mut slowest, mut longest) = ((0, String::new()), 0);
     for (name, templates) in templates(&root) {
         templates.traits();
         let started = thread_time();
-        let findings = templates.findings();
+        let lints = templates.lints();
         slowest = slowest.max((thread_time().saturating_sub(started).as_millis(), name.clone()));
-        longest = longest.max(findings.len());
-        assert!(findings.len() <= MOST, "{name}");
-        for finding in findings {
-            *codes.entry(finding.code).or_default() += 1;
-            assert_eq!(finding.template, "default");
-            assert!(!finding.message.is_empty());
-            if !show.is_empty() && finding.code.contains(&show) {
-                say(&format!("{name}:{:?}: {} {}", finding.line, finding.code, finding.message));
+        longest = longest.max(lints.len());
+        assert!(lints.len() <= MOST, "{name}");
+        for lint in lints {
+            *codes.entry(lint.code).or_default() += 1;
+            assert_eq!(lint.template, "default");
+            assert!(!lint.message.is_empty());
+            if !show.is_empty() && lint.code.contains(&show) {
+                say(&format!("{name}:{:?}: {} {}", lint.line, lint.code, lint.message));
             }
         }
     }
     for (code, count) in &codes {
         say(&format!("{count:5} {code}"));
     }
-    say(&format!("findings: the most {longest}, the slowest {} ms ({})", slowest.0, slowest.1));
+    say(&format!("lints: the most {longest}, the slowest {} ms ({})", slowest.0, slowest.1));
     if !cfg!(debug_assertions) {
         assert!(slowest.0 < 2000, "{slowest:?}");
     }
@@ -55,17 +55,16 @@ fn with_tools(turns: &str) -> String {
 
 #[track_caller]
 fn codes(source: &str) -> Vec<&'static str> {
-    review(source).into_iter().map(|finding| finding.code).collect()
+    review(source).into_iter().map(|lint| lint.code).collect()
 }
 
-/// The template has a finding of this code, with these words and on this line, and the good one has
+/// The template has a lint of this code, with these words and on this line, and the good one has
 /// none of this code.
 #[track_caller]
 fn check(source: &str, code: &str, words: &str, line: Option<usize>) {
-    let findings = review(source);
-    let found =
-        findings.iter().find(|finding| finding.code == code && finding.message.contains(words));
-    let found = found.unwrap_or_else(|| panic!("no {code} with {words:?} in {findings:#?}"));
+    let lints = review(source);
+    let found = lints.iter().find(|lint| lint.code == code && lint.message.contains(words));
+    let found = found.unwrap_or_else(|| panic!("no {code} with {words:?} in {lints:#?}"));
     assert_eq!(found.line, line, "{found:?}");
     assert!(!codes(&with_tools(TURNS)).contains(&code));
 }
@@ -413,7 +412,7 @@ fn two_templates_and_none() {
             ..Sources::default()
         };
         let templates = Templates::compile(&sources).unwrap();
-        templates.findings().iter().map(|f| (f.code, f.template)).collect::<Vec<_>>()
+        templates.lints().iter().map(|f| (f.code, f.template)).collect::<Vec<_>>()
     };
     let (good, strange) = (with_tools(TURNS), with_tools(&format!("{{{{ strange }}}}{TURNS}")));
     assert_eq!(of(Some(&good), Some(&strange)), [("undocumented_variable", "tool_use")]);

@@ -1,11 +1,11 @@
 //! A call without `type` is a function's: templates print the member, or skip calls of another
 //! type.
 
-use super::conversation::{Context, Conversation};
+use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
 use crate::error::Result;
 
-pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> {
+pub(super) fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
     for call in conversation.messages.iter_mut().flat_map(|message| message.calls_mut()) {
         if let Some(call) = call.as_map_mut()
@@ -21,7 +21,7 @@ pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use serde_json::json;
 
     #[test]
@@ -29,15 +29,18 @@ mod tests {
         let with = |calls: serde_json::Value| json!([{"role": "assistant", "content": "A", "tool_calls": calls}]);
         let whole =
             json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}});
-        Case::new(traits(), with(json!([{"id": "1", "function": {"name": "f", "arguments": {}}}])))
-            .check(with(json!([whole])), &["call_type"]);
-        Case::new(
+        PolyfillCase::new(
+            traits(),
+            with(json!([{"id": "1", "function": {"name": "f", "arguments": {}}}])),
+        )
+        .check(with(json!([whole])), &["call_type"]);
+        PolyfillCase::new(
             traits(),
             with(json!([{"id": "1", "type": null, "function": {"name": "f", "arguments": {}}}])),
         )
         .check(with(json!([whole])), &["call_type"]);
-        Case::new(traits(), with(json!([call("1", "f", json!({}))]))).unchanged();
+        PolyfillCase::new(traits(), with(json!([call("1", "f", json!({}))]))).unchanged();
         // Not OpenAI's shape, and not ours to guess.
-        Case::new(traits(), with(json!([{"name": "f", "arguments": {}}]))).unchanged();
+        PolyfillCase::new(traits(), with(json!([{"name": "f", "arguments": {}}]))).unchanged();
     }
 }

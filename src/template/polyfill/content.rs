@@ -1,7 +1,7 @@
 //! Content in its two forms: a string, and a list of parts.
 
 use super::node::Node;
-use super::segmented_text::Text;
+use super::segmented_text::SegmentedText;
 
 /// Two contents as one. Strings are joined by `separator`; where one is a list, both become lists.
 pub(super) fn join(first: Option<Node>, separator: &str, second: Option<Node>) -> Node {
@@ -31,8 +31,8 @@ pub(super) fn into_parts(content: Node) -> Vec<Node> {
 
 /// The text of a list of parts: joined by a line break, but for media markers, which stand where
 /// they stand. The first part that is no text is the error.
-pub(super) fn joined(parts: &[Node]) -> Result<Text, &Node> {
-    let mut out = Text::default();
+pub(super) fn joined(parts: &[Node]) -> Result<SegmentedText, &Node> {
+    let mut out = SegmentedText::default();
     let mut behind_marker = true;
     for part in parts {
         let members = part.as_map().ok_or(part)?;
@@ -52,7 +52,7 @@ pub(super) fn joined(parts: &[Node]) -> Result<Text, &Node> {
 }
 
 /// A content as one text, if it is nothing but text.
-pub(super) fn plain_text(content: &Node) -> Option<Text> {
+pub(super) fn plain_text(content: &Node) -> Option<SegmentedText> {
     match content {
         Node::Text(text) => Some(text.clone()),
         Node::List(parts) => joined(parts).ok(),

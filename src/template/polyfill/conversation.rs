@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::node::{Members, Node};
-use super::segmented_text::Text;
+use super::node::{Node, NodeMembers};
+use super::segmented_text::SegmentedText;
 use crate::api::Polyfills;
 use crate::diagnostic::Diagnostic;
 use crate::template::probe::traits::{Details, TemplateCaps};
@@ -22,7 +22,7 @@ pub(super) fn diagnostic(
 }
 
 /// What a step may know.
-pub(super) struct Context<'a> {
+pub(super) struct PolyfillContext<'a> {
     pub(super) caps: TemplateCaps,
     pub(super) details: &'a Details,
     pub(super) tool_call_example: Option<&'a str>,
@@ -32,21 +32,22 @@ pub(super) struct Context<'a> {
 
 /// What a step may change.
 #[derive(Debug, Default)]
-pub(super) struct Conversation {
-    pub(super) messages: Vec<Message>,
+pub(super) struct PolyfillConversation {
+    pub(super) messages: Vec<PolyfillMessage>,
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Ids of calls as sent, and what became of them.
     pub(super) id_map: Vec<(String, String)>,
 }
 
-impl Conversation {
-    pub(super) fn of(messages: &[Value]) -> Conversation {
+impl PolyfillConversation {
+    pub(super) fn of(messages: &[Value]) -> PolyfillConversation {
         let messages = messages.iter().enumerate().map(|(index, message)| {
             let node = Node::of_member(message, &format!("messages[{index}]"));
-            let members = if let Node::Map(members) = node { members } else { Members::default() };
-            Message { index: Some(index), members }
+            let members =
+                if let Node::Map(members) = node { members } else { NodeMembers::default() };
+            PolyfillMessage { index: Some(index), members }
         });
-        Conversation { messages: messages.collect(), ..Conversation::default() }
+        PolyfillConversation { messages: messages.collect(), ..PolyfillConversation::default() }
     }
 
     pub(super) fn note(
@@ -61,15 +62,18 @@ impl Conversation {
 
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Message {
+pub(super) struct PolyfillMessage {
     /// Its place in the request; None if a step made it from nothing of the request's messages.
     pub(super) index: Option<usize>,
-    pub(super) members: Members,
+    pub(super) members: NodeMembers,
 }
 
-impl Message {
-    pub(super) fn new(role: &str, content: Node, index: Option<usize>) -> Message {
-        Message { index, members: Members::of([("role", Node::own(role)), ("content", content)]) }
+impl PolyfillMessage {
+    pub(super) fn new(role: &str, content: Node, index: Option<usize>) -> PolyfillMessage {
+        PolyfillMessage {
+            index,
+            members: NodeMembers::of([("role", Node::own(role)), ("content", content)]),
+        }
     }
 
     pub(super) fn is(&self, role: &str) -> bool {
@@ -111,7 +115,7 @@ impl Message {
     }
 
     /// The canonical reasoning of an assistant message.
-    pub(super) fn reasoning(&self) -> Option<&Text> {
+    pub(super) fn reasoning(&self) -> Option<&SegmentedText> {
         self.members.text("reasoning_content").filter(|_| self.is("assistant"))
     }
 

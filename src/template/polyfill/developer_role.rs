@@ -1,17 +1,20 @@
 //! Developer messages become system messages, where the template loses or refuses them and knows
 //! system messages (itself, or by `system_role`).
 
-use super::conversation::{Context, Conversation};
+use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
 use crate::error::Result;
 use crate::template::probe::traits::Fate;
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     let system_shows = context.caps.supports_system_role || context.options.system_role;
     context.options.developer_role && context.details.developer != Fate::Shown && system_shows
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     if !wanted(context) {
         return Ok(false);
     }
@@ -32,7 +35,7 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, traits};
+    use super::super::tests::case::{PolyfillCase, traits};
     use crate::template::probe::traits::Fate;
     use serde_json::json;
 
@@ -41,22 +44,24 @@ mod tests {
         let sent = json!([{"role": "developer", "content": "D"}, {"role": "user", "content": "U"}]);
         let mut lost = traits();
         lost.details.developer = Fate::Lost;
-        Case::new(lost.clone(), sent.clone()).notes(&[("developer_message_renamed", 0)]).check(
-            json!([{"role": "system", "content": "D"}, {"role": "user", "content": "U"}]),
-            &["developer_role"],
-        );
-        Case::new(lost.clone(), sent.clone())
+        PolyfillCase::new(lost.clone(), sent.clone())
+            .notes(&[("developer_message_renamed", 0)])
+            .check(
+                json!([{"role": "system", "content": "D"}, {"role": "user", "content": "U"}]),
+                &["developer_role"],
+            );
+        PolyfillCase::new(lost.clone(), sent.clone())
             .with(|options| options.developer_role = false)
             .unchanged();
-        Case::new(traits(), sent.clone()).unchanged();
+        PolyfillCase::new(traits(), sent.clone()).unchanged();
         lost.caps.supports_system_role = false;
         lost.details.developer = Fate::Refused;
-        Case::new(lost.clone(), sent.clone())
+        PolyfillCase::new(lost.clone(), sent.clone())
             .notes(&[("developer_message_renamed", 0), ("system_message_merged", 0)])
             .check(
                 json!([{"role": "user", "content": "D\nU"}]),
                 &["developer_role", "system_role"],
             );
-        Case::new(lost, sent).with(|options| options.system_role = false).unchanged();
+        PolyfillCase::new(lost, sent).with(|options| options.system_role = false).unchanged();
     }
 }

@@ -4,24 +4,24 @@
 use serde_json::Number;
 
 use super::node::Node;
-use super::segmented_text::Text;
+use super::segmented_text::SegmentedText;
 use crate::jinja::print_float;
 
 /// `json.dumps(node, indent=2)`.
-pub(super) fn indented(node: &Node) -> Text {
-    let mut out = Text::default();
+pub(super) fn indented(node: &Node) -> SegmentedText {
+    let mut out = SegmentedText::default();
     write(&mut out, node, Some(0));
     out
 }
 
 /// `json.dumps(node)`: `", "` and `": "`.
-pub(super) fn plain(node: &Node) -> Text {
-    let mut out = Text::default();
+pub(super) fn plain(node: &Node) -> SegmentedText {
+    let mut out = SegmentedText::default();
     write(&mut out, node, None);
     out
 }
 
-fn write(out: &mut Text, node: &Node, depth: Option<usize>) {
+fn write(out: &mut SegmentedText, node: &Node, depth: Option<usize>) {
     match node {
         Node::Null => out.push_str("null"),
         Node::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
@@ -55,7 +55,7 @@ fn write(out: &mut Text, node: &Node, depth: Option<usize>) {
     }
 }
 
-fn separate(out: &mut Text, depth: Option<usize>, first: bool) {
+fn separate(out: &mut SegmentedText, depth: Option<usize>, first: bool) {
     match (depth, first) {
         (None, true) => {}
         (None, false) => out.push_str(", "),
@@ -66,7 +66,7 @@ fn separate(out: &mut Text, depth: Option<usize>, first: bool) {
     }
 }
 
-fn close(out: &mut Text, depth: Option<usize>, empty: bool, bracket: &str) {
+fn close(out: &mut SegmentedText, depth: Option<usize>, empty: bool, bracket: &str) {
     if let Some(depth) = depth.filter(|_| !empty) {
         out.push_str("\n");
         out.push_str(&"  ".repeat(depth));

@@ -1,10 +1,13 @@
 //! An empty list of calls is left out: templates take the member for a call.
 
-use super::conversation::{Context, Conversation};
+use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::node::Node;
 use crate::error::Result;
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     let mut changed = false;
     if context.options.empty_tool_calls {
         for message in &mut conversation.messages {
@@ -18,14 +21,16 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, traits};
+    use super::super::tests::case::{PolyfillCase, traits};
     use serde_json::json;
 
     #[test]
     fn cases() {
         let empty = json!([{"role": "assistant", "content": "A", "tool_calls": []}]);
-        Case::new(traits(), empty.clone())
+        PolyfillCase::new(traits(), empty.clone())
             .check(json!([{"role": "assistant", "content": "A"}]), &["empty_tool_calls"]);
-        Case::new(traits(), empty).with(|options| options.empty_tool_calls = false).unchanged();
+        PolyfillCase::new(traits(), empty)
+            .with(|options| options.empty_tool_calls = false)
+            .unchanged();
     }
 }

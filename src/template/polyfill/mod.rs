@@ -45,9 +45,9 @@ pub use segmented_text::Segment;
 use super::probe::traits::Traits;
 use crate::api::Polyfills;
 use crate::error::Result;
-use conversation::{Context, Conversation};
+use conversation::{PolyfillContext, PolyfillConversation};
 
-type Step = fn(&mut Conversation, &Context) -> Result<bool>;
+type Step = fn(&mut PolyfillConversation, &PolyfillContext) -> Result<bool>;
 
 /// The steps in their order. The relative order of minja's seven is minja's.
 const STEPS: [(&str, Step); 18] = [
@@ -86,7 +86,7 @@ pub fn apply<'a>(
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
     validate::check(messages)?;
-    let context = Context {
+    let context = PolyfillContext {
         caps: match &options.caps_override {
             Some(given) => caps_override::apply(traits.caps, given)?,
             None => traits.caps,
@@ -99,7 +99,7 @@ pub fn apply<'a>(
     if scan::nothing_to_do(messages, &context) {
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
-    let mut conversation = Conversation::of(messages);
+    let mut conversation = PolyfillConversation::of(messages);
     let mut applied = Vec::new();
     for (name, run) in STEPS {
         if run(&mut conversation, &context)? {

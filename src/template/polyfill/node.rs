@@ -1,24 +1,24 @@
-//! JSON under transformation: as `serde_json::Value`, but every string is a [`Text`].
+//! JSON under transformation: as `serde_json::Value`, but every string is a [`SegmentedText`].
 
 use std::sync::Arc;
 
 use serde_json::{Number, Value};
 
-use super::segmented_text::{Segment, Text};
+use super::segmented_text::{Segment, SegmentedText};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node {
     Null,
     Bool(bool),
     Number(Number),
-    Text(Text),
+    Text(SegmentedText),
     List(Vec<Node>),
-    Map(Members),
+    Map(NodeMembers),
 }
 
 /// The members of an object, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Members(Vec<(String, Node)>);
+pub(super) struct NodeMembers(Vec<(String, Node)>);
 
 impl Node {
     /// A value of the input; each string is attributed to its own path below `path`.
@@ -47,7 +47,7 @@ impl Node {
             Value::Null => Node::Null,
             Value::Bool(flag) => Node::Bool(*flag),
             Value::Number(number) => Node::Number(number.clone()),
-            Value::String(text) => Node::Text(Text::member(text.clone(), path)),
+            Value::String(text) => Node::Text(SegmentedText::member(text.clone(), path)),
             Value::Array(items) => List::of(items.iter().map(|item| Node::of_text(item, path))),
             Value::Object(members) => Node::map(
                 members.iter().map(|(name, value)| (name.as_str(), Node::of_text(value, path))),
@@ -57,27 +57,27 @@ impl Node {
 
     /// Text that a polyfill adds.
     pub(super) fn own(text: &str) -> Node {
-        Node::Text(Text::own(text))
+        Node::Text(SegmentedText::own(text))
     }
 
     pub(super) fn map<'a>(members: impl IntoIterator<Item = (&'a str, Node)>) -> Node {
-        Node::Map(Members::of(members))
+        Node::Map(NodeMembers::of(members))
     }
 
     /// A part of content: `{"type": kind, name: text}`.
-    pub(super) fn part(kind: &str, name: &str, text: Text) -> Node {
+    pub(super) fn part(kind: &str, name: &str, text: SegmentedText) -> Node {
         Node::map([("type", Node::own(kind)), (name, Node::Text(text))])
     }
 
-    pub(super) fn as_text(&self) -> Option<&Text> {
+    pub(super) fn as_text(&self) -> Option<&SegmentedText> {
         if let Node::Text(text) = self { Some(text) } else { None }
     }
 
-    pub(super) fn as_map(&self) -> Option<&Members> {
+    pub(super) fn as_map(&self) -> Option<&NodeMembers> {
         if let Node::Map(members) = self { Some(members) } else { None }
     }
 
-    pub(super) fn as_map_mut(&mut self) -> Option<&mut Members> {
+    pub(super) fn as_map_mut(&mut self) -> Option<&mut NodeMembers> {
         if let Node::Map(members) = self { Some(members) } else { None }
     }
 
@@ -121,9 +121,9 @@ impl List {
     }
 }
 
-impl Members {
-    pub(super) fn of<'a>(members: impl IntoIterator<Item = (&'a str, Node)>) -> Members {
-        Members(members.into_iter().map(|(name, node)| (name.to_owned(), node)).collect())
+impl NodeMembers {
+    pub(super) fn of<'a>(members: impl IntoIterator<Item = (&'a str, Node)>) -> NodeMembers {
+        NodeMembers(members.into_iter().map(|(name, node)| (name.to_owned(), node)).collect())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
@@ -139,12 +139,12 @@ impl Members {
         self.0.iter_mut().find(|(key, _)| key == name).map(|(_, node)| node)
     }
 
-    pub(super) fn text(&self, name: &str) -> Option<&Text> {
+    pub(super) fn text(&self, name: &str) -> Option<&SegmentedText> {
         self.get(name).and_then(Node::as_text)
     }
 
     pub(super) fn str(&self, name: &str) -> Option<&str> {
-        self.text(name).map(Text::as_str)
+        self.text(name).map(SegmentedText::as_str)
     }
 
     /// Sets a member: in its place if it is there, else behind the others.

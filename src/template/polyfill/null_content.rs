@@ -1,13 +1,16 @@
 //! An assistant message without content, said in the form the template accepts: absent, null, empty
 //! or a blank.
 
-use super::conversation::{Context, Conversation, Message};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
-use super::segmented_text::Text;
+use super::segmented_text::SegmentedText;
 use crate::error::Result;
 use crate::template::probe::traits::NoContent;
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     let mut changed = false;
     if context.options.null_content {
         for message in conversation.messages.iter_mut().filter(|message| message.is("assistant")) {
@@ -17,11 +20,11 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     Ok(changed)
 }
 
-fn settle(message: &mut Message, context: &Context) -> bool {
+fn settle(message: &mut PolyfillMessage, context: &PolyfillContext) -> bool {
     let beside_calls = message.has_calls();
     let details = context.details;
     let form = if beside_calls { details.no_content_beside_calls } else { details.no_content };
-    let empty = message.content().and_then(Node::as_text).is_some_and(Text::is_empty);
+    let empty = message.content().and_then(Node::as_text).is_some_and(SegmentedText::is_empty);
     // An empty text is an answer of its own, but beside calls, where the two are the same to say;
     // absent is what it may stay.
     let nothing =
@@ -32,7 +35,7 @@ fn settle(message: &mut Message, context: &Context) -> bool {
     let text = |text: &str| match context.caps.requires_typed_content_blocks
         && context.options.typed_content
     {
-        true => Node::List(vec![Node::part("text", "text", Text::own(text))]),
+        true => Node::List(vec![Node::part("text", "text", SegmentedText::own(text))]),
         false => Node::own(text),
     };
     let node = match form {
@@ -56,7 +59,7 @@ fn settle(message: &mut Message, context: &Context) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use super::*;
     use serde_json::{Value, json};
 
@@ -78,12 +81,12 @@ mod tests {
         let mut traits = traits();
         traits.details.no_content = form;
         traits.details.no_content_beside_calls = form;
-        let case = Case::new(traits.clone(), message(&before));
+        let case = PolyfillCase::new(traits.clone(), message(&before));
         if before == after {
             return case.unchanged();
         }
         case.check(message(&after), &["null_content"]);
-        Case::new(traits, message(&before))
+        PolyfillCase::new(traits, message(&before))
             .with(|options| options.null_content = false)
             .unchanged();
     }
@@ -107,11 +110,14 @@ mod tests {
         check(NoContent::Null, true, empty.clone(), null);
         check(NoContent::Space, true, empty.clone(), space);
         check(NoContent::Space, false, empty.clone(), empty);
-        Case::new(traits(), json!([{"role": "assistant", "content": null, "tool_calls": []}]))
-            .check(
-                json!([{"role": "assistant", "content": ""}]),
-                &["empty_tool_calls", "null_content"],
-            );
-        Case::new(traits(), json!([{"role": "user", "content": null}])).unchanged();
+        PolyfillCase::new(
+            traits(),
+            json!([{"role": "assistant", "content": null, "tool_calls": []}]),
+        )
+        .check(
+            json!([{"role": "assistant", "content": ""}]),
+            &["empty_tool_calls", "null_content"],
+        );
+        PolyfillCase::new(traits(), json!([{"role": "user", "content": null}])).unchanged();
     }
 }

@@ -9,40 +9,43 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::conversation::{Context, Conversation};
-use super::node::{Members, Node};
-use super::segmented_text::Text;
+use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::node::{Node, NodeMembers};
+use super::segmented_text::SegmentedText;
 use super::{dump, tool_calls};
 use crate::api::InvalidArguments;
 use crate::error::{Error, Result};
-use crate::template::probe::traits::Arguments;
+use crate::template::probe::traits::ArgumentForm;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ArgumentsTarget {
     Object,
     Text,
     AsSent,
 }
 
-pub(super) fn wanted(context: &Context) -> Wanted {
+pub(super) fn wanted(context: &PolyfillContext) -> ArgumentsTarget {
     let (caps, taken) = (&context.caps, context.details.arguments);
     if !context.options.object_arguments {
-        Wanted::AsSent
+        ArgumentsTarget::AsSent
     } else if caps.requires_object_arguments
-        || taken == Arguments::PrefersObject
+        || taken == ArgumentForm::PrefersObject
         || tool_calls::wanted(context)
     {
-        Wanted::Object
-    } else if taken == Arguments::Text {
-        Wanted::Text
+        ArgumentsTarget::Object
+    } else if taken == ArgumentForm::Text {
+        ArgumentsTarget::Text
     } else {
-        Wanted::AsSent
+        ArgumentsTarget::AsSent
     }
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     let wanted = wanted(context);
-    if wanted == Wanted::AsSent {
+    if wanted == ArgumentsTarget::AsSent {
         return Ok(false);
     }
     let mut changed = false;
@@ -81,15 +84,15 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 /// The arguments in the wanted form, and whether they were no object.
 fn convert(
     sent: Option<&Node>,
-    wanted: Wanted,
+    wanted: ArgumentsTarget,
     invalid: InvalidArguments,
     path: &str,
 ) -> Result<(Node, bool)> {
     let object = match sent {
-        None | Some(Node::Null) => Some(Node::Map(Members::default())),
+        None | Some(Node::Null) => Some(Node::Map(NodeMembers::default())),
         Some(Node::Map(members)) => Some(Node::Map(members.clone())),
         Some(Node::Text(text)) => match spelled(text.as_str()) {
-            Some(_) if wanted == Wanted::Text && !text.as_str().trim().is_empty() => {
+            Some(_) if wanted == ArgumentsTarget::Text && !text.as_str().trim().is_empty() => {
                 return Ok((Node::Text(text.clone()), false));
             }
             Some(object) => {
@@ -106,7 +109,7 @@ fn convert(
             let text = match sent {
                 Some(Node::Text(text)) => text.clone(),
                 Some(other) => dump::plain(other),
-                None => Text::default(),
+                None => SegmentedText::default(),
             };
             match invalid {
                 InvalidArguments::Wrap => Node::map([("_raw", Node::Text(text))]),
@@ -118,7 +121,8 @@ fn convert(
             }
         }
     };
-    let node = if wanted == Wanted::Text { Node::Text(dump::plain(&object)) } else { object };
+    let node =
+        if wanted == ArgumentsTarget::Text { Node::Text(dump::plain(&object)) } else { object };
     Ok((node, faulty))
 }
 
@@ -132,15 +136,15 @@ fn spelled(text: &str) -> Option<Map<String, Value>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use super::*;
     use crate::template::probe::traits::Traits;
     use serde_json::json;
 
-    fn taking(arguments: Arguments) -> Traits {
+    fn taking(arguments: ArgumentForm) -> Traits {
         let mut traits = traits();
         traits.details.arguments = arguments;
-        traits.caps.requires_object_arguments = arguments == Arguments::Object;
+        traits.caps.requires_object_arguments = arguments == ArgumentForm::Object;
         traits
     }
 
@@ -151,7 +155,7 @@ mod tests {
     #[track_caller]
     fn check(traits: Traits, before: Value, after: Value, note: Option<&'static str>) {
         let notes: Vec<_> = note.into_iter().map(|code| (code, 1)).collect();
-        let case = Case::new(traits, with(before.clone())).notes(&notes);
+        let case = PolyfillCase::new(traits, with(before.clone())).notes(&notes);
         if before == after {
             case.unchanged()
         } else {
@@ -161,7 +165,7 @@ mod tests {
 
     #[test]
     fn objects() {
-        for taken in [Arguments::Object, Arguments::PrefersObject] {
+        for taken in [ArgumentForm::Object, ArgumentForm::PrefersObject] {
             check(
                 taking(taken),
                 json!("{\"b\": 1, \"a\": [true, null]}"),
@@ -183,38 +187,39 @@ mod tests {
         }
         let missing = json!([{"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f"}}]}]);
         let empty = json!([{"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]);
-        Case::new(taking(Arguments::Object), missing).check(empty, &["object_arguments"]);
+        PolyfillCase::new(taking(ArgumentForm::Object), missing)
+            .check(empty, &["object_arguments"]);
     }
 
     #[test]
     fn texts() {
         check(
-            taking(Arguments::Text),
+            taking(ArgumentForm::Text),
             json!({"a": ["é", 1.0]}),
             json!("{\"a\": [\"é\", 1.0]}"),
             None,
         );
-        check(taking(Arguments::Text), json!("{ \"a\":1}"), json!("{ \"a\":1}"), None);
-        check(taking(Arguments::Text), json!(""), json!("{}"), None);
+        check(taking(ArgumentForm::Text), json!("{ \"a\":1}"), json!("{ \"a\":1}"), None);
+        check(taking(ArgumentForm::Text), json!(""), json!("{}"), None);
         check(
-            taking(Arguments::Text),
+            taking(ArgumentForm::Text),
             json!("no"),
             json!("{\"_raw\": \"no\"}"),
             Some("arguments_wrapped"),
         );
-        check(taking(Arguments::Either), json!("no"), json!("no"), None);
+        check(taking(ArgumentForm::Either), json!("no"), json!("no"), None);
     }
 
     #[test]
     fn invalid_arguments_by_option() {
-        Case::new(taking(Arguments::Object), with(json!("no")))
+        PolyfillCase::new(taking(ArgumentForm::Object), with(json!("no")))
             .with(|options| options.invalid_arguments = InvalidArguments::String)
             .notes(&[("arguments_kept_as_text", 1)])
             .unchanged();
-        Case::new(taking(Arguments::Object), with(json!("no")))
+        PolyfillCase::new(taking(ArgumentForm::Object), with(json!("no")))
             .with(|options| options.invalid_arguments = InvalidArguments::Error)
             .refused("messages[1].tool_calls[0].function.arguments: not a JSON object: \"no\"");
-        Case::new(taking(Arguments::Object), with(json!("{}")))
+        PolyfillCase::new(taking(ArgumentForm::Object), with(json!("{}")))
             .with(|options| options.object_arguments = false)
             .unchanged();
     }

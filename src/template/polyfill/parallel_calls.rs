@@ -2,17 +2,20 @@
 //! template shows one call a message. Every call must have its result, since a result without its
 //! call, or a call without its result, misleads.
 
-use super::conversation::{Context, Conversation, Message};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
 use crate::error::{Error, Result};
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.tool_calls
         && context.caps.supports_tool_calls
         && !context.caps.supports_parallel_tool_calls
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     if !wanted(context) || !conversation.messages.iter().any(|message| message.calls().len() > 1) {
         return Ok(false);
     }
@@ -34,7 +37,10 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     Ok(true)
 }
 
-fn split(message: &Message, mut results: Vec<Message>) -> Result<Vec<Message>> {
+fn split(
+    message: &PolyfillMessage,
+    mut results: Vec<PolyfillMessage>,
+) -> Result<Vec<PolyfillMessage>> {
     let mut out = Vec::with_capacity(message.calls().len() + results.len());
     let mut first = true;
     for (number, call) in message.calls().iter().enumerate() {
@@ -67,7 +73,7 @@ fn split(message: &Message, mut results: Vec<Message>) -> Result<Vec<Message>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use crate::template::probe::traits::Traits;
     use serde_json::json;
 
@@ -86,19 +92,21 @@ mod tests {
         let sent = json!([user, both, result("2"), result("1"), user]);
         let first = json!({"role": "assistant", "content": "A", "tool_calls": [one]});
         let second = json!({"role": "assistant", "tool_calls": [two]});
-        Case::new(single(), sent.clone()).notes(&[("tool_calls_split", 1)]).check(
+        PolyfillCase::new(single(), sent.clone()).notes(&[("tool_calls_split", 1)]).check(
             json!([user, first, result("1"), second, result("2"), user]),
             &["parallel_calls"],
         );
         let bare = json!({"role": "tool", "content": "R"});
-        Case::new(single(), json!([both, bare, bare]))
+        PolyfillCase::new(single(), json!([both, bare, bare]))
             .notes(&[("tool_calls_split", 0)])
             .check(json!([first, bare, second, bare]), &["parallel_calls"]);
-        Case::new(single(), json!([user, both, result("1"), user])).refused(
+        PolyfillCase::new(single(), json!([user, both, result("1"), user])).refused(
             "messages[1].tool_calls[1]: the chat template shows one call a message, and this one has no result to be sent with",
         );
-        Case::new(single(), json!([user, first, result("1")])).unchanged();
-        Case::new(single(), sent.clone()).with(|options| options.tool_calls = false).unchanged();
-        Case::new(traits(), sent).unchanged();
+        PolyfillCase::new(single(), json!([user, first, result("1")])).unchanged();
+        PolyfillCase::new(single(), sent.clone())
+            .with(|options| options.tool_calls = false)
+            .unchanged();
+        PolyfillCase::new(traits(), sent).unchanged();
     }
 }

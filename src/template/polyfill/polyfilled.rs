@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::conversation::{Conversation, Message};
+use super::conversation::{PolyfillConversation, PolyfillMessage};
 use super::node::Node;
 use super::segmented_text::Segment;
 use crate::diagnostic::Diagnostic;
@@ -24,7 +24,7 @@ pub struct Polyfilled<'a> {
     /// Ids of tool calls as sent, and what they were sent to the template as.
     pub id_map: Vec<(String, String)>,
     /// The messages with the origin of their strings, when something changed.
-    origins: Option<Vec<Message>>,
+    origins: Option<Vec<PolyfillMessage>>,
 }
 
 impl<'a> Polyfilled<'a> {
@@ -36,7 +36,7 @@ impl<'a> Polyfilled<'a> {
 
     pub(super) fn of(
         sent: &'a [Value],
-        conversation: Conversation,
+        conversation: PolyfillConversation,
         applied: Vec<&'static str>,
     ) -> Polyfilled<'a> {
         let messages: Vec<Value> =

@@ -3,9 +3,9 @@
 //! together with reasoning, and what will not show.
 
 use super::content;
-use super::conversation::{Context, Conversation, Message, diagnostic};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage, diagnostic};
 use super::node::Node;
-use super::segmented_text::Text;
+use super::segmented_text::SegmentedText;
 use crate::api::ReasoningConflict;
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
@@ -18,14 +18,17 @@ pub(super) fn is_block(format: ReasoningFormat) -> bool {
     matches!(format, ReasoningFormat::ThinkingContentBlock | ReasoningFormat::ThoughtsContentBlock)
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     if !context.options.reasoning
         || !conversation.messages.iter().any(|message| message.reasoning().is_some())
     {
         return Ok(false);
     }
     let format = context.caps.reasoning_format;
-    let Conversation { messages, diagnostics, .. } = conversation;
+    let PolyfillConversation { messages, diagnostics, .. } = conversation;
     let mut changed = false;
     for message in messages.iter_mut().filter(|message| message.is("assistant")) {
         if message.reasoning().is_some() {
@@ -39,7 +42,11 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 }
 
 /// Reasoning and content beside calls: what the template refuses or drops.
-fn settle(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagnostic>) -> bool {
+fn settle(
+    message: &mut PolyfillMessage,
+    context: &PolyfillContext,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> bool {
     let reasoning = message.reasoning().filter(|text| !text.is_empty()).cloned();
     // A blank may be how this template wants no content said.
     let said = message
@@ -89,8 +96,8 @@ fn settle(message: &mut Message, context: &Context, diagnostics: &mut Vec<Diagno
 }
 
 fn move_reasoning(
-    message: &mut Message,
-    context: &Context,
+    message: &mut PolyfillMessage,
+    context: &PolyfillContext,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> bool {
     let Some(reasoning) = message.reasoning().cloned() else { return false };
@@ -135,7 +142,7 @@ fn move_reasoning(
             if context.options.reasoning_inline && context.details.inline_reasoning =>
         {
             take_members(message);
-            let mut text = Text::own("<think>\n");
+            let mut text = SegmentedText::own("<think>\n");
             text.push(&reasoning);
             text.push_str("\n</think>\n\n");
             let inline = content::join(Some(Node::Text(text)), "", message.take_content());
@@ -149,17 +156,21 @@ fn move_reasoning(
     true
 }
 
-fn take_members(message: &mut Message) {
+fn take_members(message: &mut PolyfillMessage) {
     message.members.retain(|name, _| !MEMBERS.contains(&name));
 }
 
-fn to_member(message: &mut Message, native: &str, reasoning: Text) {
+fn to_member(message: &mut PolyfillMessage, native: &str, reasoning: SegmentedText) {
     message.members.retain(|name, _| name == native || !MEMBERS.contains(&name));
     message.members.set(native, Node::Text(reasoning));
 }
 
 /// The reasoning as a part in front of the content's parts.
-fn in_front(message: &mut Message, reasoning: Text, part: impl Fn(Text) -> Node) {
+fn in_front(
+    message: &mut PolyfillMessage,
+    reasoning: SegmentedText,
+    part: impl Fn(SegmentedText) -> Node,
+) {
     take_members(message);
     if reasoning.is_empty() {
         return;
@@ -170,7 +181,7 @@ fn in_front(message: &mut Message, reasoning: Text, part: impl Fn(Text) -> Node)
 }
 
 /// Content as `{"blocks":[thoughts?, response?]}`. A content that already is a mapping stays.
-fn blocks(message: &mut Message, reasoning: Option<Text>) -> bool {
+fn blocks(message: &mut PolyfillMessage, reasoning: Option<SegmentedText>) -> bool {
     let response = match message.content() {
         Some(content) => match content::plain_text(content) {
             Some(text) => Some(text),
@@ -190,7 +201,7 @@ fn blocks(message: &mut Message, reasoning: Option<Text>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use super::*;
     use crate::template::probe::traits::{NoContent, Traits};
     use serde_json::{Value, json};
@@ -203,7 +214,7 @@ mod tests {
 
     #[track_caller]
     fn check(format: ReasoningFormat, before: Value, after: Value) {
-        Case::new(reading(format), json!([before])).check(json!([after]), &["reasoning"]);
+        PolyfillCase::new(reading(format), json!([before])).check(json!([after]), &["reasoning"]);
     }
 
     #[test]
@@ -235,21 +246,24 @@ mod tests {
             json!({"role": "assistant", "reasoning_content": "R"}),
             json!({"role": "assistant", "thought": "R"}),
         );
-        Case::new(reading(ReasoningFormat::ThinkingField), json!([sent]))
+        PolyfillCase::new(reading(ReasoningFormat::ThinkingField), json!([sent]))
             .with(|options| options.reasoning = false)
             .unchanged();
-        Case::new(reading(ReasoningFormat::ReasoningContentField), json!([sent])).unchanged();
-        Case::new(reading(ReasoningFormat::None), json!([sent]))
+        PolyfillCase::new(reading(ReasoningFormat::ReasoningContentField), json!([sent]))
+            .unchanged();
+        PolyfillCase::new(reading(ReasoningFormat::None), json!([sent]))
             .notes(&[("reasoning_not_rendered", 0)])
             .unchanged();
         let alias = json!([{"role": "assistant", "reasoning": "R", "content": "C"}]);
-        Case::new(reading(ReasoningFormat::ThoughtField), alias).check(
+        PolyfillCase::new(reading(ReasoningFormat::ThoughtField), alias).check(
             json!([{"role": "assistant", "content": "C", "thought": "R"}]),
             &["reasoning_alias", "reasoning"],
         );
         let mut beside_calls = reading(ReasoningFormat::ReasoningContentField);
         beside_calls.caps.reasoning_requires_tools = true;
-        Case::new(beside_calls, json!([sent])).notes(&[("reasoning_not_rendered", 0)]).unchanged();
+        PolyfillCase::new(beside_calls, json!([sent]))
+            .notes(&[("reasoning_not_rendered", 0)])
+            .unchanged();
     }
 
     #[test]
@@ -260,7 +274,7 @@ mod tests {
             json!({"role": "assistant", "reasoning_content": "R", "content": "C", "tool_calls": calls}),
             json!({"role": "assistant", "content": "C", "tool_calls": calls, "tool_plan": "R"}),
         );
-        Case::new(
+        PolyfillCase::new(
             reading(ReasoningFormat::ToolPlanField),
             json!([{"role": "assistant", "reasoning_content": "R", "content": "C"}]),
         )
@@ -285,12 +299,12 @@ mod tests {
             after(json!([thoughts, text])),
         );
         let alias = json!([{"role": "assistant", "thinking": "R", "content": "C"}]);
-        Case::new(reading(format), alias)
+        PolyfillCase::new(reading(format), alias)
             .check(json!([after(json!([block, text]))]), &["reasoning_alias", "reasoning"]);
         let mut strings = reading(format);
         strings.details.accepts_parts = false;
         strings.caps.supports_system_role = false;
-        Case::new(strings, json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, sent(json!("C"))]))
+        PolyfillCase::new(strings, json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}, sent(json!("C"))]))
             .notes(&[("system_message_merged", 0)])
             .check(json!([{"role": "user", "content": "S\nU"}, after(json!([block, text]))]), &["reasoning", "system_role"]);
     }
@@ -299,7 +313,7 @@ mod tests {
     fn mapping() {
         let format = ReasoningFormat::BlocksMapping;
         let response = |text: &str| json!({"type": "response", "text": text});
-        Case::new(
+        PolyfillCase::new(
             reading(format),
             json!([
                 {"role": "assistant", "content": "A"},
@@ -315,7 +329,8 @@ mod tests {
             ]),
             &["reasoning"],
         );
-        Case::new(reading(format), json!([{"role": "assistant", "content": "A"}])).unchanged();
+        PolyfillCase::new(reading(format), json!([{"role": "assistant", "content": "A"}]))
+            .unchanged();
     }
 
     #[test]
@@ -324,30 +339,30 @@ mod tests {
         refusing.details.reasoning_with_calls = WithCalls::Raises;
         let calls = json!([call("1", "f", json!({}))]);
         let sent = json!([{"role": "assistant", "reasoning_content": "R", "content": "C", "tool_calls": calls}]);
-        Case::new(refusing.clone(), sent.clone())
+        PolyfillCase::new(refusing.clone(), sent.clone())
             .notes(&[("content_merged_into_reasoning", 0)])
             .check(
                 json!([{"role": "assistant", "tool_calls": calls, "thinking": "R\n\nC"}]),
                 &["reasoning"],
             );
-        Case::new(refusing.clone(), sent.clone())
+        PolyfillCase::new(refusing.clone(), sent.clone())
             .with(|options| options.reasoning_conflict = ReasoningConflict::Drop)
             .notes(&[("content_dropped", 0)])
             .check(
                 json!([{"role": "assistant", "tool_calls": calls, "thinking": "R"}]),
                 &["reasoning"],
             );
-        Case::new(refusing.clone(), sent.clone())
+        PolyfillCase::new(refusing.clone(), sent.clone())
             .with(|options| options.reasoning_conflict = ReasoningConflict::Keep)
             .check(json!([{"role": "assistant", "content": "C", "tool_calls": calls, "thinking": "R"}]), &["reasoning"]);
         refusing.details.no_content_beside_calls = NoContent::Empty;
-        Case::new(refusing, sent.clone()).notes(&[("content_merged_into_reasoning", 0)]).check(
+        PolyfillCase::new(refusing, sent.clone()).notes(&[("content_merged_into_reasoning", 0)]).check(
             json!([{"role": "assistant", "content": "", "tool_calls": calls, "thinking": "R\n\nC"}]),
             &["reasoning", "null_content"],
         );
         let mut dropping = reading(ReasoningFormat::ReasoningContentField);
         dropping.details.reasoning_with_calls = WithCalls::ReasoningOnly;
-        Case::new(dropping, sent).notes(&[("content_not_rendered", 0)]).unchanged();
+        PolyfillCase::new(dropping, sent).notes(&[("content_not_rendered", 0)]).unchanged();
     }
 
     #[test]
@@ -355,12 +370,12 @@ mod tests {
         let mut inline = reading(ReasoningFormat::None);
         inline.details.inline_reasoning = true;
         let sent = json!([{"role": "assistant", "reasoning_content": "R", "content": "C"}]);
-        Case::new(inline.clone(), sent.clone())
+        PolyfillCase::new(inline.clone(), sent.clone())
             .with(|options| options.reasoning_inline = true)
             .check(
                 json!([{"role": "assistant", "content": "<think>\nR\n</think>\n\nC"}]),
                 &["reasoning"],
             );
-        Case::new(inline, sent).notes(&[("reasoning_not_rendered", 0)]).unchanged();
+        PolyfillCase::new(inline, sent).notes(&[("reasoning_not_rendered", 0)]).unchanged();
     }
 }

@@ -1,10 +1,10 @@
 //! Other names of an assistant's reasoning: `reasoning_content` becomes the first of it, `thinking`
 //! and `reasoning` that is not null, as in transformers 5.23.
 
-use super::conversation::{Context, Conversation};
+use super::conversation::{PolyfillContext, PolyfillConversation};
 use crate::error::Result;
 
-pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> {
+pub(super) fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
     for message in conversation.messages.iter_mut().filter(|message| message.is("assistant")) {
         if message.members.text("reasoning_content").is_some() {
@@ -22,22 +22,22 @@ pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, traits};
+    use super::super::tests::case::{PolyfillCase, traits};
     use serde_json::json;
 
     #[test]
     fn cases() {
-        Case::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R"}])).check(
+        PolyfillCase::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R"}])).check(
             json!([{"role": "assistant", "content": "A", "reasoning": "R", "reasoning_content": "R"}]),
             &["reasoning_alias"],
         );
-        Case::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R", "thinking": "T"}])).check(
+        PolyfillCase::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R", "thinking": "T"}])).check(
             json!([{"role": "assistant", "content": "A", "reasoning": "R", "thinking": "T", "reasoning_content": "T"}]),
             &["reasoning_alias"],
         );
-        Case::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R", "reasoning_content": "C"}]))
+        PolyfillCase::new(traits(), json!([{"role": "assistant", "content": "A", "reasoning": "R", "reasoning_content": "C"}]))
             .unchanged();
-        Case::new(traits(), json!([{"role": "user", "content": "A", "reasoning": "R"}]))
+        PolyfillCase::new(traits(), json!([{"role": "user", "content": "A", "reasoning": "R"}]))
             .unchanged();
     }
 }

@@ -2,22 +2,25 @@
 //! alternate.
 
 use super::content;
-use super::conversation::{Context, Conversation, Message};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
 use crate::error::Result;
 
 /// Members that are joined as content is; of others the first message's stays.
 const TEXTS: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "thought"];
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.same_role_merge && context.details.needs_alternation
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     if !wanted(context) {
         return Ok(false);
     }
-    let mut out: Vec<Message> = Vec::with_capacity(conversation.messages.len());
+    let mut out: Vec<PolyfillMessage> = Vec::with_capacity(conversation.messages.len());
     let mut merged = Vec::new();
     for message in std::mem::take(&mut conversation.messages) {
         match out.last_mut() {
@@ -39,8 +42,8 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     Ok(!merged.is_empty())
 }
 
-fn belong_together(first: &Message, second: &Message) -> bool {
-    let mapping = |message: &Message| matches!(message.content(), Some(Node::Map(_)));
+fn belong_together(first: &PolyfillMessage, second: &PolyfillMessage) -> bool {
+    let mapping = |message: &PolyfillMessage| matches!(message.content(), Some(Node::Map(_)));
     if mapping(first) || mapping(second) {
         return false;
     }
@@ -51,7 +54,7 @@ fn belong_together(first: &Message, second: &Message) -> bool {
     assistants || (first.is("user") && second.is("user"))
 }
 
-fn append(first: &mut Message, mut second: Message) {
+fn append(first: &mut PolyfillMessage, mut second: PolyfillMessage) {
     if first.content().is_some() || second.content().is_some() {
         let joined = content::join(first.take_content(), "\n\n", second.take_content());
         first.set_content(joined);
@@ -72,7 +75,7 @@ fn append(first: &mut Message, mut second: Message) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use serde_json::json;
 
     #[test]
@@ -83,23 +86,23 @@ mod tests {
         let assistant = |text: &str| json!({"role": "assistant", "content": text});
         let sent =
             json!([user("U"), user("V"), user("W"), assistant("A"), assistant("B"), user("X")]);
-        Case::new(alternating.clone(), sent.clone())
+        PolyfillCase::new(alternating.clone(), sent.clone())
             .notes(&[("message_merged", 1), ("message_merged", 2), ("message_merged", 4)])
             .check(
                 json!([user("U\n\nV\n\nW"), assistant("A\n\nB"), user("X")]),
                 &["same_role_merge"],
             );
-        Case::new(alternating.clone(), sent.clone())
+        PolyfillCase::new(alternating.clone(), sent.clone())
             .with(|options| options.same_role_merge = false)
             .unchanged();
-        Case::new(traits(), sent).unchanged();
+        PolyfillCase::new(traits(), sent).unchanged();
 
         let calls =
             json!({"role": "assistant", "content": "C", "tool_calls": [call("1", "f", json!({}))]});
-        Case::new(alternating.clone(), json!([assistant("A"), calls])).unchanged();
+        PolyfillCase::new(alternating.clone(), json!([assistant("A"), calls])).unchanged();
 
         let part = |text: &str| json!({"type": "text", "text": text});
-        Case::new(
+        PolyfillCase::new(
             alternating.clone(),
             json!([user("U"), {"role": "user", "content": [part("V")], "name": "n"}]),
         )
@@ -108,7 +111,7 @@ mod tests {
             json!([{"role": "user", "content": [part("U"), part("V")], "name": "n"}]),
             &["same_role_merge"],
         );
-        Case::new(
+        PolyfillCase::new(
             alternating.clone(),
             json!([{"role": "assistant", "reasoning_content": "R"}, {"role": "assistant", "content": "A", "reasoning_content": "S"}]),
         )
@@ -118,7 +121,7 @@ mod tests {
         // Neighbours that the polyfills make.
         alternating.caps.supports_tool_responses = false;
         let response = "{\n  \"tool_response\": {\n    \"content\": \"R\"\n  }\n}";
-        Case::new(alternating, json!([{"role": "tool", "content": "R"}, user("U")]))
+        PolyfillCase::new(alternating, json!([{"role": "tool", "content": "R"}, user("U")]))
             .notes(&[("message_merged", 1)])
             .check(
                 json!([user(&format!("{response}\n\nU"))]),

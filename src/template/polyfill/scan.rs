@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::conversation::Context;
+use super::conversation::PolyfillContext;
 use super::{
     developer_role, object_arguments, parallel_calls, same_role_merge, system_position, system_role,
 };
@@ -11,7 +11,7 @@ use crate::api::member;
 use crate::template::probe::traits::{NoContent, ReasoningFormat};
 
 /// Whether no step would change or report anything. Wrong in one direction only: true is certain.
-pub(super) fn nothing_to_do(messages: &[Value], context: &Context) -> bool {
+pub(super) fn nothing_to_do(messages: &[Value], context: &PolyfillContext) -> bool {
     let neighbours = same_role_merge::wanted(context)
         && messages.windows(2).any(|pair| pair[0]["role"] == pair[1]["role"]);
     let later = system_position::wanted(context)
@@ -22,14 +22,18 @@ pub(super) fn nothing_to_do(messages: &[Value], context: &Context) -> bool {
     messages.iter().all(|message| plain(message, context))
 }
 
-fn plain(message: &Value, context: &Context) -> bool {
+fn plain(message: &Value, context: &PolyfillContext) -> bool {
     let Value::Object(members) = message else { return false };
     if members.iter().any(|(name, value)| value.is_null() && name != "content") {
         return false;
     }
     let typed = match member(members, "content") {
-        Some(Value::String(_)) => typed_content::wanted(context) != typed_content::Wanted::Parts,
-        Some(Value::Array(_)) => typed_content::wanted(context) != typed_content::Wanted::String,
+        Some(Value::String(_)) => {
+            typed_content::wanted(context) != typed_content::ContentTarget::Parts
+        }
+        Some(Value::Array(_)) => {
+            typed_content::wanted(context) != typed_content::ContentTarget::String
+        }
         _ => true,
     };
     let result = member(members, "role").is_some_and(|role| role == "tool");
@@ -53,7 +57,7 @@ fn plain(message: &Value, context: &Context) -> bool {
     typed && role && calls(member(members, "tool_calls"), context)
 }
 
-fn assistant(members: &Map<String, Value>, context: &Context) -> bool {
+fn assistant(members: &Map<String, Value>, context: &PolyfillContext) -> bool {
     let given = |name: &str| member(members, name).is_some_and(|value| !value.is_null());
     let reasoning = ["reasoning_content", "thinking", "reasoning"].into_iter().any(given);
     let shown = context.caps.reasoning_format == ReasoningFormat::ReasoningContentField
@@ -72,15 +76,15 @@ fn assistant(members: &Map<String, Value>, context: &Context) -> bool {
     reasons && (says || !context.options.null_content)
 }
 
-fn calls(calls: Option<&Value>, context: &Context) -> bool {
+fn calls(calls: Option<&Value>, context: &PolyfillContext) -> bool {
     let Some(calls) = calls.and_then(Value::as_array) else { return true };
     let empty = calls.is_empty() && context.options.empty_tool_calls;
     let several = calls.len() > 1 && parallel_calls::wanted(context);
     let renamed = tool_call_ids::wanted(context) || tool_calls::wanted(context);
     let object = object_arguments::wanted(context);
     let as_taken = |call: &Value| match (object, call.pointer("/function/arguments")) {
-        (object_arguments::Wanted::AsSent, _) => true,
-        (object_arguments::Wanted::Object, Some(arguments)) => arguments.is_object(),
+        (object_arguments::ArgumentsTarget::AsSent, _) => true,
+        (object_arguments::ArgumentsTarget::Object, Some(arguments)) => arguments.is_object(),
         _ => false,
     };
     !empty

@@ -17,20 +17,20 @@ pub struct Segment {
 
 /// A string and its segments: in order, never empty, never overlapping.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Text {
+pub(super) struct SegmentedText {
     string: String,
     segments: Vec<Segment>,
 }
 
-impl Text {
+impl SegmentedText {
     /// Text that a polyfill adds.
-    pub(super) fn own(text: &str) -> Text {
-        Text { string: text.to_owned(), segments: Vec::new() }
+    pub(super) fn own(text: &str) -> SegmentedText {
+        SegmentedText { string: text.to_owned(), segments: Vec::new() }
     }
 
     /// The whole text of one member.
-    pub(super) fn member(text: String, path: &Arc<str>) -> Text {
-        let mut own = Text { segments: Vec::new(), string: text };
+    pub(super) fn member(text: String, path: &Arc<str>) -> SegmentedText {
+        let mut own = SegmentedText { segments: Vec::new(), string: text };
         if !own.string.is_empty() {
             own.segments.push(Segment { start: 0, end: own.string.len(), path: Arc::clone(path) });
         }
@@ -55,13 +55,13 @@ impl Text {
     }
 
     /// Appends a text with its segments.
-    pub(super) fn push(&mut self, text: &Text) {
+    pub(super) fn push(&mut self, text: &SegmentedText) {
         self.push_mapped(text, |out, piece| out.push_str(piece));
     }
 
     /// Appends a text piece by piece through `write`, which may escape; segments keep to what
     /// became of their piece.
-    pub(super) fn push_mapped(&mut self, text: &Text, write: impl Fn(&mut String, &str)) {
+    pub(super) fn push_mapped(&mut self, text: &SegmentedText, write: impl Fn(&mut String, &str)) {
         let mut at = 0;
         for segment in &text.segments {
             write(&mut self.string, &text.string[at..segment.start]);
@@ -78,7 +78,7 @@ impl Text {
     }
 
     /// This text, `separator` and the other; without the separator where one of them is empty.
-    pub(super) fn followed_by(mut self, separator: &str, other: &Text) -> Text {
+    pub(super) fn followed_by(mut self, separator: &str, other: &SegmentedText) -> SegmentedText {
         if !self.is_empty() && !other.is_empty() {
             self.push_str(separator);
         }

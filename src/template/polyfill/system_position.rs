@@ -1,18 +1,21 @@
 //! System messages that are not the first message, where the template loses or refuses them.
 
-use super::conversation::{Context, Conversation, Message};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::{content, system_role};
 use crate::api::SystemPosition;
 use crate::error::Result;
 use crate::template::probe::traits::Fate;
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.system_role
         && context.caps.supports_system_role
         && context.details.later_system != Fate::Shown
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     let mut later = conversation.messages.iter().skip(1).filter(|message| message.is("system"));
     if !wanted(context) || later.next().is_none() {
         return Ok(false);
@@ -51,10 +54,10 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 
 /// Appends later system messages to the first message, which becomes a system message if it is
 /// none.
-fn hoist(conversation: &mut Conversation) {
+fn hoist(conversation: &mut PolyfillConversation) {
     let mut messages = std::mem::take(&mut conversation.messages).into_iter().peekable();
     let first = messages.next_if(|message| message.is("system"));
-    let (later, rest): (Vec<Message>, Vec<Message>) =
+    let (later, rest): (Vec<PolyfillMessage>, Vec<PolyfillMessage>) =
         messages.partition(|message| message.is("system"));
     let mut first = first;
     for mut message in later {
@@ -78,7 +81,7 @@ fn hoist(conversation: &mut Conversation) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, traits};
+    use super::super::tests::case::{PolyfillCase, traits};
     use crate::api::SystemPosition;
     use crate::template::probe::traits::{Fate, Traits};
     use serde_json::{Value, json};
@@ -99,30 +102,30 @@ mod tests {
         for fate in [Fate::Lost, Fate::Refused] {
             let mut traits = losing();
             traits.details.later_system = fate;
-            Case::new(traits, sent.clone()).notes(&[("system_message_moved", 2)]).check(
+            PolyfillCase::new(traits, sent.clone()).notes(&[("system_message_moved", 2)]).check(
                 messages(&[("system", "S\n\nT"), ("user", "U"), ("user", "V")]),
                 &["system_position"],
             );
         }
-        Case::new(losing(), messages(&[("user", "U"), ("system", "S"), ("system", "T")]))
+        PolyfillCase::new(losing(), messages(&[("user", "U"), ("system", "S"), ("system", "T")]))
             .notes(&[("system_message_moved", 1), ("system_message_moved", 2)])
             .check(messages(&[("system", "S\n\nT"), ("user", "U")]), &["system_position"]);
-        Case::new(losing(), messages(&[("system", "S"), ("user", "U")])).unchanged();
-        Case::new(traits(), sent.clone()).unchanged();
-        Case::new(losing(), sent).with(|options| options.system_role = false).unchanged();
+        PolyfillCase::new(losing(), messages(&[("system", "S"), ("user", "U")])).unchanged();
+        PolyfillCase::new(traits(), sent.clone()).unchanged();
+        PolyfillCase::new(losing(), sent).with(|options| options.system_role = false).unchanged();
     }
 
     #[test]
     fn user_and_keep() {
         let sent = messages(&[("system", "S"), ("user", "U"), ("system", "T"), ("user", "V")]);
-        Case::new(losing(), sent.clone())
+        PolyfillCase::new(losing(), sent.clone())
             .with(|options| options.system_position = SystemPosition::User)
             .notes(&[("system_message_merged", 2)])
             .check(
                 messages(&[("system", "S"), ("user", "U"), ("user", "T\nV")]),
                 &["system_position"],
             );
-        Case::new(losing(), sent)
+        PolyfillCase::new(losing(), sent)
             .with(|options| options.system_position = SystemPosition::Keep)
             .notes(&[("system_message_not_rendered", 2)])
             .unchanged();

@@ -2,15 +2,18 @@
 //! system messages.
 
 use super::content;
-use super::conversation::{Context, Conversation, Message};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
 use crate::error::Result;
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.system_role && !context.caps.supports_system_role
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     if !wanted(context) || !conversation.messages.iter().any(|message| message.is("system")) {
         return Ok(false);
     }
@@ -28,9 +31,12 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 /// Takes out the system messages at the positions that `choose` names, and puts their content in
 /// front of the next user message, or into a user message of its own where another message comes
 /// first. Returns which they were in the request.
-pub(super) fn fold(conversation: &mut Conversation, choose: impl Fn(usize) -> bool) -> Vec<usize> {
+pub(super) fn fold(
+    conversation: &mut PolyfillConversation,
+    choose: impl Fn(usize) -> bool,
+) -> Vec<usize> {
     let mut folded = Vec::new();
-    let mut out: Vec<Message> = Vec::with_capacity(conversation.messages.len());
+    let mut out: Vec<PolyfillMessage> = Vec::with_capacity(conversation.messages.len());
     // The content that waits, and the first message it came from.
     let mut pending: Option<(Node, Option<usize>)> = None;
     for (position, mut message) in
@@ -52,13 +58,13 @@ pub(super) fn fold(conversation: &mut Conversation, choose: impl Fn(usize) -> bo
                 let content = message.take_content();
                 message.set_content(content::join(Some(waiting), "\n", content));
             } else {
-                out.push(Message::new("user", waiting, index));
+                out.push(PolyfillMessage::new("user", waiting, index));
             }
         }
         out.push(message);
     }
     if let Some((waiting, index)) = pending {
-        out.push(Message::new("user", waiting, index));
+        out.push(PolyfillMessage::new("user", waiting, index));
     }
     conversation.messages = out;
     folded
@@ -66,7 +72,7 @@ pub(super) fn fold(conversation: &mut Conversation, choose: impl Fn(usize) -> bo
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, traits};
+    use super::super::tests::case::{PolyfillCase, traits};
     use serde_json::{Value, json};
 
     #[track_caller]
@@ -78,11 +84,11 @@ mod tests {
         lacking.caps.supports_system_role = false;
         let notes: Vec<_> = merged.iter().map(|index| ("system_message_merged", *index)).collect();
         let before = Value::Array(messages(before));
-        Case::new(lacking.clone(), before.clone())
+        PolyfillCase::new(lacking.clone(), before.clone())
             .notes(&notes)
             .check(Value::Array(messages(after)), &["system_role"]);
-        Case::new(traits(), before.clone()).unchanged();
-        Case::new(lacking, before).with(|options| options.system_role = false).unchanged();
+        PolyfillCase::new(traits(), before.clone()).unchanged();
+        PolyfillCase::new(lacking, before).with(|options| options.system_role = false).unchanged();
     }
 
     #[test]
@@ -104,7 +110,7 @@ mod tests {
         let mut lacking = traits();
         lacking.caps.supports_system_role = false;
         let silent = json!({"role": "assistant", "reasoning_content": "R"});
-        Case::new(lacking, json!([{"role": "system", "content": "S"}, silent]))
+        PolyfillCase::new(lacking, json!([{"role": "system", "content": "S"}, silent]))
             .notes(&[("system_message_merged", 0)])
             .check(json!([{"role": "user", "content": "S"}, silent]), &["system_role"]);
     }

@@ -6,18 +6,21 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use sha2::{Digest, Sha256};
 
-use super::conversation::{Context, Conversation};
-use super::node::{Members, Node};
+use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::node::{Node, NodeMembers};
 use crate::error::Result;
 
 const LENGTH: usize = 9;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.tool_call_ids && context.details.nine_character_ids
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     if !wanted(context) {
         return Ok(false);
     }
@@ -67,7 +70,7 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
     Ok(changed)
 }
 
-fn set_id(call: &mut Members, id: &str) {
+fn set_id(call: &mut NodeMembers, id: &str) {
     let next = if call.get("type").is_some() { "type" } else { "function" };
     call.set_before(next, "id", Node::own(id));
 }
@@ -126,7 +129,7 @@ fn hash(seed: &str, attempt: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use super::*;
     use serde_json::json;
 
@@ -138,28 +141,28 @@ mod tests {
         let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "R"});
         let (long, good) = (hash("call_long", 0), "abcdefGH9");
         let sent = json!([said("call_long"), result("call_long"), said(good), result(good)]);
-        Case::new(nine.clone(), sent.clone()).notes(&[("tool_call_id_renamed", 1)]).check(
+        PolyfillCase::new(nine.clone(), sent.clone()).notes(&[("tool_call_id_renamed", 1)]).check(
             json!([said(&long), result(&long), said(good), result(good)]),
             &["tool_call_ids"],
         );
-        Case::new(nine.clone(), sent.clone())
+        PolyfillCase::new(nine.clone(), sent.clone())
             .with(|options| options.tool_call_ids = false)
             .unchanged();
-        Case::new(traits(), sent).unchanged();
+        PolyfillCase::new(traits(), sent).unchanged();
 
         let bare = json!([
             {"role": "assistant", "content": "A", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]},
             {"role": "tool", "content": "R"},
         ]);
         let made = hash("call 1", 0);
-        Case::new(nine.clone(), bare).check(
+        PolyfillCase::new(nine.clone(), bare).check(
             json!([said(&made), {"role": "tool", "content": "R", "tool_call_id": made}]),
             &["tool_call_ids"],
         );
 
         let taken = hash("x", 0);
         let other = hash("x", 1);
-        Case::new(nine, json!([said(&taken), said("x"), result("x")]))
+        PolyfillCase::new(nine, json!([said(&taken), said("x"), result("x")]))
             .notes(&[("tool_call_id_renamed", 2)])
             .check(json!([said(&taken), said(&other), result(&other)]), &["tool_call_ids"]);
         assert!(complies(&long));

@@ -1,20 +1,23 @@
 //! Calls as JSON text of the message that made them, for templates that do not show calls. The
 //! shape is minja's.
 
-use super::conversation::{Context, Conversation};
-use super::node::{Members, Node};
+use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::node::{Node, NodeMembers};
 use super::{content, dump};
 use crate::error::Result;
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.tool_calls && !context.caps.supports_tool_calls
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     let mut changed = false;
     if wanted(context) {
         for message in conversation.messages.iter_mut().filter(|message| message.has_calls()) {
-            let mut object = Members::of([(
+            let mut object = NodeMembers::of([(
                 "tool_calls",
                 Node::List(message.calls().iter().map(shape).collect()),
             )]);
@@ -31,7 +34,7 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 
 /// `{"name","arguments","id"?}`.
 fn shape(call: &Node) -> Node {
-    let mut out = Members::default();
+    let mut out = NodeMembers::default();
     let call = call.as_map();
     // Some clients send name and arguments one level up.
     let function = call.and_then(|call| call.get("function")).and_then(Node::as_map).or(call);
@@ -48,7 +51,7 @@ fn shape(call: &Node) -> Node {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use serde_json::json;
 
     #[test]
@@ -61,16 +64,19 @@ mod tests {
         let applied = ["object_arguments", "tool_calls"];
         let said = |text: String| json!([{"role": "assistant", "content": text}]);
         for nothing in [json!(null), json!("")] {
-            Case::new(lacking.clone(), sent(nothing)).check(said(format!("{text}\n}}")), &applied);
+            PolyfillCase::new(lacking.clone(), sent(nothing))
+                .check(said(format!("{text}\n}}")), &applied);
         }
         for something in [json!("C"), json!([{"type": "text", "text": "C"}])] {
-            Case::new(lacking.clone(), sent(something))
+            PolyfillCase::new(lacking.clone(), sent(something))
                 .check(said(format!("{text},\n  \"content\": \"C\"\n}}")), &applied);
         }
         let bare = json!([{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]);
         let text = "{\n  \"tool_calls\": [\n    {\n      \"name\": \"f\",\n      \"arguments\": {}\n    }\n  ]\n}";
-        Case::new(lacking.clone(), bare).check(said(text.to_owned()), &["tool_calls"]);
-        Case::new(lacking, sent(json!("C"))).with(|options| options.tool_calls = false).unchanged();
-        Case::new(traits(), sent(json!("C"))).unchanged();
+        PolyfillCase::new(lacking.clone(), bare).check(said(text.to_owned()), &["tool_calls"]);
+        PolyfillCase::new(lacking, sent(json!("C")))
+            .with(|options| options.tool_calls = false)
+            .unchanged();
+        PolyfillCase::new(traits(), sent(json!("C"))).unchanged();
     }
 }

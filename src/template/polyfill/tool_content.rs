@@ -1,12 +1,12 @@
 //! A tool's result of any shape as text: an object, a number or a list that is no list of parts as
 //! JSON, nothing as "".
 
-use super::conversation::{Context, Conversation};
+use super::conversation::{PolyfillContext, PolyfillConversation};
 use super::dump;
 use super::node::Node;
 use crate::error::Result;
 
-pub(super) fn run(conversation: &mut Conversation, _: &Context) -> Result<bool> {
+pub(super) fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<bool> {
     let mut changed = false;
     for message in conversation.messages.iter_mut().filter(|message| message.is("tool")) {
         let text = match message.members.get("content") {
@@ -28,14 +28,14 @@ fn is_part(node: &Node) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, traits};
+    use super::super::tests::case::{PolyfillCase, traits};
     use serde_json::{Value, json};
 
     #[track_caller]
     fn check(content: Value, text: &str) {
         let result =
             |content: Value| json!([{"role": "tool", "tool_call_id": "1", "content": content}]);
-        Case::new(traits(), result(content)).check(result(json!(text)), &["tool_content"]);
+        PolyfillCase::new(traits(), result(content)).check(result(json!(text)), &["tool_content"]);
     }
 
     #[test]
@@ -46,9 +46,12 @@ mod tests {
         check(json!(false), "false");
         check(json!(null), "");
         for content in [json!("{}"), json!([{"type": "text", "text": "R"}])] {
-            Case::new(traits(), json!([{"role": "tool", "tool_call_id": "1", "content": content}]))
-                .unchanged();
+            PolyfillCase::new(
+                traits(),
+                json!([{"role": "tool", "tool_call_id": "1", "content": content}]),
+            )
+            .unchanged();
         }
-        Case::new(traits(), json!([{"role": "user", "content": {"a": 1}}])).unchanged();
+        PolyfillCase::new(traits(), json!([{"role": "user", "content": {"a": 1}}])).unchanged();
     }
 }

@@ -1,20 +1,23 @@
 //! Tool results as JSON text of user messages, for templates that do not show them. The shape is
 //! minja's.
 
-use super::conversation::{Context, Conversation};
-use super::node::{Members, Node};
+use super::conversation::{PolyfillContext, PolyfillConversation};
+use super::node::{Node, NodeMembers};
 use super::{content, dump};
 use crate::error::Result;
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.tool_responses && !context.caps.supports_tool_responses
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     let mut changed = false;
     if wanted(context) {
         for message in conversation.messages.iter_mut().filter(|message| message.is("tool")) {
-            let mut response = Members::default();
+            let mut response = NodeMembers::default();
             if let Some(name) = message.members.remove("name") {
                 response.set("tool", name);
             }
@@ -36,7 +39,7 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, traits};
+    use super::super::tests::case::{PolyfillCase, traits};
     use serde_json::json;
 
     #[test]
@@ -46,15 +49,17 @@ mod tests {
         let sent =
             json!([{"role": "tool", "name": "f", "content": "R\"", "tool_call_id": "x", "y": 1}]);
         let text = "{\n  \"tool_response\": {\n    \"tool\": \"f\",\n    \"content\": \"R\\\"\",\n    \"tool_call_id\": \"x\"\n  }\n}";
-        Case::new(lacking.clone(), sent.clone()).check(
+        PolyfillCase::new(lacking.clone(), sent.clone()).check(
             json!([{"role": "user", "content": text, "tool_call_id": "x", "y": 1}]),
             &["tool_responses"],
         );
         let text = "{\n  \"tool_response\": {\n    \"content\": \"a\\nb\"\n  }\n}";
         let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
-        Case::new(lacking.clone(), json!([{"role": "tool", "content": parts}]))
+        PolyfillCase::new(lacking.clone(), json!([{"role": "tool", "content": parts}]))
             .check(json!([{"role": "user", "content": text}]), &["tool_responses"]);
-        Case::new(lacking, sent.clone()).with(|options| options.tool_responses = false).unchanged();
-        Case::new(traits(), sent).unchanged();
+        PolyfillCase::new(lacking, sent.clone())
+            .with(|options| options.tool_responses = false)
+            .unchanged();
+        PolyfillCase::new(traits(), sent).unchanged();
     }
 }

@@ -3,20 +3,23 @@
 //! The words are minja's. The example of a call is the template's own rendering of one.
 
 use super::content;
-use super::conversation::{Context, Conversation, Message};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::dump;
 use super::node::Node;
-use super::segmented_text::Text;
+use super::segmented_text::SegmentedText;
 use crate::error::Result;
 
 const INTRODUCTION: &str =
     "You can call any of the following tools to satisfy the user's requests: ";
 
-pub(super) fn wanted(context: &Context) -> bool {
+pub(super) fn wanted(context: &PolyfillContext) -> bool {
     context.options.tools && !context.caps.supports_tools && !context.tools.is_empty()
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     if !wanted(context) {
         return Ok(false);
     }
@@ -32,17 +35,17 @@ pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<
         }
         _ => conversation
             .messages
-            .insert(0, Message::new("system", content::join(None, "", text), None)),
+            .insert(0, PolyfillMessage::new("system", content::join(None, "", text), None)),
     }
     Ok(true)
 }
 
-fn text(context: &Context) -> Text {
+fn text(context: &PolyfillContext) -> SegmentedText {
     let tools = context.tools.iter().enumerate();
     let tools = Node::List(
         tools.map(|(index, tool)| Node::of_member(tool, &format!("tools[{index}]"))).collect(),
     );
-    let mut text = Text::own(INTRODUCTION);
+    let mut text = SegmentedText::own(INTRODUCTION);
     text.push(&dump::indented(&tools));
     if let Some(example) = context.tool_call_example.filter(|_| context.options.tool_call_examples)
     {
@@ -55,7 +58,7 @@ fn text(context: &Context) -> Text {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, NO_MESSAGE, traits};
+    use super::super::tests::case::{NO_MESSAGE, PolyfillCase, traits};
     use crate::template::probe::traits::Traits;
     use serde_json::json;
 
@@ -72,7 +75,7 @@ mod tests {
     fn cases() {
         let tools = json!([{"type": "function", "function": {"name": "f", "description": "é", "parameters": {}}}]);
         let user = json!({"role": "user", "content": "U"});
-        let case = |traits, messages| Case::new(traits, messages).tools(tools.clone());
+        let case = |traits, messages| PolyfillCase::new(traits, messages).tools(tools.clone());
         let missing = [("tool_call_example_missing", NO_MESSAGE)];
         let without = |messages| case(lacking(), messages).notes(&missing);
         without(json!([user]))
@@ -96,7 +99,7 @@ mod tests {
             .check(json!([{"role": "system", "content": TEXT}, user]), &["tools"]);
         case(lacking(), json!([user])).with(|options| options.tools = false).unchanged();
         case(traits(), json!([user])).unchanged();
-        Case::new(lacking(), json!([user])).tools(json!([])).unchanged();
+        PolyfillCase::new(lacking(), json!([user])).tools(json!([])).unchanged();
         let mut neither = lacking();
         neither.caps.supports_system_role = false;
         case(neither, json!([user])).notes(&missing).check(

@@ -1,38 +1,41 @@
 //! Content in the form a template takes: a list of text parts, or a string.
 
-use super::conversation::{Context, Conversation, Message};
+use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::node::Node;
 use super::{content, reasoning};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ContentTarget {
     Parts,
     String,
     AsSent,
 }
 
-pub(super) fn wanted(context: &Context) -> Wanted {
+pub(super) fn wanted(context: &PolyfillContext) -> ContentTarget {
     if !context.options.typed_content {
-        Wanted::AsSent
+        ContentTarget::AsSent
     } else if context.caps.requires_typed_content_blocks {
-        Wanted::Parts
+        ContentTarget::Parts
     } else if context.details.accepts_parts {
-        Wanted::AsSent
+        ContentTarget::AsSent
     } else {
-        Wanted::String
+        ContentTarget::String
     }
 }
 
-pub(super) fn run(conversation: &mut Conversation, context: &Context) -> Result<bool> {
+pub(super) fn run(
+    conversation: &mut PolyfillConversation,
+    context: &PolyfillContext,
+) -> Result<bool> {
     let wanted = wanted(context);
     let mut changed = false;
     for message in &mut conversation.messages {
         let new = match (message.content(), wanted) {
-            (Some(Node::Text(text)), Wanted::Parts) => {
+            (Some(Node::Text(text)), ContentTarget::Parts) => {
                 Node::List(vec![Node::part("text", "text", text.clone())])
             }
-            (Some(Node::List(parts)), Wanted::String) => {
+            (Some(Node::List(parts)), ContentTarget::String) => {
                 // The reasoning of an earlier turn, in the template's own form.
                 if message.is("assistant")
                     && reasoning::is_block(context.caps.reasoning_format)
@@ -58,7 +61,7 @@ fn is_reasoning(part: &Node) -> bool {
         .is_some_and(|kind| kind == "thinking" || kind == "thoughts")
 }
 
-fn unsupported(message: &Message, parts: &[Node], part: &Node) -> Error {
+fn unsupported(message: &PolyfillMessage, parts: &[Node], part: &Node) -> Error {
     let kind = part.as_map().and_then(|part| part.text("type"));
     // Parts may have been put in front; the text of the type knows where it was.
     let sent = kind
@@ -77,7 +80,7 @@ fn unsupported(message: &Message, parts: &[Node], part: &Node) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{Case, call, traits};
+    use super::super::tests::case::{PolyfillCase, call, traits};
     use serde_json::json;
 
     #[test]
@@ -86,16 +89,16 @@ mod tests {
         typed.caps.requires_typed_content_blocks = true;
         let sent = json!([{"role": "assistant", "content": "A", "tool_calls": [call("1", "f", json!({}))], "name": "n"}]);
         let part = json!([{"type": "text", "text": "A"}]);
-        Case::new(typed.clone(), sent.clone()).check(
+        PolyfillCase::new(typed.clone(), sent.clone()).check(
             json!([{"role": "assistant", "content": part, "tool_calls": [call("1", "f", json!({}))], "name": "n"}]),
             &["typed_content"],
         );
-        Case::new(typed.clone(), json!([{"role": "user", "content": part}])).unchanged();
-        Case::new(typed.clone(), sent.clone())
+        PolyfillCase::new(typed.clone(), json!([{"role": "user", "content": part}])).unchanged();
+        PolyfillCase::new(typed.clone(), sent.clone())
             .with(|options| options.typed_content = false)
             .unchanged();
         typed.details.no_content_beside_calls = crate::template::NoContent::Empty;
-        Case::new(typed, json!([{"role": "assistant", "tool_calls": [call("1", "f", json!({}))]}])).check(
+        PolyfillCase::new(typed, json!([{"role": "assistant", "tool_calls": [call("1", "f", json!({}))]}])).check(
             json!([{"role": "assistant", "content": [{"type": "text", "text": ""}], "tool_calls": [call("1", "f", json!({}))]}]),
             &["null_content"],
         );
@@ -108,14 +111,14 @@ mod tests {
         let part = |text: &str| json!({"type": "text", "text": text});
         let marker = json!({"type": "media_marker", "text": "<media>"});
         let sent = json!([{"role": "user", "content": [part("U"), part("V"), marker, part("W")]}]);
-        Case::new(strings.clone(), sent.clone())
+        PolyfillCase::new(strings.clone(), sent.clone())
             .check(json!([{"role": "user", "content": "U\nV<media>W"}]), &["typed_content"]);
-        Case::new(strings.clone(), json!([{"role": "user", "content": []}]))
+        PolyfillCase::new(strings.clone(), json!([{"role": "user", "content": []}]))
             .check(json!([{"role": "user", "content": ""}]), &["typed_content"]);
-        Case::new(traits(), sent).unchanged();
+        PolyfillCase::new(traits(), sent).unchanged();
         let image = json!({"type": "image_url", "image_url": {"url": "x"}});
         strings.caps.supports_system_role = false;
-        Case::new(strings, json!([{"role": "system", "content": "S"}, {"role": "user", "content": [part("U"), image]}]))
+        PolyfillCase::new(strings, json!([{"role": "system", "content": "S"}, {"role": "user", "content": [part("U"), image]}]))
             .refused("messages[1].content[1]: the chat template takes text only, and this part has the type \"image_url\"");
     }
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::evidence::{Evidence, Status};
+use super::evidence::{Evidence, EvidenceStatus};
 use super::prober::Prober;
 use crate::probing::Probe;
 use crate::template::failure::Failure;
@@ -100,13 +100,13 @@ impl<'a> Baseline<'a> {
     }
 
     /// An entry of the evidence.
-    pub(crate) fn evidence(&self, finding: ProbeFinding) -> Evidence {
+    pub(crate) fn evidence(&self, outcome: ProbeOutcome) -> Evidence {
         Evidence {
-            status: finding.status,
-            because: finding.because.to_owned(),
-            probe: finding.probe,
-            control: finding.control,
-            error: finding.error,
+            status: outcome.status,
+            because: outcome.because.to_owned(),
+            probe: outcome.probe,
+            control: outcome.control,
+            error: outcome.error,
             assumed: self.prober.assumed(),
             ..Evidence::default()
         }
@@ -115,8 +115,8 @@ impl<'a> Baseline<'a> {
 
 /// What a pair of renders showed.
 #[derive(Debug, Clone)]
-pub(crate) struct ProbeFinding {
-    pub(crate) status: Status,
+pub(crate) struct ProbeOutcome {
+    pub(crate) status: EvidenceStatus,
     pub(crate) because: &'static str,
     pub(crate) probe: &'static str,
     pub(crate) control: Option<&'static str>,
@@ -140,7 +140,7 @@ impl Pair {
         test: &RenderResult,
         control: &RenderResult,
         effect: impl FnOnce(&str, &str) -> bool,
-    ) -> ProbeFinding {
+    ) -> ProbeOutcome {
         match (test, control) {
             (Ok(test), Ok(control)) => self.decided(effect(test, control)),
             (_, Err(failure)) => self.unknown("the control of the probe does not render", failure),
@@ -149,9 +149,10 @@ impl Pair {
     }
 
     /// A plain yes or no.
-    pub(crate) fn decided(self, flag: bool) -> ProbeFinding {
-        let (status, because) = if flag { (Status::Yes, self.yes) } else { (Status::No, self.no) };
-        ProbeFinding {
+    pub(crate) fn decided(self, flag: bool) -> ProbeOutcome {
+        let (status, because) =
+            if flag { (EvidenceStatus::Yes, self.yes) } else { (EvidenceStatus::No, self.no) };
+        ProbeOutcome {
             status,
             because,
             probe: self.probe,
@@ -161,12 +162,12 @@ impl Pair {
     }
 
     /// The test failed where its control did not.
-    pub(crate) fn failed(self, failure: &Failure) -> ProbeFinding {
+    pub(crate) fn failed(self, failure: &Failure) -> ProbeOutcome {
         if failure.kind != "raised" {
             return self.unknown("the engine could not render the probe", failure);
         }
-        ProbeFinding {
-            status: Status::No,
+        ProbeOutcome {
+            status: EvidenceStatus::No,
             because: "the template refuses the probe",
             probe: self.probe,
             control: Some(self.control),
@@ -174,10 +175,10 @@ impl Pair {
         }
     }
 
-    pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> ProbeFinding {
+    pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> ProbeOutcome {
         let error = Some(failure.clone());
-        ProbeFinding {
-            status: Status::Unknown,
+        ProbeOutcome {
+            status: EvidenceStatus::Unknown,
             because,
             probe: self.probe,
             control: Some(self.control),
@@ -186,16 +187,20 @@ impl Pair {
     }
 }
 
-impl ProbeFinding {
+impl ProbeOutcome {
     /// Whether the flag is set.
     pub(crate) fn is_yes(&self) -> bool {
-        self.status == Status::Yes
+        self.status == EvidenceStatus::Yes
     }
 
-    /// The verdict on something that cannot be had without what this finding is about.
-    pub(crate) fn deny_dependent(&self, because: &'static str) -> ProbeFinding {
-        let status = if self.status == Status::Unknown { Status::Unknown } else { Status::No };
-        ProbeFinding { status, because, ..self.clone() }
+    /// The verdict on something that cannot be had without what this outcome is about.
+    pub(crate) fn deny_dependent(&self, because: &'static str) -> ProbeOutcome {
+        let status = if self.status == EvidenceStatus::Unknown {
+            EvidenceStatus::Unknown
+        } else {
+            EvidenceStatus::No
+        };
+        ProbeOutcome { status, because, ..self.clone() }
     }
 }
 
@@ -297,18 +302,18 @@ mod tests {
         let pair = Pair { probe: "test", control: "control", yes: "shows", no: "does not show" };
         let fail = |kind| Err(Failure { kind, message: "m".to_owned(), line: None });
         let judge = |test: &RenderResult, control: &RenderResult| {
-            let finding = pair.compare(test, control, |test, control| {
+            let outcome = pair.compare(test, control, |test, control| {
                 test.contains('x') && !control.contains('x')
             });
-            (finding.status, finding.error.is_some())
+            (outcome.status, outcome.error.is_some())
         };
         let ok = |text: &str| Ok(text.to_owned());
-        assert_eq!(judge(&ok("x"), &ok("")), (Status::Yes, false));
-        assert_eq!(judge(&ok("x"), &ok("x")), (Status::No, false));
-        assert_eq!(judge(&ok(""), &ok("")), (Status::No, false));
-        assert_eq!(judge(&fail("raised"), &ok("")), (Status::No, true));
-        assert_eq!(judge(&fail("type"), &ok("")), (Status::Unknown, true));
-        assert_eq!(judge(&ok("x"), &fail("raised")), (Status::Unknown, true));
-        assert_eq!(judge(&fail("raised"), &fail("raised")), (Status::Unknown, true));
+        assert_eq!(judge(&ok("x"), &ok("")), (EvidenceStatus::Yes, false));
+        assert_eq!(judge(&ok("x"), &ok("x")), (EvidenceStatus::No, false));
+        assert_eq!(judge(&ok(""), &ok("")), (EvidenceStatus::No, false));
+        assert_eq!(judge(&fail("raised"), &ok("")), (EvidenceStatus::No, true));
+        assert_eq!(judge(&fail("type"), &ok("")), (EvidenceStatus::Unknown, true));
+        assert_eq!(judge(&ok("x"), &fail("raised")), (EvidenceStatus::Unknown, true));
+        assert_eq!(judge(&fail("raised"), &fail("raised")), (EvidenceStatus::Unknown, true));
     }
 }

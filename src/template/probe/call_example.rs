@@ -59,7 +59,7 @@ mod tests {
     /// `source` shows no tools, so that an example is looked for.
     #[track_caller]
     fn check(source: &str, expected: Option<&str>) {
-        let (traits, _) = template_caps::report(prober::for_source(source));
+        let traits = template_caps::report(prober::for_source(source)).traits;
         assert_eq!(traits.tool_call_example.as_deref(), expected);
     }
 

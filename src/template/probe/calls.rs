@@ -5,10 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult, count, tool};
+use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, count, tool};
 use super::content;
-use super::evidence::Status;
-use super::traits::{Arguments, NoContent, Traits};
+use super::evidence::EvidenceStatus;
+use super::traits::{ArgumentForm, NoContent, Traits};
 use crate::template::failure::Failure;
 
 const NAME: &str = "some_tool";
@@ -23,21 +23,21 @@ const OTHER_ID: &str = "call00911";
 const LONG_ID: &str = "call_0123456789abcdef";
 
 /// What was found out about tools and calls.
-pub(crate) struct Calls {
-    pub(crate) tools: ProbeFinding,
-    pub(crate) shown: ProbeFinding,
-    pub(crate) object_only: ProbeFinding,
-    pub(crate) parallel: ProbeFinding,
-    pub(crate) results: ProbeFinding,
-    pub(crate) ids: ProbeFinding,
-    pub(crate) arguments: Arguments,
+pub(crate) struct CallTraits {
+    pub(crate) tools: ProbeOutcome,
+    pub(crate) shown: ProbeOutcome,
+    pub(crate) object_only: ProbeOutcome,
+    pub(crate) parallel: ProbeOutcome,
+    pub(crate) results: ProbeOutcome,
+    pub(crate) ids: ProbeOutcome,
+    pub(crate) arguments: ArgumentForm,
     pub(crate) nine_character_ids: bool,
-    pub(crate) form: Form,
+    pub(crate) form: ExchangeForm,
 }
 
 /// A way of writing a call and its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct ExchangeForm {
     /// Arguments as an object, else as JSON text.
     pub(crate) object: bool,
     /// How the message says that it has no content.
@@ -46,14 +46,14 @@ pub(crate) struct Form {
     pub(crate) answered: bool,
 }
 
-impl Form {
+impl ExchangeForm {
     /// The form that was found, or else what OpenAI sends.
-    pub(crate) fn of(traits: &Traits) -> Form {
+    pub(crate) fn of(traits: &Traits) -> ExchangeForm {
         let object = matches!(
             traits.details.arguments,
-            Arguments::Object | Arguments::PrefersObject | Arguments::Either
+            ArgumentForm::Object | ArgumentForm::PrefersObject | ArgumentForm::Either
         );
-        Form { object, content: traits.details.no_content_beside_calls, answered: true }
+        ExchangeForm { object, content: traits.details.no_content_beside_calls, answered: true }
     }
 
     /// The message with a call.
@@ -112,12 +112,12 @@ pub(crate) fn declared() -> Value {
 }
 
 /// Probes tools, calls and results.
-pub(crate) fn probe(base: &Baseline<'_>) -> Calls {
+pub(crate) fn probe(base: &Baseline<'_>) -> CallTraits {
     let probes = Probes { base, declared: declared() };
     let Search { shown, form, arguments, shows, string } = probes.search();
     let object_only = probes.object_only(&shown, arguments, &string);
     let nine = shown.is_yes() && shows.is_ok() && probes.refuses_long_ids(form);
-    Calls {
+    CallTraits {
         tools: probes.tools(),
         parallel: probes.parallel(&shown, form, &shows),
         results: probes.results(&shown, form, &shows),
@@ -137,9 +137,9 @@ struct Probes<'a> {
 
 /// The first form in which a call shows.
 struct Search {
-    shown: ProbeFinding,
-    form: Form,
-    arguments: Arguments,
+    shown: ProbeOutcome,
+    form: ExchangeForm,
+    arguments: ArgumentForm,
     /// The prompt of the exchange in that form.
     shows: RenderResult,
     /// The exchange with arguments as text.
@@ -158,7 +158,7 @@ impl Probes<'_> {
         self.base.render_with(messages, &self.declared)
     }
 
-    fn tools(&self) -> ProbeFinding {
+    fn tools(&self) -> ProbeOutcome {
         let pair = Pair {
             probe: "tools",
             control: "no_tools",
@@ -180,7 +180,7 @@ impl Probes<'_> {
         let passes = |text: &RenderResult| {
             text.as_ref().is_ok_and(|text| shows_call(text) && count(text, "None") <= none)
         };
-        let fallback = Form { object: false, content: NoContent::Absent, answered: true };
+        let fallback = ExchangeForm { object: false, content: NoContent::Absent, answered: true };
         let mut first_refusal: Option<Failure> = None;
         let mut first_failure: Option<Failure> = None;
         let mut rendered = false;
@@ -188,7 +188,7 @@ impl Probes<'_> {
         'forms: for answered in [true, false] {
             for content in [NoContent::Absent, NoContent::Null, NoContent::Empty, NoContent::Space]
             {
-                let form = |object| Form { object, content, answered };
+                let form = |object| ExchangeForm { object, content, answered };
                 let [object, string] =
                     [true, false].map(|object| self.render(form(object).exchange(self.base)));
                 if passes(&object) || passes(&string) {
@@ -228,7 +228,7 @@ impl Probes<'_> {
         Search {
             shown,
             form: fallback,
-            arguments: Arguments::Unknown,
+            arguments: ArgumentForm::Unknown,
             shows: control.clone(),
             string: control,
         }
@@ -236,10 +236,10 @@ impl Probes<'_> {
 
     fn object_only(
         &self,
-        shown: &ProbeFinding,
-        arguments: Arguments,
+        shown: &ProbeOutcome,
+        arguments: ArgumentForm,
         string: &RenderResult,
-    ) -> ProbeFinding {
+    ) -> ProbeOutcome {
         if !shown.is_yes() {
             return shown.deny_dependent("tool calls do not show in any form");
         }
@@ -249,12 +249,17 @@ impl Probes<'_> {
             yes: "arguments show when they are an object, not when they are JSON text",
             no: "arguments show when they are JSON text",
         };
-        let mut finding = pair.decided(arguments == Arguments::Object);
-        finding.error = string.as_ref().err().cloned();
-        finding
+        let mut outcome = pair.decided(arguments == ArgumentForm::Object);
+        outcome.error = string.as_ref().err().cloned();
+        outcome
     }
 
-    fn parallel(&self, shown: &ProbeFinding, form: Form, one: &RenderResult) -> ProbeFinding {
+    fn parallel(
+        &self,
+        shown: &ProbeOutcome,
+        form: ExchangeForm,
+        one: &RenderResult,
+    ) -> ProbeOutcome {
         if !shown.is_yes() {
             return shown.deny_dependent("a single tool call does not show");
         }
@@ -278,7 +283,12 @@ impl Probes<'_> {
         })
     }
 
-    fn results(&self, shown: &ProbeFinding, form: Form, one: &RenderResult) -> ProbeFinding {
+    fn results(
+        &self,
+        shown: &ProbeOutcome,
+        form: ExchangeForm,
+        one: &RenderResult,
+    ) -> ProbeOutcome {
         if !shown.is_yes() {
             return shown
                 .deny_dependent("a tool call does not show, so its result would stand alone");
@@ -291,7 +301,7 @@ impl Probes<'_> {
         };
         let call = || vec![self.base.user(), form.call(self.base)];
         if !form.answered {
-            let answered = Form { answered: true, ..form };
+            let answered = ExchangeForm { answered: true, ..form };
             let test = self.render(call().into_iter().chain(answered.result(self.base)).collect());
             return pair.compare(&test, one, |_, _| false);
         }
@@ -311,7 +321,7 @@ impl Probes<'_> {
         })
     }
 
-    fn ids(&self, shown: &ProbeFinding, form: Form, one: &RenderResult) -> ProbeFinding {
+    fn ids(&self, shown: &ProbeOutcome, form: ExchangeForm, one: &RenderResult) -> ProbeOutcome {
         let pair = Pair {
             probe: "tool_result_with_another_id",
             control: "tool_result",
@@ -320,7 +330,7 @@ impl Probes<'_> {
         };
         let Some(other) = form.answer(self.base, OTHER_ID, NAME, RESULT).filter(|_| shown.is_yes())
         else {
-            return ProbeFinding {
+            return ProbeOutcome {
                 probe: pair.probe,
                 ..shown.deny_dependent("a tool call or its result does not show")
             };
@@ -338,7 +348,7 @@ impl Probes<'_> {
         }
     }
 
-    fn refuses_long_ids(&self, form: Form) -> bool {
+    fn refuses_long_ids(&self, form: ExchangeForm) -> bool {
         let call = form.calls(self.base, &[form.one(LONG_ID, NAME, VALUE)]);
         let result = form.answer(self.base, LONG_ID, NAME, RESULT);
         let text = self
@@ -358,24 +368,24 @@ fn arguments(
     string: &RenderResult,
     object_passes: bool,
     string_passes: bool,
-) -> (bool, Arguments) {
+) -> (bool, ArgumentForm) {
     let python =
         |text: &RenderResult| text.as_ref().is_ok_and(|text| text.contains(&format!("'{KEY}'")));
     match (object_passes, string_passes) {
-        (true, false) => (true, Arguments::Object),
-        (false, true) => (false, Arguments::Text),
-        (true, true) if object == string => (true, Arguments::Either),
+        (true, false) => (true, ArgumentForm::Object),
+        (false, true) => (false, ArgumentForm::Text),
+        (true, true) if object == string => (true, ArgumentForm::Either),
         // The object is only printed, as Python would: the template expects text.
-        (true, true) if python(object) && !python(string) => (false, Arguments::Text),
-        (true, true) => (true, Arguments::PrefersObject),
-        (false, false) => (false, Arguments::Unknown),
+        (true, true) if python(object) && !python(string) => (false, ArgumentForm::Text),
+        (true, true) => (true, ArgumentForm::PrefersObject),
+        (false, false) => (false, ArgumentForm::Unknown),
     }
 }
 
-impl Calls {
+impl CallTraits {
     /// Whether calls show.
     pub(crate) fn are_shown(&self) -> bool {
-        self.shown.status == Status::Yes
+        self.shown.status == EvidenceStatus::Yes
     }
 }
 
@@ -384,14 +394,14 @@ mod tests {
     use super::*;
     use crate::template::probe::prober;
 
-    fn find(source: &str) -> Calls {
+    fn find(source: &str) -> CallTraits {
         let mut prober = prober::for_source(source);
         probe(&Baseline::find(&mut prober))
     }
 
     /// `tools`, `shown`, `object_only`, `parallel`, `results`, `ids`: y, n or u.
     #[track_caller]
-    fn check(source: &str, statuses: &str, arguments: Arguments) -> Calls {
+    fn check(source: &str, statuses: &str, arguments: ArgumentForm) -> CallTraits {
         let calls = find(source);
         let all = [
             &calls.tools,
@@ -401,7 +411,7 @@ mod tests {
             &calls.results,
             &calls.ids,
         ];
-        let found: String = all.iter().map(|finding| &finding.status.as_str()[..1]).collect();
+        let found: String = all.iter().map(|outcome| &outcome.status.as_str()[..1]).collect();
         assert_eq!((found.as_str(), calls.arguments), (statuses, arguments));
         calls
     }
@@ -414,7 +424,7 @@ mod tests {
         check(
             "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}",
             "nnnnnn",
-            Arguments::Unknown,
+            ArgumentForm::Unknown,
         );
     }
 
@@ -423,7 +433,7 @@ mod tests {
         let source = format!(
             "{{{{ tools|tojson }}}}{TURNS}{{% for c in m.tool_calls %}}{{{{ c.id }}}}{{{{ c.function.name }}}}{{{{ c.function.arguments if c.function.arguments is string else c.function.arguments|tojson }}}}{{% endfor %}}{{{{ m.tool_call_id }}}}{{% endfor %}}"
         );
-        let calls = check(&source, "yynyyy", Arguments::Either);
+        let calls = check(&source, "yynyyy", ArgumentForm::Either);
         assert_eq!(
             (calls.form.content, calls.form.object, calls.nine_character_ids),
             (NoContent::Absent, true, false)
@@ -436,11 +446,11 @@ mod tests {
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}"
         );
         // The second call's name is not written.
-        check(&source, "nyynyn", Arguments::Object);
+        check(&source, "nyynyn", ArgumentForm::Object);
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{% for k, v in c.function.arguments|items %}}{{{{ k }}}}={{{{ v }}}}{{% endfor %}}{{% endfor %}}{{% endfor %}}"
         );
-        let calls = check(&source, "nyynyn", Arguments::Object);
+        let calls = check(&source, "nyynyn", ArgumentForm::Object);
         assert!(calls.object_only.error.is_some());
     }
 
@@ -449,11 +459,11 @@ mod tests {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
-        check(&source, "nynyyn", Arguments::Text);
+        check(&source, "nynyyn", ArgumentForm::Text);
         let printed = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
-        check(&printed, "nynnyn", Arguments::Text);
+        check(&printed, "nynnyn", ArgumentForm::Text);
     }
 
     #[test]
@@ -461,13 +471,13 @@ mod tests {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{{{ c.function.name }}}}{{% if c.function.arguments is mapping %}}{{% for k, v in c.function.arguments|items %}}{{{{ k }}}}:{{{{ v }}}}{{% endfor %}}{{% else %}}{{{{ c.function.arguments }}}}{{% endif %}}{{% endfor %}}{{% endfor %}}"
         );
-        check(&source, "nynyyn", Arguments::PrefersObject);
+        check(&source, "nynyyn", ArgumentForm::PrefersObject);
     }
 
     #[test]
     fn one_call_beside_null_content() {
         let source = "{% for m in messages %}{% if m.tool_calls and m.content is none %}{% if m.tool_calls|length > 1 %}{{ raise_exception('one') }}{% endif %}{{ m.tool_calls[0].function.arguments }}{% elif m.tool_calls is undefined %}{{ m.content }}{% endif %}{% endfor %}";
-        let calls = check(source, "nynnyn", Arguments::Text);
+        let calls = check(source, "nynnyn", ArgumentForm::Text);
         assert_eq!(calls.form.content, NoContent::Null);
         assert_eq!(calls.parallel.error.map(|failure| failure.message), Some("one".to_owned()));
     }
@@ -475,14 +485,14 @@ mod tests {
     #[test]
     fn results_are_not_rendered() {
         let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('tool') }}{% endif %}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
-        let calls = check(source, "nynynn", Arguments::Text);
+        let calls = check(source, "nynynn", ArgumentForm::Text);
         assert_eq!(calls.form.result(&Baseline::find(&mut prober::for_source(source))), None);
     }
 
     #[test]
     fn results_must_name_their_tool() {
         let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ '<' + m.name + '>' + m.content }}{% else %}{{ m.content or '' }}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endif %}{% endfor %}";
-        check(source, "nynyyn", Arguments::Text);
+        check(source, "nynyyn", ArgumentForm::Text);
     }
 
     #[test]
@@ -490,13 +500,13 @@ mod tests {
         let source = format!(
             "{TURNS}{{% for c in m.tool_calls %}}{{% if c.id|length != 9 %}}{{{{ raise_exception('nine') }}}}{{% endif %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
-        assert!(check(&source, "nynyyn", Arguments::Text).nine_character_ids);
+        assert!(check(&source, "nynyyn", ArgumentForm::Text).nine_character_ids);
     }
 
     #[test]
     fn an_engine_error_is_unknown_and_stays_alone() {
         let source = "{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
-        let calls = check(source, "yuuuuu", Arguments::Unknown);
+        let calls = check(source, "yuuuuu", ArgumentForm::Unknown);
         assert_eq!(calls.shown.error.map(|failure| failure.kind), Some("type"));
     }
 }

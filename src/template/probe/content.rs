@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult, USER, count, parts, shows_part};
+use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, USER, count, parts, shows_part};
 use super::traits::NoContent;
 
 /// What was found out about content.
-pub(crate) struct Content {
-    pub(crate) requires_parts: ProbeFinding,
-    pub(crate) requires_non_null: ProbeFinding,
+pub(crate) struct ContentTraits {
+    pub(crate) requires_parts: ProbeOutcome,
+    pub(crate) requires_non_null: ProbeOutcome,
     pub(crate) accepts_parts: bool,
     pub(crate) requires_non_empty: bool,
     pub(crate) ladder: Vec<(&'static str, String)>,
@@ -25,7 +25,7 @@ const STEPS: [(&str, Option<NoContent>); 5] = [
 ];
 
 /// Probes the forms of content.
-pub(crate) fn probe(base: &Baseline<'_>) -> Content {
+pub(crate) fn probe(base: &Baseline<'_>) -> ContentTraits {
     let texts: Vec<RenderResult> = STEPS
         .iter()
         .map(|(_, form)| {
@@ -43,7 +43,7 @@ pub(crate) fn probe(base: &Baseline<'_>) -> Content {
     let ladder: Vec<(&'static str, String)> =
         STEPS.iter().zip(&texts).map(|((name, _), text)| (*name, state(text, none))).collect();
     let ok = |step: usize| ladder[step].1 == "ok";
-    Content {
+    ContentTraits {
         requires_parts: requires_parts(base),
         requires_non_null: requires_non_null(&texts),
         accepts_parts: accepts_parts(base),
@@ -86,7 +86,7 @@ fn state(text: &RenderResult, none: usize) -> String {
     }
 }
 
-fn requires_non_null(texts: &[RenderResult]) -> ProbeFinding {
+fn requires_non_null(texts: &[RenderResult]) -> ProbeOutcome {
     let pair = Pair {
         probe: "null_content",
         control: "string_content",
@@ -103,12 +103,12 @@ fn requires_non_null(texts: &[RenderResult]) -> ProbeFinding {
         };
     };
     // A failure of any kind, for the other form renders.
-    let mut finding = pair.decided(!renders(&&texts[1]));
-    finding.error = texts[1].as_ref().err().cloned();
-    finding
+    let mut outcome = pair.decided(!renders(&&texts[1]));
+    outcome.error = texts[1].as_ref().err().cloned();
+    outcome
 }
 
-fn requires_parts(base: &Baseline<'_>) -> ProbeFinding {
+fn requires_parts(base: &Baseline<'_>) -> ProbeOutcome {
     let pair = Pair {
         probe: "user_string",
         control: "user_parts",
@@ -120,7 +120,7 @@ fn requires_parts(base: &Baseline<'_>) -> ProbeFinding {
     }
     match &base.plain {
         Ok(text) if text.contains(USER) => pair.decided(false),
-        Ok(_) => ProbeFinding {
+        Ok(_) => ProbeOutcome {
             because: "a user's text appears neither as a string nor as a list of parts",
             ..pair.decided(false)
         },
@@ -139,11 +139,16 @@ fn accepts_parts(base: &Baseline<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::probe::evidence::Status;
+    use crate::template::probe::evidence::EvidenceStatus;
     use crate::template::probe::prober;
 
     #[track_caller]
-    fn check(source: &str, ladder: [&str; 5], no_content: NoContent, non_null: Status) -> Content {
+    fn check(
+        source: &str,
+        ladder: [&str; 5],
+        no_content: NoContent,
+        non_null: EvidenceStatus,
+    ) -> ContentTraits {
         let mut prober = prober::for_source(source);
         let content = probe(&Baseline::find(&mut prober));
         let states: Vec<&str> = content.ladder.iter().map(|(_, state)| state.as_str()).collect();
@@ -156,27 +161,36 @@ mod tests {
     fn nothing_breaks_a_template_that_tests_its_content() {
         let source =
             "{% for m in messages %}{% if m.content %}{{ m.content }}{% endif %}{% endfor %}";
-        let content = check(source, ["ok"; 5], NoContent::Absent, Status::No);
-        assert!(!content.requires_non_empty && content.requires_parts.status == Status::No);
+        let content = check(source, ["ok"; 5], NoContent::Absent, EvidenceStatus::No);
+        assert!(!content.requires_non_empty && content.requires_parts.status == EvidenceStatus::No);
     }
 
     #[test]
     fn null_is_printed() {
         let source = "{% for m in messages %}{{ m.content }}{% endfor %}";
-        check(source, ["ok", "prints None", "ok", "ok", "ok"], NoContent::Absent, Status::No);
+        check(
+            source,
+            ["ok", "prints None", "ok", "ok", "ok"],
+            NoContent::Absent,
+            EvidenceStatus::No,
+        );
     }
 
     #[test]
     fn null_loses_the_conversation() {
         let source = "{% if messages|length > 3 and messages[3].content is none %}lost{% else %}{% for m in messages %}{{ m.content }}{% endfor %}{% endif %}";
-        check(source, ["ok", "lost", "ok", "ok", "ok"], NoContent::Absent, Status::Yes);
+        check(source, ["ok", "lost", "ok", "ok", "ok"], NoContent::Absent, EvidenceStatus::Yes);
     }
 
     #[test]
     fn content_must_not_be_blank() {
         let source = "{% for m in messages %}{% if m.content is not string or m.content == '' %}{{ raise_exception('empty') }}{% endif %}{{ m.content }}{% endfor %}";
-        let content =
-            check(source, ["empty", "empty", "empty", "ok", "ok"], NoContent::Space, Status::Yes);
+        let content = check(
+            source,
+            ["empty", "empty", "empty", "ok", "ok"],
+            NoContent::Space,
+            EvidenceStatus::Yes,
+        );
         assert!(content.requires_non_empty);
         assert_eq!(content.requires_non_null.error.map(|failure| failure.kind), Some("raised"));
     }
@@ -184,7 +198,7 @@ mod tests {
     #[test]
     fn a_template_that_knows_no_assistant_tells_nothing() {
         let source = "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
-        check(source, ["no"; 5], NoContent::Space, Status::Unknown);
+        check(source, ["no"; 5], NoContent::Space, EvidenceStatus::Unknown);
     }
 
     #[test]
@@ -194,14 +208,14 @@ mod tests {
             let content = probe(&Baseline::find(&mut prober));
             (content.requires_parts.status, content.accepts_parts)
         };
-        assert_eq!(find("{{ messages[0].content }}"), (Status::No, false));
+        assert_eq!(find("{{ messages[0].content }}"), (EvidenceStatus::No, false));
         assert_eq!(
             find("{% for p in messages[0].content %}{{ p.text }}{% endfor %}"),
-            (Status::Yes, true)
+            (EvidenceStatus::Yes, true)
         );
         let both = "{% if messages[0].content is string %}{{ messages[0].content }}{% else %}{{ messages[0].content[0].text }}{% endif %}";
-        assert_eq!(find(both), (Status::No, true));
-        assert_eq!(find("{{ 'a' + 1 }}"), (Status::Unknown, false));
-        assert_eq!(find("{{ raise_exception('never') }}"), (Status::No, false));
+        assert_eq!(find(both), (EvidenceStatus::No, true));
+        assert_eq!(find("{{ 'a' + 1 }}"), (EvidenceStatus::Unknown, false));
+        assert_eq!(find("{{ raise_exception('never') }}"), (EvidenceStatus::No, false));
     }
 }

@@ -56,10 +56,10 @@ mod tests {
     use crate::template::probe::prober;
 
     /// Variable, accepted, refused, default.
-    type Found<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Option<&'a str>);
+    type ExpectedEffort<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Option<&'a str>);
 
     #[track_caller]
-    fn check(source: &str, expected: Option<Found<'_>>) {
+    fn check(source: &str, expected: Option<ExpectedEffort<'_>>) {
         let mut prober = prober::for_source(source);
         let base = Baseline::find(&mut prober);
         let on = Switch {

@@ -6,7 +6,7 @@ use crate::template::failure::Failure;
 
 /// What the probes of a flag could show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Status {
+pub enum EvidenceStatus {
     /// The template does it.
     Yes,
     /// It does not, or it refused by `raise_exception`.
@@ -16,13 +16,13 @@ pub enum Status {
     Unknown,
 }
 
-impl Status {
+impl EvidenceStatus {
     /// `yes`, `no` or `unknown`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Status::Yes => "yes",
-            Status::No => "no",
-            Status::Unknown => "unknown",
+            EvidenceStatus::Yes => "yes",
+            EvidenceStatus::No => "no",
+            EvidenceStatus::Unknown => "unknown",
         }
     }
 }
@@ -31,7 +31,7 @@ impl Status {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// What was found.
-    pub status: Status,
+    pub status: EvidenceStatus,
     /// One sentence for people.
     pub because: String,
     /// Name of the deciding probe.

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::evidence::{Evidence, Status};
+use super::evidence::{Evidence, EvidenceStatus};
 use super::prober::{Prober, RecordedRender};
 use crate::probing::Probe;
 use crate::template::failure::Failure;
@@ -18,7 +18,7 @@ const REASONING: &str = "<REASONING_CONTENT_PLACEHOLDER>";
 /// The nine flags under llama.cpp's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "nine independent flags of a published format")]
-pub struct Caps {
+pub struct LlamaCppCaps {
     /// The declared tools reach the prompt.
     pub supports_tools: bool,
     /// Tool calls of assistant messages are read.
@@ -39,7 +39,7 @@ pub struct Caps {
     pub supports_object_arguments: bool,
 }
 
-impl Caps {
+impl LlamaCppCaps {
     /// The flags under their names, in a fixed order.
     pub fn flags(&self) -> [(&'static str, bool); 9] {
         [
@@ -68,11 +68,11 @@ impl Caps {
     }
 }
 
-/// The flags and their grounds, one entry each, in the order of [`Caps::flags`].
+/// The flags and their grounds, one entry each, in the order of [`LlamaCppCaps::flags`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CapsReport {
+pub struct LlamaCppCapsReport {
     /// The flags.
-    pub caps: Caps,
+    pub caps: LlamaCppCaps,
     /// Why.
     pub evidence: Vec<(&'static str, Evidence)>,
 }
@@ -83,7 +83,7 @@ struct Flags {
 }
 
 /// Probes a template.
-pub(crate) fn report(prober: Prober) -> CapsReport {
+pub(crate) fn report(prober: Prober) -> LlamaCppCapsReport {
     let mut prober = Flags { prober };
     prober.prober.bind_missing_variables(&probe(
         json!([user("User message")]),
@@ -96,8 +96,8 @@ pub(crate) fn report(prober: Prober) -> CapsReport {
     let tools = prober.tools();
     let (supports_preserve_reasoning, preserve) = prober.preserve_reasoning();
     let (supports_reasoning_effort, effort) = prober.reasoning_effort();
-    CapsReport {
-        caps: Caps {
+    LlamaCppCapsReport {
+        caps: LlamaCppCaps {
             supports_tools: tools.tools.0,
             supports_tool_calls: tools.calls.0,
             supports_system_role,
@@ -123,14 +123,14 @@ pub(crate) fn report(prober: Prober) -> CapsReport {
 }
 
 /// A flag and its grounds.
-type Verdict = (bool, Evidence);
+type CapsFlag = (bool, Evidence);
 
 /// The flags that the conversation with calls decides.
-struct ToolVerdicts {
-    tools: Verdict,
-    calls: Verdict,
-    parallel: Verdict,
-    object: Verdict,
+struct ToolFlags {
+    tools: CapsFlag,
+    calls: CapsFlag,
+    parallel: CapsFlag,
+    object: CapsFlag,
 }
 
 /// Variables of a probe.
@@ -150,7 +150,7 @@ impl Flags {
     fn evidence(
         &self,
         probe: &'static str,
-        status: Status,
+        status: EvidenceStatus,
         because: &str,
         error: Option<&Failure>,
     ) -> Evidence {
@@ -166,17 +166,17 @@ impl Flags {
 
     /// A verdict for a flag: shown, refused by the template, undecided by an engine error, or
     /// plainly absent.
-    fn verdict(
+    fn flag(
         &self,
         probe: &'static str,
         flag: bool,
         outcome: &RecordedRender,
         yes: &str,
         no: &str,
-    ) -> Verdict {
+    ) -> CapsFlag {
         let evidence = match outcome.failure() {
-            _ if flag => self.evidence(probe, Status::Yes, yes, None),
-            None => self.evidence(probe, Status::No, no, None),
+            _ if flag => self.evidence(probe, EvidenceStatus::Yes, yes, None),
+            None => self.evidence(probe, EvidenceStatus::No, no, None),
             Some(failure) => self.failed(probe, failure),
         };
         (flag, evidence)
@@ -186,23 +186,23 @@ impl Flags {
         if failure.kind == "raised" {
             self.evidence(
                 probe,
-                Status::No,
+                EvidenceStatus::No,
                 "the template refuses the conversation of the probe",
                 Some(failure),
             )
         } else {
             self.evidence(
                 probe,
-                Status::Unknown,
+                EvidenceStatus::Unknown,
                 "the engine could not render the conversation of the probe",
                 Some(failure),
             )
         }
     }
 
-    fn string_content(&self) -> Verdict {
+    fn string_content(&self) -> CapsFlag {
         let outcome = self.run(json!([user(STRING)]), json!([]), Vec::new());
-        self.verdict(
+        self.flag(
             "string_content",
             outcome.shows(STRING),
             &outcome,
@@ -211,7 +211,7 @@ impl Flags {
         )
     }
 
-    fn typed_content(&self) -> Verdict {
+    fn typed_content(&self) -> CapsFlag {
         let messages = json!([{ "role": "user", "content": [{ "type": "text", "text": TYPED }] }]);
         let taken_apart = |outcome: &RecordedRender| {
             let printed_as_text = outcome.text.as_ref().is_ok_and(|text| {
@@ -225,7 +225,7 @@ impl Flags {
             // empty.
             outcome = self.run(messages, Value::Null, Vec::new());
         }
-        self.verdict(
+        self.flag(
             "typed_content",
             taken_apart(&outcome),
             &outcome,
@@ -234,11 +234,11 @@ impl Flags {
         )
     }
 
-    fn system_role(&self) -> Verdict {
+    fn system_role(&self) -> CapsFlag {
         let messages =
             json!([{ "role": "system", "content": "System message" }, user("User message")]);
         let outcome = self.run(messages, json!([]), Vec::new());
-        self.verdict(
+        self.flag(
             "system_role",
             outcome.read("messages[0].content"),
             &outcome,
@@ -247,7 +247,7 @@ impl Flags {
         )
     }
 
-    fn tools(&self) -> ToolVerdicts {
+    fn tools(&self) -> ToolFlags {
         const TOOLS: &str = "tools[0].function.name";
         const CALLS: &str = "messages[1].tool_calls";
         let unused = "the declared tool's name is not read";
@@ -285,22 +285,22 @@ impl Flags {
         };
         let probe =
             if std::ptr::eq(decisive, &first) { "tool_calls_object" } else { "tool_calls_string" };
-        let tools = self.verdict(probe, tools, decisive, yes_tools, unused);
-        let calls = self.verdict(probe, calls, decisive, yes_calls, no_calls);
+        let tools = self.flag(probe, tools, decisive, yes_tools, unused);
+        let calls = self.flag(probe, calls, decisive, yes_calls, no_calls);
 
         let both = self.run(with_calls(2, object, named), one_tool(), Vec::new());
         let parallel = both.failure().is_none() && both.read("messages[1].tool_calls[1].function");
-        ToolVerdicts {
+        ToolFlags {
             tools,
             calls,
-            parallel: self.verdict(
+            parallel: self.flag(
                 "parallel_tool_calls",
                 parallel,
                 &both,
                 "the second of two tool calls is read",
                 "the second of two tool calls is not read",
             ),
-            object: self.verdict(
+            object: self.flag(
                 "tool_calls_object",
                 object,
                 &first,
@@ -310,7 +310,7 @@ impl Flags {
         }
     }
 
-    fn preserve_reasoning(&self) -> Verdict {
+    fn preserve_reasoning(&self) -> CapsFlag {
         let messages = json!([
             user("User message"),
             { "role": "assistant", "content": "Assistant message", "reasoning_content": REASONING },
@@ -326,7 +326,7 @@ impl Flags {
             ("drop_thinking", false.into()),
         ];
         let outcome = self.run(messages, json!([]), switches);
-        self.verdict(
+        self.flag(
             "preserve_reasoning",
             outcome.shows(REASONING),
             &outcome,
@@ -335,14 +335,14 @@ impl Flags {
         )
     }
 
-    fn reasoning_effort(&self) -> Verdict {
+    fn reasoning_effort(&self) -> CapsFlag {
         let switches = vec![
             ("enable_thinking", true.into()),
             ("reasoning_effort", "low".into()),
             ("reasoning_strength", "low".into()),
         ];
         let outcome = self.run(json!([user("User message")]), json!([]), switches);
-        self.verdict(
+        self.flag(
             "reasoning_effort",
             outcome.read("reasoning_effort") || outcome.read("reasoning_strength"),
             &outcome,
@@ -402,7 +402,7 @@ mod tests {
     use super::*;
     use crate::template::probe::prober;
 
-    fn probe(source: &str) -> CapsReport {
+    fn probe(source: &str) -> LlamaCppCapsReport {
         report(prober::for_source(source))
     }
 
@@ -451,17 +451,17 @@ mod tests {
     #[test]
     fn a_refusal_is_no_and_an_engine_error_is_unknown() {
         #[track_caller]
-        fn status(source: &str, flag: &str) -> (Status, Option<&'static str>) {
+        fn status(source: &str, flag: &str) -> (EvidenceStatus, Option<&'static str>) {
             let report = probe(source);
             let (_, evidence) =
                 report.evidence.into_iter().find(|(name, _)| *name == flag).unwrap();
             (evidence.status, evidence.error.map(|failure| failure.kind))
         }
         let refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}";
-        assert_eq!(status(refuses, "supports_system_role"), (Status::No, Some("raised")));
+        assert_eq!(status(refuses, "supports_system_role"), (EvidenceStatus::No, Some("raised")));
         let fails = "{% if messages[0].role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ messages[0].content }}";
-        assert_eq!(status(fails, "supports_system_role"), (Status::Unknown, Some("type")));
-        assert_eq!(status(fails, "supports_string_content"), (Status::Yes, None));
+        assert_eq!(status(fails, "supports_system_role"), (EvidenceStatus::Unknown, Some("type")));
+        assert_eq!(status(fails, "supports_string_content"), (EvidenceStatus::Yes, None));
     }
 
     #[test]

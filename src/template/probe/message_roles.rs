@@ -1,21 +1,21 @@
 //! What becomes of messages of unusual roles and orders: system, developer, a later system message,
 //! a second user message.
 
-use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult, USER};
+use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, USER};
 use super::traits::Fate;
 
 const SYSTEM: &str = "system_needle";
 
 /// What was found out about roles.
-pub(crate) struct Roles {
-    pub(crate) system: ProbeFinding,
+pub(crate) struct RoleTraits {
+    pub(crate) system: ProbeOutcome,
     pub(crate) developer: Fate,
     pub(crate) later_system: Fate,
     pub(crate) needs_alternation: bool,
 }
 
 /// Probes the roles.
-pub(crate) fn probe(base: &Baseline<'_>) -> Roles {
+pub(crate) fn probe(base: &Baseline<'_>) -> RoleTraits {
     let with = |role: &str| base.render(vec![base.message(role, SYSTEM), base.user()]);
     let system = Pair {
         probe: "system_and_user",
@@ -29,7 +29,7 @@ pub(crate) fn probe(base: &Baseline<'_>) -> Roles {
         base.message("system", SYSTEM),
         base.user(),
     ];
-    Roles {
+    RoleTraits {
         system: system.compare(&with("system"), &base.plain, |test, control| {
             test.contains(SYSTEM) && !control.contains(SYSTEM)
         }),
@@ -51,13 +51,13 @@ fn fate(text: &RenderResult) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::probe::evidence::Status;
+    use crate::template::probe::evidence::EvidenceStatus;
     use crate::template::probe::prober;
 
     #[track_caller]
     fn check(
         source: &str,
-        system: Status,
+        system: EvidenceStatus,
         developer: Fate,
         later_system: Fate,
         needs_alternation: bool,
@@ -73,16 +73,16 @@ mod tests {
     #[test]
     fn roles() {
         let all = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
-        check(all, Status::Yes, Fate::Shown, Fate::Shown, false);
+        check(all, EvidenceStatus::Yes, Fate::Shown, Fate::Shown, false);
         let users = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
-        check(users, Status::No, Fate::Lost, Fate::Lost, false);
+        check(users, EvidenceStatus::No, Fate::Lost, Fate::Lost, false);
         let strict = "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}{% endif %}\
              {% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles') }}{% endif %}\
              {{ m.content }}{% endfor %}";
-        check(strict, Status::Yes, Fate::Refused, Fate::Refused, true);
+        check(strict, EvidenceStatus::Yes, Fate::Refused, Fate::Refused, true);
         let fails = "{% for m in messages %}{% if m.role == 'system' %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
-        check(fails, Status::Unknown, Fate::Shown, Fate::Refused, false);
+        check(fails, EvidenceStatus::Unknown, Fate::Shown, Fate::Refused, false);
         let refuses = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
-        check(refuses, Status::No, Fate::Shown, Fate::Refused, false);
+        check(refuses, EvidenceStatus::No, Fate::Shown, Fate::Refused, false);
     }
 }

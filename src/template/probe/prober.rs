@@ -19,7 +19,7 @@ use crate::template::environment;
 use crate::template::failure::Failure;
 use crate::template::host::HostWork;
 use crate::template::import;
-use crate::template::import::Wanted;
+use crate::template::import::ImportMode;
 use crate::template::limits::Limits;
 
 /// How many unknown variables a template may need bound before it renders at all.
@@ -214,7 +214,7 @@ impl Prober {
     fn guarded(&self, probe: Probe, log: Option<&Rc<Log>>) -> Result<String, Failure> {
         check_allowed(&self.exceeded)?;
         self.renders.set(self.renders.get() + 1);
-        let mut wanted = log.map_or(Wanted::Values, Wanted::Reads);
+        let mut wanted = log.map_or(ImportMode::Values, ImportMode::Reads);
         let now = probe_time(probe.later);
         let mut variables = Vec::new();
         for (name, json) in self.context(probe) {

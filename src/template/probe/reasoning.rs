@@ -4,7 +4,7 @@
 //! matrix, what is shown beside calls. A format counts only when its needle shows in a render and
 //! not in the same render without it.
 
-use super::baseline::{Pair, ProbeFinding, RenderResult, count};
+use super::baseline::{Pair, ProbeOutcome, RenderResult, count};
 use super::reasoning_turns::{
     ANSWER, MissedRenders, Position, REASONING, ReasoningTurns, SwitchSetting, field, kwargs,
 };
@@ -27,14 +27,14 @@ const FLAGS: [(&str, bool); 3] =
     [("enable_thinking", true), ("enable_thinking", false), ("thinking", true)];
 
 /// What was found out about reasoning.
-pub(crate) struct Reasoning {
+pub(crate) struct ReasoningTraits {
     pub(crate) format: ReasoningFormat,
-    pub(crate) supported: ProbeFinding,
+    pub(crate) supported: ProbeOutcome,
     pub(crate) visible: Vec<ReasoningCell>,
     pub(crate) needs: SwitchSetting,
-    pub(crate) requires_tools: ProbeFinding,
-    pub(crate) without_content: ProbeFinding,
-    pub(crate) with_content: ProbeFinding,
+    pub(crate) requires_tools: ProbeOutcome,
+    pub(crate) without_content: ProbeOutcome,
+    pub(crate) with_content: ProbeOutcome,
     pub(crate) inline: bool,
     pub(crate) with_calls: WithCalls,
 }
@@ -47,7 +47,7 @@ const SUPPORTED: Pair = Pair {
 };
 
 /// Probes the formats, and everything that is measured where reasoning shows.
-pub(crate) fn probe(turns: ReasoningTurns<'_>) -> Reasoning {
+pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
     let base = turns.base;
     let inline = inline(turns);
     let (candidates, mut outcomes) = candidates(turns);
@@ -71,7 +71,7 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>) -> Reasoning {
         _ => SUPPORTED.decided(false),
     };
     let denied = || supported.deny_dependent("reasoning does not show");
-    Reasoning {
+    ReasoningTraits {
         format: ReasoningFormat::None,
         visible: Vec::new(),
         needs: None,
@@ -130,7 +130,7 @@ fn found(
     needs: SwitchSetting,
     flags: &[SwitchSetting],
     inline: bool,
-) -> Reasoning {
+) -> ReasoningTraits {
     let (mut visible, _) = turns.cells(needs, &[false, true]);
     let first = visible[0];
     let position = Position::ALL
@@ -181,7 +181,7 @@ fn found(
         Ok(text) => pair.decided(needles.iter().all(|needle| text.contains(needle))),
         Err(failure) => pair.failed(failure),
     };
-    Reasoning {
+    ReasoningTraits {
         format: turns.format,
         supported: SUPPORTED.decided(true),
         visible,
@@ -234,7 +234,7 @@ mod tests {
     use crate::template::probe::baseline::Baseline;
     use crate::template::probe::{calls, content, prober};
 
-    fn find(source: &str) -> Reasoning {
+    fn find(source: &str) -> ReasoningTraits {
         let mut prober = prober::for_source(source);
         let base = Baseline::find(&mut prober);
         let calls = calls::probe(&base);
@@ -244,7 +244,7 @@ mod tests {
 
     /// The format and the cells without a flag, `agp` ones with a plus.
     #[track_caller]
-    fn check(source: &str, format: ReasoningFormat, cells: &str) -> Reasoning {
+    fn check(source: &str, format: ReasoningFormat, cells: &str) -> ReasoningTraits {
         let found = find(source);
         let plain = found.visible.iter().filter(|cell| cell.flag.is_none());
         let plain: Vec<String> = plain
@@ -386,7 +386,7 @@ mod tests {
     fn an_engine_error_is_unknown() {
         let source = "{% for m in messages %}{% if m.role == 'assistant' %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
         let found = find(source);
-        assert_eq!(found.supported.status, crate::template::Status::Unknown);
-        assert_eq!(found.with_content.status, crate::template::Status::Unknown);
+        assert_eq!(found.supported.status, crate::template::EvidenceStatus::Unknown);
+        assert_eq!(found.with_content.status, crate::template::EvidenceStatus::Unknown);
     }
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::baseline::{Baseline, RenderResult};
-use super::calls::{self, Calls};
+use super::calls::{self, CallTraits};
 use super::content;
 use super::traits::{NoContent, ReasoningCell, ReasoningFormat};
 use crate::probing::Probe;
@@ -24,7 +24,7 @@ pub(crate) type SwitchSetting = Option<(&'static str, bool)>;
 #[derive(Clone, Copy)]
 pub(crate) struct ReasoningTurns<'a> {
     pub(crate) base: &'a Baseline<'a>,
-    pub(crate) calls: &'a Calls,
+    pub(crate) calls: &'a CallTraits,
     no_content: NoContent,
     pub(crate) format: ReasoningFormat,
 }
@@ -64,7 +64,7 @@ impl<'a> ReasoningTurns<'a> {
     /// ReasoningTurns for a template whose empty turns and calls are written so.
     pub(crate) fn new(
         base: &'a Baseline<'a>,
-        calls: &'a Calls,
+        calls: &'a CallTraits,
         no_content: NoContent,
     ) -> ReasoningTurns<'a> {
         ReasoningTurns { base, calls, no_content, format: ReasoningFormat::None }

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use super::baseline::{Baseline, Pair, ProbeFinding, RenderResult};
-use super::reasoning::Reasoning;
+use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult};
+use super::reasoning::ReasoningTraits;
 use super::reasoning_turns::{Position, ReasoningTurns};
 use super::traits::Switch;
 use crate::probing::Probe;
@@ -50,7 +50,7 @@ const LAST: &str = "last";
 const TOOL_CHAIN: &str = "tool_chain";
 
 /// All switches that change a prompt.
-pub(crate) fn probe(turns: ReasoningTurns<'_>, base: &Baseline<'_>) -> (Vec<Switch>, ProbeFinding) {
+pub(crate) fn probe(turns: ReasoningTurns<'_>, base: &Baseline<'_>) -> (Vec<Switch>, ProbeOutcome) {
     let mut switches: Vec<Switch> = Vec::new();
     let mut respects = ENABLE.decided(false);
     for (variable, on, off) in known() {
@@ -59,7 +59,7 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>, base: &Baseline<'_>) -> (Vec<Swit
         {
             continue;
         }
-        let renders = Renders::of(turns, base, variable, &on, &off);
+        let renders = SwitchRenders::of(turns, base, variable, &on, &off);
         if variable == ENABLE_THINKING {
             respects = renders.respects();
         }
@@ -77,16 +77,16 @@ const ENABLE: Pair = Pair {
 };
 
 /// The four conversations, each with the variable off, on and unset.
-struct Renders(Vec<(&'static str, [RenderResult; 3])>);
+struct SwitchRenders(Vec<(&'static str, [RenderResult; 3])>);
 
-impl Renders {
+impl SwitchRenders {
     fn of(
         turns: ReasoningTurns<'_>,
         base: &Baseline<'_>,
         variable: &'static str,
         on: &Value,
         off: &Value,
-    ) -> Renders {
+    ) -> SwitchRenders {
         let render = |position: Option<Position>, agp: bool| {
             [Some(off), Some(on), None].map(|value| {
                 let kwargs: Vec<_> =
@@ -108,7 +108,7 @@ impl Renders {
         if turns.has_calls() {
             renders.push((TOOL_CHAIN, render(Some(Position::OpenChain), true)));
         }
-        Renders(renders)
+        SwitchRenders(renders)
     }
 
     /// Where the prompt differs between on, off and unset.
@@ -120,7 +120,7 @@ impl Renders {
         self.0.iter().filter(|(_, texts)| differs(texts)).map(|(name, _)| *name).collect()
     }
 
-    fn respects(&self) -> ProbeFinding {
+    fn respects(&self) -> ProbeOutcome {
         if !self.positions().is_empty() {
             return ENABLE.decided(true);
         }
@@ -156,8 +156,8 @@ impl Renders {
 pub(crate) fn clear_thinking(
     turns: ReasoningTurns<'_>,
     base: &Baseline<'_>,
-    reasoning: &Reasoning,
-) -> ProbeFinding {
+    reasoning: &ReasoningTraits,
+) -> ProbeOutcome {
     let pair = Pair {
         probe: "clear_thinking_false",
         control: "clear_thinking_true",
@@ -193,12 +193,12 @@ pub(crate) fn clear_thinking(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::probe::evidence::Status;
+    use crate::template::probe::evidence::EvidenceStatus;
     use crate::template::probe::{calls, content, prober, reasoning};
 
     fn find<T>(
         source: &str,
-        look: impl FnOnce(ReasoningTurns<'_>, &Baseline<'_>, &Reasoning) -> T,
+        look: impl FnOnce(ReasoningTurns<'_>, &Baseline<'_>, &ReasoningTraits) -> T,
     ) -> T {
         let mut prober = prober::for_source(source);
         let base = Baseline::find(&mut prober);
@@ -210,49 +210,49 @@ mod tests {
 
     /// Variable, default and positions of each switch.
     #[track_caller]
-    fn check(source: &str, expected: &[(&str, Option<bool>, &[&str])], respects: Status) {
-        let (switches, finding) = find(source, |turns, base, _| probe(turns, base));
+    fn check(source: &str, expected: &[(&str, Option<bool>, &[&str])], respects: EvidenceStatus) {
+        let (switches, outcome) = find(source, |turns, base, _| probe(turns, base));
         let found: Vec<_> =
             switches.iter().map(|s| (s.variable, s.default, s.positions.as_slice())).collect();
         assert_eq!(found, expected);
-        assert_eq!(finding.status, respects);
+        assert_eq!(outcome.status, respects);
     }
 
     const TURNS: &str = "{% for m in messages %}{{ m.content }}{% endfor %}";
 
     #[test]
     fn switches() {
-        check(TURNS, &[], Status::No);
+        check(TURNS, &[], EvidenceStatus::No);
         let prompt = "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}";
         check(
             &format!("{TURNS}{prompt}"),
             &[("enable_thinking", Some(true), &["prompt", "history"])],
-            Status::Yes,
+            EvidenceStatus::Yes,
         );
         let off = "{% if thinking %}<think>{% endif %}";
         check(
             &format!("{TURNS}{off}"),
             &[("thinking", Some(false), &["prompt", "history", "last"])],
-            Status::No,
+            EvidenceStatus::No,
         );
         let mode = "{% if thinking_mode == 'on' %}+{% elif thinking_mode == 'off' %}-{% endif %}";
         check(
             &format!("{TURNS}{mode}"),
             &[("thinking_mode", None, &["prompt", "history", "last"])],
-            Status::No,
+            EvidenceStatus::No,
         );
-        check(&format!("{TURNS}{{% if enable_thinking %}}{{% endif %}}"), &[], Status::No);
+        check(&format!("{TURNS}{{% if enable_thinking %}}{{% endif %}}"), &[], EvidenceStatus::No);
         check(
             &format!("{TURNS}{{% if enable_thinking is defined %}}{{{{ 1 + 'a' }}}}{{% endif %}}"),
             &[],
-            Status::Unknown,
+            EvidenceStatus::Unknown,
         );
         check(
             &format!(
                 "{TURNS}{{% if enable_thinking is defined %}}{{{{ raise_exception('no') }}}}{{% endif %}}"
             ),
             &[],
-            Status::Unknown,
+            EvidenceStatus::Unknown,
         );
     }
 
@@ -262,11 +262,11 @@ mod tests {
             find(source, |turns, base, found| clear_thinking(turns, base, found).status)
         };
         let reads = "{% for m in messages %}{% if m.reasoning_content and (loop.last or clear_thinking is defined and not clear_thinking) %}{{ m.reasoning_content }}{% endif %}{{ m.content }}{% endfor %}";
-        assert_eq!(clear(reads), Status::Yes);
+        assert_eq!(clear(reads), EvidenceStatus::Yes);
         let always = "{# clear_thinking #}{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}";
-        assert_eq!(clear(always), Status::No);
-        assert_eq!(clear(TURNS), Status::No);
+        assert_eq!(clear(always), EvidenceStatus::No);
+        assert_eq!(clear(TURNS), EvidenceStatus::No);
         let fails = "{% if clear_thinking is defined and not clear_thinking %}{{ 1 + 'a' }}{% endif %}{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}";
-        assert_eq!(clear(fails), Status::Unknown);
+        assert_eq!(clear(fails), EvidenceStatus::Unknown);
     }
 }

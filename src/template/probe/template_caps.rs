@@ -6,17 +6,16 @@
 
 use serde_json::Value;
 
-use super::baseline::{Baseline, ProbeFinding};
-use super::evidence::Evidence;
+use super::baseline::{Baseline, ProbeOutcome};
 use super::prober::Prober;
 use super::reasoning_turns::ReasoningTurns;
-use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits};
+use super::traits::{Details, ReasoningFormat, TemplateCaps, Traits, TraitsReport};
 use super::{call_example, calls, content, effort, message_roles, reasoning, switches};
 use crate::api::Polyfills;
 use crate::template::polyfill;
 
 /// Probes a template.
-pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence)>) {
+pub(crate) fn report(mut prober: Prober) -> TraitsReport {
     let base = Baseline::find(&mut prober);
     let roles = message_roles::probe(&base);
     let content = content::probe(&base);
@@ -33,7 +32,7 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
     let (switches, respects) = switches::probe(turns, &base);
     let effort = effort::probe(&base, &switches);
 
-    let findings: [(&'static str, &ProbeFinding); 16] = [
+    let outcomes: [(&'static str, &ProbeOutcome); 16] = [
         ("supports_system_role", &roles.system),
         ("supports_tools", &calls.tools),
         ("supports_tool_calls", &calls.shown),
@@ -51,7 +50,7 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
         ("supports_reasoning_with_content", &reasoning.with_content),
         ("respects_enable_reasoning", &respects),
     ];
-    let evidence = findings.map(|(flag, finding)| (flag, base.evidence(finding.clone()))).into();
+    let evidence = outcomes.map(|(flag, outcome)| (flag, base.evidence(outcome.clone()))).into();
     let caps = TemplateCaps {
         supports_system_role: roles.system.is_yes(),
         supports_tools: calls.tools.is_yes(),
@@ -96,27 +95,27 @@ pub(crate) fn report(mut prober: Prober) -> (Traits, Vec<(&'static str, Evidence
         };
         traits.tool_call_example = call_example::find(&base, &prepare);
     }
-    (traits, evidence)
+    TraitsReport { traits, evidence }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::probe::evidence::Status;
+    use crate::template::probe::evidence::EvidenceStatus;
     use crate::template::probe::prober;
 
     #[track_caller]
     fn check(source: &str, yes: &[&str], unknown: &[&str]) -> Traits {
-        let (traits, evidence) = report(prober::for_source(source));
+        let TraitsReport { traits, evidence } = report(prober::for_source(source));
         let with = |status| {
             evidence.iter().filter(move |(_, e)| e.status == status).map(|(flag, _)| *flag)
         };
-        assert_eq!(with(Status::Yes).collect::<Vec<_>>(), yes);
-        assert_eq!(with(Status::Unknown).collect::<Vec<_>>(), unknown);
+        assert_eq!(with(EvidenceStatus::Yes).collect::<Vec<_>>(), yes);
+        assert_eq!(with(EvidenceStatus::Unknown).collect::<Vec<_>>(), unknown);
         // The flags say what the evidence says.
         let flags = traits.caps.to_json();
         for (flag, evidence) in &evidence {
-            let expected = evidence.status == Status::Yes;
+            let expected = evidence.status == EvidenceStatus::Yes;
             let found = if *flag == "reasoning_format" {
                 flags[*flag] != "NONE"
             } else {
@@ -173,8 +172,8 @@ mod tests {
     fn a_hostile_template_is_soon_unknown() {
         let source =
             "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
-        let (traits, evidence) = report(prober::for_source(source));
+        let TraitsReport { traits, evidence } = report(prober::for_source(source));
         assert!(!traits.caps.supports_tools);
-        assert!(evidence.iter().filter(|(_, e)| e.status == Status::Unknown).count() >= 14);
+        assert!(evidence.iter().filter(|(_, e)| e.status == EvidenceStatus::Unknown).count() >= 14);
     }
 }

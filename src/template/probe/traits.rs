@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use super::evidence::Evidence;
+
 /// Where a template reads an earlier turn's reasoning from. The order of the variants is the order
 /// of detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,7 +126,7 @@ pub enum NoContent {
 
 /// How arguments of calls are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arguments {
+pub enum ArgumentForm {
     /// As an object only.
     Object,
     /// As JSON text only.
@@ -192,6 +194,15 @@ pub struct Effort {
     pub default: Option<&'static str>,
 }
 
+/// The traits of a template, and the evidence of each flag of its caps.
+#[derive(Debug)]
+pub struct TraitsReport {
+    /// The traits.
+    pub traits: Traits,
+    /// One entry for each flag, in the order of the flags.
+    pub evidence: Vec<(&'static str, Evidence)>,
+}
+
 /// What sixteen booleans have no room for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Details {
@@ -207,7 +218,7 @@ pub struct Details {
     /// How a message with calls says that it has no content.
     pub no_content_beside_calls: NoContent,
     /// How arguments are taken.
-    pub arguments: Arguments,
+    pub arguments: ArgumentForm,
     /// Ids of calls must be nine letters or digits.
     pub nine_character_ids: bool,
     /// A developer message.

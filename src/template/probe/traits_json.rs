@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::traits::{Arguments, Details, Fate, NoContent, Traits, WithCalls};
+use super::traits::{ArgumentForm, Details, Fate, NoContent, Traits, WithCalls};
 
 impl NoContent {
     /// `absent`, `null`, `""` or `" "`, as in the ladder.
@@ -16,15 +16,15 @@ impl NoContent {
     }
 }
 
-impl Arguments {
+impl ArgumentForm {
     /// `object`, `string`, `either_same`, `prefers_object` or `unknown`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Arguments::Object => "object",
-            Arguments::Text => "string",
-            Arguments::Either => "either_same",
-            Arguments::PrefersObject => "prefers_object",
-            Arguments::Unknown => "unknown",
+            ArgumentForm::Object => "object",
+            ArgumentForm::Text => "string",
+            ArgumentForm::Either => "either_same",
+            ArgumentForm::PrefersObject => "prefers_object",
+            ArgumentForm::Unknown => "unknown",
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, support: &str, reasons: usize) -> Value {
-        let (traits, _) = template_caps::report(prober::for_source(source));
+        let traits = template_caps::report(prober::for_source(source)).traits;
         let found = traits.tool_support();
         assert_eq!((found.0, found.1.len()), (support, reasons));
         traits.details_json()

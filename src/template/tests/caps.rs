@@ -11,7 +11,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::renders::{data, say, templates};
-use crate::template::{Evidence, Traits};
+use crate::template::{Evidence, Traits, TraitsReport};
 
 /// One flag of one template on which ours and minja's differ.
 struct Difference<'a> {
@@ -47,10 +47,10 @@ const CALLS: &[&str] = &[
 ];
 
 /// A reason for differences, and what it explains.
-type Rule = (&'static str, fn(&Difference<'_>) -> bool);
+type DifferenceRule = (&'static str, fn(&Difference<'_>) -> bool);
 
 /// Reasons that follow from the two algorithms, whatever the template.
-const RULES: &[Rule] = &[
+const RULES: &[DifferenceRule] = &[
     ("minja prints text joined with None, Python fails, or the template loses the message", |d| {
         let python_fails = d.evidence.error.as_ref().is_none_or(|failure| failure.kind != "raised");
         d.is(&["requires_non_null_content"], true) && python_fails
@@ -83,9 +83,9 @@ const RULES: &[Rule] = &[
 ];
 
 /// Reasons that follow from minja's engine or its needles: the reason, the flags, the templates.
-type Known = (&'static str, &'static [&'static [&'static str]], &'static [&'static str]);
+type KnownDifference = (&'static str, &'static [&'static [&'static str]], &'static [&'static str]);
 
-const ENGINE: Known = (
+const ENGINE: KnownDifference = (
     "minja's engine fails in the template's own code, so that everything or what follows it is false",
     &[
         CALLS,
@@ -106,19 +106,19 @@ const ENGINE: Known = (
         "xinf.qwen3.8-max",
     ],
 );
-const UNDEFINED: Known = (
+const UNDEFINED: KnownDifference = (
     "minja takes an undefined member for None: the template raises for want of a tool call",
     &[&["supports_tool_responses"]],
     &["lcp.Spark2.5", "xinf.MiniMax-M2", "xinf.MiniMax-M2.5", "xinf.MiniMax-M2.7"],
 );
-const MEMBERS: Known = (
+const MEMBERS: KnownDifference = (
     "minja's engine loses the text of a system message",
     &[&["supports_system_role"]],
     &["lcp.muse-glimmer", "trl.muse_glimmer_training"],
 );
 
 /// Differences of the product's flags beyond the rules.
-const PRODUCT: &[Known] = &[
+const PRODUCT: &[KnownDifference] = &[
     ENGINE,
     UNDEFINED,
     MEMBERS,
@@ -138,7 +138,7 @@ const PRODUCT: &[Known] = &[
 
 /// Differences of minja's algorithm on our engine: minja's engine is more lenient than Python, or
 /// less capable.
-const COMPAT: &[Known] = &[
+const COMPAT: &[KnownDifference] = &[
     ENGINE,
     UNDEFINED,
     MEMBERS,
@@ -164,7 +164,7 @@ const COMPAT: &[Known] = &[
     ),
 ];
 
-fn listed(known: &[Known], flag: &str, template: &str) -> Option<&'static str> {
+fn listed(known: &[KnownDifference], flag: &str, template: &str) -> Option<&'static str> {
     known
         .iter()
         .find(|(_, flags, templates)| {
@@ -174,14 +174,14 @@ fn listed(known: &[Known], flag: &str, template: &str) -> Option<&'static str> {
 }
 
 #[derive(Default)]
-struct Tally {
+struct CapsTally {
     equal: u32,
     differ: BTreeMap<(&'static str, String), Vec<String>>,
     unexplained: Vec<String>,
     used: BTreeSet<(&'static str, String)>,
 }
 
-impl Tally {
+impl CapsTally {
     fn add(
         &mut self,
         flag: &str,
@@ -200,7 +200,7 @@ impl Tally {
         }
     }
 
-    fn report(&self, what: &str, known: &[Known]) {
+    fn report(&self, what: &str, known: &[KnownDifference]) {
         let differ: usize = self.differ.values().map(Vec::len).sum();
         say(&format!(
             "conformance: {what}: {} flags as minja, {differ} differ for a reason:",
@@ -209,7 +209,7 @@ impl Tally {
         for ((reason, flag), templates) in &self.differ {
             say(&format!("  {flag} of {}: {reason}", templates.len()));
         }
-        let of = |(reason, _, templates): &Known| {
+        let of = |(reason, _, templates): &KnownDifference| {
             templates.iter().map(|name| (*reason, (*name).to_owned())).collect::<Vec<_>>()
         };
         // A list must not outlive its differences.
@@ -228,7 +228,7 @@ fn template_caps_as_minja() {
     let Some(root) = data("template_caps against minja") else { return };
     let templates = templates(&root);
     let expected = fs::read_to_string(root.join("caps.minja.jsonl")).unwrap();
-    let (mut product, mut compat) = (Tally::default(), Tally::default());
+    let (mut product, mut compat) = (CapsTally::default(), CapsTally::default());
     let mut unreadable = 0;
     for line in expected.lines() {
         let expected: Value = serde_json::from_str(line).unwrap();
@@ -237,7 +237,7 @@ fn template_caps_as_minja() {
             unreadable += 1;
             continue;
         }
-        let (traits, evidence) = templates[template].traits();
+        let TraitsReport { traits, evidence } = templates[template].traits_report();
         let (flags, minja) = (traits.caps.to_json(), templates[template].minja_caps());
         assert_eq!((flags.as_object().unwrap().len(), minja.len(), evidence.len()), (16, 16, 16));
         for (flag, evidence) in evidence {
@@ -281,7 +281,7 @@ fn probing_is_cheap_and_every_template_carries_tools() {
         let renders = templates.count_probes();
         sum += renders;
         most = most.max((renders, name.as_str()));
-        support.entry(templates.traits().0.tool_support().0).or_default().push(name);
+        support.entry(templates.traits().tool_support().0).or_default().push(name);
     }
     let mean = f64::from(sum) / templates.len() as f64;
     say(&format!(

@@ -94,7 +94,7 @@ fn thinking_is_on_unless_it_is_off() {
                 "{name}"
             );
         }
-        let (traits, _) = set.0[name].traits();
+        let traits = set.0[name].traits();
         let switch = traits
             .details
             .switches
@@ -125,10 +125,9 @@ fn string_arguments_are_refused() {
             set.prompt(name, &exchange(Value::Null), json!({})).contains("call:find{}"),
             "{name}"
         );
-        assert!(set.0[name].traits().0.caps.requires_object_arguments, "{name}");
-        let findings = set.0[name].findings();
-        let found =
-            findings.iter().find(|finding| finding.code == "raises_on_string_arguments").unwrap();
+        assert!(set.0[name].traits().caps.requires_object_arguments, "{name}");
+        let lints = set.0[name].lints();
+        let found = lints.iter().find(|lint| lint.code == "raises_on_string_arguments").unwrap();
         assert!(found.message.contains("must be a JSON object (mapping)"), "{}", found.message);
     }
     // What the fork is about: the original writes the text between its own braces.
@@ -166,8 +165,7 @@ fn old_reasoning_is_kept_unless_told_otherwise() {
         let is_fork = name != ORIGINAL;
         assert_eq!(has_old, [is_fork, is_fork, false], "{name}");
         assert_eq!(unset, if is_fork { keep } else { drop }, "{name}");
-        let found =
-            set.0[name].findings().iter().any(|finding| finding.code == "drops_old_reasoning");
+        let found = set.0[name].lints().iter().any(|lint| lint.code == "drops_old_reasoning");
         assert_eq!(found, !is_fork, "{name}");
     }
 }

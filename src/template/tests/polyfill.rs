@@ -35,7 +35,7 @@ fn list(context: &Value, name: &str) -> Vec<Value> {
 fn render(templates: &Templates, context: &Value) -> crate::error::Result<String> {
     let (messages, tools) = (list(context, "messages"), list(context, "tools"));
     let options = Polyfills::default();
-    let polyfilled = polyfill::apply(&messages, Some(&tools), &templates.traits().0, &options)?;
+    let polyfilled = polyfill::apply(&messages, Some(&tools), templates.traits(), &options)?;
     let mut kwargs: Map<String, Value> = context.as_object().unwrap().clone();
     kwargs.retain(|name, _| !REQUEST.contains(&name.as_str()));
     let now = LocalTime::parse("2024-07-26T00:00:00").unwrap();
@@ -119,7 +119,7 @@ fn conversations_of_minja_through_every_template() {
     let mut differ: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut unexplained = Vec::new();
     for (name, template) in &templates {
-        let traits = &template.traits().0;
+        let traits = template.traits();
         for (context_name, context) in &contexts {
             count += 1;
             let mut flags = traits.caps.to_json();
@@ -172,7 +172,7 @@ fn what_renders_as_sent_renders_polyfilled() {
         }
         let (messages, tools) = (list(context, "messages"), list(context, "tools"));
         let as_sent = renders::render(template, context);
-        let traits = &template.traits().0;
+        let traits = template.traits();
         let once = match polyfill::apply(&messages, Some(&tools), traits, &Polyfills::default()) {
             Ok(once) => once,
             Err(error) => {

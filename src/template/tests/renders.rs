@@ -201,7 +201,7 @@ fn caps_as_llama_cpp() {
     for line in expected.lines() {
         let expected: Value = serde_json::from_str(line).unwrap();
         let name = expected["template"].as_str().unwrap();
-        let report = templates[name].caps();
+        let report = templates[name].llama_cpp_caps();
         count += 1;
         for ((flag, ours), (_, evidence)) in report.caps.flags().into_iter().zip(&report.evidence) {
             if expected["caps"][flag] != ours {
@@ -220,7 +220,7 @@ fn caps_as_llama_cpp() {
             }
         }
     }
-    for (flag, _) in templates.values().next().unwrap().caps().caps.flags() {
+    for (flag, _) in templates.values().next().unwrap().llama_cpp_caps().caps.flags() {
         let differ = differ.get(flag).map_or(&[][..], Vec::as_slice);
         say(&format!("conformance: {flag}: {} of {count} as llama.cpp", count - differ.len()));
         for name in differ {

@@ -4,8 +4,9 @@
 
 use serde_json::json;
 
-use crate::error::Code;
-use crate::template::*;
+use crate::error::{Code, Result};
+use crate::template::templates::sha256;
+use crate::template::{LocalTime, RenderInput, Sources, Templates, Variables};
 
 fn templates(default: Option<&str>, tool_use: Option<&str>) -> Templates {
     let sources = Sources {
@@ -65,7 +66,7 @@ fn the_built_in_template() {
         );
         assert_eq!(templates.variant(true), "chatml");
         assert_eq!(templates.sha256(), None);
-        assert!(!templates.caps().caps.tool_capable());
+        assert!(!templates.llama_cpp_caps().caps.tool_capable());
     }
 }
 
@@ -86,7 +87,7 @@ fn a_broken_tool_use_template_is_left_out() {
     let templates = templates(Some("plain"), Some("{% if %}"));
     check(&templates, &[json!({})], json!({}), "plain");
     assert!(!templates.has_tool_use());
-    assert_eq!(templates.findings()[0].code, "tool_use_template_ignored");
+    assert_eq!(templates.lints()[0].code, "tool_use_template_ignored");
     assert_eq!(templates.sha256(), Some(sha256("plain")));
 }
 

@@ -234,8 +234,7 @@ fn rates_over_public_templates() {
                 "{name}"
             );
             assert!(!needles::contains_needle(&spec.to_string()), "{name}: {spec}");
-            let measured =
-                Templates::compile(&composed.sources()).unwrap().traits().0.caps.to_json();
+            let measured = Templates::compile(&composed.sources()).unwrap().traits().caps.to_json();
             let other = composed
                 .declared()
                 .into_iter()

@@ -33,7 +33,7 @@ fn framed(open: &str, turn: &str, end: &str) -> String {
 #[track_caller]
 fn check(name: &str, template: &str, parallel: bool) {
     let profile = profile(template);
-    let caps = &profile.templates.caps().caps;
+    let caps = &profile.templates.llama_cpp_caps().caps;
     let format = profile.format().unwrap();
     assert!(format.verified, "{name}: {caps:?} {format:?}");
     assert_eq!(format.calls.as_ref().unwrap().parallel, parallel, "{name}: {format:?}");

@@ -52,7 +52,7 @@ fn random_replies_come_back() {
     let begin = Instant::now();
     for (name, sources) in conformance::templates(&folder) {
         let profile = ModelProfile::of(&sources).unwrap();
-        if !profile.templates.caps().caps.supports_tool_calls {
+        if !profile.templates.llama_cpp_caps().caps.supports_tool_calls {
             continue;
         }
         let begin = Instant::now();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::api::Polyfills;
 use crate::template::polyfill::{Polyfilled, apply};
 use crate::template::probe::traits::{
-    Arguments, Details, Fate, NoContent, ReasoningFormat, TemplateCaps, Traits, WithCalls,
+    ArgumentForm, Details, Fate, NoContent, ReasoningFormat, TemplateCaps, Traits, WithCalls,
 };
 
 /// A template that takes everything as it is sent.
@@ -35,7 +35,7 @@ pub(crate) fn traits() -> Traits {
             content_ladder: Vec::new(),
             no_content: NoContent::Absent,
             no_content_beside_calls: NoContent::Absent,
-            arguments: Arguments::Either,
+            arguments: ArgumentForm::Either,
             nine_character_ids: false,
             developer: Fate::Shown,
             later_system: Fate::Shown,
@@ -55,7 +55,7 @@ pub(crate) fn call(id: &str, name: &str, arguments: Value) -> Value {
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 
-pub(crate) struct Case {
+pub(crate) struct PolyfillCase {
     traits: Traits,
     messages: Value,
     tools: Option<Value>,
@@ -66,23 +66,29 @@ pub(crate) struct Case {
 /// The index of a diagnostic that is about no message.
 pub(crate) const NO_MESSAGE: usize = usize::MAX;
 
-impl Case {
-    pub(crate) fn new(traits: Traits, messages: Value) -> Case {
-        Case { traits, messages, tools: None, options: Polyfills::default(), notes: Vec::new() }
+impl PolyfillCase {
+    pub(crate) fn new(traits: Traits, messages: Value) -> PolyfillCase {
+        PolyfillCase {
+            traits,
+            messages,
+            tools: None,
+            options: Polyfills::default(),
+            notes: Vec::new(),
+        }
     }
 
-    pub(crate) fn tools(mut self, tools: Value) -> Case {
+    pub(crate) fn tools(mut self, tools: Value) -> PolyfillCase {
         self.tools = Some(tools);
         self
     }
 
-    pub(crate) fn with(mut self, change: impl FnOnce(&mut Polyfills)) -> Case {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Polyfills)) -> PolyfillCase {
         change(&mut self.options);
         self
     }
 
     /// The diagnostics that are due: code and message index.
-    pub(crate) fn notes(mut self, notes: &[(&'static str, usize)]) -> Case {
+    pub(crate) fn notes(mut self, notes: &[(&'static str, usize)]) -> PolyfillCase {
         self.notes = notes.to_vec();
         self
     }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::apply;
 use crate::api::Polyfills;
 use crate::template::probe::traits::{
-    Arguments, Fate, NoContent, ReasoningFormat, Traits, WithCalls,
+    ArgumentForm, Fate, NoContent, ReasoningFormat, Traits, WithCalls,
 };
 use crate::template::tests::renders;
-use case::{Case, call, check_origins, traits};
+use case::{PolyfillCase, call, check_origins, traits};
 
 type Change = Box<dyn Fn(&mut Traits)>;
 
@@ -28,8 +28,8 @@ fn kinds() -> Vec<Traits> {
         Box::new(|t| t.caps.requires_object_arguments = true),
         Box::new(|t| t.caps.requires_typed_content_blocks = true),
         Box::new(|t| t.details.accepts_parts = false),
-        Box::new(|t| t.details.arguments = Arguments::PrefersObject),
-        Box::new(|t| t.details.arguments = Arguments::Text),
+        Box::new(|t| t.details.arguments = ArgumentForm::PrefersObject),
+        Box::new(|t| t.details.arguments = ArgumentForm::Text),
         Box::new(|t| t.details.nine_character_ids = true),
         Box::new(|t| t.details.developer = Fate::Refused),
         Box::new(|t| t.details.later_system = Fate::Lost),
@@ -165,7 +165,7 @@ fn segments_of_a_whole_conversation() {
     let mut lacking = traits();
     lacking.caps.supports_system_role = false;
     lacking.caps.supports_tool_calls = false;
-    let case = Case::new(
+    let case = PolyfillCase::new(
         lacking,
         json!([
             {"role": "system", "content": "S\"s"},
@@ -203,12 +203,12 @@ fn segments_of_a_whole_conversation() {
 fn an_override_stands_in_for_what_was_found() {
     let sent = json!([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]);
     let given = json!({"supports_system_role": false});
-    Case::new(traits(), sent.clone())
+    PolyfillCase::new(traits(), sent.clone())
         .with(|options| options.caps_override = given.as_object().cloned())
         .notes(&[("system_message_merged", 0)])
         .check(json!([{"role": "user", "content": "S\nU"}]), &["system_role"]);
     let wrong = json!({"supports_sytem_role": false});
-    Case::new(traits(), sent)
+    PolyfillCase::new(traits(), sent)
         .with(|options| options.caps_override = wrong.as_object().cloned())
         .refused("polyfills.caps_override.supports_sytem_role: unknown flag");
 }

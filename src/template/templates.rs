@@ -1,0 +1,201 @@
+//! The templates of one model: which one a request is rendered with, and what they can carry.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::compiled::CompiledTemplate;
+use super::lint::{self, Lint};
+use super::probe::llama_cpp_caps::LlamaCppCapsReport;
+use super::probe::minja_caps::minja_caps;
+use super::probe::prober::{self, Prober};
+use super::probe::traits::{Traits, TraitsReport};
+use super::{Prompt, RenderInput, Sources, probe_time, sources};
+use crate::error::Result;
+use crate::probing::Probe;
+
+pub(super) const DEFAULT: &str = "default";
+pub(super) const TOOL_USE: &str = "tool_use";
+pub(super) const CHATML: &str = "chatml";
+
+/// The compiled templates of one model: its default, and its tool_use template when it has one.
+#[derive(Debug)]
+pub struct Templates {
+    /// Renders requests without tools.
+    default: CompiledTemplate,
+    tool_use: Option<CompiledTemplate>,
+    pub(super) bos_token: String,
+    pub(super) eos_token: String,
+    sha256: Option<String>,
+    /// Lints of compiling.
+    compile_lints: Vec<Lint>,
+    lints: OnceLock<Vec<Lint>>,
+}
+
+impl Templates {
+    /// Compiles the templates of the file, or the built-in ChatML when it has none.
+    ///
+    /// A default that does not parse is `TEMPLATE_ERROR` with
+    /// `{"kind":"syntax","line","template":"default"}`. A tool_use template that does not parse is
+    /// left out, with a lint.
+    pub fn compile(sources: &Sources) -> Result<Templates> {
+        let mut compile_lints = Vec::new();
+        let tool_use = sources.own_tool_use().and_then(|text| {
+            CompiledTemplate::new(TOOL_USE, text, sources.host)
+                .map_err(|failure| compile_lints.push(lint::tool_use_ignored(&failure)))
+                .ok()
+        });
+        let (name, text) = match (sources.own_default(), sources.own_tool_use()) {
+            (Some(text), _) => (DEFAULT, text),
+            (None, Some(text)) if tool_use.is_some() => (TOOL_USE, text),
+            (None, _) => (CHATML, sources::CHATML),
+        };
+        let default = CompiledTemplate::new(name, text, sources.host)
+            .map_err(|failure| failure.into_error(name))?;
+        let own = tool_use.as_ref().map(|compiled| &*compiled.source).or(sources.own_default());
+        Ok(Templates {
+            bos_token: sources.bos_token.clone(),
+            eos_token: sources.eos_token.clone(),
+            sha256: own.map(sha256),
+            default,
+            tool_use,
+            compile_lints,
+            lints: OnceLock::new(),
+        })
+    }
+
+    /// Renders a prompt: with the tool_use template when there is one and tools are given, else
+    /// with the default.
+    ///
+    /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`. A refusal by
+    /// `raise_exception` has kind `raised` and the template's own message.
+    pub fn render(&self, input: &RenderInput<'_>) -> Result<Prompt> {
+        self.render_with(input, |_| ())
+    }
+
+    /// As [`render`](Self::render), to learn something about the template: with the limits of a
+    /// probe, and refused once probes of this template went over them too often.
+    pub fn probe(&self, input: &RenderInput<'_>) -> Result<Prompt> {
+        let chosen = self.for_tools(input);
+        prober::check_allowed(&chosen.exceeded).map_err(|failure| chosen.error(failure))?;
+        let input = RenderInput { limits: prober::limits(), ..*input };
+        self.render_with(&input, |rendered| prober::record_limit(&chosen.exceeded, rendered))
+    }
+
+    /// The prompt of a probe, within the limits of [`probe`](Self::probe).
+    pub(crate) fn render_probe(&self, probe: &Probe) -> Result<String> {
+        let variables =
+            probe.kwargs.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let kwargs: Map<String, Value> = variables.collect();
+        let input = RenderInput {
+            kwargs: (!kwargs.is_empty()).then_some(&kwargs),
+            tools: probe.tool_list(),
+            skills: probe.skills.as_deref(),
+            add_generation_prompt: probe.add_generation_prompt,
+            ..RenderInput::new(&probe.messages, probe_time(probe.later))
+        };
+        self.probe(&input).map(|prompt| prompt.text)
+    }
+
+    fn chosen(&self, has_tools: bool) -> &CompiledTemplate {
+        match &self.tool_use {
+            Some(tool_use) if has_tools => tool_use,
+            _ => &self.default,
+        }
+    }
+
+    /// The template that an input is rendered with.
+    pub(super) fn for_tools(&self, input: &RenderInput<'_>) -> &CompiledTemplate {
+        self.chosen(input.tools.is_some_and(|tools| !tools.is_empty()))
+    }
+
+    /// The template that requests are rendered with: `default`, `tool_use`, or `chatml` (the
+    /// built-in one).
+    pub fn variant(&self, has_tools: bool) -> &'static str {
+        self.chosen(has_tools).name
+    }
+
+    /// Whether there is a tool_use template that parses.
+    pub fn has_tool_use(&self) -> bool {
+        self.tool_use.is_some()
+    }
+
+    /// Whether the source of any of the templates contains this text.
+    pub fn source_contains(&self, text: &str) -> bool {
+        [true, false].iter().any(|tools| self.chosen(*tools).source.contains(text))
+    }
+
+    /// SHA-256, in hex, of the source that the capabilities are about, as stored in the file; None
+    /// for the built-in template.
+    pub fn sha256(&self) -> Option<String> {
+        self.sha256.clone()
+    }
+
+    /// llama.cpp's nine flags, of the tool_use template when there is one. Probed at the first
+    /// call.
+    pub fn llama_cpp_caps(&self) -> &LlamaCppCapsReport {
+        self.chosen(true).llama_cpp_caps()
+    }
+
+    /// What the template does with each part of a conversation; of the tool_use template when there
+    /// is one. Probed at the first call.
+    pub fn traits(&self) -> &Traits {
+        &self.traits_report().traits
+    }
+
+    /// [`traits`](Self::traits) with the evidence of each flag.
+    pub fn traits_report(&self) -> &TraitsReport {
+        self.chosen(true).traits()
+    }
+
+    /// The sixteen flags by minja's own algorithm; null where that cannot be computed. Probed at
+    /// every call.
+    pub fn minja_caps(&self) -> Map<String, Value> {
+        minja_caps(&self.prober())
+    }
+
+    /// How many renders probing takes.
+    #[cfg(test)]
+    pub(super) fn count_probes(&self) -> u32 {
+        let prober = self.prober();
+        let renders = prober.count();
+        super::probe::template_caps::report(prober);
+        renders.get()
+    }
+
+    fn prober(&self) -> Prober {
+        self.chosen(true).prober()
+    }
+
+    /// The templates of the file that render requests, without the built-in one.
+    fn own(&self) -> impl Iterator<Item = &CompiledTemplate> {
+        // A file may have only a tool_use template, which then is the default too.
+        let default = Some(&self.default).filter(|default| default.name == DEFAULT);
+        default.into_iter().chain(&self.tool_use)
+    }
+
+    /// The name and the capabilities of each of the file's templates. Probed at the first call.
+    pub fn by_template(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, &LlamaCppCapsReport, &TraitsReport)> {
+        self.own().map(|compiled| (compiled.name, compiled.llama_cpp_caps(), compiled.traits()))
+    }
+
+    /// The lints of all templates: of compiling, of their sources and of their renders. Probed at
+    /// the first call.
+    pub fn lints(&self) -> &[Lint] {
+        self.lints.get_or_init(|| {
+            let mut lints = self.compile_lints.clone();
+            if self.default.name == CHATML && self.tool_use.is_none() {
+                lints.push(lint::built_in());
+            }
+            lints.extend(self.own().flat_map(CompiledTemplate::lints));
+            lints
+        })
+    }
+}
+
+pub(super) fn sha256(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,125 +1,119 @@
-//! Behind a call: its closing tags, the end of its section, another call, or text again.
+//! The state after a call: its closing tags, the end of the section, the next call, or text.
 
 use super::candidate::Candidate;
-use super::marker_set::MarkerMatch;
-use super::{Marker, ParserState, ReplyParser, is_whitespace};
+use super::marker_set::{Marker, MarkerMatch};
+use super::{ParserState, ReplyParser, is_whitespace};
 
-/// Text behind a call, until it is clear whose it is.
+/// The text after a call, until it is assigned.
 #[derive(Debug, Default)]
 pub(super) struct AfterCall {
     pub(super) held: String,
     pub(super) tail: String,
-    /// A closing tag has been read.
+    /// The call has its closing tag.
     pub(super) closed: bool,
-    /// The call before it has no opening tag, so it needs no closing one.
-    pub(super) bare: bool,
-    /// The call should have a closing tag.
-    pub(super) closes: bool,
-    /// Closing tags were read: nothing but a tag opens another call.
+    /// The call has no opening tag.
+    pub(super) untagged: bool,
+    /// The call requires a closing tag.
+    pub(super) has_closing_tag: bool,
+    /// A closing tag was read. The next call needs an opening tag.
     pub(super) over: bool,
-    /// The shape of the call before it.
-    pub(super) shape: Option<usize>,
+    /// The pattern of the call.
+    pub(super) pattern: Option<usize>,
 }
 
 impl AfterCall {
-    /// Whether the call before it lacks its closing tag.
-    pub(super) fn owes_close(&self) -> bool {
-        self.closes && !self.closed
+    /// Whether the call's closing tag is missing.
+    pub(super) fn lacks_closing_tag(&self) -> bool {
+        self.has_closing_tag && !self.closed
     }
 }
 
 impl ReplyParser {
-    pub(super) fn after_call_step(&mut self, mut gap: AfterCall, c: char) {
-        if gap.tail.is_empty() && !self.markers.may_begin(c) {
-            return self.char_after_call(gap, c);
+    pub(super) fn after_call_step(&mut self, mut after: AfterCall, c: char) {
+        if after.tail.is_empty() && !self.markers.may_begin(c) {
+            return self.char_after_call(after, c);
         }
-        gap.tail.push(c);
-        match self.markers.find(&gap.tail, |marker| !matches!(marker, Marker::Fence)) {
-            MarkerMatch::Prefix => self.state = ParserState::AfterCall(gap),
+        after.tail.push(c);
+        match self.markers.find(&after.tail, |marker| !matches!(marker, Marker::Fence)) {
+            MarkerMatch::Prefix => self.state = ParserState::AfterCall(after),
             MarkerMatch::Full(marker, length) => {
-                let tail = std::mem::take(&mut gap.tail);
+                let tail = std::mem::take(&mut after.tail);
                 let (text, rest) = tail.split_at(length);
-                self.tag_after_call(gap, marker, text);
+                self.marker_after_call(after, marker, text);
                 self.feed(rest);
             }
             MarkerMatch::None => {
-                let tail = std::mem::take(&mut gap.tail);
+                let tail = std::mem::take(&mut after.tail);
                 let mut rest = tail.chars();
                 if let Some(first) = rest.next() {
-                    self.char_after_call(gap, first);
+                    self.char_after_call(after, first);
                 }
                 self.feed(rest.as_str());
             }
         }
     }
 
-    /// A character that begins no tag.
-    fn char_after_call(&mut self, mut gap: AfterCall, c: char) {
+    /// A character that starts no marker.
+    fn char_after_call(&mut self, mut after: AfterCall, c: char) {
         if is_whitespace(c) || matches!(c, ',' | ';' | ']' | '}' | ')') {
-            gap.closed |= c == ')' && !self.patterns.closes;
-            gap.held.push(c);
-            self.state = ParserState::AfterCall(gap);
+            after.closed |= c == ')' && !self.patterns.has_closing_tag;
+            after.held.push(c);
+            self.state = ParserState::AfterCall(after);
             return;
         }
-        let readers = if gap.over || (gap.closed && gap.closes) {
+        let readers = if after.over || (after.closed && after.has_closing_tag) {
             Vec::new()
         } else {
-            self.readers_of_next_call(c, gap.shape)
+            self.readers_of_next_call(c, after.pattern)
         };
         if readers.is_empty() {
-            self.leave_after_call(&gap);
+            self.leave_after_call(&after);
             return self.feed(c.encode_utf8(&mut [0; 4]));
         }
-        let (bare, follows, behind) = (gap.bare, gap.closes, gap.held.len());
-        let mut candidate = Candidate::new(gap.held, readers);
-        candidate.follows = follows;
-        candidate.bare = bare;
-        candidate.behind = behind;
-        self.candidate_step(Box::new(candidate), c);
+        self.candidate_step(Box::new(Candidate::after(after, readers)), c);
     }
 
-    fn tag_after_call(&mut self, mut gap: AfterCall, marker: Marker, text: &str) {
-        let closes = self.patterns.closing_tags.iter().any(|closer| closer == text);
-        if closes {
-            self.report_text_before_tag(&gap);
+    fn marker_after_call(&mut self, mut after: AfterCall, marker: Marker, text: &str) {
+        if self.patterns.closing_tags.iter().any(|closing| closing == text) {
+            self.report_text_before_tag(&after);
             self.marker_passed();
-            gap.held.clear();
-            gap.closed = true;
-            gap.over = true;
-            self.state = ParserState::AfterCall(gap);
+            after.held.clear();
+            after.closed = true;
+            after.over = true;
+            self.state = ParserState::AfterCall(after);
             return;
         }
         match marker {
             Marker::CallOpen(_) | Marker::End => {
-                self.report_text_before_tag(&gap);
-                if gap.owes_close() {
+                self.report_text_before_tag(&after);
+                if after.lacks_closing_tag() {
                     self.note("missing_end_marker", "the call has no closing tag");
                 }
                 self.marker_passed();
             }
-            _ => self.leave_after_call(&gap),
+            _ => self.leave_after_call(&after),
         }
         self.state = ParserState::Text;
         self.on_marker(marker, text);
     }
 
-    /// Neither a closing tag nor another call: the machine is back in text.
-    pub(super) fn leave_after_call(&mut self, gap: &AfterCall) {
-        if gap.owes_close() {
+    /// Returns to text: there is neither a closing tag nor another call.
+    pub(super) fn leave_after_call(&mut self, after: &AfterCall) {
+        if after.lacks_closing_tag() {
             self.note("missing_end_marker", "the call has no closing tag");
             self.pending_close = true;
         }
         self.state = ParserState::Text;
-        let text = gap.held.trim_start();
+        let text = after.held.trim_start();
         self.feed(text.trim_start_matches([']', ')']));
     }
 
-    fn report_text_before_tag(&mut self, gap: &AfterCall) {
-        let between = gap.held.trim();
+    fn report_text_before_tag(&mut self, after: &AfterCall) {
+        let between = after.held.trim();
         if !matches!(between, "" | "]" | ")" | ")]") {
             self.note(
                 "unbalanced_wrapper",
-                &format!("`{between}` between the call and its closing tag was left out"),
+                &format!("`{between}` between the call and its closing tag was removed"),
             );
         }
     }

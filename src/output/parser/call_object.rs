@@ -1,31 +1,32 @@
-//! One call as a JSON object, read character by character: which function, and where its arguments
-//! are.
+//! Reads a call that is one JSON object, character by character: the function's name, and where its
+//! arguments are.
 //!
-//! In: the characters from the opening brace on. Out: the name, and the arguments' text as soon as
-//! it may be shown. Never gives out anything before name and arguments are both known to be there;
-//! never judges whether the tool exists.
+//! In: the characters from the opening brace on. Out: the name, and the text of the arguments as
+//! soon as it can be emitted. Arguments are emitted only once name and arguments are both known.
+//! Whether the tool exists is not checked.
 
 use crate::output::format::CallPart;
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
+use crate::output::read::{ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote, PYTHON_LITERALS};
 
-/// Names longer than this are none.
+/// The maximum length of a name.
 pub(crate) const MAX_NAME: usize = 256;
 
-/// Where the object stands after a character.
+/// The result of one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObjectProgress {
-    /// ReaderState.
+    /// The object continues.
     More,
-    /// The brace that opened it is closed.
+    /// The object is complete.
     Closed,
-    /// This cannot be a call any more, or, after its arguments, this is no longer part of it.
+    /// The object is not a call. After its arguments: the text is not part of the object.
     Broken,
 }
 
-/// The members of a call's object that mean something.
+/// The keys of a call's object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallKeys {
-    /// None where the function's name is itself the key of the arguments: `{"f": {"a": 1}}`.
+    /// None if the function's name is the key of the arguments: `{"f": {"a": 1}}`.
     name: Option<String>,
     arguments: String,
     id: Option<String>,
@@ -38,7 +39,7 @@ impl Default for CallKeys {
 }
 
 impl CallKeys {
-    /// The keys of a call that is one JSON object; None if it is written in another way.
+    /// The keys of a call that is one JSON object. None if the call has another form.
     pub(crate) fn of(call: &[CallPart]) -> Option<CallKeys> {
         let mut before = "";
         let (mut name, mut arguments, mut id) = (None, None, None);
@@ -77,13 +78,13 @@ impl CallKeys {
     }
 }
 
-/// Where a JSON object begins in the text of a format.
+/// The position of a JSON object in a text of the format.
 pub(crate) fn object_at(text: &str) -> Option<usize> {
     let mut braces = text.match_indices('{').map(|(at, _)| at);
     braces.find(|at| text[at + 1..].trim_start().starts_with('"'))
 }
 
-/// The key that stands at the end of this text, before a value or the quote of one.
+/// The key at the end of a text, before a value or its quote.
 fn last_key(text: &str) -> Option<String> {
     let text = text
         .trim_end()
@@ -96,38 +97,35 @@ fn last_key(text: &str) -> Option<String> {
     (!key.is_empty()).then(|| key.to_owned())
 }
 
+/// The member whose value is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
     Name,
     Arguments,
     Id,
+    /// `function`, whose value is an object with name and arguments.
     Wrapper,
     Other,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ArgumentsKind {
-    Object,
-    Array,
-    Text,
-    Word,
 }
 
 #[derive(Debug)]
 pub(crate) struct CallObject {
     scanner: Scanner,
-    /// The level at which name and arguments stand; 0 once that object is closed.
+    /// The depth of name and arguments. 0 once their object is closed.
     level: usize,
     field: Field,
-    /// A key stood at the level that says nothing about a call.
+    /// There is a key that calls do not have.
     foreign_key: bool,
     name: Option<String>,
     id: Option<String>,
-    kind: Option<ArgumentsKind>,
+    kind: Option<JsonKind>,
+    /// The arguments are being read.
     open: bool,
+    /// Arguments that were not taken yet.
     arguments: String,
+    /// The text after the arguments.
     after: String,
-    notes: Vec<&'static str>,
+    notes: Vec<JsonNote>,
 }
 
 impl Default for CallObject {
@@ -154,29 +152,28 @@ impl CallObject {
         self.name.as_deref()
     }
 
-    /// The call's id, if it has one and it is complete.
+    /// The call's id, once it is complete.
     pub(crate) fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// What the arguments turned out to be, once they have begun.
-    pub(crate) fn kind(&self) -> Option<ArgumentsKind> {
+    /// The kind of the arguments, once they have begun.
+    pub(crate) fn kind(&self) -> Option<JsonKind> {
         self.kind
     }
 
-    /// The commit point: the name is known, and arguments that can be shown as they come have
-    /// begun.
+    /// Whether the commit point is reached: the name is known, and arguments have begun that can be
+    /// emitted as they come.
     pub(crate) fn is_ready(&self) -> bool {
         self.name.is_some()
-            && (self.arguments_complete()
-                || (self.open && self.kind == Some(ArgumentsKind::Object)))
+            && (self.arguments_complete() || (self.open && self.kind == Some(JsonKind::Object)))
     }
 
     pub(crate) fn arguments_complete(&self) -> bool {
         self.kind.is_some() && !self.open
     }
 
-    /// Whether keys were seen that no call has.
+    /// Whether there is a key that calls do not have.
     pub(crate) fn has_foreign_key(&self) -> bool {
         self.foreign_key
     }
@@ -185,29 +182,21 @@ impl CallObject {
         self.scanner.in_string()
     }
 
-    /// The arguments' text that has not been taken yet.
+    /// Takes the arguments that were not taken yet.
     pub(crate) fn take_arguments(&mut self) -> String {
         std::mem::take(&mut self.arguments)
     }
 
-    /// The text after the arguments, for the case that it is not the object's after all.
+    /// Takes the text after the arguments, for an object that is not closed.
     pub(crate) fn take_after(&mut self) -> String {
         std::mem::take(&mut self.after)
     }
 
-    /// Diagnostic codes of what was relaxed, with a few words; taken, not repeated.
+    /// Takes the diagnostics of accepted deviations.
     pub(crate) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        let python = self.scanner.take_python().then_some("python_literals");
-        let words = |code| match code {
-            "arguments_null" => "the arguments were null and became an empty object",
-            "arguments_string_unwrapped" => "the arguments were a string that holds an object",
-            _ => "the call was spelled as Python and was rewritten as JSON",
-        };
-        std::mem::take(&mut self.notes)
-            .into_iter()
-            .chain(python)
-            .map(|code| (code, words(code).to_owned()))
-            .collect()
+        let python = self.scanner.take_python().then_some(PYTHON_LITERALS);
+        let notes = std::mem::take(&mut self.notes).into_iter().chain(python);
+        notes.map(|(code, message)| (code, message.to_owned())).collect()
     }
 
     pub(crate) fn step(&mut self, c: char, keys: &CallKeys) -> ObjectProgress {
@@ -235,8 +224,7 @@ impl CallObject {
         if !self.act(event, &out, keys) {
             return ObjectProgress::Broken;
         }
-        // ReaderState arguments that are already being shown there is no way back: the text is kept and
-        // reported.
+        // Arguments that are already emitted cannot be taken back. They are kept and reported.
         let shown = (capturing || self.open) && self.is_ready();
         if self.scanner.faults().syntax && !shown {
             return ObjectProgress::Broken;
@@ -248,14 +236,14 @@ impl CallObject {
         }
     }
 
-    /// Ends arguments that the text broke off. What is there is all there is.
+    /// Ends arguments that the end of the text cut off.
     pub(crate) fn cut(&mut self) {
         let mut out = String::new();
         self.scanner.flush(&mut out);
         self.keep(&out);
-        if self.open && self.kind == Some(ArgumentsKind::Text) {
+        if self.open && self.kind == Some(JsonKind::String) {
             self.arguments = self.scanner.text().to_owned();
-            self.notes.push("arguments_string_unwrapped");
+            self.notes.push(ARGUMENTS_STRING);
         }
         self.open = false;
     }
@@ -266,7 +254,7 @@ impl CallObject {
         }
     }
 
-    /// False when the event shows that this is no call.
+    /// Acts on an event. Returns whether the object may still be a call.
     fn act(&mut self, event: ScanEvent, out: &str, keys: &CallKeys) -> bool {
         let depth = self.scanner.depth();
         match event {
@@ -279,17 +267,17 @@ impl CallObject {
                 match (self.field, container) {
                     (Field::Name, _) => return false,
                     (Field::Wrapper, Container::Object) => self.level += 1,
-                    (Field::Arguments, Container::Object) => self.begin(ArgumentsKind::Object, out),
-                    (Field::Arguments, Container::Array) => self.begin(ArgumentsKind::Array, out),
+                    (Field::Arguments, Container::Object) => self.begin(JsonKind::Object, out),
+                    (Field::Arguments, Container::Array) => self.begin(JsonKind::Array, out),
                     _ => {}
                 }
             }
             ScanEvent::Open(_) => {}
             ScanEvent::StringStart if depth == self.level && self.field == Field::Arguments => {
-                self.begin(ArgumentsKind::Text, out)
+                self.begin(JsonKind::String, out)
             }
             ScanEvent::WordStart if depth == self.level && self.field == Field::Arguments => {
-                self.begin(ArgumentsKind::Word, out)
+                self.begin(JsonKind::Word, out)
             }
             ScanEvent::StringStart | ScanEvent::WordStart => {}
             ScanEvent::StringEnd if depth == self.level => {
@@ -331,7 +319,7 @@ impl CallObject {
         }
     }
 
-    fn begin(&mut self, kind: ArgumentsKind, out: &str) {
+    fn begin(&mut self, kind: JsonKind, out: &str) {
         self.kind = Some(kind);
         self.open = true;
         self.arguments.push_str(out);
@@ -345,15 +333,15 @@ impl CallObject {
         self.open = false;
         self.scanner.forgive_syntax();
         match self.kind {
-            Some(ArgumentsKind::Text) => {
+            Some(JsonKind::String) => {
                 let text = self.scanner.text();
                 self.arguments =
                     if text.trim().is_empty() { "{}".to_owned() } else { text.to_owned() };
-                self.notes.push("arguments_string_unwrapped");
+                self.notes.push(ARGUMENTS_STRING);
             }
-            Some(ArgumentsKind::Word) if self.arguments.trim() == "null" => {
+            Some(JsonKind::Word) if self.arguments.trim() == "null" => {
                 self.arguments = "{}".to_owned();
-                self.notes.push("arguments_null");
+                self.notes.push(ARGUMENTS_NULL);
             }
             _ => {}
         }

@@ -1,16 +1,16 @@
-//! A format, taken apart for reading: the tags to look out for, and what a call is made of behind
-//! each of them.
+//! A format -> the patterns by which calls are read: for each way to write a call its items, and
+//! the tags that begin and end calls.
 
 use std::sync::{Arc, OnceLock};
 
+use super::call_object::{CallKeys, object_at};
 use crate::output::families;
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatText, IdForm};
-use crate::output::parser::call_object::{CallKeys, object_at};
 
-/// A piece of a call, as it is read.
+/// An item of a call, in reading order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PatternItem {
-    /// Text without blanks in it; blanks on both sides are free.
+    /// Text without whitespace. Any whitespace may surround it.
     Tag(String),
     /// The function's name.
     Name,
@@ -18,181 +18,191 @@ pub(super) enum PatternItem {
     Id(IdForm),
     /// The arguments.
     Arguments(Encoding),
-    /// A JSON object with name and arguments in it.
+    /// A JSON object that contains name and arguments.
     Object(Arc<CallKeys>),
+}
+
+impl PatternItem {
+    pub(super) fn tag(&self) -> Option<&str> {
+        match self {
+            PatternItem::Tag(tag) => Some(tag),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_object(&self) -> bool {
+        matches!(self, PatternItem::Object(_))
+    }
 }
 
 /// One way to write a call.
 #[derive(Debug, Clone)]
 pub(super) struct CallPattern {
-    /// All of a first call, the beginning of the section included.
+    /// All items of a first call, including the start of the section.
     pub(super) items: Arc<[PatternItem]>,
-    /// Where the call itself begins in `items`.
+    /// The index in `items` where the call itself begins.
     pub(super) call: usize,
-    /// Whether it is the model's own way, or one that is taken besides.
+    /// Whether the pattern belongs to another family.
     pub(super) foreign: bool,
-    /// Whether a tag stands behind the arguments.
-    pub(super) closes: bool,
+    /// Whether a tag follows the arguments.
+    pub(super) has_closing_tag: bool,
 }
 
-/// A tag that may begin a call, and where a reader of each shape goes on behind it.
+impl CallPattern {
+    /// The index of the first item that is not a tag.
+    pub(super) fn first_value(&self) -> Option<usize> {
+        self.items.iter().position(|item| item.tag().is_none())
+    }
+
+    pub(super) fn has_object(&self) -> bool {
+        self.items.iter().any(PatternItem::is_object)
+    }
+}
+
+/// A tag that may begin a call.
 #[derive(Debug)]
 pub(super) struct OpeningTag {
     pub(super) tag: String,
+    /// The patterns that begin with the tag, each with the index of the item after it.
     pub(super) starts: Vec<(usize, usize)>,
 }
 
-/// What there is to look out for.
+/// All patterns of a format.
 #[derive(Debug, Default)]
 pub(super) struct CallPatterns {
     pub(super) list: Vec<CallPattern>,
     pub(super) opening_tags: Vec<OpeningTag>,
-    /// Tags that stand behind the arguments, between calls, or behind the last one.
+    /// Tags after the arguments, between calls, or after the last call.
     pub(super) closing_tags: Vec<String>,
-    /// Whether a call has a tag behind its arguments: one without it is worth a word.
-    pub(super) closes: bool,
-    /// Calls begin with no tag: at a brace or a bracket, and only with the names of given tools.
-    pub(super) bare: bool,
-    /// Calls name their ids before their arguments.
-    pub(super) ids: bool,
-    /// The items of a call behind the header of a message, where calls are messages.
-    pub(super) body: usize,
+    /// Whether a tag follows the arguments in the format's own calls. If it is missing, this is
+    /// reported.
+    pub(super) has_closing_tag: bool,
+    /// Whether the format's calls begin with a brace or a bracket instead of a tag. They count only
+    /// with the names of given tools.
+    pub(super) untagged: bool,
+    /// Whether a call's id is an item of its own. If it is missing, this is reported.
+    pub(super) has_ids: bool,
+    /// Where calls are messages: the index of the first item after the message's header.
+    pub(super) message_body: usize,
 }
 
 impl CallPatterns {
-    /// The ways of other models are taken too where a tag of theirs begins like one of this format.
+    /// The patterns of a format. They include the patterns of other families that begin with one of
+    /// its tags.
     pub(super) fn new(format: &Format) -> CallPatterns {
         let mut patterns = CallPatterns::default();
         let Some(own) = &format.calls else { return patterns };
         let header_end = format.channels.as_ref().map(|channels| &*channels.body);
         patterns.add(own, false, header_end);
-        patterns.ids =
-            patterns.list.iter().flat_map(|shape| &*shape.items).any(|item| {
+        patterns.has_ids =
+            patterns.list.iter().flat_map(|pattern| &*pattern.items).any(|item| {
                 matches!(item, PatternItem::Id(IdForm::Free | IdForm::Alphanumeric(_)))
             });
-        patterns.bare = patterns.opening_tags.is_empty() && format.channels.is_none();
+        patterns.untagged = patterns.opening_tags.is_empty() && format.channels.is_none();
         let own: Vec<String> =
-            patterns.opening_tags.iter().map(|opener| opener.tag.clone()).collect();
+            patterns.opening_tags.iter().map(|opening| opening.tag.clone()).collect();
         for (family, other) in family_patterns() {
-            // Where calls have no tag, nobody's tag can be mistaken for one.
-            let besides = format.accepted_families.iter().any(|(also, _)| also == family)
-                || (patterns.bare && !other.opening_tags.is_empty());
-            patterns.add_family(other, &own, besides);
+            // A format without tags has none that another family's tag could be confused with.
+            let accepted = format.accepted_families.iter().any(|(name, _)| name == family)
+                || (patterns.untagged && !other.opening_tags.is_empty());
+            if accepted || other.opening_tags.iter().any(|theirs| own.contains(&theirs.tag)) {
+                patterns.add_family(other);
+            }
         }
-        if !patterns
-            .list
-            .iter()
-            .any(|shape| shape.items.iter().any(|item| matches!(item, PatternItem::Object(_))))
-        {
+        if !patterns.list.iter().any(CallPattern::has_object) {
             patterns.add_object();
         }
-        patterns.closing_tags.sort_by_key(|closer| std::cmp::Reverse(closer.len()));
+        patterns.closing_tags.sort_by_key(|closing| std::cmp::Reverse(closing.len()));
         patterns.closing_tags.dedup();
         patterns
     }
 
     fn add(&mut self, calls: &CallSyntax, foreign: bool, header_end: Option<&str>) {
-        let mut items = Vec::new();
-        let section = pieces(&calls.open);
-        items.extend(
-            section.iter().filter(|piece| !is_bracket(piece)).cloned().map(PatternItem::Tag),
-        );
+        let mut items: Vec<PatternItem> = tags(&calls.open).collect();
         let call = items.len();
         items.extend(call_items(calls));
-        let shape = self.list.len();
-        let value = items
-            .iter()
-            .position(|item| !matches!(item, PatternItem::Tag(_)))
-            .unwrap_or(items.len());
+        let pattern = self.list.len();
+        let value = items.iter().position(|item| item.tag().is_none()).unwrap_or(items.len());
         let closing = pieces(&calls.close);
         for (at, item) in items[..value].iter().enumerate() {
-            // A word that closes the section as well opens nothing by itself: `tools<|sep|>`.
+            // A word that also closes the section does not open a call by itself: `tools<|sep|>`.
             if let PatternItem::Tag(tag) = item
                 && (at == 0 || is_marker(tag) && !closing.contains(tag))
             {
-                self.open(tag, shape, at + 1);
+                self.add_opening(tag, pattern, at + 1);
             }
         }
-        let behind = items
-            .iter()
-            .rposition(|item| !matches!(item, PatternItem::Tag(_)))
-            .map_or(items.len(), |at| at + 1);
-        let closes = items[behind..]
-            .iter()
-            .any(|item| matches!(item, PatternItem::Tag(tag) if is_marker(tag)));
-        self.closes |= closes && !foreign;
-        let after = items[behind..].iter().filter_map(|item| match item {
-            PatternItem::Tag(tag) => Some(tag.clone()),
-            _ => None,
-        });
-        self.closing_tags
-            .extend(after.filter(|tag| is_marker(tag) || tag == ")" || tag.starts_with("```")));
-        let section = pieces(&calls.close).into_iter().chain(pieces(&calls.separator));
-        self.closing_tags.extend(section.filter(|piece| {
+        let end = items.iter().rposition(|item| item.tag().is_none());
+        let end = end.map_or(items.len(), |at| at + 1);
+        let tags_after = || items[end..].iter().filter_map(PatternItem::tag);
+        let has_closing_tag = tags_after().any(is_marker);
+        self.has_closing_tag |= has_closing_tag && !foreign;
+        let of_call =
+            tags_after().filter(|tag| is_marker(tag) || *tag == ")" || tag.starts_with("```"));
+        self.closing_tags.extend(of_call.map(str::to_owned));
+        let of_section = closing.into_iter().chain(pieces(&calls.separator));
+        self.closing_tags.extend(of_section.filter(|piece| {
             (is_marker(piece) || is_fence(piece))
-                && !self.opening_tags.iter().any(|o| o.tag == *piece)
+                && !self.opening_tags.iter().any(|opening| opening.tag == *piece)
         }));
         if let Some(header_end) = header_end {
-            let body = |item: &PatternItem| matches!(item, PatternItem::Tag(tag) if tag.ends_with(header_end));
+            let body = |item: &PatternItem| item.tag().is_some_and(|tag| tag.ends_with(header_end));
             let end = items
                 .iter()
                 .position(body)
                 .or_else(|| items.iter().position(|item| *item == PatternItem::Name));
-            self.body = end.map_or(value, |at| at + 1);
-            // The header tells calls from text.
+            self.message_body = end.map_or(value, |at| at + 1);
+            // Headers distinguish calls from text, so no tag opens a call.
             self.opening_tags.clear();
         }
-        self.list.push(CallPattern { items: items.into(), call, foreign, closes });
+        self.list.push(CallPattern { items: items.into(), call, foreign, has_closing_tag });
     }
 
-    /// Another family's calls, if they begin with a tag of this format, or are taken besides.
-    fn add_family(&mut self, other: &CallPatterns, own: &[String], besides: bool) {
-        if !besides && !other.opening_tags.iter().any(|theirs| own.contains(&theirs.tag)) {
-            return;
-        }
-        let shape = self.list.len();
+    /// Adds another family's pattern.
+    fn add_family(&mut self, other: &CallPatterns) {
+        let pattern = self.list.len();
         let Some(theirs) = other.list.last() else { return };
         if self.list.iter().any(|ours| ours.items == theirs.items) {
             return;
         }
-        for opener in &other.opening_tags {
-            for (_, at) in &opener.starts {
-                self.open(&opener.tag, shape, *at);
+        for opening in &other.opening_tags {
+            for (_, at) in &opening.starts {
+                self.add_opening(&opening.tag, pattern, *at);
             }
         }
         self.closing_tags.extend(other.closing_tags.iter().cloned());
         self.list.push(theirs.clone());
     }
 
-    /// Behind any tag a JSON object with a name in it is a call.
+    /// Accepts a JSON object with a name after any opening tag.
     fn add_object(&mut self) {
-        let shape = self.list.len();
-        for opener in &mut self.opening_tags {
-            opener.starts.push((shape, 0));
+        let pattern = self.list.len();
+        for opening in &mut self.opening_tags {
+            opening.starts.push((pattern, 0));
         }
         self.list.push(CallPattern {
             items: [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
             call: 0,
             foreign: true,
-            closes: self.closes,
+            has_closing_tag: self.has_closing_tag,
         });
     }
 
-    fn open(&mut self, tag: &str, shape: usize, at: usize) {
-        match self.opening_tags.iter_mut().find(|opener| opener.tag == tag) {
-            Some(opener) => opener.starts.push((shape, at)),
+    fn add_opening(&mut self, tag: &str, pattern: usize, at: usize) {
+        match self.opening_tags.iter_mut().find(|opening| opening.tag == tag) {
+            Some(opening) => opening.starts.push((pattern, at)),
             None => self
                 .opening_tags
-                .push(OpeningTag { tag: tag.to_owned(), starts: vec![(shape, at)] }),
+                .push(OpeningTag { tag: tag.to_owned(), starts: vec![(pattern, at)] }),
         }
     }
 
     /// Tags that may follow the last parameter of a call.
     pub(super) fn followers(&self) -> Vec<FormatText> {
-        let opening_tags = self.opening_tags.iter().map(|opener| &opener.tag);
+        let openings = self.opening_tags.iter().map(|opening| &opening.tag);
         self.closing_tags
             .iter()
-            .chain(opening_tags)
+            .chain(openings)
             .filter(|tag| is_marker(tag))
             .cloned()
             .map(FormatText::from)
@@ -200,16 +210,16 @@ impl CallPatterns {
     }
 }
 
-/// How every family writes calls, taken apart once.
+/// The pattern of every family, computed once.
 fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
     static PATTERNS: OnceLock<Vec<(FormatText, CallPatterns)>> = OnceLock::new();
     PATTERNS.get_or_init(|| {
-        let patterns = |(family, calls): &(FormatText, CallSyntax)| {
+        let pattern = |(family, calls): &(FormatText, CallSyntax)| {
             let mut patterns = CallPatterns::default();
             patterns.add(calls, true, None);
             (family.clone(), patterns)
         };
-        families::calls().iter().map(patterns).collect()
+        families::calls().iter().map(pattern).collect()
     })
 }
 
@@ -220,32 +230,14 @@ fn call_items(calls: &CallSyntax) -> Vec<PatternItem> {
     let mut in_object = false;
     for part in &calls.call {
         match part {
+            CallPart::Text(text) if in_object => {
+                items.extend(tags(text.rsplit_once('}').map_or("", |(_, after)| after)));
+            }
             CallPart::Text(text) => {
-                let (before, rest) = match (&keys, in_object) {
-                    (Some(_), false) => match object_at(text) {
-                        Some(at) => (&text[..at], ""),
-                        None => (&**text, ""),
-                    },
-                    (Some(_), true) => ("", text.rsplit_once('}').map_or("", |(_, after)| after)),
-                    (None, _) => (&**text, ""),
-                };
-                let opens = keys.is_some() && !in_object && before.len() < text.len();
-                items.extend(
-                    pieces(before)
-                        .into_iter()
-                        .filter(|piece| !is_bracket(piece))
-                        .map(PatternItem::Tag),
-                );
-                if opens {
-                    in_object = true;
-                    items.extend(keys.clone().map(PatternItem::Object));
-                }
-                items.extend(
-                    pieces(rest)
-                        .into_iter()
-                        .filter(|piece| !is_bracket(piece))
-                        .map(PatternItem::Tag),
-                );
+                let object = keys.as_ref().and_then(|keys| Some((object_at(text)?, keys)));
+                items.extend(tags(object.map_or(&**text, |(at, _)| &text[..at])));
+                items.extend(object.map(|(_, keys)| PatternItem::Object(Arc::clone(keys))));
+                in_object = object.is_some();
             }
             _ if in_object => {}
             CallPart::Name => items.push(PatternItem::Name),
@@ -256,15 +248,20 @@ fn call_items(calls: &CallSyntax) -> Vec<PatternItem> {
     items
 }
 
-/// Splits the text of a format at its blanks and behind its tags.
-fn pieces(text: &str) -> Vec<String> {
-    text.split_whitespace().flat_map(tags_of).map(str::to_owned).collect()
+/// The tags in a text of the format, without the brackets of lists.
+fn tags(text: &str) -> impl Iterator<Item = PatternItem> {
+    pieces(text).into_iter().filter(|piece| !is_bracket(piece)).map(PatternItem::Tag)
 }
 
-fn tags_of(word: &str) -> Vec<&str> {
+/// Splits a text of the format at whitespace and after tags.
+fn pieces(text: &str) -> Vec<String> {
+    text.split_whitespace().flat_map(split_tags).map(str::to_owned).collect()
+}
+
+fn split_tags(word: &str) -> Vec<&str> {
     let mut tags = Vec::new();
     let mut rest = word;
-    // The bracket that closes a list before a tag. Some tags have brackets of their own.
+    // A bracket that closes a list before a tag. It may also be part of a tag.
     if (word.starts_with("]<") && !word.contains('['))
         || word.strip_prefix(']').is_some_and(is_fence)
     {
@@ -280,11 +277,11 @@ fn tags_of(word: &str) -> Vec<&str> {
     tags
 }
 
-/// Behind the last of `>`, or of the brackets that close `[TAG]`.
+/// The position after the last `>`, or after the brackets that close `[TAG]`.
 fn end_of_tag(text: &str) -> Option<usize> {
     let last = |c: char, least: usize| {
         let is_last = |at: &usize| {
-            *at >= least && !text[at + 1..].starts_with(c) && !names_what_follows(&text[at + 1..])
+            *at >= least && !text[at + 1..].starts_with(c) && !names_next_tag(&text[at + 1..])
         };
         text.match_indices(c).map(|(at, _)| at).find(is_last)
     };
@@ -293,12 +290,12 @@ fn end_of_tag(text: &str) -> Option<usize> {
 }
 
 /// Whether a word up to the next tag belongs to the tag before it: `<|open|>tools<|sep|>`.
-fn names_what_follows(rest: &str) -> bool {
+fn names_next_tag(rest: &str) -> bool {
     let word = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
     word > 0 && rest[word..].starts_with('<') && rest[word..].ends_with('>')
 }
 
-/// Whether a piece is something a model would not write as prose.
+/// Whether a piece is unlikely in prose.
 fn is_marker(piece: &str) -> bool {
     piece.len() > 2
         && piece.contains(['<', '>', '[', ']'])

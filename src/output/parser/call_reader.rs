@@ -1,372 +1,393 @@
-//! One call in one shape, read character by character: name, id, and the arguments as JSON.
+//! Reads one call by one pattern, character by character: name, id, and the arguments as JSON.
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
+use super::call_object::{CallObject, MAX_NAME, ObjectProgress};
 use super::call_patterns::PatternItem;
 use super::is_whitespace;
+use super::request_tools::RequestTools;
 use crate::output::format::{Encoding, FormatText, IdForm};
-use crate::output::parser::call_object::{ArgumentsKind, CallObject, MAX_NAME, ObjectProgress};
-use crate::output::read::{self, ArgumentsReader, ReadStep};
+use crate::output::read::{self, ArgumentsReader, JsonKind, ReadStep};
 
-/// What a reader needs to know of the request.
-pub(super) trait Tools {
-    /// The schema of a tool's arguments; None if the tool is not given or has no schema.
-    fn schema(&self, name: &str) -> Option<&Value>;
-}
-
-/// Where a reader stands after a character.
+/// The result of one character.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CallStatus {
-    /// ReaderState the call.
+    /// The call continues.
     More,
-    /// The arguments are complete; this character was their last.
+    /// The character completes the arguments.
     Closed,
     /// The arguments ended before this text.
     Ended(String),
-    /// This is no call of this shape. So much of what was read, from its end, may begin something
-    /// else.
+    /// The text does not match the pattern. The last bytes, this many, may start something else.
     Broken(usize),
 }
 
 #[derive(Debug)]
 enum ReaderState {
-    /// Between two pieces, or in one that is matched character by character: bytes of the tag seen
-    /// so far.
-    Tag(usize),
+    /// Before an item, or in a tag of which this many bytes were read.
+    Item(usize),
     /// In a name or an id.
     Word(String),
+    /// In an object with name and arguments.
     Object(Box<CallObject>),
     Arguments(Box<dyn ArgumentsReader>),
-    /// Arguments ended without one parameter: a tag that closes the call must follow. What is held
-    /// of it.
-    Empty(String),
+    /// The arguments ended without a parameter. A tag that closes the call must follow; this is
+    /// what may be its start.
+    NoArguments(String),
 }
 
 #[derive(Debug)]
 pub(super) struct CallReader {
     items: Arc<[PatternItem]>,
+    /// The index of the current item.
     at: usize,
-    inside: ReaderState,
+    state: ReaderState,
+    /// A bracket of a list around the call was read.
     bracket: bool,
+    /// The pattern belongs to another family.
     pub(super) foreign: bool,
-    /// Which of the patterns's list it reads.
-    pub(super) shape: Option<usize>,
-    /// A tag should stand behind the arguments.
-    pub(super) closes: bool,
+    /// The index of the pattern.
+    pub(super) pattern: Option<usize>,
+    /// The pattern has a tag after the arguments.
+    pub(super) has_closing_tag: bool,
     name: Option<String>,
     id: Option<String>,
+    /// Arguments that were not taken yet.
     out: String,
-    certain: bool,
+    /// The arguments are complete.
+    complete: bool,
     followers: Arc<[FormatText]>,
 }
 
 impl CallReader {
+    /// A reader of the items from index `at` on.
     pub(super) fn new(
         items: &Arc<[PatternItem]>,
         at: usize,
-        foreign: bool,
         followers: &Arc<[FormatText]>,
     ) -> CallReader {
         CallReader {
             items: Arc::clone(items),
             at,
-            inside: ReaderState::Tag(0),
+            state: ReaderState::Item(0),
             bracket: false,
-            foreign,
-            shape: None,
-            closes: false,
+            foreign: false,
+            pattern: None,
+            has_closing_tag: false,
             name: None,
             id: None,
             out: String::new(),
-            certain: false,
+            complete: false,
             followers: Arc::clone(followers),
         }
     }
 
-    /// The header of a message has said which function is called.
-    pub(super) fn named(mut self, name: &str) -> CallReader {
+    /// Sets the name that the header of a message gives.
+    pub(super) fn with_name(mut self, name: &str) -> CallReader {
         self.name = Some(name.to_owned());
         self
     }
 
     pub(super) fn name(&self) -> Option<&str> {
-        match &self.inside {
+        match &self.state {
             ReaderState::Object(object) => object.name(),
             _ => self.name.as_deref(),
         }
     }
 
     pub(super) fn id(&self) -> Option<&str> {
-        match &self.inside {
+        match &self.state {
             ReaderState::Object(object) => object.id(),
             _ => self.id.as_deref(),
         }
     }
 
-    /// The commit point: the name is known, and arguments have begun that can be shown as they
-    /// come.
+    /// Whether the commit point is reached: the name is known, and arguments have begun that can be
+    /// emitted as they come.
     pub(super) fn is_ready(&self) -> bool {
-        match &self.inside {
+        match &self.state {
             ReaderState::Object(object) => object.is_ready(),
             ReaderState::Arguments(reader) => self.name.is_some() && reader.is_certain(),
-            _ => self.name.is_some() && self.certain,
+            _ => self.name.is_some() && self.complete,
         }
     }
 
-    /// Whether the arguments have begun, though they may be shown only as a whole.
+    /// Whether the name is known and the arguments have begun, even if they can only be emitted as
+    /// a whole.
     pub(super) fn has_begun(&self) -> bool {
-        match &self.inside {
+        match &self.state {
             ReaderState::Object(object) => {
                 object.name().is_some() && object.kind().is_some() && !object.arguments_complete()
             }
-            ReaderState::Arguments(_) | ReaderState::Empty(_) => self.name.is_some(),
+            ReaderState::Arguments(_) | ReaderState::NoArguments(_) => self.name.is_some(),
             _ => false,
         }
     }
 
-    /// Whether a tag standing here would end the call, because nothing in it has a place for one.
+    /// Whether a tag at this point would end the call, because it is outside all values.
     pub(super) fn is_between_values(&self) -> bool {
-        match &self.inside {
+        match &self.state {
             ReaderState::Object(object) => !object.in_string(),
             ReaderState::Arguments(reader) => reader.is_between_values(),
             _ => false,
         }
     }
 
-    /// Whether the object holds members that no call has.
+    /// Whether the object has a member that calls do not have.
     pub(super) fn has_foreign_key(&self) -> bool {
-        matches!(&self.inside, ReaderState::Object(object) if object.has_foreign_key())
+        matches!(&self.state, ReaderState::Object(object) if object.has_foreign_key())
     }
 
-    /// Whether the arguments are one object, as far as it is known.
+    /// Whether the arguments are an object, or unknown.
     pub(super) fn is_object(&self) -> bool {
-        match &self.inside {
+        match &self.state {
             ReaderState::Object(object) => {
-                object.kind().is_none_or(|kind| kind == ArgumentsKind::Object)
+                object.kind().is_none_or(|kind| kind == JsonKind::Object)
             }
             _ => true,
         }
     }
 
+    /// Takes the arguments that were not taken yet.
     pub(super) fn take_arguments(&mut self) -> String {
-        if let ReaderState::Object(object) = &mut self.inside {
+        if let ReaderState::Object(object) = &mut self.state {
             self.out.push_str(&object.take_arguments());
         }
         std::mem::take(&mut self.out)
     }
 
-    /// The same, left where it is.
+    /// The arguments that were not taken yet.
     pub(super) fn arguments(&mut self) -> &str {
         self.out = self.take_arguments();
         &self.out
     }
 
-    /// What was relaxed.
+    /// Takes the diagnostics of accepted deviations.
     pub(super) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        match &mut self.inside {
+        match &mut self.state {
             ReaderState::Object(object) => object.take_notes(),
             ReaderState::Arguments(reader) => reader.take_notes(),
             _ => Vec::new(),
         }
     }
 
-    /// What the call says twice.
+    /// Takes the values of repeated parameters.
     pub(super) fn take_leftover(&mut self) -> Vec<String> {
-        match &mut self.inside {
+        match &mut self.state {
             ReaderState::Arguments(reader) => reader.take_leftover(),
             _ => Vec::new(),
         }
     }
 
-    /// Whether the object ended without arguments.
+    /// Whether the object has no arguments.
     pub(super) fn lacks_arguments(&self) -> bool {
-        matches!(&self.inside, ReaderState::Object(object) if object.kind().is_none())
+        matches!(&self.state, ReaderState::Object(object) if object.kind().is_none())
     }
 
-    /// Ends what the text broke off; false when something is missing.
+    /// Ends the text. Returns whether the arguments are complete.
     pub(super) fn finish(&mut self) -> bool {
-        match &mut self.inside {
+        match &mut self.state {
             ReaderState::Object(object) if object.arguments_complete() => true,
             ReaderState::Object(object) => {
                 object.cut();
                 false
             }
             ReaderState::Arguments(reader) => reader.finish(&mut self.out),
-            ReaderState::Empty(_) => false,
+            ReaderState::NoArguments(_) => false,
             _ => true,
         }
     }
 
-    /// Whether the end of the arguments was read, though not that of the call.
+    /// Whether the arguments of an object are complete, but not the object.
     pub(super) fn is_closed(&self) -> bool {
-        matches!(&self.inside, ReaderState::Object(object) if object.arguments_complete())
+        matches!(&self.state, ReaderState::Object(object) if object.arguments_complete())
     }
 
-    /// Text behind the arguments of an object that was not closed.
+    /// Takes the text after the arguments of an object that was not closed.
     pub(super) fn take_after(&mut self) -> String {
-        match &mut self.inside {
+        match &mut self.state {
             ReaderState::Object(object) if object.arguments_complete() => object.take_after(),
             _ => String::new(),
         }
     }
 
-    pub(super) fn step(&mut self, c: char, tools: &dyn Tools) -> CallStatus {
-        let mut again = Some(c);
-        // A character that ends one piece is the first of the next: each turn moves on or returns.
-        while let Some(c) = again.take() {
-            match &mut self.inside {
-                ReaderState::Tag(seen) => {
-                    let seen = *seen;
-                    let Some(item) = self.items.get(self.at) else {
-                        return CallStatus::Broken(c.len_utf8());
-                    };
-                    match item {
-                        PatternItem::Tag(tag) => {
-                            let complete = seen + c.len_utf8() == tag.len();
-                            if tag[seen..].starts_with(c) && complete {
-                                self.next();
-                            } else if tag[seen..].starts_with(c) {
-                                self.inside = ReaderState::Tag(seen + c.len_utf8());
-                            } else if seen == 0 && self.skips_to_arguments(c) {
-                                again = Some(c);
-                            } else if seen > 0 || !is_whitespace(c) {
-                                return CallStatus::Broken(seen + c.len_utf8());
-                            }
-                        }
-                        _ if is_whitespace(c) => {}
-                        PatternItem::Name | PatternItem::Id(_) => {
-                            // The list that some models write around one call.
-                            if c == '[' && !self.bracket && self.is_first_value() {
-                                self.bracket = true;
-                            } else if is_name(c) {
-                                self.inside = ReaderState::Word(String::new());
-                                again = Some(c);
-                            } else {
-                                return CallStatus::Broken(c.len_utf8());
-                            }
-                        }
-                        PatternItem::Object(_) if c == '[' && !self.bracket => self.bracket = true,
-                        PatternItem::Object(_) if c == '{' => {
-                            self.inside = ReaderState::Object(Box::default());
-                            again = Some(c);
-                        }
-                        PatternItem::Object(_) => return CallStatus::Broken(c.len_utf8()),
-                        PatternItem::Arguments(encoding) => {
-                            let schema = self.name.as_deref().and_then(|name| tools.schema(name));
-                            self.inside = ReaderState::Arguments(read::arguments_reader(
-                                encoding,
-                                &self.followers,
-                                schema,
-                            ));
-                            again = Some(c);
-                        }
-                    }
+    pub(super) fn step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
+        // A character that ends one item is the first of the next, so it is read again. Each
+        // iteration moves on to another item or returns.
+        loop {
+            let status = match &mut self.state {
+                ReaderState::Item(matched) => {
+                    let matched = *matched;
+                    self.item_step(matched, c, tools)
                 }
-                ReaderState::Word(word) => {
-                    let mut word = std::mem::take(word);
-                    if is_name(c) && !self.tag_begins(c) && word.len() < MAX_NAME {
-                        word.push(c);
-                        self.inside = ReaderState::Word(word);
-                        continue;
-                    }
-                    if word.len() >= MAX_NAME || !self.take_word(word) {
-                        return CallStatus::Broken(c.len_utf8());
-                    }
-                    self.next();
-                    again = Some(c);
+                ReaderState::Word(_) => self.word_step(c),
+                ReaderState::Object(_) => Some(self.object_step(c)),
+                ReaderState::Arguments(_) => Some(self.arguments_step(c)),
+                ReaderState::NoArguments(_) => {
+                    Some(self.close_without_arguments(c.encode_utf8(&mut [0; 4])))
                 }
-                ReaderState::Object(object) => {
-                    let Some(PatternItem::Object(keys)) = self.items.get(self.at) else {
-                        return CallStatus::Broken(c.len_utf8());
-                    };
-                    return match object.step(c, keys) {
-                        ObjectProgress::More => CallStatus::More,
-                        ObjectProgress::Closed => CallStatus::Closed,
-                        ObjectProgress::Broken => CallStatus::Broken(c.len_utf8()),
-                    };
-                }
-                ReaderState::Arguments(arguments) => {
-                    match (arguments.is_certain(), arguments.step(c, &mut self.out)) {
-                        (_, ReadStep::More) => {}
-                        (_, ReadStep::Done) => {
-                            self.certain = true;
-                            return CallStatus::Closed;
-                        }
-                        (_, ReadStep::Broken) => return CallStatus::Broken(c.len_utf8()),
-                        (certain, ReadStep::Ended(rest)) if certain || self.out != "{}" => {
-                            self.certain = true;
-                            return CallStatus::Ended(rest);
-                        }
-                        (_, ReadStep::Ended(rest)) => {
-                            self.out.clear();
-                            self.inside = ReaderState::Empty(String::new());
-                            return self.close_empty(&rest);
-                        }
-                    }
-                }
-                ReaderState::Empty(_) => return self.close_empty(c.encode_utf8(&mut [0; 4])),
+            };
+            if let Some(status) = status {
+                return status;
             }
         }
-        CallStatus::More
     }
 
-    /// No parameter came: only a tag that closes the call says that there are none.
-    fn close_empty(&mut self, text: &str) -> CallStatus {
-        let ReaderState::Empty(held) = &mut self.inside else { return CallStatus::Broken(0) };
+    /// A character in a tag, or before another item. None if the next state must read it again.
+    fn item_step(&mut self, matched: usize, c: char, tools: &RequestTools) -> Option<CallStatus> {
+        let end = matched + c.len_utf8();
+        let Some(item) = self.items.get(self.at) else {
+            return Some(CallStatus::Broken(c.len_utf8()));
+        };
+        match item {
+            PatternItem::Tag(tag) => {
+                let matches = tag[matched..].starts_with(c);
+                if matches && end == tag.len() {
+                    self.next_item();
+                } else if matches {
+                    self.state = ReaderState::Item(end);
+                } else if matched == 0 && self.skip_to_arguments(c) {
+                    return None;
+                } else if matched > 0 || !is_whitespace(c) {
+                    return Some(CallStatus::Broken(end));
+                }
+            }
+            _ if is_whitespace(c) => {}
+            // Some models write a list around a single call.
+            PatternItem::Name | PatternItem::Id(_)
+                if c == '[' && !self.bracket && self.is_first_value() =>
+            {
+                self.bracket = true
+            }
+            PatternItem::Object(_) if c == '[' && !self.bracket => self.bracket = true,
+            PatternItem::Name | PatternItem::Id(_) if is_name(c) => {
+                self.state = ReaderState::Word(String::new());
+                return None;
+            }
+            PatternItem::Object(_) if c == '{' => {
+                self.state = ReaderState::Object(Box::default());
+                return None;
+            }
+            PatternItem::Arguments(encoding) => {
+                let schema = self.name.as_deref().and_then(|name| tools.schema(name));
+                self.state = ReaderState::Arguments(read::arguments_reader(
+                    encoding,
+                    &self.followers,
+                    schema,
+                ));
+                return None;
+            }
+            _ => return Some(CallStatus::Broken(c.len_utf8())),
+        }
+        Some(CallStatus::More)
+    }
+
+    /// A character in a name or an id. None if the next item must read it again.
+    fn word_step(&mut self, c: char) -> Option<CallStatus> {
+        let next_tag = self.next_tag_begins(c);
+        let ReaderState::Word(word) = &mut self.state else { return None };
+        let too_long = word.len() >= MAX_NAME;
+        if is_name(c) && !next_tag && !too_long {
+            word.push(c);
+            return Some(CallStatus::More);
+        }
+        let word = std::mem::take(word);
+        if too_long || !self.take_word(word) {
+            return Some(CallStatus::Broken(c.len_utf8()));
+        }
+        self.next_item();
+        None
+    }
+
+    fn object_step(&mut self, c: char) -> CallStatus {
+        let (ReaderState::Object(object), Some(PatternItem::Object(keys))) =
+            (&mut self.state, self.items.get(self.at))
+        else {
+            return CallStatus::Broken(c.len_utf8());
+        };
+        match object.step(c, keys) {
+            ObjectProgress::More => CallStatus::More,
+            ObjectProgress::Closed => CallStatus::Closed,
+            ObjectProgress::Broken => CallStatus::Broken(c.len_utf8()),
+        }
+    }
+
+    fn arguments_step(&mut self, c: char) -> CallStatus {
+        let ReaderState::Arguments(arguments) = &mut self.state else {
+            return CallStatus::Broken(c.len_utf8());
+        };
+        let certain = arguments.is_certain();
+        match arguments.step(c, &mut self.out) {
+            ReadStep::More => CallStatus::More,
+            ReadStep::Done => {
+                self.complete = true;
+                CallStatus::Closed
+            }
+            ReadStep::Broken => CallStatus::Broken(c.len_utf8()),
+            ReadStep::Ended(rest) if certain || self.out != "{}" => {
+                self.complete = true;
+                CallStatus::Ended(rest)
+            }
+            ReadStep::Ended(rest) => {
+                self.out.clear();
+                self.state = ReaderState::NoArguments(String::new());
+                self.close_without_arguments(&rest)
+            }
+        }
+    }
+
+    /// A call without parameters counts only if a tag closes it.
+    fn close_without_arguments(&mut self, text: &str) -> CallStatus {
+        let ReaderState::NoArguments(held) = &mut self.state else { return CallStatus::Broken(0) };
         held.push_str(text);
         let tag = held.trim_start();
         let closing_tags = || {
-            let own = self.items[self.at..].iter().filter_map(|item| match item {
-                PatternItem::Tag(tag) => Some(tag.as_str()),
-                _ => None,
-            });
+            let own = self.items[self.at..].iter().filter_map(PatternItem::tag);
             own.take(1).chain(self.followers.iter().map(|tag| &**tag))
         };
-        if closing_tags().any(|closer| tag.starts_with(closer)) {
+        if closing_tags().any(|closing| tag.starts_with(closing)) {
             self.out.push_str("{}");
-            self.certain = true;
+            self.complete = true;
             return CallStatus::Ended(std::mem::take(held));
         }
-        if closing_tags().any(|closer| closer.starts_with(tag)) {
+        if closing_tags().any(|closing| closing.starts_with(tag)) {
             return CallStatus::More;
         }
-        let length = held.len();
-        CallStatus::Broken(length)
+        CallStatus::Broken(held.len())
     }
 
-    /// Whether nothing but tags stands before this item.
+    /// Whether only tags precede the current item.
     fn is_first_value(&self) -> bool {
-        self.items[..self.at].iter().all(|item| matches!(item, PatternItem::Tag(_)))
+        self.items[..self.at].iter().all(|item| item.tag().is_some())
     }
 
-    fn next(&mut self) {
+    fn next_item(&mut self) {
         self.at += 1;
-        self.inside = ReaderState::Tag(0);
+        self.state = ReaderState::Item(0);
     }
 
-    /// Some models leave out the tag between name and arguments.
-    fn skips_to_arguments(&mut self, c: char) -> bool {
-        let next =
-            self.items[self.at..].iter().position(|item| !matches!(item, PatternItem::Tag(_)));
-        let Some(PatternItem::Arguments(Encoding::Json | Encoding::Pairs { .. })) =
-            next.and_then(|n| self.items.get(self.at + n))
-        else {
-            return false;
-        };
-        if c != '{' || self.name.is_none() {
-            return false;
+    /// Moves to the arguments if they begin here. Some models omit the tag between name and
+    /// arguments.
+    fn skip_to_arguments(&mut self, c: char) -> bool {
+        let next = self.items[self.at..].iter().position(|item| item.tag().is_none());
+        let Some(next) = next.filter(|_| c == '{' && self.name.is_some()) else { return false };
+        let begins_with_brace = matches!(
+            self.items[self.at + next],
+            PatternItem::Arguments(Encoding::Json | Encoding::Pairs { .. })
+        );
+        if begins_with_brace {
+            self.at += next;
         }
-        self.at += next.unwrap_or(0);
-        true
+        begins_with_brace
     }
 
-    /// Whether the text behind a name begins here although the character could be part of a name.
-    fn tag_begins(&self, c: char) -> bool {
-        matches!(self.items.get(self.at + 1), Some(PatternItem::Tag(tag)) if tag.starts_with(c) && !c.is_alphanumeric() && c != '_')
+    /// Whether the character begins the tag after a name, even if names may contain it.
+    fn next_tag_begins(&self, c: char) -> bool {
+        let next = self.items.get(self.at + 1).and_then(PatternItem::tag);
+        next.is_some_and(|tag| tag.starts_with(c)) && !c.is_alphanumeric() && c != '_'
     }
 
+    /// Stores a complete name or id. Returns whether it is valid.
     fn take_word(&mut self, word: String) -> bool {
         match self.items.get(self.at) {
             Some(PatternItem::Name) if self.name.as_ref().is_none_or(|name| *name == word) => {
@@ -391,8 +412,8 @@ impl CallReader {
     }
 }
 
-/// Characters of names and ids. OpenAI's own rule is narrower; servers of tools use dots, slashes
-/// and colons too.
+/// Characters of names and ids. OpenAI's rule is narrower. Tool servers also use dots, slashes and
+/// colons.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/' | '$' | '@' | '#' | '+' | '~')
 }

@@ -1,39 +1,34 @@
-//! From a tag that may begin a call to the call's commit point, or to where the text shows that
-//! there is none.
+//! Text that may be a call, up to the commit point or to the point where it cannot be a call.
 //!
-//! All list that a call may have behind this tag are read side by side. The first one that knows
-//! its function and sees the arguments begin is the call; when none is left, what was read is text
-//! again.
+//! All patterns that a call can have after the opening tag are read in parallel. The first one that
+//! knows its function and sees the arguments begin wins. If none is left, the text stays text.
 
+use super::after_call::AfterCall;
 use super::call_patterns::{CallPattern, PatternItem};
 use super::call_reader::{CallReader, CallStatus};
+use super::committed::CommittedCall;
 use super::{Destination, FailedOpening, ParserState, ReplyParser, is_whitespace};
 
-/// No tag is longer.
+/// The maximum length of a tag.
 const MAX_TAG: usize = 128;
 
-/// Text that may be a call, or is one.
+/// Text that may be a call.
 #[derive(Debug)]
 pub(super) struct Candidate {
-    /// Everything since the opening tag, with the blanks before it, until the call is committed.
+    /// All text since the opening tag, with the whitespace before it.
     pub(super) held: String,
+    /// One reader for each pattern that is still possible.
     pub(super) readers: Vec<CallReader>,
-    /// What follows the opening tag and its blanks, as long as it may be another tag.
-    after: String,
-    /// Opening tags read so far.
+    /// The text after the opening tag and whitespace, up to the length of a tag.
+    after_tag: String,
+    /// The number of opening tags read.
     tags: usize,
-    /// No tag stands before it: it counts only with the name of a given tool.
-    pub(super) bare: bool,
-    /// Another call stands before it between the same tags.
-    pub(super) follows: bool,
-    /// So much of what is held stands behind that call.
-    pub(super) behind: usize,
-    /// The body of a message to a function, which is a call whatever it holds.
-    pub(super) message: bool,
-    /// Its place among the calls, once it is committed.
-    pub(super) index: Option<usize>,
-    /// Characters that may be a tag where no tag belongs.
-    pub(super) tail: String,
+    /// There is no opening tag. The call counts only with the name of a given tool.
+    pub(super) untagged: bool,
+    /// The text follows a call whose closing tag is still missing.
+    after_open_call: bool,
+    /// How many bytes of `held` are between that call and this one.
+    gap: usize,
 }
 
 impl Candidate {
@@ -41,45 +36,41 @@ impl Candidate {
         Candidate {
             held,
             readers,
-            after: String::new(),
+            after_tag: String::new(),
             tags: 1,
-            bare: false,
-            follows: false,
-            behind: 0,
-            message: false,
-            index: None,
-            tail: String::new(),
+            untagged: false,
+            after_open_call: false,
+            gap: 0,
         }
     }
-}
 
-impl Candidate {
-    pub(super) fn is_bare(&self) -> bool {
-        self.bare
+    /// Text that may be the next call after another one.
+    pub(super) fn after(call: AfterCall, readers: Vec<CallReader>) -> Candidate {
+        Candidate {
+            untagged: call.untagged,
+            after_open_call: call.has_closing_tag,
+            gap: call.held.len(),
+            ..Candidate::new(call.held, readers)
+        }
     }
 
-    /// Whether the call that was read should have a closing tag.
-    pub(super) fn closes(&self) -> bool {
-        !self.bare && self.readers.first().is_some_and(|reader| reader.closes)
-    }
-
-    /// What is held, as text: brackets that close the call before it are none.
+    /// The held text as content. Brackets that close the previous call are removed.
     pub(super) fn text(&self) -> String {
-        let (gap, rest) = self.held.split_at(self.behind);
-        match self.behind {
-            0 => self.held.clone(),
-            _ => gap.trim_start().trim_start_matches([']', ')']).to_owned() + rest,
+        if self.gap == 0 {
+            return self.held.clone();
         }
+        let (gap, rest) = self.held.split_at(self.gap);
+        gap.trim_start().trim_start_matches([']', ')']).to_owned() + rest
     }
 
-    /// Whether all that was read is a tag from its first character to its last.
+    /// Whether the text is complete tags only.
     pub(super) fn is_whole_tag(&self) -> bool {
-        self.after.is_empty() && self.held.trim_end().ends_with(['>', ']'])
+        self.is_opening_tag() && self.held.trim_end().ends_with(['>', ']'])
     }
 
-    /// Whether nothing but a tag, or several, has been read.
+    /// Whether nothing follows the opening tags.
     pub(super) fn is_opening_tag(&self) -> bool {
-        self.after.is_empty()
+        self.after_tag.is_empty()
     }
 }
 
@@ -92,58 +83,51 @@ impl ReplyParser {
             && self.calls_allowed
             && self.destination == Destination::Content
             && self.tail.is_empty()
-            && (self.patterns.bare || first)
+            && (self.patterns.untagged || first)
     }
 
     pub(super) fn open_untagged(&mut self, c: char) {
         let held = std::mem::take(&mut self.whitespace);
         let mut readers = self.readers_of_next_call(c, None);
         if readers.is_empty() {
-            // The format has no object of its own: one that another writes behind the same tag will
-            // do.
+            // The format's own calls are not objects. Use an object that another pattern accepts.
             readers.extend(self.object_reader());
         }
-        self.candidate_step(Box::new(Candidate { bare: true, ..Candidate::new(held, readers) }), c);
+        let candidate = Candidate { untagged: true, ..Candidate::new(held, readers) };
+        self.candidate_step(Box::new(candidate), c);
     }
 
-    /// An opening tag was read in text.
-    pub(super) fn open_call(&mut self, opener: usize, tag: &str) {
+    /// Starts a call at an opening tag in text.
+    pub(super) fn open_call(&mut self, opening: usize, tag: &str) {
         let mut held = std::mem::take(&mut self.whitespace);
         held.push_str(tag);
-        let readers = self.readers_after_tag(opener);
-        self.state = ParserState::Call(Box::new(Candidate::new(held, readers)));
+        let readers = self.readers_after_tag(opening);
+        self.state = ParserState::Candidate(Box::new(Candidate::new(held, readers)));
     }
 
-    fn readers_after_tag(&self, opener: usize) -> Vec<CallReader> {
-        let starts = self.patterns.opening_tags[opener].starts.iter();
-        starts.map(|(shape, at)| self.reader(*shape, *at)).collect()
+    fn readers_after_tag(&self, opening: usize) -> Vec<CallReader> {
+        let starts = self.patterns.opening_tags[opening].starts.iter();
+        starts.map(|(pattern, at)| self.reader(*pattern, *at)).collect()
     }
 
-    /// Readers of a call behind another one, or of one that no tag stands before, that begins with
-    /// this character.
+    /// Readers of a call without an opening tag that begins with this character. `last` is the
+    /// pattern of the call before it.
     pub(super) fn readers_of_next_call(&self, c: char, last: Option<usize>) -> Vec<CallReader> {
-        let objects = |shape: &CallPattern| {
-            shape.items.iter().any(|item| matches!(item, PatternItem::Object(_)))
-        };
-        let own = self.patterns.list.iter().any(|shape| !shape.foreign && objects(shape));
+        let own = self.patterns.list.iter().any(|pattern| !pattern.foreign && pattern.has_object());
         let mut readers = Vec::new();
-        for (index, shape) in self.patterns.list.iter().enumerate() {
-            // Behind a call another of its kind may follow; behind any an object, if need be one
-            // that is nothing but a call.
-            if shape.foreign && last != Some(index) && (own || shape.items.len() > 1) {
+        for (index, pattern) in self.patterns.list.iter().enumerate() {
+            // Another family's pattern may repeat. If the format has no objects, an object that is
+            // the whole pattern is accepted after any call.
+            if pattern.foreign && last != Some(index) && (own || pattern.items.len() > 1) {
                 continue;
             }
-            let value = shape
-                .items
-                .iter()
-                .position(|item| !matches!(item, PatternItem::Tag(_)))
-                .unwrap_or_default();
-            match (&shape.items[value], &shape.items[shape.call]) {
+            let value = pattern.first_value().unwrap_or_default();
+            match (&pattern.items[value], &pattern.items[pattern.call]) {
                 (PatternItem::Object(_), _) if matches!(c, '{' | '[') => {
                     readers.push(self.reader(index, value))
                 }
                 (_, PatternItem::Name) if c.is_alphabetic() || matches!(c, '_' | '[') => {
-                    readers.push(self.reader(index, shape.call))
+                    readers.push(self.reader(index, pattern.call))
                 }
                 _ => {}
             }
@@ -152,155 +136,151 @@ impl ReplyParser {
     }
 
     fn object_reader(&self) -> Option<CallReader> {
-        let object = |shape: &CallPattern| {
-            shape.items.iter().position(|item| matches!(item, PatternItem::Object(_)))
-        };
-        let (shape, at) = self
-            .patterns
-            .list
-            .iter()
-            .enumerate()
-            .find_map(|(index, shape)| Some((index, object(shape)?)))?;
-        Some(self.reader(shape, at))
+        let object = |pattern: &CallPattern| pattern.items.iter().position(PatternItem::is_object);
+        let mut patterns = self.patterns.list.iter().enumerate();
+        let (pattern, at) =
+            patterns.find_map(|(index, pattern)| Some((index, object(pattern)?)))?;
+        Some(self.reader(pattern, at))
     }
 
+    /// A reader of this pattern, from this item on.
     pub(super) fn reader(&self, index: usize, at: usize) -> CallReader {
-        let shape = &self.patterns.list[index];
-        let mut reader = CallReader::new(&shape.items, at, shape.foreign, &self.followers);
-        reader.closes = shape.closes;
-        reader.shape = Some(index);
+        let pattern = &self.patterns.list[index];
+        let mut reader = CallReader::new(&pattern.items, at, &self.followers);
+        reader.foreign = pattern.foreign;
+        reader.has_closing_tag = pattern.has_closing_tag;
+        reader.pattern = Some(index);
         reader
     }
 
     pub(super) fn candidate_step(&mut self, mut candidate: Box<Candidate>, c: char) {
-        if candidate.index.is_some() {
-            return self.committed_step(candidate, c);
-        }
         candidate.held.push(c);
-        if candidate.after.len() < MAX_TAG && !(candidate.after.is_empty() && is_whitespace(c)) {
-            candidate.after.push(c);
+        if candidate.after_tag.len() < MAX_TAG
+            && !(candidate.after_tag.is_empty() && is_whitespace(c))
+        {
+            candidate.after_tag.push(c);
         }
-        let mut back = c.len_utf8();
+        let mut again = c.len_utf8();
         let mut at = 0;
         while at < candidate.readers.len() {
             let reader = &mut candidate.readers[at];
             let status = reader.step(c, &self.tools);
-            let given = reader.name().is_none_or(|name| self.tools.has(name));
-            let wanted = given || !(candidate.bare || reader.foreign);
-            let lacks = !matches!(status, CallStatus::More) && reader.lacks_arguments();
-            let alien = candidate.bare && (reader.has_foreign_key() || lacks);
-            let lives = match &status {
+            let known = reader.name().is_none_or(|name| self.tools.has(name));
+            let acceptable = known || !(candidate.untagged || reader.foreign);
+            let lacks_arguments = status != CallStatus::More && reader.lacks_arguments();
+            let other_object = candidate.untagged && (reader.has_foreign_key() || lacks_arguments);
+            let possible = match &status {
                 CallStatus::Broken(bytes) => {
-                    back = back.max(*bytes);
+                    again = again.max(*bytes);
                     false
                 }
                 CallStatus::More => true,
                 CallStatus::Closed | CallStatus::Ended(_) => reader.name().is_some(),
             };
-            if !lives && matches!(status, CallStatus::Closed) {
+            if !possible && status == CallStatus::Closed {
                 self.failed_opening = FailedOpening::Reported;
             }
-            if !lives || !wanted || alien {
+            if !possible || !acceptable || other_object {
                 candidate.readers.remove(at);
                 continue;
             }
-            // What no grammar held to a schema is judged as a whole.
-            let doubtful = self.needs_validation(candidate.bare, reader);
-            if doubtful
-                && status != CallStatus::More
-                && !self.passes_validator(&mut candidate.readers[at])
-            {
+            // A call that no grammar constrained is validated as a whole.
+            let unconstrained = self.needs_validation(candidate.untagged, reader);
+            if unconstrained && status != CallStatus::More && !self.passes_validator(reader) {
                 candidate.readers.remove(at);
                 continue;
             }
-            let reader = &candidate.readers[at];
-            if status != CallStatus::More || (reader.is_ready() && !doubtful) {
-                return self.accept(candidate, at, status);
+            if status != CallStatus::More || (reader.is_ready() && !unconstrained) {
+                return self.accept(*candidate, at, status);
             }
             at += 1;
         }
         if candidate.readers.is_empty() {
-            self.reject(candidate, back)
+            self.reject(candidate, again)
         } else {
-            self.state = ParserState::Call(candidate)
+            self.state = ParserState::Candidate(candidate)
         }
     }
 
-    /// One reader knows that this is a call.
-    fn accept(&mut self, mut candidate: Box<Candidate>, winner: usize, status: CallStatus) {
+    /// Whether no grammar constrained the call: it is in reasoning, has no tag, or is in the form
+    /// of another family.
+    pub(super) fn needs_validation(&self, untagged: bool, reader: &CallReader) -> bool {
+        self.call_validator.is_some() && (untagged || reader.foreign || self.replaying)
+    }
+
+    /// Whether the validator accepts the call. Without a validator every call is accepted.
+    pub(super) fn passes_validator(&self, reader: &mut CallReader) -> bool {
+        let Some(validator) = &self.call_validator else { return true };
+        let arguments =
+            if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
+        reader.name().is_some_and(|name| validator(name, &arguments))
+    }
+
+    /// The text is a call, as this reader reads it.
+    fn accept(&mut self, mut candidate: Candidate, winner: usize, status: CallStatus) {
         let reader = candidate.readers.swap_remove(winner);
         let name = reader.name().unwrap_or_default().to_owned();
         if self.destination == Destination::Reasoning && !self.replaying {
-            let ends = self.reasoning.as_ref().is_some_and(|tags| tags.closed_by_call)
+            let ends_reasoning = self.reasoning.as_ref().is_some_and(|tags| tags.closed_by_call)
                 && self.tools.has(&name);
-            if !ends {
+            if !ends_reasoning {
                 self.state = ParserState::Suspended { held: candidate.held, tail: String::new() };
                 return;
             }
         }
         if candidate.tags > 1 {
-            self.note(
-                "dangling_marker",
-                "an opening tag stands before another one and was left out",
-            );
+            self.note("dangling_marker", "a repeated opening tag was removed");
         }
         if reader.foreign {
-            self.note(
-                "foreign_family",
-                "the call is written as another family of models writes it",
-            );
+            self.note("foreign_family", "the call is in the form of another family of models");
         }
         let id = reader.id().map(str::to_owned);
-        candidate.index = Some(self.commit(name, id));
-        candidate.held = String::new();
-        candidate.readers = vec![reader];
-        self.after_step(candidate, status);
+        let index = self.commit(name, id);
+        let call = CommittedCall::new(reader, index, candidate.untagged);
+        self.after_reader_step(Box::new(call), status);
     }
 
-    /// What was read is no call: nothing, another opening tag, the beginning of a tag, or text.
-    fn reject(&mut self, mut candidate: Box<Candidate>, back: usize) {
-        let after = &candidate.after;
-        if self.patterns.closing_tags.iter().any(|closer| closer == after) {
+    /// The text is not a call. It is an empty section, another opening tag, the start of a tag, or
+    /// text.
+    fn reject(&mut self, mut candidate: Box<Candidate>, again: usize) {
+        let after = &candidate.after_tag;
+        if self.patterns.closing_tags.iter().any(|closing| closing == after) {
             self.note("empty_section", "there is nothing between the call's tags");
             return self.marker_passed();
         }
-        if let Some(opener) =
-            self.patterns.opening_tags.iter().position(|opener| opener.tag == *after)
-        {
-            candidate.readers = self.readers_after_tag(opener);
-            candidate.after.clear();
+        let mut openings = self.patterns.opening_tags.iter();
+        if let Some(opening) = openings.position(|opening| opening.tag == *after) {
+            candidate.readers = self.readers_after_tag(opening);
+            candidate.after_tag.clear();
             candidate.tags += 1;
-            self.state = ParserState::Call(candidate);
+            self.state = ParserState::Candidate(candidate);
             return;
         }
-        let mut tags = self
-            .patterns
-            .closing_tags
-            .iter()
-            .chain(self.patterns.opening_tags.iter().map(|opener| &opener.tag));
+        let openings = self.patterns.opening_tags.iter().map(|opening| &opening.tag);
+        let mut tags = self.patterns.closing_tags.iter().chain(openings);
         if tags.any(|tag| tag.starts_with(after.as_str())) {
-            self.state = ParserState::Call(candidate);
+            self.state = ParserState::Candidate(candidate);
             return;
         }
         let object = after.trim_start_matches('[').trim_start().starts_with('{');
-        if !candidate.bare && (object || self.failed_opening == FailedOpening::Reported) {
-            self.note("malformed_call", "the text behind the call's opening tag is not a call");
+        if !candidate.untagged && (object || self.failed_opening == FailedOpening::Reported) {
+            self.note("malformed_call", "the text after the call's opening tag is not a call");
             self.failed_opening = FailedOpening::Reported;
-        } else if !candidate.bare {
+        } else if !candidate.untagged {
             self.failed_opening = FailedOpening::Silent;
         }
-        self.pending_close |= candidate.follows;
-        let back = back.min(candidate.after.len());
+        self.pending_close |= candidate.after_open_call;
+        let again = again.min(candidate.after_tag.len());
         let held = candidate.text();
-        if candidate.bare {
-            // Its first character is text now, or it would open the same again.
+        if candidate.untagged {
+            // Parsing the first character again would open the same candidate again.
             let first = held
                 .find(|c: char| !is_whitespace(c))
                 .map_or(0, |at| at + held[at..].chars().next().map_or(0, char::len_utf8));
             let (head, rest) = held.split_at(first);
             self.push_text(head);
-            return self.release(rest, back.min(rest.len()));
+            return self.release(rest, again.min(rest.len()));
         }
-        self.release(&held, back);
+        self.release(&held, again);
     }
 }

@@ -1,32 +1,63 @@
-//! Calls from their commit point on: given out, never taken back, checked when they end.
+//! Calls after their commit point. Their arguments are emitted as they come and checked at the end.
 
 use super::after_call::AfterCall;
 use super::call_reader::{CallReader, CallStatus};
-use super::candidate::Candidate;
-use super::marker_set::MarkerMatch;
-use super::{Destination, FailedOpening, Marker, ParserState, ReplyParser, is_whitespace};
+use super::marker_set::{Marker, MarkerMatch};
+use super::{Destination, FailedOpening, ParserState, ReplyParser, is_whitespace};
 use crate::output::message::{Delta, ToolCall};
 use crate::output::read::json_scanner;
 
+/// A call that is part of the message.
+#[derive(Debug)]
+pub(super) struct CommittedCall {
+    pub(super) reader: CallReader,
+    /// Its index in the message.
+    pub(super) index: usize,
+    /// There is no opening tag.
+    untagged: bool,
+    /// For a message to a function: its text until the arguments begin. If they do not, the text
+    /// itself becomes the arguments.
+    message: Option<String>,
+    /// Text that may be a tag in a place where the arguments cannot contain one.
+    pub(super) tail: String,
+}
+
+impl CommittedCall {
+    pub(super) fn new(reader: CallReader, index: usize, untagged: bool) -> CommittedCall {
+        CommittedCall { reader, index, untagged, message: None, tail: String::new() }
+    }
+
+    /// The body of a message to a function.
+    pub(super) fn message(reader: CallReader, index: usize) -> CommittedCall {
+        CommittedCall { message: Some(String::new()), ..CommittedCall::new(reader, index, false) }
+    }
+
+    fn end(&self) -> AfterCall {
+        AfterCall {
+            untagged: self.untagged,
+            has_closing_tag: !self.untagged && self.reader.has_closing_tag,
+            pattern: self.reader.pattern,
+            ..AfterCall::default()
+        }
+    }
+}
+
 impl ReplyParser {
-    /// Opens a call: from here on it is part of the message.
+    /// Adds a call to the message and returns its index.
     pub(super) fn commit(&mut self, name: String, id: Option<String>) -> usize {
         let index = self.parsed.tool_calls.len();
         if !self.tools.has(&name) {
-            self.note("unknown_tool", &format!("`{name}` is not one of the given tools"));
+            self.note("unknown_tool", &format!("`{name}` is not a tool of the request"));
         }
         if index == 1 && !self.parallel {
             self.note(
                 "parallel_not_requested",
-                "more than one call, though parallel calls were not asked for",
+                "there is more than one call, but the request allows only one",
             );
         }
         if self.destination == Destination::Reasoning {
             if self.reasoning.as_ref().is_none_or(|tags| !tags.closed_by_call) {
-                self.note(
-                    "call_in_reasoning",
-                    "the call stands inside reasoning that was not closed",
-                );
+                self.note("call_in_reasoning", "the call is inside reasoning that never closes");
             }
             self.destination = Destination::Content;
         }
@@ -36,13 +67,13 @@ impl ReplyParser {
             Some(id) => {
                 self.note(
                     "id_generated",
-                    &format!("the id `{id}` is another call's; this one has a new one"),
+                    &format!("another call has the id `{id}`; a new id was generated"),
                 );
                 (self.new_id)()
             }
             None => {
-                if self.patterns.ids {
-                    self.note("id_generated", "the call has no id; it was given one");
+                if self.patterns.has_ids {
+                    self.note("id_generated", "the call has no id; one was generated");
                 }
                 (self.new_id)()
             }
@@ -53,107 +84,72 @@ impl ReplyParser {
         index
     }
 
-    pub(super) fn committed_step(&mut self, mut candidate: Box<Candidate>, c: char) {
-        let between = candidate.readers.first().is_some_and(CallReader::is_between_values);
-        if candidate.tail.is_empty() && !(between && !is_json(c) && self.plan_begins(c)) {
-            return self.feed_reader(candidate, c);
+    pub(super) fn committed_step(&mut self, mut call: Box<CommittedCall>, c: char) {
+        let may_be_tag =
+            call.reader.is_between_values() && !is_json(c) && self.markers.may_begin(c);
+        if call.tail.is_empty() && !may_be_tag {
+            return self.feed_reader(call, c);
         }
-        candidate.tail.push(c);
-        match self.find_tag(&candidate.tail) {
-            MarkerMatch::Prefix => self.state = ParserState::Call(candidate),
+        call.tail.push(c);
+        match self.find_call_tag(&call.tail) {
+            MarkerMatch::Prefix => self.state = ParserState::Committed(call),
             MarkerMatch::Full(..) => {
-                let tail = std::mem::take(&mut candidate.tail);
-                let (closes, shape) =
-                    (candidate.closes(), candidate.readers.first().and_then(|reader| reader.shape));
-                if let (Some(mut reader), Some(index)) = (candidate.readers.pop(), candidate.index)
-                {
-                    reader.finish();
-                    self.end_arguments(&mut reader, index);
-                }
+                call.reader.finish();
+                self.end_arguments(&mut call.reader, call.index);
                 self.note("unbalanced_wrapper", "the call's object is not closed");
                 self.call_closed();
-                self.state = ParserState::AfterCall(AfterCall {
-                    bare: candidate.bare,
-                    closes,
-                    shape,
-                    ..AfterCall::default()
-                });
-                self.feed(&tail);
+                self.state = ParserState::AfterCall(call.end());
+                self.feed(&call.tail);
             }
             MarkerMatch::None => {
-                let tail = std::mem::take(&mut candidate.tail);
+                let tail = std::mem::take(&mut call.tail);
                 let mut rest = tail.chars();
                 if let Some(first) = rest.next() {
-                    self.feed_reader(candidate, first);
+                    self.feed_reader(call, first);
                 }
                 self.feed(rest.as_str());
             }
         }
     }
 
-    fn feed_reader(&mut self, mut candidate: Box<Candidate>, c: char) {
-        let Some(reader) = candidate.readers.first_mut() else { return };
-        let status = reader.step(c, &self.tools);
-        if candidate.message && !reader.is_ready() {
-            candidate.held.push(c);
-            if let (CallStatus::Broken(_), Some(index)) = (&status, candidate.index) {
-                // Whatever the message holds is what the function is sent.
-                self.destination = Destination::Arguments(index);
+    fn feed_reader(&mut self, mut call: Box<CommittedCall>, c: char) {
+        let status = call.reader.step(c, &self.tools);
+        if let Some(held) = call.message.as_mut().filter(|_| !call.reader.is_ready()) {
+            held.push(c);
+            if matches!(status, CallStatus::Broken(_)) {
+                self.destination = Destination::Arguments(call.index);
                 self.state = ParserState::Text;
-                return self.feed(&candidate.held);
+                return self.feed(held);
             }
         }
-        self.after_step(candidate, status);
+        self.after_reader_step(call, status);
     }
 
-    /// What a character brought to a call that is committed.
-    pub(super) fn after_step(&mut self, mut candidate: Box<Candidate>, status: CallStatus) {
-        let (Some(reader), Some(index)) = (candidate.readers.first_mut(), candidate.index) else {
-            return;
-        };
-        let fragment = reader.take_arguments();
-        self.emit_arguments(index, &fragment);
+    /// Acts on the status of the reader after a character.
+    pub(super) fn after_reader_step(&mut self, mut call: Box<CommittedCall>, status: CallStatus) {
+        let fragment = call.reader.take_arguments();
+        self.emit_arguments(call.index, &fragment);
         let broken = matches!(status, CallStatus::Broken(_));
         let rest = match status {
             CallStatus::More => {
-                self.state = ParserState::Call(candidate);
+                self.state = ParserState::Committed(call);
                 return;
             }
             CallStatus::Closed => String::new(),
             CallStatus::Ended(rest) => rest,
             CallStatus::Broken(_) => {
                 self.note("unbalanced_wrapper", "the call's object is not closed");
-                reader.take_after()
+                call.reader.take_after()
             }
         };
-        self.end_arguments(reader, index);
+        self.end_arguments(&mut call.reader, call.index);
         self.call_closed();
         self.pending_close = broken;
-        self.state = ParserState::AfterCall(AfterCall {
-            closed: broken,
-            bare: candidate.bare,
-            closes: candidate.closes(),
-            shape: candidate.readers.first().and_then(|reader| reader.shape),
-            ..AfterCall::default()
-        });
+        self.state = ParserState::AfterCall(AfterCall { closed: broken, ..call.end() });
         self.feed(&rest);
     }
 
-    /// Gives out more of a call's arguments.
-    pub(super) fn emit_arguments(&mut self, index: usize, fragment: &str) {
-        if fragment.is_empty() {
-            return;
-        }
-        self.parsed.tool_calls[index].arguments.push_str(fragment);
-        match self.deltas.last_mut() {
-            Some(Delta::Arguments { index: last, fragment: text }) if *last == index => {
-                text.push_str(fragment)
-            }
-            _ => self.deltas.push(Delta::Arguments { index, fragment: fragment.to_owned() }),
-        }
-    }
-
-    /// Gives out what is left of the arguments, and reports what is wrong with them.
+    /// Emits the rest of the arguments and reports their faults.
     pub(super) fn end_arguments(&mut self, reader: &mut CallReader, index: usize) {
         let fragment = reader.take_arguments();
         self.emit_arguments(index, &fragment);
@@ -165,18 +161,14 @@ impl ReplyParser {
         if let Some(late) = reader.id().filter(|id| !self.ids.contains(*id)).map(str::to_owned) {
             self.note(
                 "id_generated",
-                &format!(
-                    "the id `{late}` stands behind the arguments; the call had been given one"
-                ),
+                &format!("the id `{late}` follows the arguments; the call already has a new id"),
             );
         }
         let text = &self.parsed.tool_calls[index].arguments;
         let faults = json_scanner::check_object(text);
         if faults.too_deep {
-            self.note(
-                "arguments_too_deep",
-                &format!("more than {} levels", json_scanner::NESTING_CAP),
-            );
+            let max = json_scanner::NESTING_CAP;
+            self.note("arguments_too_deep", &format!("more than {max} levels of nesting"));
         } else if faults.any() {
             let message = match json_scanner::repair(text) {
                 Some(repaired) => {
@@ -188,7 +180,7 @@ impl ReplyParser {
         }
     }
 
-    /// Reports what was relaxed to read the call.
+    /// Reports the deviations that the reader accepted.
     pub(super) fn note_relaxed(&mut self, reader: &mut CallReader) {
         for (code, message) in reader.take_notes() {
             self.note(code, &message);
@@ -202,19 +194,14 @@ impl ReplyParser {
         self.marker_passed();
     }
 
-    fn plan_begins(&self, c: char) -> bool {
-        self.markers.may_begin(c)
-    }
-
-    /// The tags of calls alone.
-    pub(super) fn find_tag(&self, held: &str) -> MarkerMatch {
+    fn find_call_tag(&self, held: &str) -> MarkerMatch {
         self.markers.find(held, |marker| {
             matches!(marker, Marker::CallOpen(_) | Marker::CallClose | Marker::End)
         })
     }
 }
 
-/// Characters that JSON has outside of strings.
+/// Characters of JSON outside strings.
 fn is_json(c: char) -> bool {
     c.is_ascii_alphanumeric() || is_whitespace(c) || "{}[]:,\"'+-._".contains(c)
 }

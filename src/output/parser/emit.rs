@@ -1,23 +1,24 @@
-//! Text that is no marker: where it goes, and which blanks around it are the message's.
+//! Appends text to the message: to which part, and with which whitespace.
 
 use super::{Destination, ReplyParser, is_whitespace};
 use crate::output::message::Delta;
 
 impl ReplyParser {
-    /// Blanks around a marker belong to it.
+    /// Drops the whitespace around a marker.
     pub(super) fn marker_passed(&mut self) {
         self.whitespace.clear();
         self.after_marker = true;
         self.line_start = true;
     }
 
+    /// As [`push_char`](Self::push_char), for each character.
     pub(super) fn push_text(&mut self, text: &str) {
         for c in text.chars() {
             self.push_char(c);
         }
     }
 
-    /// One character that is certainly not part of a marker.
+    /// Appends a character that is not part of a marker. Whitespace is held until text follows.
     pub(super) fn push_char(&mut self, c: char) {
         if is_whitespace(c) {
             self.line_start |= c == '\n';
@@ -29,24 +30,25 @@ impl ReplyParser {
         if std::mem::take(&mut self.call_tag_was_text) && matches!(c, '{' | '[') {
             self.note(
                 "call_without_tools",
-                "the reply holds a call, but no call was asked for; it was kept as text",
+                "the reply contains a call, but the request allows none; it was kept as text",
             );
         }
         self.line_start = false;
         self.after_marker = false;
         if !self.whitespace.is_empty() {
-            let blanks = std::mem::take(&mut self.whitespace);
-            self.emit(&blanks);
+            let whitespace = std::mem::take(&mut self.whitespace);
+            self.emit(&whitespace);
         }
         self.emit(c.encode_utf8(&mut [0; 4]));
     }
 
+    /// Appends text as it is.
     pub(super) fn emit(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
         match self.destination {
-            Destination::Elsewhere => match self.parsed.leftover.last_mut() {
+            Destination::Leftover => match self.parsed.leftover.last_mut() {
                 Some(last) => last.push_str(text),
                 None => self.parsed.leftover.push(text.to_owned()),
             },
@@ -75,8 +77,22 @@ impl ReplyParser {
         }
     }
 
-    /// Returns held text to the text around it. It is not read again, but for its end, which may
-    /// begin something new.
+    /// Appends to the arguments of a call.
+    pub(super) fn emit_arguments(&mut self, index: usize, fragment: &str) {
+        if fragment.is_empty() {
+            return;
+        }
+        self.parsed.tool_calls[index].arguments.push_str(fragment);
+        match self.deltas.last_mut() {
+            Some(Delta::Arguments { index: last, fragment: text }) if *last == index => {
+                text.push_str(fragment)
+            }
+            _ => self.deltas.push(Delta::Arguments { index, fragment: fragment.to_owned() }),
+        }
+    }
+
+    /// Makes held text part of the surrounding text. Only its last `again` bytes are parsed again,
+    /// because they may start a marker.
     pub(super) fn release(&mut self, held: &str, again: usize) {
         let mut at = held.len().saturating_sub(again);
         while !held.is_char_boundary(at) {
@@ -86,8 +102,8 @@ impl ReplyParser {
         self.feed(&held[at..]);
     }
 
-    /// Reads text again that no state wants: never more than a marker's beginning or the few
-    /// characters of a gap.
+    /// Parses each character. States that reject held text pass it back here; it is never longer
+    /// than the start of a marker or the text between two calls.
     pub(super) fn feed(&mut self, text: &str) {
         for c in text.chars() {
             self.step(c);

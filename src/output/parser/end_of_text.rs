@@ -1,15 +1,18 @@
-//! The end of the text: whatever is still held is decided now.
+//! The end of the text: decides all held text.
 
 use std::sync::Arc;
 
+use super::call_object::{CallObject, ObjectProgress};
 use super::call_patterns::PatternItem;
 use super::call_reader::CallReader;
 use super::candidate::Candidate;
-use super::{Destination, Marker, ParserState, ReplyParser};
-use crate::output::parser::call_object::{ArgumentsKind, CallKeys, CallObject, ObjectProgress};
+use super::committed::CommittedCall;
+use super::marker_set::Marker;
+use super::{Destination, ParserState, ReplyParser};
+use crate::output::read::JsonKind;
 
 impl ReplyParser {
-    /// Decides what is held. What was suspended is read again first, once.
+    /// Decides the held text. Suspended text is parsed again first, once.
     pub(super) fn end(&mut self) {
         match std::mem::replace(&mut self.state, ParserState::Text) {
             ParserState::Text => {}
@@ -19,27 +22,26 @@ impl ReplyParser {
                 self.not_a_header(&header)
             }
             ParserState::Header(header) => self.parsed.leftover.extend(header.into_text()),
-            ParserState::Call(candidate) => self.end_call(candidate),
-            ParserState::AfterCall(mut gap) => {
-                // A bracket that might have begun a tag.
-                if gap.tail.chars().all(|c| matches!(c, ']' | ')' | '}')) {
-                    gap.held.push_str(&std::mem::take(&mut gap.tail));
+            ParserState::Candidate(candidate) => self.end_candidate(*candidate),
+            ParserState::Committed(call) => self.end_committed(*call),
+            ParserState::AfterCall(mut after) => {
+                // A bracket was held because it may begin a tag.
+                if after.tail.chars().all(|c| matches!(c, ']' | ')' | '}')) {
+                    after.held.push_str(&std::mem::take(&mut after.tail));
                 }
-                let rest = gap.held.trim();
-                if rest.is_empty() || matches!(rest, "]" | ")" | ")]") {
-                    if gap.owes_close() {
-                        self.note("missing_end_marker", "the call has no closing tag");
-                    }
-                } else {
-                    self.leave_after_call(&gap);
+                let rest = after.held.trim();
+                if !matches!(rest, "" | "]" | ")" | ")]") {
+                    self.leave_after_call(&after);
+                } else if after.lacks_closing_tag() {
+                    self.note("missing_end_marker", "the call has no closing tag");
                 }
-                self.feed(&gap.tail);
+                self.feed(&after.tail);
             }
             ParserState::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
             ParserState::Envelope(envelope) => self.push_text(&envelope.held),
             ParserState::Fence(fence) => self.push_text(&fence.held),
             ParserState::FenceEnd(fence) => {
-                self.note("missing_end_marker", "the fenced call's block is not closed");
+                self.note("missing_end_marker", "the fenced block of the call is not closed");
                 self.commit_fence(fence);
             }
             ParserState::Suspended { held, tail } if self.early => {
@@ -54,7 +56,7 @@ impl ReplyParser {
             }
         }
         let tail = std::mem::take(&mut self.tail);
-        // It waited for the rest of a longer marker.
+        // A complete marker was held because a longer one may begin with it.
         match self.markers.exact(&tail) {
             Some(marker @ (Marker::End | Marker::Wrapper | Marker::ReasoningClose)) => {
                 self.on_marker(marker, &tail)
@@ -62,10 +64,10 @@ impl ReplyParser {
             Some(Marker::Fence) if self.in_fence => self.on_marker(Marker::Fence, &tail),
             _ => self.push_text(&tail),
         }
-        let blanks = std::mem::take(&mut self.whitespace);
+        let whitespace = std::mem::take(&mut self.whitespace);
         match self.destination {
-            Destination::Content | Destination::Reasoning => self.emit(&blanks),
-            Destination::Elsewhere => self.leave_message(),
+            Destination::Content | Destination::Reasoning => self.emit(&whitespace),
+            Destination::Leftover => self.leave_message(),
             Destination::Arguments(index) => {
                 self.parsed.unfinished = Some(index);
                 self.leave_message();
@@ -74,39 +76,41 @@ impl ReplyParser {
         if self.destination == Destination::Reasoning {
             self.parsed.complete = false;
             if self.opened_by_tag && self.block_empty {
-                self.note("dangling_marker", "a reasoning tag at the end of the text was left out");
+                self.note(
+                    "dangling_marker",
+                    "an opening tag of reasoning at the end of the text was removed",
+                );
             } else {
                 self.note("reasoning_unclosed", "the text ends inside reasoning");
             }
         }
     }
 
-    fn end_call(&mut self, mut candidate: Box<Candidate>) {
-        let tail = std::mem::take(&mut candidate.tail);
-        if candidate.index.is_none() && self.destination == Destination::Content {
-            // Arguments that are shown only as a whole: here this is the whole.
-            let begins = |reader: &CallReader| {
-                reader.has_begun() && !candidate.is_bare() && !self.needs_validation(false, reader)
-            };
-            let begun = candidate.readers.iter().position(begins);
-            if let Some(at) = begun {
-                candidate.readers.swap(0, at);
-                let (name, id) = (
-                    candidate.readers[0].name().map(str::to_owned),
-                    candidate.readers[0].id().map(str::to_owned),
-                );
-                candidate.index = name.map(|name| self.commit(name, id));
-            }
-        }
-        let (Some(index), Some(reader)) = (candidate.index, candidate.readers.first_mut()) else {
-            return self.end_undecided(&candidate);
+    fn end_candidate(&mut self, mut candidate: Candidate) {
+        // Arguments that can only be emitted as a whole are complete now.
+        let begins = |reader: &CallReader| {
+            reader.has_begun() && !candidate.untagged && !self.needs_validation(false, reader)
         };
+        let begun = candidate.readers.iter().position(begins);
+        match begun.filter(|_| self.destination == Destination::Content) {
+            Some(at) => {
+                let reader = candidate.readers.swap_remove(at);
+                let name = reader.name().unwrap_or_default().to_owned();
+                let index = self.commit(name, reader.id().map(str::to_owned));
+                self.end_committed(CommittedCall::new(reader, index, false));
+            }
+            None => self.end_undecided(&candidate),
+        }
+    }
+
+    fn end_committed(&mut self, call: CommittedCall) {
+        let CommittedCall { mut reader, index, tail, .. } = call;
         if !reader.is_closed() {
             self.parsed.unfinished = Some(index);
         }
         if reader.finish() {
             let rest = reader.take_after() + &tail;
-            self.end_arguments(reader, index);
+            self.end_arguments(&mut reader, index);
             self.note("unbalanced_wrapper", "the call's object is not closed");
             if !rest.trim().is_empty() {
                 self.parsed.leftover.push(rest);
@@ -114,7 +118,7 @@ impl ReplyParser {
         } else {
             let fragment = reader.take_arguments();
             self.emit_arguments(index, &fragment);
-            self.note_relaxed(reader);
+            self.note_relaxed(&mut reader);
             self.note("truncated_call", "the text ends inside the call's arguments");
             self.parsed.complete = false;
             if !tail.is_empty() {
@@ -125,7 +129,7 @@ impl ReplyParser {
 
     fn end_undecided(&mut self, candidate: &Candidate) {
         let own = candidate.readers.iter().any(|reader| !reader.foreign);
-        if candidate.is_bare()
+        if candidate.untagged
             || (!own && !candidate.is_opening_tag() && !candidate.readers.is_empty())
         {
             return self.push_text(&candidate.text());
@@ -134,13 +138,13 @@ impl ReplyParser {
             return self.push_text(&candidate.text());
         }
         if candidate.is_opening_tag() {
-            self.note("dangling_marker", "an opening tag at the end of the text was left out");
+            self.note("dangling_marker", "an opening tag at the end of the text was removed");
             return self.marker_passed();
         }
         self.cut_off(candidate.held.clone());
     }
 
-    /// A call that ends before it can be told to be one.
+    /// Ends a call that the end of the text cut off before its commit point.
     fn cut_off(&mut self, held: String) {
         if self.destination == Destination::Reasoning {
             return self.push_text(&held);
@@ -150,19 +154,18 @@ impl ReplyParser {
         self.parsed.leftover.push(held);
     }
 
-    /// A reply that is nothing but a call without its tags stays text, but is worth a word.
+    /// Reports a reply that is a call without its tags. It stays text.
     pub(super) fn report_untagged_call(&mut self) {
         let content = self.parsed.content.trim();
         if !self.calls_allowed || !content.starts_with('{') {
             return;
         }
-        let own = self.patterns.list.iter().flat_map(|shape| shape.items.iter()).find_map(|item| {
-            match item {
-                PatternItem::Object(keys) => Some(Arc::clone(keys)),
-                _ => None,
-            }
+        let mut items = self.patterns.list.iter().flat_map(|pattern| pattern.items.iter());
+        let own = items.find_map(|item| match item {
+            PatternItem::Object(keys) => Some(Arc::clone(keys)),
+            _ => None,
         });
-        let keys = own.unwrap_or_else(|| Arc::new(CallKeys::default()));
+        let keys = own.unwrap_or_default();
         let mut call = CallObject::default();
         let mut progress = ObjectProgress::More;
         for c in content.chars() {
@@ -174,12 +177,9 @@ impl ReplyParser {
         }
         if progress == ObjectProgress::Closed
             && call.name().is_some()
-            && call.kind() == Some(ArgumentsKind::Object)
+            && call.kind() == Some(JsonKind::Object)
         {
-            self.note(
-                "call_like_content",
-                "the reply is a call without its tags; it was kept as text",
-            );
+            self.note("call_like_content", "the reply is a call without tags; it was kept as text");
         }
     }
 }

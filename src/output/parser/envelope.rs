@@ -1,16 +1,16 @@
 //! A reply that is one JSON object with its calls in it: `{"tool_calls": [{"name", "arguments",
-//! "id"}], "content"}`, as `polyfill_tool_calls` writes earlier turns.
+//! "id"}], "content"}`. `polyfill_tool_calls` writes earlier turns in this form.
 //!
-//! The object is held until it ends, or until a key shows that it is another one; then it is the
-//! text it always was.
+//! The object is held until it ends or until a key shows that it is a different object, which is
+//! text.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::call_object::{CallKeys, ObjectProgress};
 use super::call_patterns::PatternItem;
 use super::call_reader::{CallReader, CallStatus};
-use super::{ParserState, ReplyParser};
-use crate::output::parser::call_object::{CallKeys, ObjectProgress};
+use super::{Destination, ParserState, ReplyParser};
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
 
 const CALLS: &str = "tool_calls";
@@ -20,8 +20,11 @@ const CONTENT: &str = "content";
 pub(super) struct Envelope {
     pub(super) held: String,
     scanner: Scanner,
+    /// The key of the current member.
     key: Option<&'static str>,
+    /// Where the current call begins in `held`.
     call: usize,
+    /// The calls in `held`.
     calls: Vec<Range<usize>>,
     content: String,
 }
@@ -32,7 +35,7 @@ impl Envelope {
         Envelope { held, scanner: Scanner::new(), key: None, call: 0, calls: Vec::new(), content }
     }
 
-    /// Whether it is certain that this object is about calls.
+    /// Whether the object certainly contains calls.
     pub(super) fn has_calls(&self) -> bool {
         !self.calls.is_empty() || self.key == Some(CALLS)
     }
@@ -76,11 +79,11 @@ impl Envelope {
 }
 
 impl ReplyParser {
-    /// Whether an opening brace here may open such an object: the reply has said nothing yet.
+    /// Whether an opening brace may begin an envelope, which is at the start of the reply only.
     pub(super) fn may_open_envelope(&self) -> bool {
         self.envelope
             && self.calls_allowed
-            && self.destination == super::Destination::Content
+            && self.destination == Destination::Content
             && self.tail.is_empty()
             && self.parsed.content.is_empty()
             && self.parsed.tool_calls.is_empty()
@@ -94,33 +97,34 @@ impl ReplyParser {
         match envelope.step(c) {
             ObjectProgress::More => self.state = ParserState::Envelope(envelope),
             ObjectProgress::Broken => self.leave_envelope(&envelope.held),
-            ObjectProgress::Closed => {
-                match self.calls_of(&envelope) {
-                    Some(calls) => {
-                        self.whitespace.clear();
-                        self.emit(&envelope.content);
-                        for mut reader in calls {
-                            let name = reader.name().unwrap_or_default().to_owned();
-                            let index = self.commit(name, reader.id().map(str::to_owned));
-                            self.end_arguments(&mut reader, index);
-                            self.call_closed();
-                        }
-                    }
-                    None => {
-                        self.note("malformed_call", "an object among the calls is no call of a function as its schema has it");
-                        self.leave_envelope(&envelope.held);
+            ObjectProgress::Closed => match self.calls_of(&envelope) {
+                Some(calls) => {
+                    self.whitespace.clear();
+                    self.emit(&envelope.content);
+                    for mut reader in calls {
+                        let name = reader.name().unwrap_or_default().to_owned();
+                        let index = self.commit(name, reader.id().map(str::to_owned));
+                        self.end_arguments(&mut reader, index);
+                        self.call_closed();
                     }
                 }
-            }
+                None => {
+                    self.note(
+                        "malformed_call",
+                        "an object in `tool_calls` is not a call, or violates the tool's schema",
+                    );
+                    self.leave_envelope(&envelope.held);
+                }
+            },
         }
     }
 
-    /// The calls in the object, if all of them are calls.
+    /// The calls in the object. None if one of them is not a call.
     fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
         let items: Arc<[PatternItem]> = [PatternItem::Object(Arc::new(CallKeys::default()))].into();
         let mut calls = Vec::with_capacity(envelope.calls.len());
         for range in &envelope.calls {
-            let mut reader = CallReader::new(&items, 0, false, &self.followers);
+            let mut reader = CallReader::new(&items, 0, &self.followers);
             let mut status = CallStatus::More;
             for c in envelope.held[range.clone()].chars() {
                 status = reader.step(c, &self.tools);
@@ -136,8 +140,8 @@ impl ReplyParser {
         Some(calls)
     }
 
-    /// It was no such object: a call without its tags, or text. Once its brace is out, no second
-    /// object can open.
+    /// The object is a call without tags, or text. Its brace is emitted first, so that it does not
+    /// begin an envelope again.
     fn leave_envelope(&mut self, held: &str) {
         if self.may_open_untagged('{') {
             self.open_untagged('{');

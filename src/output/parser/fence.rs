@@ -1,25 +1,26 @@
-//! Calls in a fenced block: only a block that holds one call of a given tool and nothing else. It
-//! is decided as a whole, but goes back to text as soon as it cannot be that.
+//! Calls in fenced blocks. A block counts if it contains one call of a given tool and nothing else.
+//! It is decided as a whole, but becomes text as soon as it cannot be a call.
 
 use std::sync::Arc;
 
+use super::call_object::CallKeys;
 use super::call_patterns::PatternItem;
 use super::call_reader::{CallReader, CallStatus};
 use super::{FENCE, ParserState, ReplyParser, is_whitespace};
-use crate::output::parser::call_object::CallKeys;
 
-/// What may stand behind the backticks.
+/// The languages that a fence may name.
 const LANGUAGES: [&str; 3] = ["json", "tool_call", "tool_code"];
 
-/// Backticks at the start of a line, and what follows them.
+/// A fence at the start of a line, and the text after it.
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) held: String,
     language: String,
-    /// Blanks follow: the language is complete.
+    /// Whitespace follows the language, so it is complete.
     named: bool,
-    /// The object in it.
+    /// The reader of the block's object, once it has begun.
     reader: Option<CallReader>,
+    /// The text after the object.
     tail: String,
 }
 
@@ -39,13 +40,12 @@ impl ReplyParser {
         if c == '{' && known {
             let items: Arc<[PatternItem]> =
                 [PatternItem::Object(Arc::new(CallKeys::default()))].into();
-            fence.reader = Some(CallReader::new(&items, 0, false, &self.followers));
+            fence.reader = Some(CallReader::new(&items, 0, &self.followers));
             return self.fence_object_step(fence, c);
         }
-        let around =
+        let around_json =
             self.json && self.parsed.content.is_empty() && matches!(&*fence.language, "" | "json");
-        if c == '\n' && around {
-            // The fence around a JSON reply.
+        if c == '\n' && around_json {
             self.in_fence = true;
             return self.marker_passed();
         }
@@ -96,7 +96,7 @@ impl ReplyParser {
         }
         self.note(
             "call_like_content",
-            "a fenced block begins with a call, but holds more; it was kept as text",
+            "a fenced block contains a call and more text; it was kept as text",
         );
         self.push_text(&fence.held);
         self.feed(&fence.tail);
@@ -109,14 +109,11 @@ impl ReplyParser {
         if !self.passes_validator(&mut reader) {
             self.note(
                 "call_like_content",
-                "a fenced block holds a call whose arguments break its schema; it was kept as text",
+                "the arguments of a fenced call violate their schema; it was kept as text",
             );
             return self.push_text(&(fence.held + &fence.tail));
         }
-        self.note(
-            "fenced_call",
-            &format!("a fenced block that holds a call of `{name}` was taken as that call"),
-        );
+        self.note("fenced_call", &format!("a fenced block was read as a call of `{name}`"));
         let index = self.commit(name, reader.id().map(str::to_owned));
         self.end_arguments(&mut reader, index);
         self.call_closed();

@@ -1,15 +1,15 @@
-//! What a prompt already holds of the reply to it.
+//! The part of the reply that the prompt already contains.
 
 use super::{FailedOpening, ParserState, ReplyParser};
 use crate::output::format::ReasoningTags;
 
 impl ReplyParser {
-    /// Reads what the prompt already holds of the reply: a reasoning block or a header that its
+    /// Reads the end of the prompt, from the last turn on: a reasoning block or a header that the
     /// generation prompt opens, and text that the reply continues. `shown` says whether that text
-    /// belongs to the message.
+    /// is part of the message.
     pub fn prime(&mut self, turn: &str, shown: bool) {
         if let Some(tags) = self.unsplit_reasoning.clone() {
-            return self.prime_untold(turn, &tags, shown);
+            return self.prime_unsplit(turn, &tags, shown);
         }
         if self.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty()) {
             self.begin_reasoning();
@@ -36,15 +36,16 @@ impl ReplyParser {
         }
     }
 
-    /// Reasoning stays in the content: of the prompt's part, all from the tag that is still open.
-    fn prime_untold(&mut self, turn: &str, tags: &ReasoningTags, shown: bool) {
+    /// As [`prime`](Self::prime), with reasoning that stays in the content. If the prompt opens
+    /// reasoning, the content begins at that tag.
+    fn prime_unsplit(&mut self, turn: &str, tags: &ReasoningTags, shown: bool) {
         let open = if tags.open.is_empty() { None } else { turn.rfind(&*tags.open) };
         let open = open.filter(|at| !turn[*at..].contains(&*tags.close));
         let text = match open {
             Some(at) => &turn[at..],
             None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
         };
-        // What the prompt says calls nothing.
+        // Calls in the prompt are text.
         let allowed = std::mem::take(&mut self.calls_allowed);
         self.feed(text);
         self.calls_allowed = allowed;

@@ -1,24 +1,26 @@
-//! Replies made of messages: a header says whether its message is reasoning, text, or a call.
+//! The headers of replies that consist of several messages. A header says whether its message is
+//! reasoning, content, or a call.
 
-use super::candidate::Candidate;
-use super::{Destination, Marker, ParserState, ReplyParser, is_whitespace};
+use super::committed::CommittedCall;
+use super::marker_set::Marker;
+use super::{Destination, ParserState, ReplyParser, is_whitespace};
 use crate::output::format::Channels;
 
-/// Headers longer than this are none.
+/// The maximum length of a header.
 const MAX_HEADER: usize = 512;
 
-/// A header as far as it has been read.
+/// The part of a header that was read.
 #[derive(Debug, Default)]
 pub(super) struct Header {
-    /// What began it, to go back to text if it is none.
+    /// The held text before the header, for the case that it is not a header.
     before: String,
     text: String,
-    /// The prompt began it: what it began with is no text of the reply.
+    /// The prompt contains the start of the header, so `before` is not part of the reply.
     primed: bool,
 }
 
 impl Header {
-    /// What the end of the text cut off, if it is anything.
+    /// The text of a header that the end of the text cut off, if it is not whitespace.
     pub(super) fn into_text(self) -> Option<String> {
         Some(self.text).filter(|text| !text.trim().is_empty())
     }
@@ -27,7 +29,7 @@ impl Header {
         self.primed = true;
     }
 
-    /// Whether a mark began it, or what was read is the beginning of one.
+    /// Whether the header begins with a marker or with the start of one.
     pub(super) fn is_marked(&self) -> bool {
         !self.before.is_empty() || self.text.trim_start().starts_with("<|")
     }
@@ -53,8 +55,9 @@ impl ReplyParser {
             return self.on_marker(Marker::End, end);
         }
         let begun = header.text.trim_start();
-        let starts =
-            |mark: &str| !mark.is_empty() && (mark.starts_with(begun) || begun.starts_with(mark));
+        let starts = |marker: &str| {
+            !marker.is_empty() && (marker.starts_with(begun) || begun.starts_with(marker))
+        };
         let unmarked = channels.header.is_empty() && channels.recipient.is_empty();
         let may_be = starts(&channels.header)
             || starts(&channels.recipient)
@@ -67,22 +70,22 @@ impl ReplyParser {
         }
     }
 
-    /// Whether a header without marks, so far, is or begins the name of a channel or of a given
-    /// tool: any other one would be held for nothing, and read again from its second character on.
+    /// Whether a header without markers may be the name of a channel or of a tool. Other text is
+    /// rejected at once, because it would be read again from its second character on.
     fn may_name(&self, channels: &Channels, begun: &str) -> bool {
         let end = begun.find(char::is_whitespace).unwrap_or(begun.len());
-        let (word, blanks) = begun.split_at(end);
-        let whole = !blanks.is_empty();
+        let (word, whitespace) = begun.split_at(end);
+        let whole = !whitespace.is_empty();
         let fits =
             |name: &str, word: &str| if whole { name == word } else { name.starts_with(word) };
         let own = word.strip_prefix(&*channels.function).unwrap_or(word);
-        channels.body.starts_with(blanks)
+        channels.body.starts_with(whitespace)
             && (channels.reasoning.iter().chain(&channels.content).any(|name| fits(name, word))
                 || self.tools.names().any(|name| fits(name, own))
                 || (!whole && channels.function.starts_with(word)))
     }
 
-    /// It was text. The mark that began it is not looked at again.
+    /// Makes the header text. The marker that begins it is not parsed again.
     pub(super) fn not_a_header(&mut self, header: &Header) {
         self.state = ParserState::Text;
         self.after_marker &= header.before.is_empty();
@@ -90,12 +93,12 @@ impl ReplyParser {
             self.push_text(&header.before);
         }
         let channels = self.channels.as_ref();
-        let mark = channels
+        let marker = channels
             .map(|channels| channels.header.clone())
-            .filter(|mark| header.text.starts_with(&**mark));
-        let mark = mark.unwrap_or_default();
-        self.push_text(&mark);
-        self.feed(&header.text[mark.len()..]);
+            .filter(|marker| header.text.starts_with(&**marker));
+        let marker = marker.unwrap_or_default();
+        self.push_text(&marker);
+        self.feed(&header.text[marker.len()..]);
     }
 
     fn end_header(&mut self, header: &Header, text: &str) {
@@ -104,21 +107,21 @@ impl ReplyParser {
         let recipient = match &*channels.recipient {
             "" if words.len() == 1 => words.first().copied(),
             "" => None,
-            mark => words
+            prefix => words
                 .iter()
-                .find_map(|word| word.strip_prefix(mark))
+                .find_map(|word| word.strip_prefix(prefix))
                 .filter(|recipient| !recipient.is_empty()),
         };
-        let mut place = None;
+        let mut destination = None;
         for word in words
             .iter()
             .copied()
             .map(|word| word.strip_prefix(&*channels.recipient).unwrap_or(word))
         {
             if channels.reasoning.iter().any(|known| known == word) {
-                place = Some(Destination::Reasoning);
+                destination = Some(Destination::Reasoning);
             } else if channels.content.iter().any(|known| known == word) {
-                place = Some(Destination::Content);
+                destination = Some(Destination::Content);
             }
         }
         let known = |word: &str| {
@@ -140,13 +143,15 @@ impl ReplyParser {
                 }
                 self.message_to(&name);
             }
-            None if place.is_none() && channels.recipient.is_empty() => self.not_a_header(header),
-            None if place == Some(Destination::Reasoning) && !self.splits_reasoning => {
+            None if destination.is_none() && channels.recipient.is_empty() => {
+                self.not_a_header(header)
+            }
+            None if destination == Some(Destination::Reasoning) && !self.splits_reasoning => {
                 self.destination = Destination::Content;
                 self.shown_header = true;
                 self.push_text(header.text.trim_start());
             }
-            None if place == Some(Destination::Reasoning) => {
+            None if destination == Some(Destination::Reasoning) => {
                 self.opened_by_tag = false;
                 self.begin_reasoning();
             }
@@ -157,30 +162,28 @@ impl ReplyParser {
         }
     }
 
-    /// A message to a function.
+    /// Starts a message to a function.
     fn message_to(&mut self, name: &str) {
         self.marker_passed();
         if !self.calls_allowed {
             if !self.priming {
                 self.note(
                     "call_without_tools",
-                    "the reply holds a message to a function, but no call was asked for",
+                    "the reply contains a message to a function, but the request allows no call",
                 );
             }
-            self.destination = Destination::Elsewhere;
+            self.destination = Destination::Leftover;
             self.parsed.leftover.push(String::new());
             return;
         }
         self.destination = Destination::Content;
-        let reader = self.reader(0, self.patterns.body).named(name);
-        let mut candidate = Candidate::new(String::new(), vec![reader]);
-        candidate.message = true;
-        candidate.index = Some(self.commit(name.to_owned(), None));
-        self.state = ParserState::Call(Box::new(candidate));
+        let reader = self.reader(0, self.patterns.message_body).with_name(name);
+        let index = self.commit(name.to_owned(), None);
+        self.state = ParserState::Committed(Box::new(CommittedCall::message(reader, index)));
     }
 }
 
-/// The words of a header, without its marks.
+/// The words of a header, without its markers.
 fn words(header: &str) -> Vec<&str> {
     let mut words = Vec::new();
     for part in header.split("<|") {

@@ -1,13 +1,32 @@
-//! Finds markers in text that comes one character at a time.
+//! The markers of a format, and how they are found in text that comes one character at a time.
 
+use super::FENCE;
 use super::call_patterns::CallPatterns;
-use super::{FENCE, Marker};
-use crate::output::format::{Format, ReasoningTags};
+use crate::output::format::Format;
 
-/// What the text held so far is.
+/// The meaning of a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marker {
+    /// An opening tag of a call, by its index in [`CallPatterns::opening_tags`].
+    CallOpen(usize),
+    CallClose,
+    ReasoningOpen,
+    ReasoningClose,
+    /// A tag around visible text.
+    Wrapper,
+    /// The end of a turn or a message.
+    End,
+    /// The start of a message.
+    Turn,
+    /// The start or continuation of a message's header.
+    Header,
+    Fence,
+}
+
+/// How held text matches the markers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MarkerMatch {
-    /// It begins with this marker, so many bytes long, and no longer one can come of it.
+    /// It starts with this marker, of this number of bytes. No longer marker can match.
     Full(Marker, usize),
     /// It may become a marker, or a longer one.
     Prefix,
@@ -19,26 +38,27 @@ pub(super) enum MarkerMatch {
 #[derive(Debug, Clone, Default)]
 pub(super) struct MarkerSet {
     list: Vec<(Marker, String)>,
-    /// First characters: nearly every character of a reply is none of them.
+    /// The first characters of all markers. Few characters of a reply are among them.
     firsts: Vec<char>,
 }
 
 impl MarkerSet {
-    /// The markers that text may hold. Of two that are spelled alike the first counts.
-    pub(super) fn of(
+    /// The markers of a format. Of two with the same text the first counts. `reasoning` says
+    /// whether reasoning is separated from content, `json` whether the reply is JSON.
+    pub(super) fn new(
         format: &Format,
         patterns: &CallPatterns,
-        reasoning: Option<&ReasoningTags>,
-        unsplit_reasoning: Option<&ReasoningTags>,
+        reasoning: bool,
         json: bool,
     ) -> MarkerSet {
         let mut markers = MarkerSet::default();
-        if let Some(tags) = reasoning {
+        let tags = format.reasoning.as_ref();
+        if let Some(tags) = tags.filter(|_| reasoning) {
             markers.add(Marker::ReasoningOpen, &tags.open);
             markers.add(Marker::ReasoningClose, &tags.close);
         }
-        for (index, opener) in patterns.opening_tags.iter().enumerate() {
-            markers.add(Marker::CallOpen(index), &opener.tag);
+        for (index, opening) in patterns.opening_tags.iter().enumerate() {
+            markers.add(Marker::CallOpen(index), &opening.tag);
         }
         for wrapper in &format.wrappers {
             markers.add(Marker::Wrapper, &wrapper.open);
@@ -51,18 +71,19 @@ impl MarkerSet {
                 markers.add(Marker::End, end);
             }
         }
-        let tagged = |end: &str| {
-            unsplit_reasoning
-                .is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
+        // Reasoning that is not separated keeps its tags.
+        let in_kept_tag = |end: &str| {
+            !reasoning
+                && tags.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
         };
-        for end in format.ends.iter().filter(|end| !tagged(end)) {
+        for end in format.ends.iter().filter(|end| !in_kept_tag(end)) {
             markers.add(Marker::End, end);
         }
         if format.fenced_calls || json {
             markers.add(Marker::Fence, FENCE);
         }
-        for closer in patterns.closing_tags.iter().filter(|closer| closer.len() > 2) {
-            markers.add(Marker::CallClose, closer);
+        for closing in patterns.closing_tags.iter().filter(|closing| closing.len() > 2) {
+            markers.add(Marker::CallClose, closing);
         }
         markers
     }
@@ -81,12 +102,12 @@ impl MarkerSet {
         self.firsts.contains(&c)
     }
 
-    /// The marker that is spelled exactly so.
+    /// The marker with exactly this text.
     pub(super) fn exact(&self, held: &str) -> Option<Marker> {
         self.list.iter().find(|(_, text)| text == held).map(|(marker, _)| *marker)
     }
 
-    /// The longest marker wins; `active` says which ones count here.
+    /// Matches held text with the `active` markers. The longest one wins.
     pub(super) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> MarkerMatch {
         let mut longest: Option<(Marker, usize)> = None;
         for (marker, text) in self.list.iter().filter(|(marker, _)| active(*marker)) {

@@ -1,44 +1,41 @@
-//! The tools of a request, by their names.
+//! The tools of a request, by name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::call_reader::Tools;
-
-/// The request's tools, and where each of a name is.
+/// The request's tools, with the index of each name.
 #[derive(Debug, Default)]
 pub(super) struct RequestTools {
     tools: Arc<Vec<Value>>,
-    places: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
 }
 
 impl RequestTools {
     pub(super) fn new(tools: Arc<Vec<Value>>) -> RequestTools {
-        let named = tools.iter().enumerate().filter_map(|(place, tool)| {
+        let named = tools.iter().enumerate().filter_map(|(index, tool)| {
             let name = function(tool).get("name")?.as_str()?;
-            Some((name.to_owned(), place))
+            Some((name.to_owned(), index))
         });
-        RequestTools { places: named.collect(), tools }
+        RequestTools { indices: named.collect(), tools }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        self.places.keys()
+        self.indices.keys()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.places.contains_key(name)
+        self.indices.contains_key(name)
+    }
+
+    /// The schema of a tool's arguments. None if there is no such tool or it has no schema.
+    pub(super) fn schema(&self, name: &str) -> Option<&Value> {
+        function(self.tools.get(*self.indices.get(name)?)?).get("parameters")
     }
 }
 
-impl Tools for RequestTools {
-    fn schema(&self, name: &str) -> Option<&Value> {
-        function(self.tools.get(*self.places.get(name)?)?).get("parameters")
-    }
-}
-
-/// The function of a tool object, or one that stands alone.
+/// The function of a tool object. A bare function object is accepted too.
 fn function(tool: &Value) -> &Value {
     tool.get("function").unwrap_or(tool)
 }

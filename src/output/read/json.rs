@@ -1,22 +1,36 @@
-//! A JSON object, or a JSON string that holds one.
+//! Arguments as a JSON object, or as a JSON string that holds one.
 
 use super::{ArgumentsReader, ReadStep};
 use crate::output::read::json_scanner::{ScanEvent, Scanner};
 
+/// The kind of JSON that arguments are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum JsonKind {
     Object,
-    Text,
+    Array,
+    String,
+    /// A number or a literal.
     Word,
 }
 
-/// Reads arguments that are JSON; the text given out is the model's own, but for Python's spelling.
+/// The code and the message of a diagnostic.
+pub(crate) type JsonNote = (&'static str, &'static str);
+
+pub(crate) const ARGUMENTS_NULL: JsonNote =
+    ("arguments_null", "the arguments are null; they were replaced by an empty object");
+pub(crate) const ARGUMENTS_STRING: JsonNote =
+    ("arguments_string_unwrapped", "the arguments are a string that holds an object");
+pub(crate) const PYTHON_LITERALS: JsonNote =
+    ("python_literals", "the call is in Python's notation; it was rewritten as JSON");
+
+/// Reads arguments that are JSON. The output is the model's own text, with Python's notation
+/// rewritten.
 #[derive(Debug)]
 pub(super) struct JsonReader {
     scanner: Scanner,
-    kind: Option<Kind>,
+    kind: Option<JsonKind>,
     word: String,
-    notes: Vec<(&'static str, String)>,
+    notes: Vec<JsonNote>,
 }
 
 impl JsonReader {
@@ -24,15 +38,16 @@ impl JsonReader {
         JsonReader { scanner: Scanner::new(), kind: None, word: String::new(), notes: Vec::new() }
     }
 
-    fn note(&mut self, code: &'static str, message: &str) {
-        self.notes.push((code, message.to_owned()));
-    }
-
-    /// A string that holds the arguments is complete.
-    fn unwrap_text(&mut self, out: &mut String) {
+    /// Emits the content of a string that holds the arguments.
+    fn unwrap_string(&mut self, out: &mut String) {
         let text = self.scanner.text();
         out.push_str(if text.trim().is_empty() { "{}" } else { text });
-        self.note("arguments_string_unwrapped", "the arguments were a string that holds an object");
+        self.notes.push(ARGUMENTS_STRING);
+    }
+
+    fn replace_null(&mut self, out: &mut String) {
+        out.push_str("{}");
+        self.notes.push(ARGUMENTS_NULL);
     }
 }
 
@@ -42,16 +57,16 @@ impl ArgumentsReader for JsonReader {
         match self.kind {
             None => match c {
                 ' ' | '\t' | '\n' | '\r' => return ReadStep::More,
-                '{' => self.kind = Some(Kind::Object),
-                '"' | '\'' => self.kind = Some(Kind::Text),
+                '{' => self.kind = Some(JsonKind::Object),
+                '"' | '\'' => self.kind = Some(JsonKind::String),
                 'n' | 'N' => {
-                    self.kind = Some(Kind::Word);
+                    self.kind = Some(JsonKind::Word);
                     self.word.push(c);
                     return ReadStep::More;
                 }
                 _ => return ReadStep::Broken,
             },
-            Some(Kind::Word) if c.is_ascii_alphabetic() => {
+            Some(JsonKind::Word) if c.is_ascii_alphabetic() => {
                 self.word.push(c);
                 return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None")
                 {
@@ -60,19 +75,18 @@ impl ArgumentsReader for JsonReader {
                     ReadStep::Broken
                 };
             }
-            Some(Kind::Word) if matches!(&*self.word, "null" | "None") => {
-                out.push_str("{}");
-                self.note("arguments_null", "the arguments were null and became an empty object");
+            Some(JsonKind::Word) if matches!(&*self.word, "null" | "None") => {
+                self.replace_null(out);
                 return ReadStep::Ended(c.to_string());
             }
-            Some(Kind::Word) => return ReadStep::Broken,
+            Some(JsonKind::Word) => return ReadStep::Broken,
             Some(_) => {}
         }
-        let text = self.kind == Some(Kind::Text);
+        let text = self.kind == Some(JsonKind::String);
         let event = self.scanner.step(c, if text { &mut ignored } else { out });
         match event {
             ScanEvent::StringEnd if text => {
-                self.unwrap_text(out);
+                self.unwrap_string(out);
                 ReadStep::Done
             }
             ScanEvent::Close if self.scanner.depth() == 0 => ReadStep::Done,
@@ -82,34 +96,29 @@ impl ArgumentsReader for JsonReader {
 
     fn finish(&mut self, out: &mut String) -> bool {
         match self.kind {
-            Some(Kind::Text) => self.unwrap_text(out),
-            Some(Kind::Word) if matches!(&*self.word, "null" | "None") => {
-                out.push_str("{}");
-                self.note("arguments_null", "the arguments were null and became an empty object");
+            Some(JsonKind::String) => self.unwrap_string(out),
+            Some(JsonKind::Word) if matches!(&*self.word, "null" | "None") => {
+                self.replace_null(out);
                 return true;
             }
-            Some(Kind::Object) => self.scanner.flush(out),
+            Some(JsonKind::Object) => self.scanner.flush(out),
             _ => {}
         }
         false
     }
 
     fn is_certain(&self) -> bool {
-        self.kind == Some(Kind::Object)
-            || (self.kind == Some(Kind::Text) && !self.scanner.in_string())
+        self.kind == Some(JsonKind::Object)
+            || (self.kind == Some(JsonKind::String) && !self.scanner.in_string())
     }
 
     fn is_between_values(&self) -> bool {
-        self.kind == Some(Kind::Object) && !self.scanner.in_string()
+        self.kind == Some(JsonKind::Object) && !self.scanner.in_string()
     }
 
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        if self.scanner.take_python() {
-            self.note(
-                "python_literals",
-                "the call was spelled as Python and was rewritten as JSON",
-            );
-        }
-        std::mem::take(&mut self.notes)
+        let python = self.scanner.take_python().then_some(PYTHON_LITERALS);
+        let notes = std::mem::take(&mut self.notes).into_iter().chain(python);
+        notes.map(|(code, message)| (code, message.to_owned())).collect()
     }
 }

@@ -14,6 +14,8 @@ mod tagged;
 mod types;
 mod values;
 
+pub(super) use json::{ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote, PYTHON_LITERALS};
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;

@@ -4,20 +4,20 @@
 use serde_json::{Map, Value, json};
 
 use super::Compose;
-use super::arguments::{self, Arguments, Turn};
+use super::argument_form::{self, ArgumentForm, RenderArguments};
 use super::needles::USER;
 use super::wrapping::escape;
 use crate::probing::{Probe, call};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct CallForm {
+pub(super) struct SingleCallForm {
     /// `tool_policy.tool_call_content_processor`.
     pub(super) processor: Option<&'static str>,
     /// The call with slots, without what stands round it.
     pub(super) template: String,
     /// Where they are written one by one.
-    pub(super) arguments: Option<Arguments>,
+    pub(super) arguments: Option<ArgumentForm>,
     /// `tool_policy.text_arguments` is `as_is`.
     pub(super) as_is: bool,
     /// The probes' calls as they stand in prompts.
@@ -31,10 +31,10 @@ const PROCESSORS: [&str; 3] = [PARSED, "kimi_call", "dsml_call"];
 pub(super) fn find(
     sample: &str,
     calls: &[Value],
-    turn: &Turn<'_>,
+    turn: &RenderArguments<'_>,
     compose: &Compose<'_>,
-) -> Option<CallForm> {
-    let texts = Texts::of(turn);
+) -> Option<SingleCallForm> {
+    let texts = TextArguments::of(turn);
     let kinds = std::iter::once(None).chain(PROCESSORS.map(Some));
     let whole = kinds.into_iter().find_map(|kind| {
         let texts: Vec<String> =
@@ -42,10 +42,10 @@ pub(super) fn find(
         (texts.len() == calls.len() && sample.contains(&texts[0])).then_some((kind, texts))
     });
     if let Some((kind, written)) = whole
-        && (texts != Texts::AsIs || kind == Some("dsml_call"))
+        && (texts != TextArguments::AsIs || kind == Some("dsml_call"))
     {
-        let processor = kind.or(if texts == Texts::Parsed { Some(PARSED) } else { None });
-        return Some(CallForm {
+        let processor = kind.or(if texts == TextArguments::Parsed { Some(PARSED) } else { None });
+        return Some(SingleCallForm {
             processor,
             template: "{tool_call}".to_owned(),
             arguments: None,
@@ -57,36 +57,47 @@ pub(super) fn find(
     let (arguments, (template, written)) = match json {
         Some(found) => (None, found),
         None => {
-            let arguments = arguments::find(turn)?;
+            let arguments = argument_form::find(turn)?;
             let found = slotted(sample, calls, Some(&arguments), compose)?;
             (Some(arguments), found)
         }
     };
-    // Arguments that are refused as a text may as well be parsed, where they are needed one by one.
-    let parsed = texts == Texts::Parsed || (texts == Texts::Refused && arguments.is_some());
+    // ArgumentForm that are refused as a text may as well be parsed, where they are needed one by one.
+    let parsed =
+        texts == TextArguments::Parsed || (texts == TextArguments::Refused && arguments.is_some());
     let processor = parsed.then_some(PARSED);
-    Some(CallForm { processor, template, as_is: texts == Texts::AsIs, arguments, texts: written })
+    Some(SingleCallForm {
+        processor,
+        template,
+        as_is: texts == TextArguments::AsIs,
+        arguments,
+        texts: written,
+    })
 }
 
 /// What a template does with arguments that are JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Texts {
+enum TextArguments {
     AsIs,
     Parsed,
     Quoted,
     Refused,
 }
 
-impl Texts {
-    fn of(turn: &Turn<'_>) -> Texts {
+impl TextArguments {
+    fn of(turn: &RenderArguments<'_>) -> TextArguments {
         let odd = "{\"zone\":  \"Qplaceone\",\"n\":1}";
-        let Some(text) = turn(&odd.into()) else { return Texts::Refused };
+        let Some(text) = turn(&odd.into()) else { return TextArguments::Refused };
         if text.contains(odd) {
-            return Texts::AsIs;
+            return TextArguments::AsIs;
         }
         let object = turn(&json!({ "zone": "Qplaceone", "n": 1 }));
         // A template may parse no text but print what an object has in it.
-        if object.is_some() && object == Some(text) { Texts::Parsed } else { Texts::Quoted }
+        if object.is_some() && object == Some(text) {
+            TextArguments::Parsed
+        } else {
+            TextArguments::Quoted
+        }
     }
 }
 
@@ -105,13 +116,13 @@ fn written(processor: Option<&str>, call: &Value, compose: &Compose<'_>) -> Opti
 fn slotted(
     sample: &str,
     calls: &[Value],
-    found: Option<&Arguments>,
+    found: Option<&ArgumentForm>,
     compose: &Compose<'_>,
 ) -> Option<(String, Vec<String>)> {
     let (_, region) = sample.split_once(USER)?;
     let parts = |call: &Value| -> Option<[String; 3]> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let arguments = arguments::written(found, &call["function"]["arguments"], compose)?;
+        let arguments = argument_form::written(found, &call["function"]["arguments"], compose)?;
         Some([text(&call["function"]["name"])?, text(&call["id"])?, arguments])
     };
     let first = parts(calls.first()?)?;

@@ -4,17 +4,17 @@
 use serde_json::{Value, json};
 
 use super::Compose;
-use super::call_form::{self, CallForm};
-use super::chat::Chat;
+use super::call_form::{self, SingleCallForm};
+use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
 use super::wrapping::{Wrapping, escape};
 use crate::probing::{Probe, ProbeRenderer, call};
 
 /// What a template does with the calls of an answer.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Calls {
+pub(super) struct CallsForm {
     /// One call; None when calls are not printed in a way that is known.
-    pub(super) form: Option<CallForm>,
+    pub(super) form: Option<SingleCallForm>,
     /// Round the calls and round each; None as well.
     pub(super) wrapping: Option<Wrapping>,
     /// The calls stand before the answer's text.
@@ -27,7 +27,7 @@ pub(super) struct Calls {
     pub(super) turn: Option<String>,
     /// `assistant_template_with_empty_calls`.
     pub(super) empty: Option<String>,
-    /// Arguments are refused unless they are a text.
+    /// ArgumentForm are refused unless they are a text.
     pub(super) as_text: bool,
     pub(super) residual: Vec<String>,
 }
@@ -48,7 +48,7 @@ pub(super) fn probes(as_text: bool) -> Vec<Value> {
 /// marks of its own. Else as it is when nothing follows.
 pub(super) fn turn(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
+    chat: &ChatForm,
     conversation: &Probe,
 ) -> Option<String> {
     let followed = foreign.prompt(&conversation.clone().user(USER_2));
@@ -76,14 +76,14 @@ pub(super) fn null_content(foreign: &ProbeRenderer<'_>) -> &'static str {
 /// Finds them; None when they are not printed.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
+    chat: &ChatForm,
     compose: &Compose<'_>,
-) -> Option<Calls> {
+) -> Option<CallsForm> {
     let mut calls = probes(false);
     let render = |text: &str, calls: &[Value]| {
         turn(foreign, chat, &Probe::from_user(USER).calls(text, calls))
     };
-    let mut found = Calls::default();
+    let mut found = CallsForm::default();
     let mut one = render("", &calls[..1]);
     let mut spoken = render(ANSWER, &calls[..1]);
     if one.is_none() && spoken.is_none() {
@@ -114,7 +114,7 @@ pub(super) fn derive(
         );
         return Some(found);
     };
-    let outer = Outer { chat, first: &form.texts[0] };
+    let outer = CallTurn { chat, first: &form.texts[0] };
     let alone = one.as_deref().and_then(|one| outer.alone(one));
     let with_text = spoken.as_deref().and_then(|spoken| outer.with_text(spoken));
     let own =
@@ -122,7 +122,7 @@ pub(super) fn derive(
     let fits = alone.is_some() && with_text.is_some();
     let (before, after) = match (&alone, &with_text) {
         _ if !fits && own.is_some() => {
-            let OwnTurn { template, before, after } = own.unwrap_or_default();
+            let OwnCallTurn { template, before, after } = own.unwrap_or_default();
             found.turn = Some(template);
             (before, after)
         }
@@ -203,7 +203,7 @@ pub(super) fn derive(
 }
 
 /// What stands round the call in a turn with text.
-struct WithText {
+struct CallWithText {
     /// Between the text and the call, or before the call.
     before: String,
     /// Behind the call, without the end of the turn.
@@ -213,18 +213,18 @@ struct WithText {
 
 /// The turn of an answer with calls, where it is not that of a plain answer with the calls put in.
 #[derive(Default)]
-struct OwnTurn {
+struct OwnCallTurn {
     template: String,
     before: String,
     after: String,
 }
 
-struct Outer<'a> {
-    chat: &'a Chat,
+struct CallTurn<'a> {
+    chat: &'a ChatForm,
     first: &'a str,
 }
 
-impl Outer<'_> {
+impl CallTurn<'_> {
     /// The texts from the user's to the call, and behind it without the end of the turn, for an
     /// answer without text.
     fn alone(&self, prompt: &str) -> Option<(String, String)> {
@@ -235,13 +235,13 @@ impl Outer<'_> {
     }
 
     /// The same for one with text.
-    fn with_text(&self, prompt: &str) -> Option<WithText> {
+    fn with_text(&self, prompt: &str) -> Option<CallWithText> {
         let (before, after) = prompt.split_once(self.first)?;
         let (_, turn) = prompt.split_once(USER)?;
         let begin = format!("{}{}", self.chat.user.after, self.chat.assistant.before);
         if let Some((begun, between)) = before.split_once(ANSWER) {
             let whole = begun.split_once(USER)?.1 == begin;
-            return whole.then_some(WithText {
+            return whole.then_some(CallWithText {
                 before: between.to_owned(),
                 after: self.ended(after)?,
                 calls_first: false,
@@ -249,7 +249,7 @@ impl Outer<'_> {
         }
         let before = turn.split_once(self.first)?.0.strip_prefix(&*begin)?;
         let (between, end) = after.split_once(ANSWER)?;
-        (end == self.chat.assistant.after).then(|| WithText {
+        (end == self.chat.assistant.after).then(|| CallWithText {
             before: before.to_owned(),
             after: between.to_owned(),
             calls_first: true,
@@ -267,7 +267,7 @@ impl Outer<'_> {
     }
 
     /// What of the text before an answer is missing when there are only calls.
-    fn lacking(&self, alone: &str, text: &WithText) -> Option<String> {
+    fn lacking(&self, alone: &str, text: &CallWithText) -> Option<String> {
         let begin = alone.strip_suffix(&*text.before)?;
         if text.calls_first && begin != self.chat.assistant.before {
             return None;
@@ -277,17 +277,17 @@ impl Outer<'_> {
 
     /// A turn of its own, from prompts without and with a text: calls may drop it, or end the turn
     /// in another way.
-    fn own_turn(&self, one: &str, spoken: &str) -> Option<OwnTurn> {
+    fn own_turn(&self, one: &str, spoken: &str) -> Option<OwnCallTurn> {
         let around = |prompt: &str| -> Option<[String; 2]> {
             let (before, after) = prompt.split_once(self.first)?;
             let before = before.split_once(USER)?.1.strip_prefix(&*self.chat.user.after)?;
             Some([before.to_owned(), after.to_owned()])
         };
         let ([before, after], [with_before, with_after]) = (around(one)?, around(spoken)?);
-        let Chat { assistant, .. } = self.chat;
+        let ChatForm { assistant, .. } = self.chat;
         let own = before.strip_prefix(&*assistant.before);
         let head = if own.is_some() { &*assistant.before } else { "" };
-        let made = |head: &str, slots: &str, tail: &str, before: &str, after: &str| OwnTurn {
+        let made = |head: &str, slots: &str, tail: &str, before: &str, after: &str| OwnCallTurn {
             template: format!("{}{slots}{}", escape(head), escape(tail)),
             before: before.to_owned(),
             after: after.to_owned(),
@@ -309,7 +309,7 @@ impl Outer<'_> {
     }
 
     /// What stands between a text and the calls, when an answer without text has all else.
-    fn separator(&self, alone: &Option<(String, String)>, text: &WithText) -> Option<String> {
+    fn separator(&self, alone: &Option<(String, String)>, text: &CallWithText) -> Option<String> {
         let (before, after) = alone.as_ref()?;
         let own = before.strip_prefix(&*self.chat.assistant.before)?;
         let separator = if text.calls_first {
@@ -328,7 +328,7 @@ impl Outer<'_> {
     }
 }
 
-impl Calls {
+impl CallsForm {
     /// `single_tool_call_template` and `tool_calls_template`, where there is more than the call.
     pub(super) fn templates(&self) -> Option<[String; 2]> {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;

@@ -13,20 +13,20 @@ pub(super) const FIRST_DIFFERS: &str = "the first user turn begins differently f
 
 /// The text before and after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Frame {
+pub(super) struct TurnWrapper {
     pub(super) before: String,
     pub(super) after: String,
 }
 
 /// What plain chat is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Chat {
+pub(super) struct ChatForm {
     /// What stands before the first user turn when there is no system message.
     pub(super) opening: String,
-    pub(super) user: Frame,
-    pub(super) assistant: Frame,
+    pub(super) user: TurnWrapper,
+    pub(super) assistant: TurnWrapper,
     /// Of an answer that is the last message, when it has another form.
-    pub(super) last: Option<Frame>,
+    pub(super) last: Option<TurnWrapper>,
     /// Only where no generation prompt follows.
     pub(super) last_unasked: bool,
     /// The begin of turns that the first one lacks.
@@ -50,7 +50,7 @@ pub(super) struct Chat {
 }
 
 /// Finds them, or says why not.
-pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<Chat, String> {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<ChatForm, String> {
     let render = |conversation: Probe| foreign.prompt(&conversation);
     let mut residual = Vec::new();
     let one = render(Probe::from_user(USER))
@@ -69,7 +69,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<Chat, String> {
         .map(|pieces| pieces[1].to_owned());
     let exchange = Probe::from_user(USER).assistant(ANSWER);
     let last = render(exchange.clone());
-    let ends = Ends {
+    let ends = UserTurnEnd {
         first,
         tail,
         asked: asked.split_once(USER).map_or("", |(_, asked)| asked),
@@ -107,7 +107,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<Chat, String> {
     let before_answer = to_answer[after_user.len()..].to_owned();
     // What ends a prompt is no part of its last turn.
     let last = last.and_then(|last| last.strip_suffix(&*ending).map(str::to_owned));
-    let turns = Turns {
+    let turns = AnswerToUser {
         first,
         between: to_user,
         users: users.as_deref().and_then(|between| between.strip_prefix(&*after_user)),
@@ -128,10 +128,10 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<Chat, String> {
             first[..first.len() - shared].to_owned()
         }
     };
-    let assistant = Frame { before: before_answer, after: after_answer };
+    let assistant = TurnWrapper { before: before_answer, after: after_answer };
     let own = last.as_deref().and_then(|last| split_at_needles(last, [USER, ANSWER])).and_then(
         |pieces| {
-            Some(Frame {
+            Some(TurnWrapper {
                 before: pieces[1].strip_prefix(&*after_user)?.to_owned(),
                 after: pieces[2].to_owned(),
             })
@@ -140,9 +140,9 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<Chat, String> {
     if own.is_none() && last.is_some() {
         residual.push("the last answer is printed differently from earlier ones".to_owned());
     }
-    let mut chat = Chat {
+    let mut chat = ChatForm {
         opening,
-        user: Frame { before: before_user, after: after_user },
+        user: TurnWrapper { before: before_user, after: after_user },
         last_unasked: false,
         last: own.filter(|own| *own != assistant),
         assistant,
@@ -165,7 +165,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Result<Chat, String> {
 }
 
 /// What is known of the text between an answer and the next user's.
-struct Turns<'a> {
+struct AnswerToUser<'a> {
     /// What stands before the first user's text.
     first: &'a str,
     between: &'a str,
@@ -174,11 +174,11 @@ struct Turns<'a> {
     generation_prompt: &'a str,
 }
 
-impl Turns<'_> {
+impl AnswerToUser<'_> {
     /// Splits it into the end of the one turn and the begin of the other; `last` is the prompt that
     /// ends in an answer.
     fn split(&self, last: Option<&str>, residual: &mut Vec<String>) -> (String, String) {
-        let Turns { first, between, users, generation_prompt } = *self;
+        let AnswerToUser { first, between, users, generation_prompt } = *self;
         let owned = |end: &str, begin: &str| (end.to_owned(), begin.to_owned());
         let ended = last.and_then(|last| last.split_once(ANSWER)).map(|(_, end)| end);
         if let Some(ended) = ended {
@@ -212,7 +212,7 @@ impl Turns<'_> {
 }
 
 /// The end of the text before an answer that is missing when the answer is empty.
-fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Option<String> {
+fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
     let empty = foreign.prompt(&Probe::from_user(USER).assistant(""))?;
     let (_, rest) = empty.split_once(USER)?;
     let last = chat.last.as_ref().unwrap_or(&chat.assistant);
@@ -226,7 +226,7 @@ fn if_nonempty(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Option<String> {
 }
 
 /// Behind which messages an answer begins as it does behind a user's, when it does not behind all.
-fn openers(foreign: &ProbeRenderer<'_>, chat: &mut Chat) {
+fn openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let begin = &chat.assistant.before;
     let begins = |start: Probe, until: &str| {
         // The first turn of all has less of its begin.
@@ -256,7 +256,7 @@ fn openers(foreign: &ProbeRenderer<'_>, chat: &mut Chat) {
 
 /// Which last messages have no generation prompt behind them, and the prompt where only some have
 /// one.
-fn prompts(foreign: &ProbeRenderer<'_>, chat: &mut Chat) {
+fn prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     let added = |conversation: Probe| {
         let asked = foreign.prompt(&conversation.clone().generation_prompt())?;
         let said = foreign.prompt(&conversation)?;
@@ -290,7 +290,7 @@ fn prompts(foreign: &ProbeRenderer<'_>, chat: &mut Chat) {
 }
 
 /// Prompts that end in a user's turn, and one that ends in an answer.
-struct Ends<'a> {
+struct UserTurnEnd<'a> {
     /// Before the user's text.
     first: &'a str,
     /// Behind it.
@@ -300,11 +300,11 @@ struct Ends<'a> {
     last: Option<&'a str>,
 }
 
-impl Ends<'_> {
+impl UserTurnEnd<'_> {
     /// Where in `tail` the user's turn ends, when something follows it that no turn has. `between`
     /// stands between two users' texts. None when all of it is the turn's.
     fn cut(&self, between: Option<&str>) -> Option<usize> {
-        let Ends { first, tail, asked, last } = *self;
+        let UserTurnEnd { first, tail, asked, last } = *self;
         let between = between?;
         let is_turn = between.strip_prefix(tail).is_some_and(|begin| first.ends_with(begin));
         if is_turn && asked.starts_with(tail) || asked != tail && asked.starts_with(tail) {

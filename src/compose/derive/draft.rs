@@ -2,40 +2,40 @@
 
 use serde_json::{Map, Value, json};
 
-use super::arguments::Arguments;
-use super::calls::Calls;
-use super::chat::Chat;
-use super::media::Media;
-use super::reasoning::Reasoning;
-use super::results::Results;
-use super::roles::Roles;
-use super::skills::Skills;
-use super::system::{Shape, System};
-use super::tools::Tools;
+use super::argument_form::ArgumentForm;
+use super::calls::CallsForm;
+use super::chat::ChatForm;
+use super::media::MediaForm;
+use super::reasoning::ReasoningForm;
+use super::results::ResultsForm;
+use super::roles::RolesForm;
+use super::skills::SkillsForm;
+use super::system::{SystemForm, TurnShape};
+use super::tools::ToolsForm;
 use super::wrapping::escape;
 
 /// All that was found.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Draft {
-    pub(super) chat: Chat,
-    pub(super) system: System,
-    pub(super) tools: Option<Tools>,
-    pub(super) calls: Option<Calls>,
-    pub(super) results: Option<Results>,
+pub(super) struct SpecDraft {
+    pub(super) chat: ChatForm,
+    pub(super) system: SystemForm,
+    pub(super) tools: Option<ToolsForm>,
+    pub(super) calls: Option<CallsForm>,
+    pub(super) results: Option<ResultsForm>,
     /// `assistant_policy.null_content`.
     pub(super) null_content: &'static str,
-    pub(super) skills: Option<Skills>,
-    pub(super) media: Media,
-    pub(super) reasoning: Reasoning,
-    pub(super) roles: Roles,
+    pub(super) skills: Option<SkillsForm>,
+    pub(super) media: MediaForm,
+    pub(super) reasoning: ReasoningForm,
+    pub(super) roles: RolesForm,
     pub(super) eos_token: String,
 }
 
-/// Members of an object, set where they differ from the default.
+/// SpecMembers of an object, set where they differ from the default.
 #[derive(Default)]
-struct Members(Map<String, Value>);
+struct SpecMembers(Map<String, Value>);
 
-impl Members {
+impl SpecMembers {
     fn text(&mut self, name: &str, text: &str, default: &str) {
         if text != default {
             self.0.insert(name.to_owned(), text.into());
@@ -54,16 +54,16 @@ impl Members {
         }
     }
 
-    fn below(&mut self, name: &str, members: Members) {
+    fn below(&mut self, name: &str, members: SpecMembers) {
         if !members.0.is_empty() {
             self.0.insert(name.to_owned(), members.0.into());
         }
     }
 }
 
-impl Draft {
+impl SpecDraft {
     /// The same with each reading of what renders leave open; the plainest first.
-    pub(super) fn ways(self) -> Vec<Draft> {
+    pub(super) fn ways(self) -> Vec<SpecDraft> {
         let mut ways = vec![self];
         let other = ways[0].calls.as_ref().and_then(|calls| calls.if_nonempty.clone());
         if other.is_some_and(|other| other != ways[0].chat.if_nonempty) {
@@ -80,9 +80,9 @@ impl Draft {
 
     /// The spec.
     pub(super) fn spec(&self) -> Value {
-        let mut spec = Members::default();
+        let mut spec = SpecMembers::default();
         self.system(&mut spec);
-        let Chat { user, assistant, generation_prompt, .. } = &self.chat;
+        let ChatForm { user, assistant, generation_prompt, .. } = &self.chat;
         spec.text(
             "user_template",
             &format!("{}{{content}}{}", escape(&user.before), escape(&user.after)),
@@ -90,7 +90,7 @@ impl Draft {
         );
         let lacking = self.if_nonempty();
         let begin = escape(assistant.before.strip_suffix(lacking).unwrap_or(&assistant.before));
-        let calls = self.calls.as_ref().and_then(Calls::templates);
+        let calls = self.calls.as_ref().and_then(CallsForm::templates);
         let own_turn =
             self.calls.as_ref().and_then(|calls| calls.turn.as_deref()).filter(|_| calls.is_some());
         spec.text("assistant_template_with_calls", own_turn.unwrap_or_default(), "");
@@ -102,7 +102,7 @@ impl Draft {
         spec.value("assistant_template_with_empty_calls", empty.map(Value::from));
         let slots = match (&calls, &self.calls) {
             (Some(_), _) if own_turn.is_some() => "{content}",
-            (Some(_), Some(Calls { before_text: true, .. })) => "{tool_calls}{content}",
+            (Some(_), Some(CallsForm { before_text: true, .. })) => "{tool_calls}{content}",
             (Some(_), _) => "{content}{tool_calls}",
             _ => "{content}",
         };
@@ -148,12 +148,12 @@ impl Draft {
             spec.text("single_tool_call_template", &each, "{tool_call}");
             spec.text("tool_calls_template", &all, "{tool_calls}");
         }
-        if let Some([each, all]) = self.results.as_ref().and_then(Results::templates) {
+        if let Some([each, all]) = self.results.as_ref().and_then(ResultsForm::templates) {
             spec.text("single_observation_template", &each, "{observation}");
             spec.text("observations_template", &all, "");
         }
         spec.value("stop_words", self.stop_word().map(|word| json!([word])));
-        let Media { start, end, image, video, parts } = &self.media;
+        let MediaForm { start, end, image, video, parts } = &self.media;
         spec.value("content_parts", parts.map(Value::from));
         spec.text("vision_start", start, "");
         spec.text("vision_end", end, "");
@@ -172,8 +172,8 @@ impl Draft {
         calls.and_then(|calls| calls.if_nonempty.as_deref()).unwrap_or(&self.chat.if_nonempty)
     }
 
-    fn system(&self, spec: &mut Members) {
-        let System { turn, default, message, .. } = &self.system;
+    fn system(&self, spec: &mut SpecMembers) {
+        let SystemForm { turn, default, message, .. } = &self.system;
         let template = match (turn, default) {
             (Some(turn), _) => self.system.template(turn),
             (None, Some(default)) => self.system.template(default),
@@ -185,7 +185,7 @@ impl Draft {
         }
         spec.text("system_message", message, "");
         let has = |name: &str| {
-            let with = |shape: &Shape| shape.slots.iter().any(|(_, slot)| *slot == name);
+            let with = |shape: &TurnShape| shape.slots.iter().any(|(_, slot)| *slot == name);
             turn.iter().chain(default).any(with)
         };
         if let Some(tools) = self.tools.as_ref().filter(|_| has("tools")) {
@@ -197,7 +197,7 @@ impl Draft {
         }
     }
 
-    fn policies(&self, spec: &mut Members, lacking: &str) {
+    fn policies(&self, spec: &mut SpecMembers, lacking: &str) {
         let kind = |kind: &str| Some(json!({ "kind": kind }));
         let system = &self.system;
         let if_tools = |kind: &str, text: &str| {
@@ -207,10 +207,10 @@ impl Draft {
             }
             Some(members)
         };
-        let mut policy = Members::default();
+        let mut policy = SpecMembers::default();
         policy.text("prefix", &system.prefix, "");
         spec.below("global_policy", policy);
-        let mut policy = Members::default();
+        let mut policy = SpecMembers::default();
         policy.flag("use_system", system.turn.is_some() || system.default.is_some(), true);
         policy.flag("use_system_without_system_message", system.always, true);
         policy.flag("use_system_with_tools_provided", system.with_tools, true);
@@ -237,7 +237,7 @@ impl Draft {
             },
         );
         spec.below("system_policy", policy);
-        let mut policy = Members::default();
+        let mut policy = SpecMembers::default();
         policy.value(
             "content_processor",
             match lacking {
@@ -252,7 +252,7 @@ impl Draft {
             policy.value(name, Some(value));
         }
         spec.below("assistant_policy", policy);
-        let mut policy = Members::default();
+        let mut policy = SpecMembers::default();
         if let Some(tools) = &self.tools {
             if let Some((placement, user)) = &tools.user {
                 spec.text("user_template_with_tools", user, "");
@@ -274,7 +274,7 @@ impl Draft {
             );
             policy.text("call_separator", &calls.separator, "");
             policy.text("text_arguments", if form.as_is { "as_is" } else { "json" }, "json");
-            if let Some([members, policies]) = form.arguments.as_ref().map(Arguments::members) {
+            if let Some([members, policies]) = form.arguments.as_ref().map(ArgumentForm::members) {
                 spec.0.extend(members);
                 policy.0.extend(policies);
             }
@@ -294,7 +294,7 @@ impl Draft {
             );
         }
         spec.below("tool_policy", policy);
-        let mut policy = Members::default();
+        let mut policy = SpecMembers::default();
         if let Some(skills) = &self.skills {
             policy.text("joiner", &skills.joiner, "\n");
         }
@@ -304,7 +304,7 @@ impl Draft {
     /// What ends a reply: the end of an answer's turn, or the begin of the next where turns have no
     /// end.
     fn stop_word(&self) -> Option<&str> {
-        let Chat { user, assistant, .. } = &self.chat;
+        let ChatForm { user, assistant, .. } = &self.chat;
         if !self.eos_token.is_empty() && assistant.after.contains(&self.eos_token) {
             return Some(&self.eos_token);
         }

@@ -8,7 +8,7 @@ use crate::probing::{Probe, ProbeRenderer};
 
 /// The placeholders of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Media {
+pub(super) struct MediaForm {
     pub(super) start: String,
     pub(super) end: String,
     pub(super) image: Option<String>,
@@ -18,7 +18,7 @@ pub(super) struct Media {
 }
 
 /// Finds them.
-pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Media {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> MediaForm {
     let printed = |part: Value| {
         let parts =
             json!([{ "type": "text", "text": USER }, part, { "type": "text", "text": ANSWER }]);
@@ -38,7 +38,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Media {
             let end = whole_end(&image[image.len() - common_suffix(&image, &video)..])
                 .min(shortest - start);
             let token = |text: &str| Some(text[start..text.len() - end].to_owned());
-            Media {
+            MediaForm {
                 start: image[..start].to_owned(),
                 end: image[image.len() - end..].to_owned(),
                 image: token(&image),
@@ -46,7 +46,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>) -> Media {
                 parts,
             }
         }
-        (image, video) => Media { image, video, parts, ..Media::default() },
+        (image, video) => MediaForm { image, video, parts, ..MediaForm::default() },
     }
 }
 

@@ -9,25 +9,25 @@
 //! A derivation takes at most [`MAX_RENDERS`] renders of the foreign template, each within the
 //! limits of a probe.
 
-mod arguments;
-mod beyond;
+mod argument_form;
 mod call_form;
 mod calls;
+mod catalogue;
 mod chat;
-mod contexts;
+mod check_cases;
 mod draft;
-mod formatter;
 mod media;
 mod needles;
-mod part;
-mod place;
+mod parts;
+mod placement;
 mod reasoning;
 mod results;
 mod roles;
-mod rows;
 mod skills;
 mod system;
+mod tool_rows;
 mod tools;
+mod unchecked;
 mod wrapping;
 
 #[cfg(test)]
@@ -35,13 +35,13 @@ mod tests;
 
 use serde_json::{Map, Value, json};
 
-pub use part::{Part, Status, Verdict};
+pub use parts::{DerivedPart, PartResult, PartStatus};
 
 use super::Composed;
 use crate::error::Result;
 use crate::probing::ProbeRenderer;
 use crate::template::{Sources, Templates};
-use draft::Draft;
+use draft::SpecDraft;
 
 /// The most renders of a foreign template that one derivation takes.
 pub const MAX_RENDERS: usize = 200;
@@ -54,8 +54,8 @@ pub(crate) type Compose<'a> = dyn Fn(&Value) -> Option<ProbeRenderer<'static>> +
 pub struct Derivation {
     /// The ComponentSpec; None when not even plain chat could be found.
     pub spec: Option<Value>,
-    /// The parts, in the order of [`Part::ALL`].
-    pub parts: Vec<Verdict>,
+    /// The parts, in the order of [`DerivedPart::ALL`].
+    pub parts: Vec<PartResult>,
     /// What the blocks do not say, in words, each once.
     pub residual: Vec<String>,
     /// How often the foreign template was rendered.
@@ -75,11 +75,11 @@ impl Derivation {
     }
 
     /// How far this part is known.
-    pub fn status(&self, part: Part) -> Status {
+    pub fn status(&self, part: DerivedPart) -> PartStatus {
         self.parts
             .iter()
             .find(|verdict| verdict.part == part)
-            .map_or(Status::Opaque, |verdict| verdict.status)
+            .map_or(PartStatus::Opaque, |verdict| verdict.status)
     }
 }
 
@@ -110,23 +110,23 @@ fn derivation(foreign: &ProbeRenderer<'_>, sources: &Sources, compose: &Compose<
             let found = residuals(&draft);
             (draft.ways(), found)
         }
-        Err(reason) => (Vec::new(), vec![(Part::Chat, vec![reason])]),
+        Err(reason) => (Vec::new(), vec![(DerivedPart::Chat, vec![reason])]),
     };
-    let wanted = part::wanted(contexts::all(), foreign);
-    let judged = |derived: Option<&ProbeRenderer<'_>>| -> Vec<Verdict> {
+    let wanted = parts::wanted(check_cases::all(), foreign);
+    let judged = |derived: Option<&ProbeRenderer<'_>>| -> Vec<PartResult> {
         let verdict = |part| {
             // A part rests on those before it.
             let below = found.iter().filter(|(other, _)| *other <= part);
             let known: Vec<String> = below.flat_map(|(_, words)| words.iter().cloned()).collect();
-            part::judge(part, &wanted, derived, &known)
+            parts::judge(part, &wanted, derived, &known)
         };
-        Part::ALL.map(verdict).into()
+        DerivedPart::ALL.map(verdict).into()
     };
-    let mut best: Option<(Value, Vec<Verdict>)> = None;
-    for spec in drafts.iter().map(Draft::spec) {
+    let mut best: Option<(Value, Vec<PartResult>)> = None;
+    for spec in drafts.iter().map(SpecDraft::spec) {
         let Some(derived) = compose(&spec) else { continue };
         let parts = judged(Some(&derived));
-        if best.as_ref().is_none_or(|(_, known)| part::score(known) < part::score(&parts)) {
+        if best.as_ref().is_none_or(|(_, known)| parts::score(known) < parts::score(&parts)) {
             best = Some((spec, parts));
         }
     }
@@ -137,7 +137,7 @@ fn derivation(foreign: &ProbeRenderer<'_>, sources: &Sources, compose: &Compose<
         }
     }
     if let Some(derived) = best.as_ref().and_then(|(spec, _)| compose(spec)) {
-        residual.extend(beyond::differences(foreign, &derived));
+        residual.extend(unchecked::differences(foreign, &derived));
     }
     let (spec, parts) = match best {
         Some((spec, parts)) => (Some(spec), parts),
@@ -148,10 +148,10 @@ fn derivation(foreign: &ProbeRenderer<'_>, sources: &Sources, compose: &Compose<
 
 fn draft(
     foreign: &ProbeRenderer<'_>,
-    mut chat: chat::Chat,
+    mut chat: chat::ChatForm,
     sources: &Sources,
     compose: &Compose<'_>,
-) -> Draft {
+) -> SpecDraft {
     let mut reasoning = reasoning::derive(foreign, &mut chat);
     let mut system = system::derive(foreign, &chat, &sources.bos_token);
     if system.inside.is_some() {
@@ -169,7 +169,7 @@ fn draft(
     reasoning.questions(foreign, results.as_ref());
     let roles = roles::derive(foreign, &chat);
     let eos_token = sources.eos_token.clone();
-    Draft {
+    SpecDraft {
         chat,
         system,
         tools,
@@ -185,14 +185,20 @@ fn draft(
 }
 
 /// What does not fit, by the part that it is about.
-fn residuals(draft: &Draft) -> Vec<(Part, Vec<String>)> {
+fn residuals(draft: &SpecDraft) -> Vec<(DerivedPart, Vec<String>)> {
     vec![
-        (Part::Chat, draft.chat.residual.clone()),
-        (Part::System, draft.system.residual.clone()),
-        (Part::Tools, draft.tools.as_ref().map(|tools| tools.residual.clone()).unwrap_or_default()),
-        (Part::Calls, draft.calls.as_ref().map(|calls| calls.residual.clone()).unwrap_or_default()),
+        (DerivedPart::Chat, draft.chat.residual.clone()),
+        (DerivedPart::System, draft.system.residual.clone()),
         (
-            Part::Results,
+            DerivedPart::Tools,
+            draft.tools.as_ref().map(|tools| tools.residual.clone()).unwrap_or_default(),
+        ),
+        (
+            DerivedPart::Calls,
+            draft.calls.as_ref().map(|calls| calls.residual.clone()).unwrap_or_default(),
+        ),
+        (
+            DerivedPart::Results,
             draft.results.as_ref().map(|results| results.residual.clone()).unwrap_or_default(),
         ),
     ]

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::chat::Chat;
+use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
-use super::results::Results;
+use super::results::ResultsForm;
 use super::wrapping::escape;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
@@ -17,7 +17,7 @@ const TAGS: [&str; 2] = ["<think>", "</think>"];
 
 /// What a template does with reasoning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Reasoning {
+pub(super) struct ReasoningForm {
     /// Before and behind the reasoning, in front of the answer's text.
     around: Option<[String; 2]>,
     /// Only answers behind the last question show it.
@@ -41,10 +41,12 @@ fn answer(text: &str, reasoning: Option<&str>) -> Value {
 }
 
 /// Finds it. `chat` loses what is no form of its last answer, but reasoning without text.
-pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut Chat) -> Reasoning {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) -> ReasoningForm {
     let asked = || Probe::from_user(USER);
-    let mut found =
-        Reasoning { no_thinking_prompt: no_thinking_prompt(foreign, chat), ..Reasoning::default() };
+    let mut found = ReasoningForm {
+        no_thinking_prompt: no_thinking_prompt(foreign, chat),
+        ..ReasoningForm::default()
+    };
     let last = foreign.prompt(&asked().message(answer(ANSWER, Some(REASON))));
     let shown = last.as_deref().and_then(|last| split_at_needles(last, [USER, REASON, ANSWER]));
     if let Some([_, to_reason, to_answer, _]) = shown.as_deref()
@@ -62,7 +64,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &mut Chat) -> Reasoning 
 }
 
 /// Which answers without reasoning have `block`, the text round reasoning, all the same.
-fn empty(foreign: &ProbeRenderer<'_>, chat: &mut Chat, block: &str) -> Option<&'static str> {
+fn empty(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm, block: &str) -> Option<&'static str> {
     let last = chat.last.as_mut()?;
     if block.is_empty() || last.before != format!("{}{block}", chat.assistant.before) {
         return None;
@@ -102,7 +104,7 @@ fn inline(
 }
 
 /// The generation prompt where `enable_thinking` is false, when it is another one.
-fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Option<String> {
+fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> Option<String> {
     let asked = Probe::from_user(USER).generation_prompt();
     let usual = foreign.prompt(&asked)?;
     let text = usual.strip_suffix(&*chat.generation_prompt)?;
@@ -111,10 +113,10 @@ fn no_thinking_prompt(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Option<String
     (other != chat.generation_prompt).then(|| other.to_owned())
 }
 
-impl Reasoning {
+impl ReasoningForm {
     /// Finds out whether a user's message that looks like a tool result asks nothing.
-    pub(super) fn questions(&mut self, foreign: &ProbeRenderer<'_>, results: Option<&Results>) {
-        let Some([before, after]) = results.and_then(Results::tags).filter(|_| self.last_turn)
+    pub(super) fn questions(&mut self, foreign: &ProbeRenderer<'_>, results: Option<&ResultsForm>) {
+        let Some([before, after]) = results.and_then(ResultsForm::tags).filter(|_| self.last_turn)
         else {
             return;
         };
@@ -137,7 +139,7 @@ impl Reasoning {
         fields.into_iter().filter_map(|(name, text)| Some((name, text?.into()))).collect()
     }
 
-    /// Members of `assistant_policy`.
+    /// SpecMembers of `assistant_policy`.
     pub(super) fn policy(&self) -> Vec<(&'static str, Value)> {
         let bounds = |tags: &Option<[String; 2]>| {
             tags.as_ref().map(|[start, end]| json!({ "start": start, "end": end }))

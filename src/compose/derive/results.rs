@@ -1,7 +1,7 @@
 //! Tool results: what stands round one and round a block of them.
 
 use super::calls;
-use super::chat::Chat;
+use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2, contains_needle};
 use super::wrapping::{Wrapping, escape};
 use crate::probing::diff::split_at_needles;
@@ -17,7 +17,7 @@ const IDS: [&str; 2] = ["qcallonex", "qcalltwox"];
 
 /// What a template does with tool results.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Results {
+pub(super) struct ResultsForm {
     pub(super) wrapping: Option<Wrapping>,
     /// One result with slots, without what stands round it.
     template: String,
@@ -34,7 +34,7 @@ pub(super) struct Results {
     pub(super) residual: Vec<String>,
 }
 
-impl Results {
+impl ResultsForm {
     /// `single_observation_template` and `observations_template`.
     pub(super) fn templates(&self) -> Option<[String; 2]> {
         let Wrapping { before, each_before, each_after, after, .. } = self.wrapping.as_ref()?;
@@ -45,7 +45,7 @@ impl Results {
     }
 }
 
-impl Results {
+impl ResultsForm {
     /// What stands round each result, without white space; None where one of the two is nothing
     /// else.
     pub(super) fn tags(&self) -> Option<[String; 2]> {
@@ -56,11 +56,15 @@ impl Results {
 }
 
 /// Finds it; None when results are not printed.
-pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, as_text: bool) -> Option<Results> {
+pub(super) fn derive(
+    foreign: &ProbeRenderer<'_>,
+    chat: &ChatForm,
+    as_text: bool,
+) -> Option<ResultsForm> {
     let with_calls =
         |count: usize| Probe::from_user(USER).calls("", &calls::probes(as_text)[..count]);
     let spoken = Probe::from_user(USER).assistant(ANSWER);
-    let mut found = Results::default();
+    let mut found = ResultsForm::default();
     let mut refused = true;
     for (one, two) in [(with_calls(1), with_calls(2)), (spoken.clone(), spoken)] {
         let first = |start: &Probe| start.clone().result("qcallonex", RESULT);
@@ -79,7 +83,8 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, as_text: bool) ->
             return Some(found);
         };
         let after = after.strip_suffix(&*chat.ending).unwrap_or(&after);
-        let Item { template, before, text, mut after } = Item::of(&before, &mark(RESULT), after);
+        let ResultItem { template, before, text, mut after } =
+            ResultItem::of(&before, &mark(RESULT), after);
         let until = |conversation: Probe, mark: &str| {
             let prompt = foreign.prompt(&conversation)?;
             Some(prompt.split_once(&text)?.1.split_once(mark)?.0.to_owned())
@@ -132,17 +137,17 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, as_text: bool) ->
 }
 
 /// One result from the first of its parts to the last.
-struct Item {
+struct ResultItem {
     template: String,
     before: String,
     text: String,
     after: String,
 }
 
-impl Item {
+impl ResultItem {
     /// Of what stands before a result, of it, and of what stands behind it: the name and the id of
     /// its call are parts, too.
-    fn of(before: &str, result: &str, after: &str) -> Item {
+    fn of(before: &str, result: &str, after: &str) -> ResultItem {
         let parts = [(NAMES[0], "{name}"), (IDS[0], "{tool_call_id}")];
         let start =
             parts.iter().filter_map(|(text, _)| before.find(text)).min().unwrap_or(before.len());
@@ -155,7 +160,7 @@ impl Item {
         let with_slots = |text: &str| {
             parts.iter().fold(escape(text), |text, (part, slot)| text.replace(part, slot))
         };
-        Item {
+        ResultItem {
             template: format!("{}{{observation}}{}", with_slots(head), with_slots(tail)),
             before: before[..start].to_owned(),
             text: format!("{head}{result}{tail}"),
@@ -167,7 +172,7 @@ impl Item {
 /// What stands before and behind the one result.
 fn around(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
+    chat: &ChatForm,
     start: &Probe,
     single: &str,
     result: &str,

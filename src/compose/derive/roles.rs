@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chat::Chat;
+use super::chat::ChatForm;
 use super::needles::{ANSWER, USER, USER_2};
 use super::wrapping::escape;
 use crate::probing::diff::split_at_needles;
@@ -12,7 +12,7 @@ const LATE: &str = "Qlateone";
 
 /// What a template does with them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Roles {
+pub(super) struct RolesForm {
     /// `unknown_roles`.
     unknown: Option<&'static str>,
     /// Before and behind a late system message.
@@ -20,14 +20,14 @@ pub(super) struct Roles {
 }
 
 /// Finds it.
-pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Roles {
+pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm) -> RolesForm {
     let with = |role: &str| {
         let message = json!({ "role": role, "content": LATE });
         foreign.prompt(&Probe::from_user(USER).message(message).assistant(ANSWER))
     };
     let system = with("system");
     let unknown = with("developer");
-    let mut found = Roles::default();
+    let mut found = RolesForm::default();
     if unknown.is_some() {
         let without = foreign.prompt(&Probe::from_user(USER).assistant(ANSWER));
         found.unknown = if unknown == without { Some("drop") } else { None };
@@ -55,7 +55,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat) -> Roles {
     found
 }
 
-impl Roles {
+impl RolesForm {
     /// Fields of a spec.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let late = self

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::chat::Chat;
+use super::chat::ChatForm;
 use super::needles::USER;
-use super::place;
-use super::system::System;
+use super::placement;
+use super::system::SystemForm;
 use super::tools::{probes, wrapper};
 use super::wrapping::escape;
 use crate::probing::diff::split_at_needles;
@@ -18,7 +18,7 @@ const DESCRIPTIONS: [&str; 2] = ["Qabilityone", "Qabilitytwo"];
 
 /// What a template does with skills.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Skills {
+pub(super) struct SkillsForm {
     pub(super) row: String,
     pub(super) joiner: String,
     pub(super) template: String,
@@ -35,12 +35,12 @@ fn entries() -> Vec<Value> {
 /// Finds them; None when the template has none, or none that rows of names and descriptions write.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
-    system: &mut System,
-) -> Option<Skills> {
+    chat: &ChatForm,
+    system: &mut SystemForm,
+) -> Option<SkillsForm> {
     let skills = entries();
     let change = |conversation: Probe| conversation.skills(&skills);
-    let (given, default) = place::filled(foreign, chat, system, &change, &rows);
+    let (given, default) = placement::filled(foreign, chat, system, &change, &rows);
     let shown = given.as_ref().or(default.as_ref()).filter(|shown| shown.items.is_some())?;
     let text = shown.text[shown.items.clone()?].to_owned();
     let [_, within, joiner, ..] =
@@ -50,12 +50,12 @@ pub(super) fn derive(
     };
     let row = format!("{{name}}{}{{description}}", escape(within));
     let joiner = joiner.to_owned();
-    let (block, items) = place::place(system, "skills", given.as_ref(), default.as_ref())?;
+    let (block, items) = placement::place(system, "skills", given.as_ref(), default.as_ref())?;
     order(foreign, system, &skills);
     system.with_tools =
         system.with_tools || default.is_some_and(|default| !default.text.is_empty());
     let template = wrapper(&block, items, "skills").unwrap_or_else(|| "{skills}".to_owned());
-    Some(Skills { row, joiner, template })
+    Some(SkillsForm { row, joiner, template })
 }
 
 fn rows(text: &str) -> Option<Range<usize>> {
@@ -65,7 +65,7 @@ fn rows(text: &str) -> Option<Range<usize>> {
 }
 
 /// Tools and skills may stand at the same place: a prompt with both shows which comes first.
-fn order(foreign: &ProbeRenderer<'_>, system: &mut System, skills: &[Value]) {
+fn order(foreign: &ProbeRenderer<'_>, system: &mut SystemForm, skills: &[Value]) {
     let both = Probe::from_user(USER).tools(&probes()).skills(skills);
     let Some(prompt) = foreign.prompt(&both) else { return };
     let skills_first = matches!((prompt.find(NAMES[0]), prompt.find("qtoolone")), (Some(skill), Some(tool)) if skill < tool);

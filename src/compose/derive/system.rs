@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::chat::Chat;
+use super::chat::ChatForm;
 use super::needles::{ANSWER, SYSTEM, SYSTEM_2, USER, USER_2};
 use super::wrapping::escape;
 use crate::probing::diff::split_at_needles;
@@ -16,15 +16,15 @@ const DATES: [&str; 6] =
 /// A turn's text, which may hold [`SYSTEM`] where the system text goes, and the slots to be put
 /// into it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Shape {
+pub(super) struct TurnShape {
     pub(super) text: String,
     /// Byte of `text`, and name; those at the same byte in their order.
     pub(super) slots: Vec<(usize, &'static str)>,
 }
 
-impl Shape {
-    pub(super) fn of(text: &str) -> Shape {
-        Shape { text: text.to_owned(), slots: Vec::new() }
+impl TurnShape {
+    pub(super) fn of(text: &str) -> TurnShape {
+        TurnShape { text: text.to_owned(), slots: Vec::new() }
     }
 
     /// As a template with slots.
@@ -72,13 +72,13 @@ impl Shape {
 
 /// What a template does with system messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct System {
+pub(super) struct SystemForm {
     /// Before any turn.
     pub(super) prefix: String,
     /// The turn of a system message; None when the template leaves system messages out.
-    pub(super) turn: Option<Shape>,
+    pub(super) turn: Option<TurnShape>,
     /// The turn without a system message, when it differs from `turn` with `message`.
-    pub(super) default: Option<Shape>,
+    pub(super) default: Option<TurnShape>,
     /// The system text when the conversation has none.
     pub(super) message: String,
     /// A conversation without a system message has the default turn.
@@ -104,14 +104,14 @@ pub(super) struct System {
     pub(super) residual: Vec<String>,
 }
 
-impl System {
+impl SystemForm {
     /// The turn of a conversation without a system message, as far as it is known.
-    pub(super) fn default_turn(&self) -> Option<&Shape> {
+    pub(super) fn default_turn(&self) -> Option<&TurnShape> {
         self.default.as_ref().or(self.turn.as_ref())
     }
 
     /// A turn as a template; today's date is a slot.
-    pub(super) fn template(&self, shape: &Shape) -> String {
+    pub(super) fn template(&self, shape: &TurnShape) -> String {
         let template = shape.template();
         self.date_format.map_or_else(
             || template.clone(),
@@ -121,7 +121,7 @@ impl System {
 
     /// What stands before the first user's text and is not the turn: the prefix, and the begin of
     /// the user's turn where the system turn stands inside it.
-    pub(super) fn strip<'a>(&self, head: &'a str, chat: &Chat) -> Option<&'a str> {
+    pub(super) fn strip<'a>(&self, head: &'a str, chat: &ChatForm) -> Option<&'a str> {
         let own = head.strip_prefix(&*self.prefix)?;
         match self.inside {
             Some(_) => own.strip_prefix(&*chat.user.before),
@@ -154,10 +154,13 @@ pub(super) fn header(cutoff: &str) -> String {
 }
 
 /// Finds them.
-pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, bos_token: &str) -> System {
-    let base = System { always: true, with_tools: true, ..System::default() };
-    let without =
-        |residual: Vec<String>| System { prefix: chat.opening.clone(), residual, ..base.clone() };
+pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &ChatForm, bos_token: &str) -> SystemForm {
+    let base = SystemForm { always: true, with_tools: true, ..SystemForm::default() };
+    let without = |residual: Vec<String>| SystemForm {
+        prefix: chat.opening.clone(),
+        residual,
+        ..base.clone()
+    };
     let asked = foreign.prompt(&Probe::from_user(USER)).unwrap_or_default();
     let Some(given) = foreign.prompt(&Probe::from_system(SYSTEM).user(USER)) else {
         return without(vec!["the template refuses system messages".to_owned()]);
@@ -176,16 +179,16 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, bos_token: &str) 
     };
     let mut residual = Vec::new();
     let place = match between.strip_suffix(&*chat.user.before) {
-        Some(end) => Place { prefix: "", opening: &chat.opening, head, end, inside: None },
+        Some(end) => SystemPlace { prefix: "", opening: &chat.opening, head, end, inside: None },
         None => inside(foreign, chat, &asked, head, between).unwrap_or_else(|| {
             residual.push(
                 "the system text is put inside the first user turn, but not in front of its text"
                     .to_owned(),
             );
-            Place { prefix: "", opening: &chat.opening, head, end: between, inside: None }
+            SystemPlace { prefix: "", opening: &chat.opening, head, end: between, inside: None }
         }),
     };
-    let Place { prefix, opening, head, end, inside } = place;
+    let SystemPlace { prefix, opening, head, end, inside } = place;
     let tomorrow = foreign.prompt(&Probe::from_system(SYSTEM).user(USER).days_later(40));
     let changes = tomorrow.as_ref().is_some_and(|tomorrow| *tomorrow != given);
     let (head, cutoff) = match dated(head, 0).filter(|_| changes) {
@@ -208,7 +211,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, bos_token: &str) 
         }
     }
     let header = cutoff.as_deref().map(header).unwrap_or_default();
-    let mut system = System { cutoff, residual, date_format, ..base };
+    let mut system = SystemForm { cutoff, residual, date_format, ..base };
     default_turn(&mut system, opening, (head, end), &header, bos_token);
     if let Some(placement) = inside {
         system.prefix = format!("{prefix}{}", system.prefix);
@@ -231,7 +234,7 @@ pub(super) fn derive(foreign: &ProbeRenderer<'_>, chat: &Chat, bos_token: &str) 
 }
 
 /// What stands round a system text, and where.
-struct Place<'a> {
+struct SystemPlace<'a> {
     /// Before the user's turn that the system turn stands in.
     prefix: &'a str,
     /// The turn without a system message.
@@ -246,11 +249,11 @@ struct Place<'a> {
 /// the prompt without one.
 fn inside<'a>(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
+    chat: &ChatForm,
     asked: &'a str,
     head: &'a str,
     end: &'a str,
-) -> Option<Place<'a>> {
+) -> Option<SystemPlace<'a>> {
     let (first, _) = asked.split_once(USER)?;
     let begin = &*chat.user.before;
     let places = head.match_indices(begin).map(|(at, _)| at);
@@ -263,7 +266,7 @@ fn inside<'a>(
     } else {
         split_at_needles(&users, [USER, ANSWER, SYSTEM, USER_2]).map(|_| "LAST_USER")?
     };
-    Some(Place {
+    Some(SystemPlace {
         prefix: &head[..start],
         opening: &first[turn..],
         head: &head[turn..],
@@ -275,7 +278,7 @@ fn inside<'a>(
 /// Divides what stands before the first user's turn into what always stands there and the turn
 /// without a system message.
 fn default_turn(
-    system: &mut System,
+    system: &mut SystemForm,
     opening: &str,
     (head, end): (&str, &str),
     header: &str,
@@ -286,7 +289,7 @@ fn default_turn(
     if let Some(rest) = head.strip_prefix(opening).filter(|_| header.is_empty() && !dated) {
         opening.clone_into(&mut system.prefix);
         system.always = false;
-        system.turn = Some(Shape::of(&format!("{rest}{SYSTEM}{end}")));
+        system.turn = Some(TurnShape::of(&format!("{rest}{SYSTEM}{end}")));
         return;
     }
     let mut opening = opening;
@@ -297,7 +300,7 @@ fn default_turn(
         bos_token.clone_into(&mut system.prefix);
         (opening, head) = (short, shorter);
     }
-    system.turn = Some(Shape::of(&format!("{head}{SYSTEM}{end}")));
+    system.turn = Some(TurnShape::of(&format!("{head}{SYSTEM}{end}")));
     let usual = opening
         .strip_prefix(head)
         .and_then(|rest| rest.strip_prefix(header))
@@ -308,9 +311,10 @@ fn default_turn(
     {
         let message = behind.strip_suffix(end).unwrap_or_default();
         message.clone_into(&mut system.message);
-        system.default = Some(Shape::of(&format!("{before}{SYSTEM}{}", &behind[message.len()..])));
+        system.default =
+            Some(TurnShape::of(&format!("{before}{SYSTEM}{}", &behind[message.len()..])));
     } else {
-        system.default = Some(Shape::of(opening));
+        system.default = Some(TurnShape::of(opening));
     }
 }
 
@@ -320,7 +324,7 @@ mod tests {
 
     #[test]
     fn slots_keep_their_order() {
-        let mut shape = Shape::of(&format!("<{{{SYSTEM}>"));
+        let mut shape = TurnShape::of(&format!("<{{{SYSTEM}>"));
         shape.insert(2 + SYSTEM.len(), "tools");
         shape.insert(2 + SYSTEM.len(), "skills");
         assert_eq!(shape.template(), "<{{{system_message}{tools}{skills}>");

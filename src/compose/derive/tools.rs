@@ -5,11 +5,11 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::Compose;
-use super::chat::Chat;
-use super::formatter::{self, Catalogue};
+use super::catalogue::{self, Catalogue};
+use super::chat::ChatForm;
 use super::needles::{ANSWER, SYSTEM, USER, USER_2, contains_needle};
-use super::place::{self, Filled};
-use super::system::System;
+use super::placement::{self, FilledTurn};
+use super::system::SystemForm;
 use super::wrapping::escape;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer, tool};
@@ -18,7 +18,7 @@ const UNKNOWN_FORM: &str = "tools are listed in a form that no formatter writes"
 
 /// What a template does with declared tools.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Tools {
+pub(super) struct ToolsForm {
     pub(super) formatter: Option<Value>,
     pub(super) picks: bool,
     /// `tools_template`, when there is more than the catalogue.
@@ -51,13 +51,13 @@ pub(super) fn probes() -> Vec<Value> {
 /// Finds it; None when there is none.
 pub(super) fn derive(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
-    system: &mut System,
+    chat: &ChatForm,
+    system: &mut SystemForm,
     compose: &Compose<'_>,
-) -> Option<Tools> {
+) -> Option<ToolsForm> {
     let before = system.clone();
     let (mut found, joins) = catalogue(foreign, chat, system, compose)?;
-    let Joins { joiner: Some(joiner), row } = joins else { return Some(found) };
+    let ToolJoins { joiner: Some(joiner), row } = joins else { return Some(found) };
     let empty = foreign.prompt(&Probe::from_user(USER).tools(&[])).filter(|_| found.empty_list);
     if row.is_none() && (empty.is_none() || joiner.is_empty()) {
         return Some(found);
@@ -74,10 +74,10 @@ pub(super) fn derive(
         }
         None if row.is_some() => {
             *system = before;
-            found = Tools {
+            found = ToolsForm {
                 empty_list: found.empty_list,
                 residual: vec![UNKNOWN_FORM.to_owned()],
-                ..Tools::default()
+                ..ToolsForm::default()
             };
         }
         None => {}
@@ -87,7 +87,7 @@ pub(super) fn derive(
 
 /// What stands between two tools, and the row of one where it is more than a formatter writes.
 #[derive(Default)]
-struct Joins {
+struct ToolJoins {
     joiner: Option<String>,
     row: Option<String>,
 }
@@ -123,10 +123,10 @@ fn each(
 /// The catalogue with its wrapper, and what joins tools.
 fn catalogue(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
-    system: &mut System,
+    chat: &ChatForm,
+    system: &mut SystemForm,
     compose: &Compose<'_>,
-) -> Option<(Tools, Joins)> {
+) -> Option<(ToolsForm, ToolJoins)> {
     let tools = probes();
     let two_users = || {
         let start = if system.turn.is_some() && system.inside.is_none() {
@@ -147,33 +147,34 @@ fn catalogue(
     }
     let asked = Probe::from_user(USER);
     let empty_list = foreign.prompt(&asked) != foreign.prompt(&asked.clone().tools(&[]));
-    let mut found = Tools { empty_list, ..Tools::default() };
-    let Some(catalogue) = formatter::find(&full, &tools, compose) else {
-        let words = if formatter::names(&full, &tools) {
+    let mut found = ToolsForm { empty_list, ..ToolsForm::default() };
+    let Some(catalogue) = catalogue::find(&full, &tools, compose) else {
+        let words = if catalogue::names(&full, &tools) {
             UNKNOWN_FORM
         } else {
             "tools change the prompt without being listed"
         };
         found.residual.push(words.to_owned());
-        return Some((found, Joins::default()));
+        return Some((found, ToolJoins::default()));
     };
     let written = full[catalogue.range.clone()].to_owned();
     let Catalogue { formatter, picks, joiner, row, .. } = catalogue;
-    let joins = Joins { joiner, row };
+    let joins = ToolJoins { joiner, row };
     found.formatter = formatter;
     if found.formatter.as_ref().is_some_and(|formatter| formatter["kind"] == "XmlFormatter") {
         let render = |tools: &[Value]| foreign.prompt(&Probe::from_user(USER).tools(tools));
-        found.formatter = formatter::xml_order(&render, compose).or(found.formatter);
+        found.formatter = catalogue::xml_order(&render, compose).or(found.formatter);
     }
     found.picks = picks;
     let find = |text: &str| text.find(&written).map(|start| start..start + written.len());
     let change = |conversation: Probe| conversation.tools(&tools);
     if system.inside.is_some() {
-        let (given, default) = place::filled(foreign, chat, system, &change, &find);
-        let shows =
-            |filled: &Option<Filled>| filled.as_ref().is_some_and(|filled| filled.items.is_some());
+        let (given, default) = placement::filled(foreign, chat, system, &change, &find);
+        let shows = |filled: &Option<FilledTurn>| {
+            filled.as_ref().is_some_and(|filled| filled.items.is_some())
+        };
         let mut placed = system.clone();
-        let block = place::place(&mut placed, "tools", given.as_ref(), default.as_ref());
+        let block = placement::place(&mut placed, "tools", given.as_ref(), default.as_ref());
         if let Some((block, items)) =
             block.filter(|_| shows(&given) && shows(&default) && placed.residual == system.residual)
         {
@@ -188,9 +189,10 @@ fn catalogue(
         notice(foreign, chat, system, &change, &mut found);
         return Some((found, joins));
     }
-    let (given, default) = place::filled(foreign, chat, system, &change, &find);
+    let (given, default) = placement::filled(foreign, chat, system, &change, &find);
     let lacks = given.as_ref().is_some_and(|given| given.items.is_none());
-    let placed = place::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks);
+    let placed =
+        placement::place(system, "tools", given.as_ref(), default.as_ref()).filter(|_| !lacks);
     also_empty(foreign, chat, system, &change, given.as_ref());
     match placed {
         Some((block, items)) => {
@@ -214,10 +216,10 @@ fn catalogue(
 /// Whether the text between the system text and tools is there when the system text is empty, too.
 fn also_empty(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
-    system: &mut System,
+    chat: &ChatForm,
+    system: &mut SystemForm,
     change: &dyn Fn(Probe) -> Probe,
-    given: Option<&Filled>,
+    given: Option<&FilledTurn>,
 ) {
     if system.before_tools.is_empty() && system.behind_tools.is_empty() {
         return;
@@ -225,8 +227,8 @@ fn also_empty(
     let empty = foreign.prompt(&change(Probe::from_system("").user(USER)));
     let turn = empty
         .as_deref()
-        .and_then(|empty| place::turn(empty, system, chat))
-        .map(|turn| place::undated(turn, system));
+        .and_then(|empty| placement::turn(empty, system, chat))
+        .map(|turn| placement::undated(turn, system));
     system.also_empty = turn.is_some() && turn == given.map(|given| given.text.replace(SYSTEM, ""));
 }
 
@@ -241,7 +243,7 @@ pub(super) fn wrapper(block: &str, items: Option<Range<usize>>, slot: &str) -> O
 
 /// The user's turn with tools, when it is one of the users' turns that changes.
 fn user_place(
-    chat: &Chat,
+    chat: &ChatForm,
     base: &str,
     full: &str,
     written: &str,
@@ -274,7 +276,7 @@ fn user_place(
 /// Where the first user turn begins in what stands before its text with tools; `opening` is what
 /// stands before that turn without them. The system turn may have changed, too: then the turn
 /// begins where its first line is.
-fn user_start(chat: &Chat, opening: &str, full: &str) -> Option<usize> {
+fn user_start(chat: &ChatForm, opening: &str, full: &str) -> Option<usize> {
     if full.starts_with(opening) {
         Some(opening.len())
     } else {
@@ -290,18 +292,18 @@ fn shared_opener(before: &str) -> &str {
 /// A template that lists tools in a user's turn may have a word on them in the system turn.
 fn notice(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
-    system: &mut System,
+    chat: &ChatForm,
+    system: &mut SystemForm,
     change: &dyn Fn(Probe) -> Probe,
-    found: &mut Tools,
+    found: &mut ToolsForm,
 ) {
     let Some(turn) = system.turn.clone() else { return };
     let filled = |conversation: Probe, opening: &str| {
         let prompt = foreign.prompt(&change(conversation))?;
         let (head, _) = prompt.split_once(USER)?;
         let start = user_start(chat, opening, head)?;
-        let text = place::undated(head[..start].strip_prefix(&*system.prefix)?, system);
-        Some(Filled { text, items: None })
+        let text = placement::undated(head[..start].strip_prefix(&*system.prefix)?, system);
+        Some(FilledTurn { text, items: None })
     };
     let opening = foreign.prompt(&Probe::from_system(SYSTEM).user(USER));
     let opening = opening
@@ -314,7 +316,7 @@ fn notice(
         system.with_tools = default.is_none_or(|default| !default.text.is_empty());
         return;
     }
-    match place::place(system, "tools", given.as_ref(), default.as_ref()) {
+    match placement::place(system, "tools", given.as_ref(), default.as_ref()) {
         Some((block, _)) => found.template = Some(escape(&block)),
         None => found
             .residual

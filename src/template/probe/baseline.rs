@@ -1,35 +1,34 @@
-//! The plainest conversation that a template renders, and probes as variations of it.
+//! The plainest conversation that a template renders, and probes that vary it.
 //!
-//! In: a prober. Out: renders of conversations built here, and verdicts on pairs of renders that
-//! differ in one thing.
+//! In: a prober. Out: renders of such conversations, and outcomes from pairs of renders that differ
+//! in one thing.
 
 use serde_json::{Value, json};
 
 use super::evidence::{Evidence, EvidenceStatus};
 use super::prober::Prober;
-use crate::probing::Probe;
+use crate::probing::{self, Probe};
 use crate::template::failure::Failure;
 
-/// A prompt, or why there is none.
+/// A prompt, or the failure of the render.
 pub(crate) type RenderResult = Result<String, Failure>;
 
-/// The text of the user's message in every probe.
+/// The text of the user message in every probe.
 pub(crate) const USER: &str = "user_needle";
 
-/// What a template needs in order to render anything: the ground on which one thing at a time is
-/// changed.
+/// What a template needs to render anything. Probes change it in one thing at a time.
 pub(crate) struct Baseline<'a> {
     pub(crate) prober: &'a Prober,
-    /// What `tools` is where no tools are declared: null, or what it takes instead.
+    /// The value of `tools` without declared tools: null, or another value if null does not render.
     tools: Value,
-    /// Content must be a list of parts.
+    /// Whether content must be a list of parts.
     typed: bool,
     /// The prompt of one user message.
     pub(crate) plain: RenderResult,
 }
 
 impl<'a> Baseline<'a> {
-    /// Finds the plainest conversation. Binds variables that the template does not render without.
+    /// Finds the plainest conversation. Binds missing variables if none renders.
     pub(crate) fn find(prober: &'a mut Prober) -> Baseline<'a> {
         let probe = |tools: &Value, content: Value| Probe {
             messages: vec![json!({ "role": "user", "content": content })],
@@ -64,12 +63,12 @@ impl<'a> Baseline<'a> {
         self.typed
     }
 
-    /// What `tools` is where no tools are declared.
+    /// The value of `tools` without declared tools.
     pub(crate) fn no_tools(&self) -> &Value {
         &self.tools
     }
 
-    /// This text as this template takes content.
+    /// This text as content that the template accepts.
     pub(crate) fn content(&self, text: &str) -> Value {
         if self.typed { parts(text) } else { text.into() }
     }
@@ -79,7 +78,7 @@ impl<'a> Baseline<'a> {
         json!({ "role": role, "content": self.content(text) })
     }
 
-    /// The user's message of every probe.
+    /// The user message of every probe.
     pub(crate) fn user(&self) -> Value {
         self.message("user", USER)
     }
@@ -89,17 +88,17 @@ impl<'a> Baseline<'a> {
         Probe { messages, tools: Some(self.tools.clone()), ..Probe::default() }
     }
 
-    /// Its prompt.
+    /// The prompt of such a conversation.
     pub(crate) fn render(&self, messages: Vec<Value>) -> RenderResult {
         self.prober.render(self.probe(messages))
     }
 
-    /// Its prompt with these tools declared.
+    /// The prompt of a conversation with these tools.
     pub(crate) fn render_with(&self, messages: Vec<Value>, tools: &Value) -> RenderResult {
         self.prober.render(Probe { tools: Some(tools.clone()), ..self.probe(messages) })
     }
 
-    /// An entry of the evidence.
+    /// A outcome as an entry of the evidence.
     pub(crate) fn evidence(&self, outcome: ProbeOutcome) -> Evidence {
         Evidence {
             status: outcome.status,
@@ -113,7 +112,7 @@ impl<'a> Baseline<'a> {
     }
 }
 
-/// What a pair of renders showed.
+/// What a pair of renders shows.
 #[derive(Debug, Clone)]
 pub(crate) struct ProbeOutcome {
     pub(crate) status: EvidenceStatus,
@@ -123,7 +122,7 @@ pub(crate) struct ProbeOutcome {
     pub(crate) error: Option<Failure>,
 }
 
-/// The names of a pair, and what to say of it.
+/// The names of a pair of renders, and the reasons for either outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair {
     pub(crate) probe: &'static str,
@@ -133,8 +132,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Yes when both rendered and `effect` of the two prompts holds; no when it does not, or when
-    /// the template itself refused the test alone; else unknown.
+    /// Yes if both rendered and `effect` of the two prompts holds. No if it does not hold, or if the
+    /// template itself rejects only the test. Otherwise unknown.
     pub(crate) fn compare(
         self,
         test: &RenderResult,
@@ -142,48 +141,40 @@ impl Pair {
         effect: impl FnOnce(&str, &str) -> bool,
     ) -> ProbeOutcome {
         match (test, control) {
-            (Ok(test), Ok(control)) => self.decided(effect(test, control)),
+            (Ok(test), Ok(control)) => self.conclude(effect(test, control)),
             (_, Err(failure)) => self.unknown("the control of the probe does not render", failure),
             (Err(failure), Ok(_)) => self.failed(failure),
         }
     }
 
-    /// A plain yes or no.
-    pub(crate) fn decided(self, flag: bool) -> ProbeOutcome {
+    /// A outcome without comparison.
+    pub(crate) fn conclude(self, flag: bool) -> ProbeOutcome {
         let (status, because) =
             if flag { (EvidenceStatus::Yes, self.yes) } else { (EvidenceStatus::No, self.no) };
-        ProbeOutcome {
-            status,
-            because,
-            probe: self.probe,
-            control: Some(self.control),
-            error: None,
-        }
+        self.outcome(status, because, None)
     }
 
-    /// The test failed where its control did not.
+    /// The outcome if the test fails and its control does not.
     pub(crate) fn failed(self, failure: &Failure) -> ProbeOutcome {
         if failure.kind != "raised" {
             return self.unknown("the engine could not render the probe", failure);
         }
-        ProbeOutcome {
-            status: EvidenceStatus::No,
-            because: "the template refuses the probe",
-            probe: self.probe,
-            control: Some(self.control),
-            error: Some(failure.clone()),
-        }
+        self.outcome(EvidenceStatus::No, "the template refuses the probe", Some(failure))
     }
 
+    /// The outcome if a render fails for another reason.
     pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> ProbeOutcome {
-        let error = Some(failure.clone());
-        ProbeOutcome {
-            status: EvidenceStatus::Unknown,
-            because,
-            probe: self.probe,
-            control: Some(self.control),
-            error,
-        }
+        self.outcome(EvidenceStatus::Unknown, because, Some(failure))
+    }
+
+    fn outcome(
+        self,
+        status: EvidenceStatus,
+        because: &'static str,
+        failure: Option<&Failure>,
+    ) -> ProbeOutcome {
+        let (probe, control) = (self.probe, Some(self.control));
+        ProbeOutcome { status, because, probe, control, error: failure.cloned() }
     }
 }
 
@@ -193,7 +184,7 @@ impl ProbeOutcome {
         self.status == EvidenceStatus::Yes
     }
 
-    /// The verdict on something that cannot be had without what this outcome is about.
+    /// The outcome for a capability that requires this one.
     pub(crate) fn deny_dependent(&self, because: &'static str) -> ProbeOutcome {
         let status = if self.status == EvidenceStatus::Unknown {
             EvidenceStatus::Unknown
@@ -209,8 +200,8 @@ pub(crate) fn parts(text: &str) -> Value {
     json!([{ "type": "text", "text": text }])
 }
 
-/// Whether the text of a content part shows as text, and not inside a print of the part as Python
-/// or JSON.
+/// Whether the text of a content part is printed as text, and not inside a part printed as Python or
+/// JSON.
 pub(crate) fn shows_part(prompt: &str, needle: &str) -> bool {
     let printed = |before: &str| {
         let Some(before) = before.strip_suffix(['\'', '"']) else { return false };
@@ -224,21 +215,15 @@ pub(crate) fn shows_part(prompt: &str, needle: &str) -> bool {
 
 /// A declared tool of this name.
 pub(crate) fn tool(name: &str) -> Value {
-    json!({
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": "Tool description.",
-            "parameters": {
-                "type": "object",
-                "properties": { "declared_parameter": { "type": "string", "description": "Parameter description." } },
-                "required": ["declared_parameter"],
-            },
-        },
-    })
+    let parameters = json!({
+        "type": "object",
+        "properties": { "declared_parameter": { "type": "string", "description": "Parameter description." } },
+        "required": ["declared_parameter"],
+    });
+    probing::tool(name, "Tool description.", &parameters)
 }
 
-/// How often a text occurs.
+/// How often `needle` occurs.
 pub(crate) fn count(text: &str, needle: &str) -> usize {
     text.matches(needle).count()
 }
@@ -288,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_printed_part_is_not_shown() {
+    fn a_printed_part_is_not_text() {
         assert!(shows_part("User: user_needle", USER));
         assert!(shows_part("User: \"user_needle\"", USER));
         assert!(!shows_part("[{'type': 'text', 'text': 'user_needle'}]", USER));
@@ -298,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_on_pairs() {
+    fn findings_of_pairs() {
         let pair = Pair { probe: "test", control: "control", yes: "shows", no: "does not show" };
         let fail = |kind| Err(Failure { kind, message: "m".to_owned(), line: None });
         let judge = |test: &RenderResult, control: &RenderResult| {

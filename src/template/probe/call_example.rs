@@ -1,20 +1,21 @@
-//! How a template writes a tool call: two renders in, what the call adds out. For the system text
-//! of `polyfill_tools`.
+//! An example of a tool call as a template writes it, for the system text of `polyfill_tools`. Found
+//! by comparing renders with and without the call.
 
 use serde_json::{Value, json};
 
 use super::baseline::Baseline;
 use super::generation_prompt::{generation_prompt, start_of_unfinished_marker};
 use crate::probing::Probe;
+use crate::probing::diff::common_suffix;
 
 const NAME: &str = "tool_name";
 const VALUE: &str = "some_value";
 const ID: &str = "call00001";
-/// Begins and ends like no call.
+/// An answer that starts and ends like no call.
 const PLAIN: &str = "~answer~";
 
-/// The call as this template writes it, when messages are `prepared` as those of a request are.
-/// None when name and argument do not both show.
+/// A call as the template writes it. `prepare` changes messages as polyfills do for a request. None
+/// if the template does not show both name and argument.
 pub(crate) fn find(
     base: &Baseline<'_>,
     prepare: &dyn Fn(Vec<Value>) -> Option<Vec<Value>>,
@@ -28,7 +29,7 @@ pub(crate) fn find(
     let call = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let full = render(vec![message("user", "Hey"), call], false)?;
     let prompt = render(vec![message("user", "Hey")], true)?;
-    // What also begins or ends a turn without a call is no part of the call.
+    // Text at the start or end of a turn without a call is not part of the call.
     let plain = render(vec![message("user", "Hey"), message("assistant", PLAIN)], false)
         .unwrap_or_default();
     let by_prompt = generation_prompt(&full, &prompt);
@@ -39,11 +40,7 @@ pub(crate) fn find(
 }
 
 fn without_turn_end<'a>(example: &'a str, plain: &str) -> &'a str {
-    let same = example.bytes().rev().zip(plain.bytes().rev()).take_while(|(a, b)| a == b).count();
-    let mut cut = example.len() - same;
-    while !example.is_char_boundary(cut) {
-        cut += 1;
-    }
+    let cut = example.len() - common_suffix(example, plain);
     // Two different markers may end alike.
     if start_of_unfinished_marker(example, cut) != cut {
         let close = example[cut..].find(['>', ']']).map_or(example.len(), |at| cut + at + 1);
@@ -56,7 +53,7 @@ fn without_turn_end<'a>(example: &'a str, plain: &str) -> &'a str {
 mod tests {
     use crate::template::probe::{prober, template_caps};
 
-    /// `source` shows no tools, so that an example is looked for.
+    /// `source` does not show tools, so the report includes an example.
     #[track_caller]
     fn check(source: &str, expected: Option<&str>) {
         let traits = template_caps::report(prober::for_source(source)).traits;
@@ -72,22 +69,22 @@ mod tests {
             &format!("{turns}{calls}{tail}"),
             Some("<call>tool_name{\"arg1\": \"some_value\"}</call>"),
         );
-        // The generation prompt opens a marker that begins like the call's.
+        // The generation prompt ends with a marker that starts like the call's.
         let thinks = format!("{turns}{calls}{}", tail.replace("{% endif %}", "<c>{% endif %}"));
         check(&thinks, Some("<call>tool_name{\"arg1\": \"some_value\"}</call>"));
-        // The end of a call and the end of a turn end alike.
+        // The markers at the end of a call and of a turn end alike.
         let alike = "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{% for c in m.tool_calls %}<|c|>{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}{{ '<|calls_end|>' if m.tool_calls else '<|end|>' }}{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}";
         check(alike, Some("<|c|>tool_name{\"arg1\": \"some_value\"}<|calls_end|>"));
     }
 
     #[test]
-    fn a_role_that_the_generation_prompt_lacks() {
+    fn the_generation_prompt_may_lack_the_role() {
         let source = "{% for m in messages %}### {{ m.role }}:\n{{ m.content or '' }}{% for c in m.tool_calls %}<call>{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}\n{% endfor %}";
         check(source, Some("<call>tool_name{\"arg1\": \"some_value\"}"));
     }
 
     #[test]
-    fn none_without_an_argument() {
+    fn no_example_without_an_argument() {
         check(
             "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
             None,

@@ -223,7 +223,7 @@ impl Probes<'_> {
                 SHOWN.unknown("the control of the probe does not render", failure)
             }
             (_, Some(failure)) if !rendered => SHOWN.failed(&failure),
-            _ => SHOWN.decided(false),
+            _ => SHOWN.conclude(false),
         };
         Search {
             shown,
@@ -249,7 +249,7 @@ impl Probes<'_> {
             yes: "arguments show when they are an object, not when they are JSON text",
             no: "arguments show when they are JSON text",
         };
-        let mut outcome = pair.decided(arguments == ArgumentForm::Object);
+        let mut outcome = pair.conclude(arguments == ArgumentForm::Object);
         outcome.error = string.as_ref().err().cloned();
         outcome
     }
@@ -340,7 +340,7 @@ impl Probes<'_> {
             // An id that answers no call is refused: then the call and its result show the same
             // one.
             (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => {
-                pair.decided(true)
+                pair.conclude(true)
             }
             _ => pair.compare(&test, one, |test, control| {
                 test.contains(OTHER_ID) && !control.contains(OTHER_ID)

@@ -99,11 +99,11 @@ fn requires_non_null(texts: &[RenderResult]) -> ProbeOutcome {
             Err(failure) => {
                 pair.unknown("an assistant message does not render with any content", failure)
             }
-            Ok(_) => pair.decided(false),
+            Ok(_) => pair.conclude(false),
         };
     };
     // A failure of any kind, for the other form renders.
-    let mut outcome = pair.decided(!renders(&&texts[1]));
+    let mut outcome = pair.conclude(!renders(&&texts[1]));
     outcome.error = texts[1].as_ref().err().cloned();
     outcome
 }
@@ -116,13 +116,13 @@ fn requires_parts(base: &Baseline<'_>) -> ProbeOutcome {
         no: "a user's text appears as a string",
     };
     if base.typed() {
-        return pair.decided(true);
+        return pair.conclude(true);
     }
     match &base.plain {
-        Ok(text) if text.contains(USER) => pair.decided(false),
+        Ok(text) if text.contains(USER) => pair.conclude(false),
         Ok(_) => ProbeOutcome {
             because: "a user's text appears neither as a string nor as a list of parts",
-            ..pair.decided(false)
+            ..pair.conclude(false)
         },
         Err(failure) => pair.failed(failure),
     }

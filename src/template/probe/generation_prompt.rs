@@ -1,23 +1,20 @@
-//! The generation prompt: what a render with `add_generation_prompt` adds to one without. Two
-//! prompts in, its start out.
+//! The generation prompt: the text that `add_generation_prompt` adds to a prompt.
 
-/// What the first prompt adds to the second.
+use crate::probing::diff::common_prefix;
+
+/// The text that the first prompt adds to the second.
 ///
-/// The cut is moved back to a character boundary and to the start of an unfinished `<…` or `[…`
-/// marker: two markers that begin alike stay whole.
+/// A cut inside a `<…>` or `[…]` marker moves back to the start of the marker, because two markers
+/// may start alike.
 pub(crate) fn generation_prompt<'a>(with: &'a str, without: &str) -> &'a str {
-    let mut cut = with.bytes().zip(without.bytes()).take_while(|(a, b)| a == b).count();
-    while !with.is_char_boundary(cut) {
-        cut -= 1;
-    }
-    &with[start_of_unfinished_marker(with, cut)..]
+    &with[start_of_unfinished_marker(with, common_prefix(with, without))..]
 }
 
-/// The start of the marker that this cut is inside of, or the cut itself.
+/// The start of the marker that contains this cut, or the cut itself.
 pub(crate) fn start_of_unfinished_marker(text: &str, cut: usize) -> usize {
     for (open, close) in [('<', '>'), ('[', ']')] {
         let Some(start) = text[..cut].rfind(open) else { continue };
-        // Inside only if it is closed later, and is one word: prose may hold a lone `<`.
+        // A marker is closed and is one word. Prose may contain a lone `<`.
         let marker =
             |inside: &str| !inside.contains(close) && !inside.contains(char::is_whitespace);
         let rest = &text[cut..];
@@ -40,10 +37,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flag_adds() {
+    fn text_added_by_the_flag() {
         check("<|user|>\nHi<|end|>\n<|assistant|>\n", "<|user|>\nHi<|end|>\n", "<|assistant|>\n");
         check("same", "same", "");
-        // Without the flag the end of the text is printed: the two markers begin alike.
+        // Without the flag the template ends the text with a marker that starts alike.
         check("Hi<|end|>\n<|assistant|>\n", "Hi<|end|>\n<|endoftext|>", "<|assistant|>\n");
         check("Hi[INST]", "Hi[/INST]", "[INST]");
         check("a < b\nAssistant:", "a < b\n", "Assistant:");

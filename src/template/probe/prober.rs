@@ -1,9 +1,9 @@
-//! Probing: one conversation in, the prompt and what the template read of it out. The only way from
-//! the capability code to the engine.
+//! Renders probes: a conversation in, the prompt and the paths that the template read out. All
+//! capability code renders through this module.
 //!
-//! A probe is a raw render at a fixed time, with less fuel than a request has, so that all probes
-//! of one template together cost about what one render may; after a few exceeded limits nothing is
-//! rendered any more. Never fails as a whole.
+//! A probe is a raw render at a fixed time. It has less fuel than a request, so that all probes of
+//! one template cost about as much as one render may. After a few exceeded limits the prober stops
+//! rendering and returns errors.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,22 +22,22 @@ use crate::template::import;
 use crate::template::import::ImportMode;
 use crate::template::limits::Limits;
 
-/// How many unknown variables a template may need bound before it renders at all.
+/// The most unknown variables that are bound to make a template render.
 const MAX_ASSUMED: usize = 8;
-/// Names that the environment defines; looking for them in the context is not a need.
+/// Names that the environment defines. A lookup of one in the context is not a missing variable.
 pub(crate) const GLOBALS: [&str; 4] = ["range", "dict", "namespace", "raise_exception"];
-/// A probe gets this part of a request's fuel and output: the measured need of 12 messages is a
-/// hundredth of that again.
+/// The fuel and the output of a request are this many times those of a probe. A conversation of 12
+/// messages needs a hundredth of a probe's.
 const SHARE: u64 = 100;
-/// After so many exceeded limits the template is not rendered again.
+/// After this many exceeded limits the template is not rendered again.
 const MAX_EXCEEDED: u32 = 2;
 
-/// One recorded probe's result.
+/// The result of a probe, and the paths that the template read.
 pub(crate) struct RecordedRender {
     /// The prompt.
     pub(crate) text: Result<String, Failure>,
     log: Rc<Log>,
-    /// A variable that has the tools as text.
+    /// The variable that holds the tools as text.
     tools_text: Option<&'static str>,
 }
 
@@ -62,7 +62,7 @@ impl RecordedRender {
     }
 }
 
-/// How often probes of one template went over a limit, whoever asked.
+/// How many probes of one template exceeded a limit, over all probers.
 pub(crate) type Exceeded = Arc<AtomicU32>;
 
 /// The time of a probe.
@@ -70,8 +70,7 @@ pub(crate) fn probe_time(later: i64) -> LocalTime {
     LocalTime::from_unix_local(PROBE_TIME + later, 0)
 }
 
-/// What one probe may use: more than enough for a short conversation, little for a hostile
-/// template.
+/// The limits of a probe: more than a short conversation needs, and little for a hostile template.
 pub(crate) fn limits() -> Limits {
     let limits = Limits::default();
     Limits {
@@ -81,16 +80,16 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// An error when the template has gone over its limits too often to be probed any more.
+/// An error if the template exceeded its limits too often.
 pub(crate) fn check_allowed(exceeded: &Exceeded) -> Result<(), Failure> {
     if exceeded.load(Ordering::Relaxed) < MAX_EXCEEDED {
         return Ok(());
     }
-    let message = "probing stopped: the template exceeded its limits again and again".to_owned();
+    let message = "probing stopped: the template exceeded its limits repeatedly".to_owned();
     Err(Failure { kind: "limit", message, line: None })
 }
 
-/// Notes how a probe ended.
+/// Counts an exceeded limit.
 pub(crate) fn record_limit<T>(exceeded: &Exceeded, ended: &Result<T, Failure>) {
     if ended.as_ref().is_err_and(|failure| failure.kind == "limit") {
         exceeded.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +102,7 @@ pub(crate) struct Prober {
     source: Arc<str>,
     host: HostWork,
     limits: Limits,
-    /// Variables bound so that the template renders at all.
+    /// Variables that are bound because the template does not render without them.
     assumed: Map<String, Value>,
     cache: RenderCache<Failure>,
     exceeded: Exceeded,
@@ -111,7 +110,7 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// A prober of this template, whose text is `source`.
+    /// A prober of the template that was compiled from `source`.
     pub(crate) fn new(
         template: &Arc<Template>,
         source: &Arc<str>,
@@ -130,20 +129,20 @@ impl Prober {
         }
     }
 
-    /// Renders with a note of what is read.
+    /// Renders and records the paths that the template reads. Not cached.
     pub(crate) fn run(&self, probe: Probe) -> RecordedRender {
         let log = Rc::<Log>::default();
         let text = self.guarded(probe, Some(&log));
         RecordedRender { text, log, tools_text: self.host.names().first().copied() }
     }
 
-    /// Renders with plain values: the prompt alone. The same probe is rendered once.
+    /// Renders without recording. The same probe is rendered once.
     pub(crate) fn render(&self, probe: Probe) -> Result<String, Failure> {
         self.cache.get_or_render(probe, |probe| self.guarded(probe, None))
     }
 
-    /// Whether the source has this word. A variable that it does not name cannot change what it
-    /// renders: Jinja has no other way to a variable than its name.
+    /// Whether the source contains this word. A variable that it does not name cannot change the
+    /// prompt, because Jinja reads variables only by name.
     pub(crate) fn mentions(&self, word: &str) -> bool {
         let source = &self.source;
         let part_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -158,15 +157,15 @@ impl Prober {
         self.assumed.keys().cloned().collect()
     }
 
-    /// How many renders there are, for tests.
+    /// The number of renders.
     #[cfg(test)]
     pub(crate) fn count(&self) -> Rc<Cell<u32>> {
         Rc::clone(&self.renders)
     }
 
-    /// A template may want variables that no client gives. When this plainest conversation fails,
-    /// the variable it looked for last is bound to "", or else to a list of those, and kept so only
-    /// if that leads to a render.
+    /// Binds variables that the template needs and clients do not send. While this plainest
+    /// conversation fails, the last missing variable is bound to "", then to a list of "". The
+    /// bindings are kept only if the template then renders.
     pub(crate) fn bind_missing_variables(&mut self, plain: &Probe) {
         self.cache.clear();
         let mut seen: Vec<String> = Vec::new();
@@ -180,7 +179,7 @@ impl Prober {
             missing.retain(|name| !GLOBALS.contains(&name.as_str()));
             let further = missing.last().is_some_and(|name| !seen.contains(name));
             match self.assumed.values_mut().last() {
-                // Bound, and still failing there: it is indexed.
+                // The bound variable still fails: the template indexes it.
                 Some(last) if !further && last.is_string() => *last = vec![""; 16].into(),
                 _ => match missing.last() {
                     Some(name) if self.assumed.len() < MAX_ASSUMED => {
@@ -230,7 +229,7 @@ impl Prober {
     }
 }
 
-/// A prober of this source, for tests.
+/// A prober of this source.
 #[cfg(test)]
 pub(crate) fn for_source(source: &str) -> Prober {
     let template = Arc::new(environment::compile(source).expect("the source of a test parses"));

@@ -6,7 +6,7 @@
 
 use super::baseline::{Pair, ProbeOutcome, RenderResult, count};
 use super::reasoning_turns::{
-    ANSWER, MissedRenders, Position, REASONING, ReasoningTurns, SwitchSetting, field, kwargs,
+    ANSWER, Position, REASONING, ReasoningTurns, RenderSummary, SwitchSetting, field, kwargs,
 };
 use super::traits::{ReasoningCell, ReasoningFormat, WithCalls};
 
@@ -68,7 +68,7 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
     }
     let supported = match outcomes.failure {
         Some(failure) if !outcomes.rendered => SUPPORTED.failed(&failure),
-        _ => SUPPORTED.decided(false),
+        _ => SUPPORTED.conclude(false),
     };
     let denied = || supported.deny_dependent("reasoning does not show");
     ReasoningTraits {
@@ -86,9 +86,9 @@ pub(crate) fn probe(turns: ReasoningTurns<'_>) -> ReasoningTraits {
 
 /// The formats that the source has words for; and, for templates that print whole messages, the
 /// fields that show anyway.
-fn candidates(turns: ReasoningTurns<'_>) -> (Vec<ReasoningFormat>, MissedRenders) {
+fn candidates(turns: ReasoningTurns<'_>) -> (Vec<ReasoningFormat>, RenderSummary) {
     let prober = turns.base.prober;
-    let mut outcomes = MissedRenders::default();
+    let mut outcomes = RenderSummary::default();
     let (mut named, rest): (Vec<_>, Vec<_>) =
         FORMATS.into_iter().partition(|(_, words)| words.iter().all(|word| prober.mentions(word)));
     let fields: Vec<_> = rest.into_iter().filter(|(format, _)| field(*format).is_some()).collect();
@@ -178,15 +178,15 @@ fn found(
     // The test alone decides: its twin differs in the content, whose failure is no failure of the
     // test.
     let decide = |pair: Pair, text: &RenderResult, needles: &[&str]| match text {
-        Ok(text) => pair.decided(needles.iter().all(|needle| text.contains(needle))),
+        Ok(text) => pair.conclude(needles.iter().all(|needle| text.contains(needle))),
         Err(failure) => pair.failed(failure),
     };
     ReasoningTraits {
         format: turns.format,
-        supported: SUPPORTED.decided(true),
+        supported: SUPPORTED.conclude(true),
         visible,
         needs,
-        requires_tools: requires_tools.decided(tools_only),
+        requires_tools: requires_tools.conclude(tools_only),
         without_content: decide(without, &alone, &[REASONING]),
         with_content: decide(with, &both, &[REASONING, ANSWER]),
         inline,

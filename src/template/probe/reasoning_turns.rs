@@ -1,7 +1,7 @@
-//! Assistant turns with reasoning in one format, and the conversations that they stand in.
+//! Assistant turns with reasoning in one format, and conversations that contain them.
 //!
-//! In: a base, the form in which calls show, a format. Out: messages, their renders, and the cells
-//! of the visibility matrix.
+//! In: a baseline, the form of calls, a format. Out: messages, their renders, and the cells of the
+//! visibility matrix.
 
 use serde_json::{Map, Value, json};
 
@@ -14,10 +14,10 @@ use crate::template::failure::Failure;
 
 pub(crate) const REASONING: &str = "reasoning_needle";
 pub(crate) const ANSWER: &str = "answer_needle";
-/// A type of content part that no template knows.
+/// An unknown type of content part.
 const INVENTED: &str = "invented_kind";
 
-/// A switch that is set, or none.
+/// A switch and its value; None leaves all switches unset.
 pub(crate) type SwitchSetting = Option<(&'static str, bool)>;
 
 /// Writes turns with reasoning in one format.
@@ -29,7 +29,7 @@ pub(crate) struct ReasoningTurns<'a> {
     pub(crate) format: ReasoningFormat,
 }
 
-/// A part of the matrix.
+/// A row of the visibility matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
     /// The turn is the last message.
@@ -61,7 +61,7 @@ impl Position {
 }
 
 impl<'a> ReasoningTurns<'a> {
-    /// ReasoningTurns for a template whose empty turns and calls are written so.
+    /// Turns for a template with this form of calls and of turns without content.
     pub(crate) fn new(
         base: &'a Baseline<'a>,
         calls: &'a CallTraits,
@@ -91,8 +91,7 @@ impl<'a> ReasoningTurns<'a> {
         Value::Object(message)
     }
 
-    /// Puts reasoning and text into a message; `kind` takes the place of the type of the
-    /// reasoning's part.
+    /// Adds reasoning and text to a message. `kind` replaces the type of the reasoning part.
     fn fill(
         &self,
         message: &mut Map<String, Value>,
@@ -127,7 +126,7 @@ impl<'a> ReasoningTurns<'a> {
         }
     }
 
-    /// The conversation with this turn at a position.
+    /// A conversation with this turn at a position.
     pub(crate) fn conversation(&self, position: Position, turn: Value) -> Vec<Value> {
         let user = || self.base.user();
         match position {
@@ -155,42 +154,42 @@ impl<'a> ReasoningTurns<'a> {
         self.conversation(position, turn)
     }
 
-    /// The render of a conversation, with tools where it has calls.
+    /// Renders a conversation. Declares tools if it has calls.
     pub(crate) fn render(
         &self,
         position: Position,
         messages: Vec<Value>,
-        agp: bool,
+        add_generation_prompt: bool,
         kwargs: Vec<(&'static str, Value)>,
     ) -> RenderResult {
-        let mut probe = Probe { add_generation_prompt: agp, kwargs, ..self.base.probe(messages) };
+        let mut probe = Probe { add_generation_prompt, kwargs, ..self.base.probe(messages) };
         if position.has_calls() {
             probe.tools = Some(calls::declared());
         }
         self.base.prober.render(probe)
     }
 
-    /// Whether there are conversations with calls.
+    /// Whether the template shows calls.
     pub(crate) fn has_calls(&self) -> bool {
         self.calls.are_shown()
     }
 
     fn positions(&self) -> impl Iterator<Item = Position> {
         let calls = self.calls.are_shown();
-        let beside_calls = self.format == ReasoningFormat::ToolPlanField;
+        let only_with_calls = self.format == ReasoningFormat::ToolPlanField;
         Position::ALL
             .into_iter()
-            .filter(move |position| if position.has_calls() { calls } else { !beside_calls })
+            .filter(move |position| if position.has_calls() { calls } else { !only_with_calls })
     }
 
-    /// The cells in which reasoning shows under a flag, with and without the generation prompt as
-    /// wanted; and what became of the others.
+    /// The cells in which the prompt shows reasoning under a switch, for these values of
+    /// `add_generation_prompt`, and a summary of the renders.
     pub(crate) fn cells(
         &self,
         flag: SwitchSetting,
         prompts: &[bool],
-    ) -> (Vec<ReasoningCell>, MissedRenders) {
-        let (mut cells, mut outcomes) = (Vec::new(), MissedRenders::default());
+    ) -> (Vec<ReasoningCell>, RenderSummary) {
+        let (mut cells, mut summary) = (Vec::new(), RenderSummary::default());
         for position in self.positions() {
             for &add_generation_prompt in prompts {
                 let text =
@@ -202,13 +201,13 @@ impl<'a> ReasoningTurns<'a> {
                         flag,
                     });
                 }
-                outcomes.add(text);
+                summary.add(text);
             }
         }
-        (cells, outcomes)
+        (cells, summary)
     }
 
-    /// Whether it is the format that shows at this cell, and not any text whatever.
+    /// Whether the cell shows reasoning because of the format. Some templates show any text.
     pub(crate) fn is_real(&self, cell: &ReasoningCell) -> bool {
         let Some(position) =
             Position::ALL.into_iter().find(|position| position.name() == cell.position)
@@ -240,15 +239,14 @@ impl<'a> ReasoningTurns<'a> {
         if field(self.format).is_some() {
             return !shows(&render(turn(None, None)));
         }
-        // A part of an invented type must not show, and a plain text part must lead to something
-        // else.
+        // The prompt must not show a part of an invented type, and must differ for a plain text part.
         let test = render(turn(Some(REASONING), None));
         !shows(&render(turn(Some(REASONING), Some(INVENTED))))
             && render(turn(Some(REASONING), Some("text"))) != test
     }
 }
 
-/// The member of a message that holds the reasoning, for formats that are one.
+/// The member of a message that holds the reasoning, for formats with such a member.
 pub(crate) fn field(format: ReasoningFormat) -> Option<&'static str> {
     match format {
         ReasoningFormat::ReasoningContentField => Some("reasoning_content"),
@@ -260,20 +258,20 @@ pub(crate) fn field(format: ReasoningFormat) -> Option<&'static str> {
     }
 }
 
-/// A flag as variables.
+/// A switch as variables.
 pub(crate) fn kwargs(flag: SwitchSetting) -> Vec<(&'static str, Value)> {
     flag.into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
-/// What became of renders that did not show what was looked for.
+/// Whether any conversation rendered, and the first failure.
 #[derive(Default)]
-pub(crate) struct MissedRenders {
+pub(crate) struct RenderSummary {
     pub(crate) rendered: bool,
     pub(crate) failure: Option<Failure>,
 }
 
-impl MissedRenders {
-    /// Adds one.
+impl RenderSummary {
+    /// Adds a render.
     pub(crate) fn add(&mut self, text: RenderResult) {
         match text {
             Ok(_) => self.rendered = true,

@@ -52,7 +52,7 @@ const TOOL_CHAIN: &str = "tool_chain";
 /// All switches that change a prompt.
 pub(crate) fn probe(turns: ReasoningTurns<'_>, base: &Baseline<'_>) -> (Vec<Switch>, ProbeOutcome) {
     let mut switches: Vec<Switch> = Vec::new();
-    let mut respects = ENABLE.decided(false);
+    let mut respects = ENABLE.conclude(false);
     for (variable, on, off) in known() {
         if switches.iter().any(|known| known.variable == variable)
             || !base.prober.mentions(variable)
@@ -122,10 +122,10 @@ impl SwitchRenders {
 
     fn respects(&self) -> ProbeOutcome {
         if !self.positions().is_empty() {
-            return ENABLE.decided(true);
+            return ENABLE.conclude(true);
         }
         match self.0.iter().find(|(_, [off, on, _])| off.is_ok() && on.is_ok()) {
-            Some(_) => ENABLE.decided(false),
+            Some(_) => ENABLE.conclude(false),
             None => {
                 let [off, on, _] = &self.0[0].1;
                 ENABLE.compare(off, on, |off, on| off != on)
@@ -166,7 +166,7 @@ pub(crate) fn clear_thinking(
     };
     if !reasoning.supported.is_yes() || !base.prober.mentions("clear_thinking") {
         return if reasoning.supported.is_yes() {
-            pair.decided(false)
+            pair.conclude(false)
         } else {
             reasoning.supported.deny_dependent("reasoning does not show")
         };

@@ -55,14 +55,14 @@ fn conversations(root: &std::path::Path) -> Vec<(String, Probe)> {
 }
 
 /// What a template renders, and what the one does that is composed of its blocks.
-struct RoundTrip {
+struct TemplateRoundTrip {
     derivation: Derivation,
     compared: usize,
     /// Where they differ, and how.
     differ: Vec<String>,
 }
 
-fn round_trip(sources: &Sources, conversations: &[(String, Probe)]) -> RoundTrip {
+fn round_trip(sources: &Sources, conversations: &[(String, Probe)]) -> TemplateRoundTrip {
     let derivation = derive(sources).unwrap();
     let original = renderer(Templates::compile(sources).unwrap());
     let again = derivation.spec.as_ref().map(|spec| {
@@ -79,7 +79,7 @@ fn round_trip(sources: &Sources, conversations: &[(String, Probe)]) -> RoundTrip
             None => differ.push(format!("{id}: refused")),
         }
     }
-    RoundTrip { derivation, compared, differ }
+    TemplateRoundTrip { derivation, compared, differ }
 }
 
 /// All that is built in, and what is written by hand in the shared data, with each way to switch
@@ -96,7 +96,7 @@ fn built_in_and_handwritten_templates_come_back() {
     let mut differing = Vec::new();
     for spec in built_in.chain(shared.filter(|spec| !spec["chat_template"].is_null())) {
         let composed = Composed::of(&spec, "components").unwrap();
-        let RoundTrip { derivation, compared: rendered, differ } =
+        let TemplateRoundTrip { derivation, compared: rendered, differ } =
             round_trip(&composed.sources(), &conversations);
         count += 1;
         compared += rendered;
@@ -126,7 +126,7 @@ fn composed_templates_come_back() {
             continue;
         }
         count += 1;
-        let RoundTrip { derivation: derived, compared: all, differ } =
+        let TemplateRoundTrip { derivation: derived, compared: all, differ } =
             round_trip(&composed.sources(), &conversations);
         compared += all;
         rendered += all - differ.len();
@@ -156,8 +156,8 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     let composed = Composed::of(spec, "components").unwrap();
     let again = renderer(Templates::compile(&composed.sources()).unwrap());
     let original = renderer(Templates::compile(sources).unwrap());
-    let contexts = contexts::all().into_iter().filter(|context| failing.contains(&context.id));
-    let line = |context: contexts::Context| {
+    let contexts = check_cases::all().into_iter().filter(|context| failing.contains(&context.id));
+    let line = |context: check_cases::CheckCase| {
         let text = again.prompt(&context.conversation).unwrap_or_else(|| "REFUSED".to_owned());
         let wanted = original.prompt(&context.conversation).unwrap_or_default();
         format!("  {} {}: {}", context.part.name(), context.id, difference(&wanted, &text))
@@ -167,12 +167,12 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
 
 /// Of how many public templates each part is exact, and how many make no use of it and are rendered
 /// the same, at least.
-const REACHED: [(Part, usize, usize); 5] = [
-    (Part::Chat, 301, 0),
-    (Part::System, 289, 9),
-    (Part::Tools, 104, 144),
-    (Part::Calls, 105, 132),
-    (Part::Results, 163, 66),
+const REACHED: [(DerivedPart, usize, usize); 5] = [
+    (DerivedPart::Chat, 301, 0),
+    (DerivedPart::System, 289, 9),
+    (DerivedPart::Tools, 104, 144),
+    (DerivedPart::Calls, 105, 132),
+    (DerivedPart::Results, 163, 66),
 ];
 
 /// Conversations at the edge of what a template is made for: turns in an unusual order, empty or
@@ -199,7 +199,7 @@ const EDGES: [&str; 16] = [
 #[test]
 fn rates_over_public_templates() {
     let Some(root) = folder("reverse derivation of public templates") else { return };
-    let mut counts: BTreeMap<(Part, &str), usize> = BTreeMap::new();
+    let mut counts: BTreeMap<(DerivedPart, &str), usize> = BTreeMap::new();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut most = 0;
     let mut mismatches = Vec::new();
@@ -209,11 +209,11 @@ fn rates_over_public_templates() {
         let derived = derive(&sources).unwrap();
         most = most.max(derived.renders);
         for verdict in &derived.parts {
-            let reached = derived.spec.is_some() || verdict.part == Part::Chat;
+            let reached = derived.spec.is_some() || verdict.part == DerivedPart::Chat;
             let whole = verdict.failing.is_empty();
             let status = match verdict.status {
                 _ if !reached => "not reached",
-                Status::Ignores if !whole => "ignores, other text",
+                PartStatus::Ignores if !whole => "ignores, other text",
                 status => status.name(),
             };
             *counts.entry((verdict.part, status)).or_default() += 1;

@@ -16,9 +16,9 @@ fn derived(source: &str) -> Derivation {
 }
 
 #[track_caller]
-fn check(source: &str, expected: [Status; 5]) -> Value {
+fn check(source: &str, expected: [PartStatus; 5]) -> Value {
     let derivation = derived(source);
-    let statuses: Vec<Status> = derivation.parts.iter().map(|verdict| verdict.status).collect();
+    let statuses: Vec<PartStatus> = derivation.parts.iter().map(|verdict| verdict.status).collect();
     assert_eq!(statuses, expected, "{}", derivation.to_json());
     derivation.to_json()
 }
@@ -28,7 +28,7 @@ const PROMPT: &str = "{% if add_generation_prompt %}<assistant>{% endif %}";
 
 #[test]
 fn one_form_for_all_roles() {
-    use Status::{Exact, Ignores};
+    use PartStatus::{Exact, Ignores};
     let source =
         format!("{{{{ bos_token }}}}{TURNS}{PROMPT}").replace("m.content", "m.content or ''");
     let json = check(&source, [Exact, Exact, Ignores, Ignores, Exact]);
@@ -55,7 +55,7 @@ fn one_form_for_all_roles() {
 
 #[test]
 fn places() {
-    use Status::{Exact, Ignores};
+    use PartStatus::{Exact, Ignores};
     // A system text in front of the first user's.
     let system = "{% set s = messages[0].content if messages and messages[0].role == 'system' else '' %}\
         {% set seen = namespace(user=false) %}{% for m in messages if m.role != 'system' %}<{{ m.role }}>\
@@ -81,7 +81,7 @@ fn places() {
 
 #[test]
 fn what_blocks_cannot_say_is_never_exact() {
-    use Status::{Exact, Ignores, Opaque, Partial};
+    use PartStatus::{Exact, Ignores, Opaque, Partial};
     // The date is part of the text.
     check(
         &format!("[{{{{ strftime_now('%j') }}}}]{TURNS}{PROMPT}"),
@@ -103,10 +103,10 @@ fn forms_of_calls_come_back() {
     for (name, _, components) in crate::compose::tests::examples::calls() {
         let composed = Composed::of(&components, "components").unwrap();
         let derivation = derive(&composed.sources()).unwrap();
-        for part in [Part::Calls, Part::Results] {
+        for part in [DerivedPart::Calls, DerivedPart::Results] {
             let status = derivation.status(part);
-            let ignored = part == Part::Results && name == "as Python calls functions";
-            let expected = if ignored { Status::Ignores } else { Status::Exact };
+            let ignored = part == DerivedPart::Results && name == "as Python calls functions";
+            let expected = if ignored { PartStatus::Ignores } else { PartStatus::Exact };
             assert_eq!(status, expected, "{name} {}: {}", part.name(), derivation.to_json());
         }
     }

@@ -6,7 +6,7 @@ use serde_json::{Deserializer, Map, Value, json};
 
 use super::Compose;
 use super::needles::contains_needle;
-use super::rows;
+use super::tool_rows;
 use crate::probing::{Probe, tool};
 
 /// A catalogue in a prompt, and what writes it.
@@ -60,7 +60,7 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
     json_catalogue(text, tools, compose)
         .or_else(yaml)
         .or_else(xml)
-        .or_else(|| rows::find(text, tools, compose))
+        .or_else(|| tool_rows::find(text, tools, compose))
 }
 
 /// The order of members that an XML catalogue shows; `render` renders declared tools.
@@ -130,13 +130,13 @@ pub(super) fn written_by(
 }
 
 /// One JSON value in a text.
-struct Found {
+struct JsonMatch {
     range: Range<usize>,
     value: Value,
 }
 
 /// The first value at or behind this byte that one of the wanted ones equals.
-fn first_of(text: &str, from: usize, wanted: &[&Value]) -> Option<Found> {
+fn first_of(text: &str, from: usize, wanted: &[&Value]) -> Option<JsonMatch> {
     let mut at = from;
     loop {
         at += text.get(at..)?.find(['[', '{'])?;
@@ -144,7 +144,7 @@ fn first_of(text: &str, from: usize, wanted: &[&Value]) -> Option<Found> {
         if let Some(Ok(value)) = values.next()
             && wanted.contains(&&value)
         {
-            return Some(Found { range: at..at + values.byte_offset(), value });
+            return Some(JsonMatch { range: at..at + values.byte_offset(), value });
         }
         at += 1;
     }
@@ -166,7 +166,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     if joiner.is_some_and(contains_needle) {
         return None;
     }
-    let style = Style::of(&text[first.range]);
+    let style = JsonSpelling::of(&text[first.range]);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);
         let same =
@@ -182,15 +182,15 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
 }
 
 /// What can be seen of how JSON was written.
-pub(super) struct Style {
+pub(super) struct JsonSpelling {
     indent: Option<usize>,
     item: String,
     key: String,
     ascii: bool,
 }
 
-impl Style {
-    pub(super) fn of(written: &str) -> Style {
+impl JsonSpelling {
+    pub(super) fn of(written: &str) -> JsonSpelling {
         let (mut quoted, mut escaped) = (false, false);
         let (mut item, mut key) = (None, None);
         for (at, c) in written.char_indices() {
@@ -206,7 +206,12 @@ impl Style {
         let line = written.split_once('\n').map(|(_, line)| line);
         let indent = line.map(|line| line.len() - line.trim_start_matches(' ').len());
         let or = |found: Option<&str>, usual: &str| found.unwrap_or(usual).to_owned();
-        Style { indent, item: or(item, ","), key: or(key, ":"), ascii: written.contains("\\u") }
+        JsonSpelling {
+            indent,
+            item: or(item, ","),
+            key: or(key, ":"),
+            ascii: written.contains("\\u"),
+        }
     }
 
     /// As `tool_policy.formatter`; None for the default.

@@ -11,7 +11,7 @@ use crate::probing::{Probe, call};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Arguments {
+pub(super) struct ArgumentForm {
     /// `argument_template`.
     pub(super) template: String,
     /// `text_argument_template`, where it differs.
@@ -29,10 +29,10 @@ const TEXTS: [&str; 2] = ["Qplace\"three", "Qplace\"four"];
 const NUMBERS: [u32; 2] = [41_771, 52_882];
 
 /// The text of a turn whose call has these arguments.
-pub(super) type Turn<'a> = dyn Fn(&Value) -> Option<String> + 'a;
+pub(super) type RenderArguments<'a> = dyn Fn(&Value) -> Option<String> + 'a;
 
 /// What stands round two arguments of one type.
-struct Around {
+struct ArgumentTexts {
     /// From the user's text to the first key.
     before: String,
     within: String,
@@ -42,14 +42,18 @@ struct Around {
     after: String,
 }
 
-impl Around {
-    fn of(turn: &Turn<'_>, values: [Value; 2], written: [&str; 2]) -> Option<Around> {
+impl ArgumentTexts {
+    fn of(
+        turn: &RenderArguments<'_>,
+        values: [Value; 2],
+        written: [&str; 2],
+    ) -> Option<ArgumentTexts> {
         let [first, second] = values;
         let text = turn(&json!({ KEYS[0]: first, KEYS[1]: second }))?;
         let (_, text) = text.split_once(USER)?;
         let pieces = split_at_needles(text, [KEYS[0], written[0], KEYS[1], written[1]])?;
         let owned = |at: usize| pieces[at].to_owned();
-        (pieces[1] == pieces[3]).then(|| Around {
+        (pieces[1] == pieces[3]).then(|| ArgumentTexts {
             before: owned(0),
             within: owned(1),
             between: owned(2),
@@ -72,22 +76,23 @@ impl Around {
 }
 
 /// Finds it; None when arguments are not written one by one.
-pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
+pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentForm> {
     let quoted = TEXTS.map(|text| Value::from(text).to_string());
-    let raw = Around::of(turn, TEXTS.map(Value::from), TEXTS);
+    let raw = ArgumentTexts::of(turn, TEXTS.map(Value::from), TEXTS);
     let json = raw.is_none();
     let texts =
-        raw.or_else(|| Around::of(turn, TEXTS.map(Value::from), [&quoted[0], &quoted[1]]))?;
+        raw.or_else(|| ArgumentTexts::of(turn, TEXTS.map(Value::from), [&quoted[0], &quoted[1]]))?;
     let digits = NUMBERS.map(|number| number.to_string());
-    let others = Around::of(turn, NUMBERS.map(Value::from), [&digits[0], &digits[1]])?;
+    let others = ArgumentTexts::of(turn, NUMBERS.map(Value::from), [&digits[0], &digits[1]])?;
     let none = turn(&json!({})).and_then(|text| Some(text.split_once(USER)?.1.to_owned()));
     let mut cuts = none.as_deref().map_or_else(Vec::new, |none| cuts(&texts, &others, none));
     if cuts.is_empty() {
         // Without arguments it is another text: then what both ends share is the arguments' own.
-        let shared =
-            |around: &Around| around.before.len() - common_suffix(&around.before, &around.between);
+        let shared = |around: &ArgumentTexts| {
+            around.before.len() - common_suffix(&around.before, &around.between)
+        };
         let before = shared(&texts).max(shared(&others));
-        let rest = |around: &Around| {
+        let rest = |around: &ArgumentTexts| {
             let end = around.between.len() - (around.before.len() - before);
             around.after.len() - common_prefix(&around.between[..end], &around.after)
         };
@@ -114,14 +119,18 @@ pub(super) fn find(turn: &Turn<'_>) -> Option<Arguments> {
     };
     if let Some((quote, null)) = bare(turn, &texts, &others) {
         let bare = Some((quote, null));
-        return Some(Arguments { template, of_text: None, joiner, values: Some("bare"), bare });
+        return Some(ArgumentForm { template, of_text: None, joiner, values: Some("bare"), bare });
     }
     let of_text = Some(of_text).filter(|of_text| *of_text != template);
-    Some(Arguments { template, of_text, joiner, values, bare: None })
+    Some(ArgumentForm { template, of_text, joiner, values, bare: None })
 }
 
 /// The quote of strings and the spelling of null, where values are bare at every depth.
-fn bare(turn: &Turn<'_>, texts: &Around, others: &Around) -> Option<(String, &'static str)> {
+fn bare(
+    turn: &RenderArguments<'_>,
+    texts: &ArgumentTexts,
+    others: &ArgumentTexts,
+) -> Option<(String, &'static str)> {
     let quote = texts.within.strip_prefix(&*others.within)?;
     let deep =
         turn(&json!({ KEYS[0]: { "zz": "Qplacefive", "aa": [true, null, 1.5], "mm": {} } }))?;
@@ -134,10 +143,10 @@ fn bare(turn: &Turn<'_>, texts: &Around, others: &Around) -> Option<(String, &'s
 
 /// How much stands before and behind all arguments, when this is the text without any; the plainest
 /// way first.
-fn cuts(texts: &Around, others: &Around, none: &str) -> Vec<(usize, usize)> {
+fn cuts(texts: &ArgumentTexts, others: &ArgumentTexts, none: &str) -> Vec<(usize, usize)> {
     let most = common_prefix(none, &texts.before).min(common_prefix(none, &others.before));
     let fits = |before: &usize| {
-        let joiner = |around: &Around| {
+        let joiner = |around: &ArgumentTexts| {
             around.cut(*before, none.len() - before).map(|(_, joiner, _)| joiner.to_owned())
         };
         let rest = none
@@ -151,7 +160,7 @@ fn cuts(texts: &Around, others: &Around, none: &str) -> Vec<(usize, usize)> {
     cuts.into_iter().map(|before| (before, none.len() - before)).collect()
 }
 
-impl Arguments {
+impl ArgumentForm {
     /// As members of a spec, and of its `tool_policy`.
     pub(super) fn members(&self) -> [Map<String, Value>; 2] {
         let [mut spec, mut policy] = [Map::new(), Map::new()];
@@ -175,11 +184,11 @@ impl Arguments {
 
 /// The text of these arguments, one by one or as JSON; those that are a text stay as they are.
 pub(super) fn written(
-    found: Option<&Arguments>,
+    found: Option<&ArgumentForm>,
     arguments: &Value,
     compose: &Compose<'_>,
 ) -> Option<String> {
-    let [mut spec, mut policy] = found.map(Arguments::members).unwrap_or_default();
+    let [mut spec, mut policy] = found.map(ArgumentForm::members).unwrap_or_default();
     policy.insert("text_arguments".to_owned(), "as_is".into());
     let rest = json!({
         "user_template": "{content}",

@@ -7,13 +7,13 @@
 
 use serde_json::{Value, json};
 
-use super::part::Part;
+use super::parts::DerivedPart;
 use crate::probing::{Probe, call, tool};
 
 /// One conversation, by a name for reports.
 #[derive(Debug, Clone)]
-pub(super) struct Context {
-    pub(super) part: Part,
+pub(super) struct CheckCase {
+    pub(super) part: DerivedPart,
     pub(super) id: &'static str,
     pub(super) conversation: Probe,
 }
@@ -66,20 +66,20 @@ fn odd_call() -> Value {
 }
 
 /// All of them, by part.
-pub(super) fn all() -> Vec<Context> {
+pub(super) fn all() -> Vec<CheckCase> {
     let mut contexts = Vec::new();
-    let mut add = |part: Part, list: Vec<(&'static str, Probe)>| {
-        contexts.extend(list.into_iter().map(|(id, conversation)| Context {
+    let mut add = |part: DerivedPart, list: Vec<(&'static str, Probe)>| {
+        contexts.extend(list.into_iter().map(|(id, conversation)| CheckCase {
             part,
             id,
             conversation,
         }));
     };
-    add(Part::Chat, chat());
-    add(Part::System, system());
-    add(Part::Tools, tools());
-    add(Part::Calls, calls());
-    add(Part::Results, results());
+    add(DerivedPart::Chat, chat());
+    add(DerivedPart::System, system());
+    add(DerivedPart::Tools, tools());
+    add(DerivedPart::Calls, calls());
+    add(DerivedPart::Results, results());
     // Every second one on another day: what holds a date is not exact.
     for context in contexts.iter_mut().skip(1).step_by(2) {
         context.conversation = context.conversation.clone().days_later(100);
@@ -231,22 +231,26 @@ fn results() -> Vec<(&'static str, Probe)> {
     ]
 }
 
-impl Context {
+impl CheckCase {
     /// The same conversation without what the part is about.
     pub(super) fn without(&self) -> Probe {
         let mut conversation = self.conversation.clone();
         match self.part {
-            Part::Chat => {}
-            Part::System => conversation.messages.retain(|message| message["role"] != "system"),
-            Part::Tools => conversation.tools = None,
-            Part::Calls => {
+            DerivedPart::Chat => {}
+            DerivedPart::System => {
+                conversation.messages.retain(|message| message["role"] != "system")
+            }
+            DerivedPart::Tools => conversation.tools = None,
+            DerivedPart::Calls => {
                 for message in &mut conversation.messages {
                     if let Some(message) = message.as_object_mut() {
                         message.remove("tool_calls");
                     }
                 }
             }
-            Part::Results => conversation.messages.retain(|message| message["role"] != "tool"),
+            DerivedPart::Results => {
+                conversation.messages.retain(|message| message["role"] != "tool")
+            }
         }
         conversation
     }

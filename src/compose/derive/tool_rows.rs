@@ -6,12 +6,12 @@ use std::ops::Range;
 use serde_json::{Deserializer, Value};
 
 use super::Compose;
-use super::formatter::{Catalogue, Style, written_by};
+use super::catalogue::{Catalogue, JsonSpelling, written_by};
 use super::needles::contains_needle;
 use super::wrapping::escape;
 
 /// A part of a tool in a text, by the slot that stands for it.
-struct Token {
+struct ToolSlot {
     range: Range<usize>,
     slot: &'static str,
     /// The tool's `function` member, not all of it.
@@ -19,7 +19,7 @@ struct Token {
 }
 
 /// All parts of this tool, in order.
-fn tokens(text: &str, tool: &Value) -> Vec<Token> {
+fn tokens(text: &str, tool: &Value) -> Vec<ToolSlot> {
     let function = &tool["function"];
     let texts = [("name", &function["name"]), ("description", &function["description"])];
     let values = [("tool", tool), ("tool", function), ("parameters", &function["parameters"])];
@@ -43,7 +43,7 @@ fn tokens(text: &str, tool: &Value) -> Vec<Token> {
         }
         match token {
             Some((slot, length, function)) => {
-                found.push(Token { range: at..at + length, slot, function });
+                found.push(ToolSlot { range: at..at + length, slot, function });
                 at += length;
             }
             None => at += c.len_utf8(),
@@ -53,7 +53,7 @@ fn tokens(text: &str, tool: &Value) -> Vec<Token> {
 }
 
 /// From the first to the last part of a tool, and the same with slots.
-fn row(text: &str, tokens: &[Token]) -> Option<(Range<usize>, String)> {
+fn row(text: &str, tokens: &[ToolSlot]) -> Option<(Range<usize>, String)> {
     let range = tokens.first()?.range.start..tokens.last()?.range.end;
     let mut row = String::new();
     let mut done = range.start;
@@ -79,7 +79,7 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
         return None;
     }
     let json = first.iter().find(|token| matches!(token.slot, "tool" | "parameters"));
-    let style = json.map(|token| Style::of(&text[token.range.clone()]));
+    let style = json.map(|token| JsonSpelling::of(&text[token.range.clone()]));
     let picks = first.iter().any(|token| token.function);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.as_ref().and_then(|style| style.formatter(Some("\n"), sort_keys));

@@ -3,26 +3,26 @@
 
 use std::ops::Range;
 
-use super::chat::Chat;
+use super::chat::ChatForm;
 use super::needles::{SYSTEM, USER};
-use super::system::{Shape, System, header};
+use super::system::{SystemForm, TurnShape, header};
 use crate::probing::diff::{Insertion, insertions};
 use crate::probing::{Probe, ProbeRenderer};
 
 /// A system turn with a block in it, and the items' bytes, when they stand in it.
-pub(super) struct Filled {
+pub(super) struct FilledTurn {
     pub(super) text: String,
     pub(super) items: Option<Range<usize>>,
 }
 
 /// The system turn in a prompt: what stands between the prefix and the first user's turn.
-pub(super) fn turn<'a>(prompt: &'a str, system: &System, chat: &Chat) -> Option<&'a str> {
+pub(super) fn turn<'a>(prompt: &'a str, system: &SystemForm, chat: &ChatForm) -> Option<&'a str> {
     let (head, _) = prompt.split_once(USER)?;
     system.strip(head, chat)
 }
 
 /// The same without a date header.
-pub(super) fn undated(turn: &str, system: &System) -> String {
+pub(super) fn undated(turn: &str, system: &SystemForm) -> String {
     system
         .cutoff
         .as_deref()
@@ -33,16 +33,16 @@ pub(super) fn undated(turn: &str, system: &System) -> String {
 /// where `find` finds the items.
 pub(super) fn filled(
     foreign: &ProbeRenderer<'_>,
-    chat: &Chat,
-    system: &System,
+    chat: &ChatForm,
+    system: &SystemForm,
     change: &dyn Fn(Probe) -> Probe,
     find: &dyn Fn(&str) -> Option<Range<usize>>,
-) -> (Option<Filled>, Option<Filled>) {
+) -> (Option<FilledTurn>, Option<FilledTurn>) {
     let of = |conversation: Probe| {
         let prompt = foreign.prompt(&change(conversation))?;
         let text = undated(turn(&prompt, system, chat)?, system);
         let items = find(&text);
-        Some(Filled { text, items })
+        Some(FilledTurn { text, items })
     };
     let given = system.turn.is_some().then(|| of(Probe::from_system(SYSTEM).user(USER))).flatten();
     (given, of(Probe::from_user(USER)))
@@ -51,10 +51,10 @@ pub(super) fn filled(
 /// Puts the slot into the system's turns, so that a block makes of them what was rendered. The
 /// block, with the items' bytes in it; None when no place does.
 pub(super) fn place(
-    system: &mut System,
+    system: &mut SystemForm,
     slot: &'static str,
-    given: Option<&Filled>,
-    default: Option<&Filled>,
+    given: Option<&FilledTurn>,
+    default: Option<&FilledTurn>,
 ) -> Option<(String, Option<Range<usize>>)> {
     let Some(given) = given else { return place_in_default(system, slot, default?) };
     let mut shape = system.turn.clone()?;
@@ -79,7 +79,7 @@ pub(super) fn place(
         return Some((block(way), items(way, 0)));
     };
     // The same block fits the turn without a system message,
-    let mut best: Option<(u8, usize, Option<Shape>)> = None;
+    let mut best: Option<(u8, usize, Option<TurnShape>)> = None;
     for (index, way) in ways.iter().enumerate() {
         if let Some((rank, turn)) = fit(system, slot, way.at, &block(way), &default.text)
             && best.as_ref().is_none_or(|(known, ..)| rank < *known)
@@ -142,13 +142,13 @@ pub(super) fn place(
 /// Whether this block, put into the turn without a system message, makes this text of it; with the
 /// turn, if it is one of its own, and a rank: lower is plainer.
 fn fit(
-    system: &System,
+    system: &SystemForm,
     slot: &'static str,
     at: usize,
     block: &str,
     text: &str,
-) -> Option<(u8, Option<Shape>)> {
-    let with = |shape: &Shape, message: &str, at: usize| {
+) -> Option<(u8, Option<TurnShape>)> {
+    let with = |shape: &TurnShape, message: &str, at: usize| {
         let mut filled = shape.filled(message);
         filled.is_char_boundary(at).then(|| {
             filled.insert_str(at, block);
@@ -169,7 +169,8 @@ fn fit(
     let Some(own) = system.default.clone().or_else(|| system.always.then(|| turn.clone())) else {
         // No turn is known yet: whatever stands round the block is one.
         let place = text.find(block)?;
-        let mut shape = Shape::of(&format!("{}{}", &text[..place], &text[place + block.len()..]));
+        let mut shape =
+            TurnShape::of(&format!("{}{}", &text[..place], &text[place + block.len()..]));
         shape.insert(place, slot);
         return Some((2, Some(shape)));
     };
@@ -183,9 +184,9 @@ fn fit(
 
 /// For a template that leaves system messages out: the turn is the same with and without one.
 fn place_in_default(
-    system: &mut System,
+    system: &mut SystemForm,
     slot: &'static str,
-    default: &Filled,
+    default: &FilledTurn,
 ) -> Option<(String, Option<Range<usize>>)> {
     let base = system.default_turn().cloned().unwrap_or_default();
     let way = insertions(&base.text, &default.text, default.items.as_ref()).into_iter().next()?;

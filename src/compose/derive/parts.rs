@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::contexts::Context;
+use super::check_cases::CheckCase;
 use crate::probing::ProbeRenderer;
 
 /// What a conversation is made of, as far as building blocks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum DerivedPart {
     /// User turns, answers, the generation prompt, and what stands before them.
     Chat,
     /// System messages.
@@ -20,25 +20,31 @@ pub enum Part {
     Results,
 }
 
-impl Part {
+impl DerivedPart {
     /// All, each resting on those before it.
-    pub const ALL: [Part; 5] = [Part::Chat, Part::System, Part::Tools, Part::Calls, Part::Results];
+    pub const ALL: [DerivedPart; 5] = [
+        DerivedPart::Chat,
+        DerivedPart::System,
+        DerivedPart::Tools,
+        DerivedPart::Calls,
+        DerivedPart::Results,
+    ];
 
     /// Its name in `parts`.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Chat => "chat",
-            Part::System => "system",
-            Part::Tools => "tools",
-            Part::Calls => "calls",
-            Part::Results => "results",
+            DerivedPart::Chat => "chat",
+            DerivedPart::System => "system",
+            DerivedPart::Tools => "tools",
+            DerivedPart::Calls => "calls",
+            DerivedPart::Results => "results",
         }
     }
 }
 
 /// How far a part is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum PartStatus {
     /// Every conversation of the part that the template renders is rendered the same.
     Exact,
     /// Some are.
@@ -50,25 +56,25 @@ pub enum Status {
     Ignores,
 }
 
-impl Status {
+impl PartStatus {
     /// Its name in `parts`.
     pub fn name(self) -> &'static str {
         match self {
-            Status::Exact => "exact",
-            Status::Partial => "partial",
-            Status::Opaque => "opaque",
-            Status::Ignores => "ignores",
+            PartStatus::Exact => "exact",
+            PartStatus::Partial => "partial",
+            PartStatus::Opaque => "opaque",
+            PartStatus::Ignores => "ignores",
         }
     }
 }
 
 /// One part's result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct PartResult {
     /// Which part.
-    pub part: Part,
+    pub part: DerivedPart,
     /// How far it is known.
-    pub status: Status,
+    pub status: PartStatus,
     /// Conversations that are rendered differently, by id.
     pub failing: Vec<&'static str>,
     /// Conversations that the template itself refuses, by id; nothing is said of these.
@@ -77,7 +83,7 @@ pub struct Verdict {
     pub reason: String,
 }
 
-impl Verdict {
+impl PartResult {
     /// `{"status", "failing"?, "refused"?, "reason"?}`.
     pub(super) fn to_json(&self) -> Value {
         let mut members = Map::new();
@@ -95,8 +101,8 @@ impl Verdict {
 }
 
 /// A context with what the template makes of it.
-pub(super) struct Wanted {
-    context: Context,
+pub(super) struct ExpectedRender {
+    context: CheckCase,
     /// None when the template refuses it.
     text: Option<String>,
     /// The text differs from that of the conversation without what the part is about.
@@ -104,33 +110,33 @@ pub(super) struct Wanted {
 }
 
 /// What a template makes of these contexts.
-pub(super) fn wanted(contexts: Vec<Context>, foreign: &ProbeRenderer<'_>) -> Vec<Wanted> {
-    let render = |context: Context| {
+pub(super) fn wanted(contexts: Vec<CheckCase>, foreign: &ProbeRenderer<'_>) -> Vec<ExpectedRender> {
+    let render = |context: CheckCase| {
         let text = foreign.prompt(&context.conversation);
-        let used = context.part == Part::Chat
+        let used = context.part == DerivedPart::Chat
             || (text.is_some() && foreign.prompt(&context.without()) != text);
-        Wanted { context, text, used }
+        ExpectedRender { context, text, used }
     };
     contexts.into_iter().map(render).collect()
 }
 
 /// Compares the contexts of one part with what a derived template renders.
 pub(super) fn judge(
-    part: Part,
-    wanted: &[Wanted],
+    part: DerivedPart,
+    wanted: &[ExpectedRender],
     derived: Option<&ProbeRenderer<'_>>,
     residual: &[String],
-) -> Verdict {
-    let mut verdict = Verdict {
+) -> PartResult {
+    let mut verdict = PartResult {
         part,
-        status: Status::Opaque,
+        status: PartStatus::Opaque,
         failing: Vec::new(),
         refused: Vec::new(),
         reason: String::new(),
     };
     let mut equal = 0usize;
     let mut used = false;
-    for Wanted { context, text, used: differs } in
+    for ExpectedRender { context, text, used: differs } in
         wanted.iter().filter(|wanted| wanted.context.part == part)
     {
         used = used || *differs;
@@ -142,12 +148,12 @@ pub(super) fn judge(
     }
     let whole = verdict.failing.is_empty();
     verdict.status = match (used, whole, equal) {
-        (false, ..) => Status::Ignores,
-        (true, true, 1..) => Status::Exact,
-        (true, false, 1..) => Status::Partial,
-        (true, _, 0) => Status::Opaque,
+        (false, ..) => PartStatus::Ignores,
+        (true, true, 1..) => PartStatus::Exact,
+        (true, false, 1..) => PartStatus::Partial,
+        (true, _, 0) => PartStatus::Opaque,
     };
-    if equal == 0 && whole && verdict.status == Status::Ignores {
+    if equal == 0 && whole && verdict.status == PartStatus::Ignores {
         verdict.reason = "the template refuses it".to_owned();
     } else if !whole {
         verdict.reason = residual.join("; ");
@@ -159,7 +165,7 @@ pub(super) fn judge(
 }
 
 /// How good a draft is: parts that hold as a whole, then conversations that fail.
-pub(super) fn score(verdicts: &[Verdict]) -> (usize, usize) {
+pub(super) fn score(verdicts: &[PartResult]) -> (usize, usize) {
     let whole = verdicts.iter().filter(|verdict| verdict.failing.is_empty()).count();
     let failing: usize = verdicts.iter().map(|verdict| verdict.failing.len()).sum();
     (whole, usize::MAX - failing)

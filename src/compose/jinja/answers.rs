@@ -3,8 +3,8 @@
 use super::text::{Joined, filled, quoted, text, value};
 use super::{ASSISTANT, TemplateWriter, parts};
 use crate::compose::spec::ComponentSpec;
+use crate::compose::spec::reasoning::{EmptyReasoning, KeepReasoning};
 use crate::compose::spec::slots::SlotPattern;
-use crate::compose::spec::thinking::{EmptyReasoning, KeepReasoning};
 use crate::compose::spec::turns::START;
 
 /// What is cut from reasoning that stands in an answer's text, at both ends, and from the text

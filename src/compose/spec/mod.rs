@@ -8,8 +8,8 @@ pub(crate) mod formatter;
 pub(crate) mod policy;
 pub(crate) mod processor;
 pub(crate) mod reader;
+pub(crate) mod reasoning;
 pub(crate) mod slots;
-pub(crate) mod thinking;
 pub(crate) mod turns;
 
 use serde_json::{Map, Value, json};

@@ -6,8 +6,8 @@ use super::calls::CallPolicy;
 use super::formatter::Formatter;
 use super::processor::{Processor, ProcessorTarget};
 use super::reader::SpecReader;
+use super::reasoning::ReasoningPolicy;
 use super::slots::{SlotPattern, Slots};
-use super::thinking::ReasoningPolicy;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 

@@ -17,20 +17,20 @@ use crate::template::mask::{MaskScope, MaskedTurn, PromptMask};
 use crate::template::{Prompt, RenderInput, Sources, Templates};
 use crate::vision::{VisionDefaults, VisionRule};
 
-/// A spec with the template that it makes. May be shared between threads.
+/// A spec with its template. May be shared between threads.
 #[derive(Debug)]
 pub struct Composed {
     pub(super) spec: ComponentSpec,
     chat_template: String,
     warnings: Vec<Diagnostic>,
     ignored: Vec<String>,
-    /// The template whose assistants' turns are marked, compiled when it is first asked for.
+    /// The template with marked assistants' turns, compiled on first use.
     marked: OnceLock<Templates>,
 }
 
 impl Composed {
-    /// Reads a spec, or finds the one of this name, and writes its template. `path` is where it
-    /// stands in the request.
+    /// Reads a spec, or looks it up by name, and writes its template. `path` is its path in the
+    /// request.
     ///
     /// `INVALID_REQUEST` with `details` `{reason, path}`.
     pub fn of(components: &Value, path: &str) -> Result<Composed> {
@@ -44,10 +44,10 @@ impl Composed {
         };
         let spec::ReadSpec { spec, mut warnings, ignored } = ComponentSpec::read(components, path)?;
         let chat_template = match &spec.chat_template {
-            Some(written) => written.clone(),
+            Some(template) => template.clone(),
             None => {
                 if !begins_with_prompt(&spec) {
-                    let message = "an assistant's turn does not begin with the generation prompt: what the model wrote is rendered differently in the next turn";
+                    let message = "an assistant's turn does not begin with the generation prompt, so that the next request renders the reply differently";
                     warnings.push(Diagnostic::at(
                         "generation_prompt_not_prefix",
                         &format!("{path}.generation_prompt"),
@@ -60,29 +60,27 @@ impl Composed {
         Ok(Composed { spec, chat_template, warnings, ignored, marked: OnceLock::new() })
     }
 
-    /// What `strict` makes of warnings and unknown fields: the first is an error. That skills have
-    /// no place is none where the spec says nothing of skills.
+    /// `strict`: the first unknown field or warning is an error. Missing places for skills are
+    /// ignored if the spec does not mention skills.
     pub fn check_strictly(&self) -> Result<()> {
         if let Some(path) = self.ignored.first() {
-            return Err(
-                SpecFault::new(Reason::UnknownField, path, "nobody knows this field").into()
-            );
+            return Err(SpecFault::new(Reason::UnknownField, path, "unknown field").into());
         }
-        let meant = |warning: &&Diagnostic| {
-            warning.code != SKILLS_WITHOUT_PLACE || self.spec.speaks_of_skills()
+        let counts = |warning: &&Diagnostic| {
+            warning.code != SKILLS_WITHOUT_PLACE || self.spec.mentions_skills()
         };
         self.warnings
             .iter()
-            .find(meant)
+            .find(counts)
             .map_or(Ok(()), |warning| Err(SpecFault::from(warning).into()))
     }
 
-    /// The spec in normal form: without defaults, without aliases.
+    /// The spec in normal form: without defaults and aliases.
     pub fn spec(&self) -> Value {
         self.spec.to_json()
     }
 
-    /// Its name; empty for none.
+    /// The name; empty if there is none.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
@@ -92,17 +90,17 @@ impl Composed {
         &self.chat_template
     }
 
-    /// Whether the template was made from the spec, and not written by hand.
+    /// Whether the template is generated from the spec, not handwritten.
     pub fn is_generated(&self) -> bool {
         self.spec.chat_template.is_none()
     }
 
-    /// What was noticed, for `findings`.
+    /// The remarks on the spec, for `findings`.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// Members that nobody knows, by path.
+    /// Unknown members, by path.
     pub fn ignored(&self) -> &[String] {
         &self.ignored
     }
@@ -112,22 +110,22 @@ impl Composed {
         &self.spec.stop_words
     }
 
-    /// What is appended for a reply.
+    /// The text that asks for a reply.
     pub fn generation_prompt(&self) -> String {
         self.spec.generation_prompt()
     }
 
-    /// The last text of an assistant's turn that a model is trained to write.
+    /// The text that ends an assistant's turn and that a model is trained to write.
     pub fn assistant_end(&self) -> &str {
         self.spec.assistant_end()
     }
 
-    /// The variables that who renders has to fill.
+    /// The template variables that the host must set.
     pub fn host_vars(&self) -> Vec<&'static str> {
         self.host().names()
     }
 
-    /// For [`Templates::compile`].
+    /// The sources for [`Templates::compile`].
     pub fn sources(&self) -> Sources {
         Sources {
             default: Some(self.chat_template.clone()),
@@ -154,7 +152,7 @@ impl Composed {
         }
     }
 
-    /// What the spec says of the flags of `template_caps`, where it says anything.
+    /// The flags of `template_caps` that the spec determines.
     pub fn declared(&self) -> Vec<(&'static str, bool)> {
         if !self.is_generated() {
             return Vec::new();
@@ -163,15 +161,15 @@ impl Composed {
         let calls = spec.shows_calls();
         let system = spec.policies.use_system && spec.system_template.has("system_message");
         let mut declared = vec![("supports_system_role", system)];
-        // Tools that are shown only beside a system message are there or not, as one looks at it.
+        // Tools that need a system message reach some prompts only.
         if spec.policies.system_without_message
             || spec.policies.system_with_tools
             || !spec.shows_tools()
         {
             declared.push(("supports_tools", spec.shows_tools()));
         }
-        // Calls of which only the arguments or their values are shown, and an id, which may have
-        // the name or not.
+        // Without a key or a name in the prompt, a call cannot be recognised. An id may contain the
+        // name or not.
         let call = &spec.single_tool_call_template;
         let templates = [&spec.argument_template, &spec.text_argument_template];
         let keyed = call.has("tool_call")
@@ -181,14 +179,14 @@ impl Composed {
         if named && keyed {
             declared.push(("supports_tool_calls", calls));
             declared.push(("supports_parallel_tool_calls", calls));
-            // Of calls that are not shown there are no results.
+            // Without calls in the prompt, there are no results.
             declared
                 .push(("supports_tool_responses", calls && spec.observations_template.is_some()));
         }
         declared
     }
 
-    /// What of these messages the template leaves out by its spec, for `diagnostics`.
+    /// What the template omits of these messages, for `diagnostics`.
     pub fn notes(&self, messages: &[Value]) -> Vec<Diagnostic> {
         let mut notes = Vec::new();
         if !self.is_generated() {
@@ -206,11 +204,10 @@ impl Composed {
             } else if spec.policies.system_placement != Placement::System
                 && !messages.iter().any(|message| message["role"] == "user")
             {
-                let message = "its text goes into a user's turn, and there is none";
+                let message = "its text goes into a user's turn, but there is no user's message";
                 notes.push(Diagnostic::at("system_dropped", "messages[0]", message));
             } else if spec.policies.first_system_part && parts > 1 {
-                let message =
-                    "only the first part is rendered; system_policy.parts \"all\" renders all";
+                let message = "only the first part is rendered; system_policy.parts \"all\" renders every part";
                 notes.push(Diagnostic::at("system_parts_dropped", "messages[0].content", message));
             }
         }
@@ -231,12 +228,12 @@ impl Composed {
         notes
     }
 
-    /// Which bytes of a prompt, which `input` gave, the assistant is trained to write. `sent` are
-    /// the messages before polyfills made those of the input. None for a handwritten template, and
-    /// where polyfills joined assistants' turns.
+    /// The bytes of the prompt of `input` that the assistant is trained to write. `sent` are the
+    /// messages before polyfills. None for a handwritten template, and if polyfills joined
+    /// assistants' turns.
     ///
-    /// `INTERNAL_BRIDGE_ERROR` with reason `mask_mismatch` when the marked template renders
-    /// something else.
+    /// `INTERNAL_BRIDGE_ERROR` with reason `mask_mismatch` if the marked template renders another
+    /// prompt.
     pub(crate) fn mask(
         &self,
         turns: MaskScope,
@@ -266,15 +263,15 @@ impl Composed {
         let thinks = input
             .kwargs
             .is_none_or(|kwargs| kwargs.get("enable_thinking") != Some(&Value::Bool(false)));
-        let asked = self.spec.turns.no_thinking_prompt.clone().filter(|_| !thinks);
-        let asked = asked.unwrap_or_else(|| self.spec.generation_prompt());
+        let no_thinking = self.spec.turns.no_thinking_prompt.clone().filter(|_| !thinks);
+        let generation_prompt = no_thinking.unwrap_or_else(|| self.spec.generation_prompt());
         let ranges = mask::ranges(
             &self.spec,
             &prompt.text,
             &rendered.generation,
             last,
-            &mask::calling(input.messages),
-            &asked,
+            &mask::call_counts(input.messages),
+            &generation_prompt,
         );
         match ranges
             .filter(|ranges| rendered.text == prompt.text && ranges.len() == assistants.len())
@@ -284,8 +281,8 @@ impl Composed {
                     .iter()
                     .zip(ranges)
                     .map(|(message, range)| MaskedTurn { message: *message, range });
-                let wanted = turns.of(&assistants);
-                let turns = all.filter(|turn| wanted.contains(&turn.message)).collect();
+                let selected = turns.of(&assistants);
+                let turns = all.filter(|turn| selected.contains(&turn.message)).collect();
                 Ok(Some(PromptMask { turns, omitted: Vec::new() }))
             }
             None => {
@@ -295,12 +292,12 @@ impl Composed {
         }
     }
 
-    /// What the spec says of images and videos.
+    /// The image and video placeholders of the spec.
     pub(crate) fn vision(&self) -> VisionDefaults {
         let spec = &self.spec;
         let text = |text: &String| Some(text).filter(|text| !text.is_empty()).cloned();
         VisionDefaults {
-            // It was read before.
+            // `ComponentSpec::read` has checked it.
             rule: spec
                 .vision_rule
                 .as_ref()
@@ -313,15 +310,15 @@ impl Composed {
         }
     }
 
-    /// Makes the spec known by its name until the process ends.
+    /// Registers the spec by its name until the process ends.
     ///
-    /// `INVALID_REQUEST` with reason `name_taken`, or `missing_field` for a spec without a name.
+    /// `INVALID_REQUEST` with reason `name_taken`, or `missing_field` if the spec has no name.
     pub fn register(&self, replace: bool) -> Result<()> {
         if self.spec.name.is_empty() {
             return Err(SpecFault::new(
                 Reason::MissingField,
                 "components.name",
-                "missing: a registered template needs one",
+                "missing; a registered template requires a name",
             )
             .into());
         }
@@ -329,15 +326,15 @@ impl Composed {
     }
 }
 
-/// Whether what an assistant's turn begins with is what a reply is asked with, wherever its content
-/// does not decide.
+/// Whether an assistant's turn begins with the generation prompt, as far as that does not depend on
+/// its content.
 fn begins_with_prompt(spec: &ComponentSpec) -> bool {
     let prompt = spec.generation_prompt();
     let before = spec.assistant_template.text_before("content");
-    let added = match &spec.policies.assistant_processor {
+    let prepended = match &spec.policies.assistant_processor {
         Some(Processor::NewlineIfNonempty) => "\n",
         Some(Processor::PrependIfNonempty(text) | Processor::Prepend(text)) => text,
         _ => "",
     };
-    format!("{before}{added}").starts_with(&prompt)
+    format!("{before}{prepended}").starts_with(&prompt)
 }

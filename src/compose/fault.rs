@@ -1,31 +1,31 @@
-//! What is wrong with a spec, and what is only odd.
+//! Errors in a spec.
 
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 
-/// Why a spec is refused: `details.reason` of the error.
+/// The reason of an error: its `details.reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// A field that must be there is not.
+    /// A required field is missing.
     MissingField,
-    /// A field has a value that it cannot have.
+    /// The value of a field is not allowed.
     BadValue,
-    /// A slot is unknown, missing, or there too often.
+    /// A slot is unknown, missing or repeated.
     BadSlot,
-    /// A brace opens or closes nothing.
+    /// A brace is unmatched.
     UnbalancedBrace,
-    /// Nobody knows the field, and `strict` was asked for.
+    /// The field is unknown. Only under `strict`.
     UnknownField,
     /// No template of this name is registered.
     UnknownTemplate,
-    /// A template of this name is registered.
+    /// A template of this name is already registered.
     NameTaken,
-    /// A warning under `strict`: its own code is the reason.
+    /// A warning under `strict`. Its code is the reason.
     Warning(&'static str),
 }
 
 impl Reason {
-    /// As `details.reason` spells it.
+    /// The value of `details.reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::MissingField => "missing_field",
@@ -40,17 +40,17 @@ impl Reason {
     }
 }
 
-/// A refused spec.
+/// An error in a spec.
 #[derive(Debug)]
 pub struct SpecFault {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     path: String,
     problem: String,
 }
 
 impl SpecFault {
-    /// A fault of the field at `path`.
+    /// An error in the field at `path`.
     pub(crate) fn new(reason: Reason, path: &str, problem: impl Into<String>) -> SpecFault {
         SpecFault { reason, path: path.to_owned(), problem: problem.into() }
     }

@@ -1,4 +1,4 @@
-//! Which bytes of a prompt an assistant is trained to write.
+//! The bytes of a prompt that an assistant is trained to write.
 
 use std::ops::Range;
 
@@ -6,30 +6,29 @@ use serde_json::Value;
 
 use super::spec::ComponentSpec;
 
-/// How many calls each of the answers among these messages has; None without a list of them.
-pub(crate) fn calling(messages: &[Value]) -> Vec<Option<usize>> {
+/// The number of calls of each answer among these messages. None for an answer without a list.
+pub(crate) fn call_counts(messages: &[Value]) -> Vec<Option<usize>> {
     let answers = messages.iter().filter(|message| message["role"] == "assistant");
     answers.map(|message| message["tool_calls"].as_array().map(Vec::len)).collect()
 }
 
 /// The trainable range of each assistant's turn. `turns` are the whole turns in the prompt.
 ///
-/// A range begins behind the generation prompt, or else behind the text before the content, and
-/// ends where the spec's `assistant_end` does. `last` tells that the last turn has the form of a
-/// last answer, `generation_prompt` is the one of the request's variables. Where nothing stands
-/// behind the content and the prompt goes on with a stop word, as the opener of the next turn may
-/// be one, the range has it.
+/// A range begins after the generation prompt, or else after the text before the content. It ends
+/// with the spec's `assistant_end`. `last` means that the last turn has the form of a last answer.
+/// `generation_prompt` is the prompt for the variables of the request. If the turn ends with its
+/// content and a stop word follows, such as the opening of the next turn, the range includes it.
 pub(crate) fn ranges(
     spec: &ComponentSpec,
     prompt: &str,
     turns: &[Range<usize>],
     last: bool,
-    calling: &[Option<usize>],
+    call_counts: &[Option<usize>],
     generation_prompt: &str,
 ) -> Option<Vec<Range<usize>>> {
     let range = |(at, turn): (usize, &Range<usize>)| {
         let own = spec.turns.last_answer.as_ref().filter(|_| last && at + 1 == turns.len());
-        let with_calls = match calling.get(at) {
+        let with_calls = match call_counts.get(at) {
             Some(Some(0)) => spec.empty_calls_turn.as_ref(),
             Some(Some(_)) => spec.calls_turn.as_ref(),
             _ => None,
@@ -40,23 +39,23 @@ pub(crate) fn ranges(
         } else {
             template.head().to_owned()
         };
-        let (behind, end) = (template.text_after(), spec.end_of(template));
+        let (after, end) = (template.text_after(), spec.end_of(template));
         let text = prompt.get(turn.clone())?;
-        let without = Some(&*spec.turns.first_turn_without)
-            .filter(|without| !without.is_empty() && !text.starts_with(without));
-        let short = |begin: &str| {
-            without.and_then(|without| begin.strip_prefix(without)).unwrap_or(begin).to_owned()
+        let omitted = Some(&*spec.turns.first_turn_without)
+            .filter(|omitted| !omitted.is_empty() && !text.starts_with(omitted));
+        let shortened = |head: &str| {
+            omitted.and_then(|omitted| head.strip_prefix(omitted)).unwrap_or(head).to_owned()
         };
-        let (before, prompted) = (short(&before), short(generation_prompt));
-        let start = if text.starts_with(&prompted) {
-            prompted.len()
+        let (before, prompt_head) = (shortened(&before), shortened(generation_prompt));
+        let start = if text.starts_with(&prompt_head) {
+            prompt_head.len()
         } else if text.starts_with(&before) {
             before.len()
         } else {
             0
         };
-        let mut stop = turn.end - (behind.len() - end.len());
-        if behind.is_empty() {
+        let mut stop = turn.end - (after.len() - end.len());
+        if after.is_empty() {
             let rest = &prompt[turn.end..];
             let opener = spec.stop_words.iter().find(|word| rest.starts_with(word.as_str()));
             stop += opener.map_or(0, String::len);
@@ -76,7 +75,7 @@ mod tests {
     use crate::compose::Composed;
     use crate::template::{LocalTime, RenderInput, Templates, mask};
 
-    /// A spec whose answers have many forms.
+    /// A spec with many forms of answers.
     fn spec() -> Value {
         json!({
             "user_template": "<u>{content}</>",
@@ -134,40 +133,40 @@ mod tests {
         let answer = |text: &str| json!({ "role": "assistant", "content": text });
         let reasoned =
             |text: &str| json!({ "role": "assistant", "content": text, "reasoning_content": "r" });
-        let usual = json!({});
-        // Reasoning is cut from earlier answers, and shown by the last one, be it empty.
+        let default = json!({});
+        // Reasoning is cut from earlier answers. The last one shows it, even if empty.
         check(
-            &usual,
+            &default,
             &json!([user("1"), answer("<think>\nx\n</think>\n\na"), user("2"), answer("b")]),
             None,
             "<u>1</><a>a</>\n<u>2</><a><think></think>b<end><eof>",
             &["a</>", "<think></think>b<end>"],
         );
-        // A reply that is asked with the empty block begins behind it.
+        // With an empty block in the generation prompt, the reply begins after it.
         check(
-            &usual,
+            &default,
             &json!([user("1"), answer("b")]),
             Some(false),
             "<u>1</><a><think></think>b<end><eof>",
             &["b<end>"],
         );
-        // Behind a tool result there is no opener, and the result is no question even in a user's
-        // message.
+        // After a tool result, the answer has no opening. A result in a user's message is not a
+        // question.
         check(
-            &usual,
+            &default,
             &json!([user("1"), reasoned("a"), { "role": "tool", "content": "5" }, user("<t>6</t>"), reasoned("b")]),
             None,
             "<u>1</><a><think>r</think>a</>\n<t>5</><u><t>6</t></><a><think>r</think>b<end><eof>",
             &["<think>r</think>a</>", "<think>r</think>b<end>"],
         );
         check(
-            &usual,
+            &default,
             &json!([user("1"), answer("a"), { "role": "tool", "content": "5" }, answer("b"), user("2")]),
             None,
             "<u>1</><a>a</>\n<t>5</>b</>\n<u>2</><eof>",
             &["a</>", "b</>"],
         );
-        // The first turn begins without what stands between turns.
+        // The first turn omits the separator between turns.
         let between = json!({
             "user_template": "|<u>{content}", "assistant_template": "|<a>{content}", "generation_prompt": "|<a>",
             "first_turn_without": "|", "last_assistant_template": null, "reasoning_template": null, "ending": null,
@@ -180,7 +179,7 @@ mod tests {
             "<a>a|<u>1|<a>b",
             &["a|", "b"],
         );
-        // A last answer without an end of its own.
+        // A last answer without an end.
         check(
             &json!({ "last_assistant_template": "<a>{content}", "reasoning_template": null, "ending": null }),
             &json!([user("1"), answer("a"), { "role": "system", "content": "s" }, user("2"), answer("b")]),

@@ -24,12 +24,13 @@ pub use composed::Composed;
 pub use fault::{Reason, SpecFault};
 pub use spec::ComponentSpec;
 
-/// All registered templates: name, spec, and whether the template renders as the model's own does.
+/// All registered templates: the name, the spec, and whether it renders like the model's own
+/// template.
 pub fn registered() -> Vec<(String, Value, bool)> {
     registry::all().into_iter().map(|(name, entry)| (name, entry.spec, entry.exact)).collect()
 }
 
-/// Reasons that a composed template begins its refusals with.
+/// The reasons that begin the error messages of a composed template.
 const REASONS: [&str; 5] = [
     "unsupported_part",
     "unexpected_role",
@@ -38,7 +39,7 @@ const REASONS: [&str; 5] = [
     "missing_variable",
 ];
 
-/// The same error with the reason that a composed template gave in its words as `details.reason`.
+/// The error with `details.reason`, taken from the message of a composed template.
 pub fn with_reason(error: Error) -> Error {
     let reason = error
         .message()

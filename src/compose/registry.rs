@@ -1,4 +1,4 @@
-//! Specs by name: the ones that come with the library, and those that this process registered.
+//! Specs by name: those built into the library, and those that this process registered.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -11,9 +11,9 @@ use super::fault::{Reason, SpecFault};
 struct BuiltIn {
     name: &'static str,
     spec: &'static str,
-    /// A template written by hand, for what components cannot say.
+    /// A handwritten template, for what components cannot express.
     chat_template: Option<&'static str>,
-    /// Renders as the model's own template does wherever both give text.
+    /// Renders like the model's own template wherever both render.
     exact: bool,
 }
 
@@ -31,7 +31,7 @@ macro_rules! composed {
 const QWEN3: &str = include_str!("registry/qwen3.jinja");
 const QWEN3_INSTRUCT: &str = include_str!("registry/qwen3-instruct.jinja");
 
-/// Their sources, and how near each comes to the model's own template: docs/compose.md.
+/// docs/compose.md has the source of each, and its differences from the model's own template.
 static BUILT_IN: [BuiltIn; 16] = [
     composed!("deepseek-prover"),
     composed!("deepseek-v3.1"),
@@ -51,16 +51,16 @@ static BUILT_IN: [BuiltIn; 16] = [
     composed!("toolgen-qwen2.5"),
 ];
 
-/// What a name stands for.
+/// The spec of a name.
 #[derive(Debug, Clone)]
 pub(crate) struct RegisteredSpec {
     pub(crate) spec: Value,
     pub(crate) exact: bool,
 }
 
-static KNOWN: LazyLock<Mutex<BTreeMap<String, RegisteredSpec>>> = LazyLock::new(|| {
+static REGISTERED: LazyLock<Mutex<BTreeMap<String, RegisteredSpec>>> = LazyLock::new(|| {
     let entries = BUILT_IN.iter().map(|built_in| {
-        // A test parses every file.
+        // A test checks that every file parses.
         let mut spec: Value = serde_json::from_str(built_in.spec).unwrap_or_default();
         if let (Some(template), Value::Object(members)) = (built_in.chat_template, &mut spec) {
             members.insert("chat_template".to_owned(), template.trim_end().into());
@@ -70,37 +70,40 @@ static KNOWN: LazyLock<Mutex<BTreeMap<String, RegisteredSpec>>> = LazyLock::new(
     Mutex::new(entries.collect())
 });
 
-/// The spec of this name, or `unknown_template`. Any thread.
+/// The spec of this name, or `unknown_template`. May be called from any thread.
 pub(crate) fn find(name: &str, path: &str) -> Result<RegisteredSpec, SpecFault> {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.get(name).cloned().ok_or_else(|| {
-        let names = known.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.get(name).cloned().ok_or_else(|| {
+        let names =
+            registered.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         SpecFault::new(
             Reason::UnknownTemplate,
             path,
-            format!("no template {name:?} is registered; there are {names}"),
+            format!("no template {name:?} is registered; expected one of {names}"),
         )
     })
 }
 
-/// Makes a spec known by its name until the process ends. `replace` allows another spec of that
-/// name, but the library's own stay what they are. Any thread.
+/// Registers a spec until the process ends. `replace` allows a second spec of the same name. A
+/// built-in spec cannot be replaced. May be called from any thread.
 pub(crate) fn register(name: &str, spec: Value, replace: bool) -> Result<(), SpecFault> {
     let taken =
         |problem: String| Err(SpecFault::new(Reason::NameTaken, "components.name", problem));
     if BUILT_IN.iter().any(|built_in| built_in.name == name) {
-        return taken(format!("{name:?} is built in"));
+        return taken(format!("{name:?} is built in and cannot be replaced"));
     }
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !replace && known.contains_key(name) {
-        return taken(format!("a template {name:?} is registered; `override` replaces it"));
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !replace && registered.contains_key(name) {
+        return taken(format!(
+            "a template {name:?} is already registered; `override`: true replaces it"
+        ));
     }
-    known.insert(name.to_owned(), RegisteredSpec { spec, exact: false });
+    registered.insert(name.to_owned(), RegisteredSpec { spec, exact: false });
     Ok(())
 }
 
-/// All, by name.
+/// All specs, sorted by name.
 pub(crate) fn all() -> Vec<(String, RegisteredSpec)> {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
 }

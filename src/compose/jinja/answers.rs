@@ -7,14 +7,14 @@ use crate::compose::spec::reasoning::{EmptyReasoning, KeepReasoning};
 use crate::compose::spec::slots::SlotPattern;
 use crate::compose::spec::turns::START;
 
-/// What is cut from reasoning that stands in an answer's text, at both ends, and from the text
-/// behind it, in front.
+/// Stripped from both ends of reasoning inside an answer's text, and from the start of the text
+/// after it.
 const NEWLINE: &str = "\\n";
 
 impl TemplateWriter<'_> {
-    /// `text`, the answer's, with its reasoning in front where it is shown.
+    /// Sets `text` to the text of the answer, after its reasoning if that is shown.
     pub(crate) fn answer(&mut self) {
-        let policy = &self.spec.policies.thinking;
+        let policy = &self.spec.policies.reasoning;
         self.lines.set("text", value(&parts("message.content", ASSISTANT)));
         self.null_content();
         let template = self.spec.reasoning_template.as_ref();
@@ -26,8 +26,8 @@ impl TemplateWriter<'_> {
             "thoughts",
             value("(message.reasoning_content if message.reasoning_content is string else \"\")"),
         );
-        if let Some(bounds) = &policy.inline {
-            let (start, end) = (quoted(&bounds.start), quoted(&bounds.end));
+        if let Some(tags) = &policy.inline {
+            let (start, end) = (quoted(&tags.start), quoted(&tags.end));
             self.lines
                 .open(&format!("if message.reasoning_content is not string and {end} in text"));
             let thoughts = format!(
@@ -39,61 +39,64 @@ impl TemplateWriter<'_> {
         }
         self.spoken();
         let Some(template) = template else { return };
-        let behind = format!("loop.index0 > {}", self.question());
+        let after_question = format!("loop.index0 > {}", self.question());
         let kept = match policy.keep {
             KeepReasoning::All => "thoughts".to_owned(),
-            KeepReasoning::LastTurn => format!("thoughts and {behind}"),
+            KeepReasoning::LastTurn => format!("thoughts and {after_question}"),
         };
         let shown = match policy.empty {
             EmptyReasoning::None => kept,
             EmptyReasoning::Last => format!("({kept}) or loop.last"),
-            EmptyReasoning::LastTurn => format!("({kept}) or {behind}"),
+            EmptyReasoning::LastTurn => format!("({kept}) or {after_question}"),
         };
         self.lines.open(&format!("if {shown}"));
         self.lines.set("text", filled(template, |_| value("thoughts")).value("text"));
         self.lines.close("endif");
     }
 
-    /// The index of the last message that asks something.
+    /// The variable with the index of the last question.
     fn question(&self) -> &'static str {
-        if self.spec.policies.thinking.no_question.is_some() {
+        if self.spec.policies.reasoning.no_question.is_some() {
             "question.last"
         } else {
             "users.last"
         }
     }
 
-    /// Whether answers are told apart by the last question.
-    pub(crate) fn asks(&self) -> bool {
-        let policy = &self.spec.policies.thinking;
-        let apart =
+    /// Whether the form of an answer depends on the last question.
+    pub(crate) fn depends_on_question(&self) -> bool {
+        let policy = &self.spec.policies.reasoning;
+        let depends =
             policy.keep == KeepReasoning::LastTurn || policy.empty == EmptyReasoning::LastTurn;
-        self.spec.reasoning_template.is_some() && apart
+        self.spec.reasoning_template.is_some() && depends
     }
 
-    /// The last question, where some users' messages are none.
+    /// Sets `question.last`, if some users' messages are not questions.
     pub(crate) fn questions(&mut self) {
-        let Some(bounds) = self.spec.policies.thinking.no_question.as_ref().filter(|_| self.asks())
+        let Some(tags) = self
+            .spec
+            .policies
+            .reasoning
+            .no_question
+            .as_ref()
+            .filter(|_| self.depends_on_question())
         else {
             return;
         };
         self.lines.comment("The last message of a user that is no tool result in disguise.");
         self.lines.set("question", value("namespace(last=-1)"));
         self.lines.open("for message in messages");
-        let begins = format!(
-            "message.content[:{}] == {}",
-            bounds.start.chars().count(),
-            quoted(&bounds.start)
-        );
+        let begins =
+            format!("message.content[:{}] == {}", tags.start.chars().count(), quoted(&tags.start));
         let ends =
-            format!("message.content[-{}:] == {}", bounds.end.chars().count(), quoted(&bounds.end));
+            format!("message.content[-{}:] == {}", tags.end.chars().count(), quoted(&tags.end));
         self.lines.open(&format!("if message.role == \"user\" and message.content is string and not ({begins} and {ends})"));
         self.lines.set("question.last", value("loop.index0"));
         self.lines.close("endif");
         self.lines.close("endfor");
     }
 
-    /// The turn of an answer whose text and calls are known.
+    /// Writes the turn of an answer from `text` and `calls`.
     pub(crate) fn answer_turn(&mut self) {
         let after = &self.spec.turns.opener_after;
         let opened: Vec<String> =
@@ -111,8 +114,8 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// The forms that a turn may have, with the text before the first slot or without it.
-    fn answer_forms(&mut self, begins: bool) {
+    /// Writes the forms of a turn, with the text before the first slot or without it.
+    fn answer_forms(&mut self, with_head: bool) {
         let spec = self.spec;
         let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
         let empty = "message.tool_calls is defined and message.tool_calls is not none and not message.tool_calls";
@@ -129,20 +132,20 @@ impl TemplateWriter<'_> {
                 0 => self.lines.open(&format!("if {condition}")),
                 _ => self.lines.or(&format!("elif {condition}")),
             }
-            self.answer_form(pattern, begins);
+            self.answer_form(pattern, with_head);
         }
         if !forms.is_empty() {
             self.lines.or("else");
         }
-        self.answer_form(&spec.assistant_template, begins);
+        self.answer_form(&spec.assistant_template, with_head);
         if !forms.is_empty() {
             self.lines.close("endif");
         }
     }
 
-    fn answer_form(&mut self, pattern: &SlotPattern, begins: bool) {
-        let pattern = if begins { pattern.clone() } else { pattern.without_begin() };
-        let turn = begun(self.spec, &pattern, |slot| {
+    fn answer_form(&mut self, pattern: &SlotPattern, with_head: bool) {
+        let pattern = if with_head { pattern.clone() } else { pattern.without_head() };
+        let turn = turn(self.spec, &pattern, |slot| {
             value(if slot == "tool_calls" { "calls" } else { "text" })
         });
         if self.marked {
@@ -154,7 +157,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// A system message that is not the first.
+    /// Writes system messages after the first message.
     pub(crate) fn late_system(&mut self) {
         if let Some(pattern) = &self.spec.turns.late_system {
             self.lines.or("elif message.role == \"system\"");
@@ -162,7 +165,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// The generation prompt, or what stands in its place.
+    /// Writes the generation prompt, or its replacement.
     pub(crate) fn prompt(&mut self) {
         let turns = &self.spec.turns;
         let prompt = self.spec.generation_prompt();
@@ -212,17 +215,17 @@ impl TemplateWriter<'_> {
     }
 }
 
-/// A turn; the first of a conversation has not all of its begin.
-pub(crate) fn begun(
+/// A turn. The first turn of a conversation omits `first_turn_without`.
+pub(crate) fn turn(
     spec: &ComponentSpec,
     pattern: &SlotPattern,
     fill: impl Fn(&str) -> Joined,
 ) -> Joined {
-    let (without, policies) = (&spec.turns.first_turn_without, &spec.policies);
-    let rest = Some(without)
-        .filter(|without| !without.is_empty())
-        .and_then(|without| pattern.without_text(without));
-    // Where there is a system turn always, no other turn is the first.
+    let (omitted, policies) = (&spec.turns.first_turn_without, &spec.policies);
+    let rest = Some(omitted)
+        .filter(|omitted| !omitted.is_empty())
+        .and_then(|omitted| pattern.without_prefix(omitted));
+    // If there always is a system turn, no other turn is the first.
     let Some(rest) = rest.filter(|_| !(policies.use_system && policies.system_without_message))
     else {
         return filled(pattern, fill);
@@ -233,6 +236,6 @@ pub(crate) fn begun(
     } else {
         String::new()
     };
-    let begin = format!("(\"\" if loop.first{alone} else {})", quoted(without));
-    value(&begin).append(filled(&rest, fill))
+    let head = format!("(\"\" if loop.first{alone} else {})", quoted(omitted));
+    value(&head).append(filled(&rest, fill))
 }

@@ -1,4 +1,4 @@
-//! Tool calls of an answer and their results.
+//! The tool calls of an answer, and tool results, in Jinja.
 
 use super::super::jinja::text::{Joined, filled, quoted, text, value};
 use super::super::spec::calls::ArgumentValues;
@@ -7,10 +7,10 @@ use super::super::spec::slots::SlotPattern;
 use super::{TOOL, TemplateWriter, parts, processed};
 
 const FUNCTION: &str = "(call.function if call.type == \"function\" else call)";
-/// Where slots name the parts of a call, it needs no type.
+/// If slots name the parts of a call, it needs no type.
 const ANY_FUNCTION: &str = "(call.function if call.function else call)";
 
-/// A joiner as the first part of what is joined.
+/// A joiner before every element but the first.
 fn between(joiner: &str, first: &str) -> Joined {
     if joiner.is_empty() {
         Joined::default()
@@ -20,7 +20,7 @@ fn between(joiner: &str, first: &str) -> Joined {
 }
 
 impl TemplateWriter<'_> {
-    /// What stands for a content that is null.
+    /// Replaces null content.
     pub(in crate::compose) fn null_content(&mut self) {
         let written = &self.spec.policies.null_content;
         if !written.is_empty() {
@@ -30,8 +30,8 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// White space at the ends of the answer's text, and `spoken`, the text where it decides what
-    /// is before calls: both without reasoning.
+    /// Strips the text of the answer, and sets `spoken`, which decides whether a separator precedes
+    /// the calls. Neither includes reasoning.
     pub(in crate::compose) fn spoken(&mut self) {
         if self.spec.policies.assistant_processor == Some(Processor::Strip) {
             self.lines.set("text", value("text | trim"));
@@ -41,7 +41,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// `calls`, the text of all calls of the message.
+    /// Sets `calls` to the text of all calls of the message.
     pub(in crate::compose) fn calls(&mut self) {
         let spec = self.spec;
         self.lines.set("calls", text(""));
@@ -67,7 +67,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endif");
     }
 
-    /// The macro that writes bare values, where arguments are.
+    /// The macro that writes bare values, if arguments need it.
     pub(in crate::compose) fn bare(&mut self) {
         let policy = &self.spec.policies.calls;
         if policy.argument_values != ArgumentValues::Bare || self.spec.argument_template.is_none() {
@@ -100,7 +100,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endmacro");
     }
 
-    /// One call, `call`.
+    /// Writes one call, `call`.
     fn call(&mut self) {
         let spec = self.spec;
         let template = &spec.single_tool_call_template;
@@ -121,7 +121,7 @@ impl TemplateWriter<'_> {
                 self.dsml();
                 value("invoke")
             }
-            // Arguments that are JSON text were parsed by the host.
+            // The host has parsed arguments that are JSON text.
             _ => value(&format!("{FUNCTION} | tojson")),
         };
         if (has("name") || has("arguments")) && !function {
@@ -137,7 +137,7 @@ impl TemplateWriter<'_> {
         self.lines.write(between(&spec.policies.calls.joiner, "loop.first").append(call));
     }
 
-    /// The arguments of `function`.
+    /// The expression for the arguments of `function`.
     fn arguments(&mut self) -> Joined {
         let spec = self.spec;
         let policy = &spec.policies.calls;
@@ -187,7 +187,7 @@ impl TemplateWriter<'_> {
         value("arguments")
     }
 
-    /// `invoke`, a DSML block of `function`.
+    /// Sets `invoke` to the DSML block of `function`.
     fn dsml(&mut self) {
         let parameter = |key: &str, string: bool, written: &str| {
             let kind = if string { "\" string=\"true\">" } else { "\" string=\"false\">" };
@@ -216,7 +216,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endset");
     }
 
-    /// One result, `message`; the block is written behind the last.
+    /// Collects one result, `message`. The last one writes the block.
     pub(in crate::compose) fn results(&mut self) {
         let spec = self.spec;
         let Some(template) = &spec.observations_template else {
@@ -232,11 +232,11 @@ impl TemplateWriter<'_> {
         if let Some(processor) = &policy.result_processor {
             self.lines.set("content", processed(processor, "content"));
         }
-        let template_of_one = &spec.single_observation_template;
-        if template_of_one.has("name") {
+        let single_template = &spec.single_observation_template;
+        if single_template.has("name") {
             self.answered();
         }
-        let single = filled(template_of_one, |slot| match slot {
+        let single = filled(single_template, |slot| match slot {
             "name" => value("(message.name or answered.name)"),
             "tool_call_id" => value("(message.tool_call_id or \"\")"),
             _ => value("content"),
@@ -256,7 +256,7 @@ impl TemplateWriter<'_> {
         self.lines.close("endif");
     }
 
-    /// `answered.name`, of the function whose call has the result's id; of several the last.
+    /// Sets `answered.name` to the name of the last call with the id of the result.
     fn answered(&mut self) {
         self.lines.set("answered", value("namespace(name=\"\")"));
         self.lines.set("index", value("loop.index0"));

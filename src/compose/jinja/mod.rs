@@ -1,25 +1,25 @@
-//! A spec as a Jinja template that transformers, vLLM and llama.cpp take as it is.
+//! A spec -> a Jinja template that transformers, vLLM and llama.cpp can run.
 //!
-//! Only what all of them have is used: if, for, set, block set, macros, namespaces, `~`, and a
-//! handful of filters and tests. Text is joined and never replaced, so that a message that looks
-//! like a slot stays what it is.
+//! The template uses only what all of them support: if, for, set, block set, macros, namespaces,
+//! `~`, and a few filters and tests. Text is joined and never replaced, so that a message may look
+//! like a slot.
 
 mod answers;
 mod calls;
 mod system;
 mod text;
-pub(crate) mod xml;
+mod tools;
+mod xml;
 
-use super::spec::formatter::{Formatter, JsonStyle};
 use super::spec::policy::{DATE_FORMAT, Placement};
 use super::spec::processor::Processor;
 use super::spec::turns::ContentParts;
 use super::spec::{ComponentSpec, UnknownRoles};
-use answers::begun;
+use answers::turn;
 use system::{date, separator};
 use text::{Joined, Lines, filled, quoted, text, value};
 
-/// The text; `marked` puts assistants' turns into `{% generation %}` blocks.
+/// The template. `marked` puts assistants' turns into `{% generation %}` blocks.
 pub(crate) fn template(spec: &ComponentSpec, marked: bool) -> String {
     let mut lines = Lines::default();
     let writer = TemplateWriter { spec, marked, lines: &mut lines };
@@ -33,7 +33,7 @@ pub(super) struct TemplateWriter<'a> {
     pub(super) lines: &'a mut Lines,
 }
 
-/// Where a message's content stands; decides which parts it may have.
+/// The role of a message's content. It decides which parts are allowed.
 pub(super) const SYSTEM: &str = "system";
 const USER: &str = "user";
 pub(super) const ASSISTANT: &str = "assistant";
@@ -56,7 +56,7 @@ impl TemplateWriter<'_> {
         self.prompt();
     }
 
-    /// The macro that turns a message's content into text.
+    /// The macro that turns content into text.
     fn parts(&mut self) {
         let spec = self.spec;
         let vision = |token: &str| text(&spec.vision_start).text(token).text(&spec.vision_end);
@@ -95,172 +95,14 @@ impl TemplateWriter<'_> {
         self.lines.close("endmacro");
     }
 
-    /// `tools_raw` and `tools_block`, where the spec has a place for them.
-    fn tools(&mut self) {
-        let spec = self.spec;
-        let in_system = spec.policies.use_system
-            && (spec.system_template.has("tools") || spec.default_system().has("tools"));
-        let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
-        let processed = matches!(
-            spec.policies.system_processor,
-            Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_))
-        );
-        if !in_system && !in_user && !processed {
-            return;
-        }
-        self.lines.comment("The declared tools.");
-        self.lines.set("tools_raw", text(""));
-        self.lines.set("tools_block", text(""));
-        self.lines.open(&format!("if {}", spec.policies.has_tools()));
-        match &spec.policies.formatter {
-            Formatter::Yaml => self.yaml_tools(),
-            Formatter::Json { style, .. } => self.json_tools(style),
-            Formatter::Xml(style) => {
-                let row = match &spec.single_tool_template {
-                    Some(single) => filled(single, |_| value("tool_text")),
-                    None => value("(\"\" if loop.first else \"\\n\")").value("tool_text"),
-                };
-                self.xml_tools(style, &row);
-            }
-        }
-        let block = match &spec.tools_template {
-            Some(template) => filled(template, |_| value("tools_raw")),
-            None => value("tools_raw"),
-        };
-        self.lines.set("tools_block", block);
-        self.lines.close("endif");
-    }
-
-    fn yaml_tools(&mut self) {
-        self.lines.comment("YAML comes from the host: the text of the catalogue, or of each tool.");
-        self.lines.open("if tools_yaml is not defined");
-        self.lines.write(value(
-            "raise_exception(\"missing_variable: tools_yaml, the declared tools as YAML\")",
-        ));
-        self.lines.close("endif");
-        match &self.spec.single_tool_template {
-            None => self.lines.set("tools_raw", value("tools_yaml")),
-            Some(single) => {
-                self.lines.open("set tools_raw");
-                self.lines.open("for tool in tools_yaml");
-                self.lines.write(filled(single, |_| value("tool")));
-                self.lines.close("endfor");
-                self.lines.close("endset");
-            }
-        }
-    }
-
-    fn json_tools(&mut self, style: &JsonStyle) {
-        let spec = self.spec;
-        let picks = spec.policies.tool_processor == Some(Processor::PickFunction);
-        let tojson = tojson(style);
-        // A list of what the processor picks has to be built; jinja has no other way to map one.
-        let picked = picks && style.format_as_list && spec.single_tool_template.is_none();
-        self.lines.set(
-            "state",
-            value(if picked { "namespace(strings=0, tools=[])" } else { "namespace(strings=0)" }),
-        );
-        self.lines.open("for tool in tools");
-        let item =
-            if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
-        self.lines.open(&format!("if {item} is string"));
-        self.lines.set("state.strings", value("state.strings + 1"));
-        self.lines.close("endif");
-        if picked {
-            self.lines.tag(&format!("set state.tools = state.tools + [{item}]"));
-        }
-        self.lines.close("endfor");
-        self.lines.open("if state.strings and state.strings != tools | length");
-        self.lines.write(value(
-            "raise_exception(\"mixed_tools: tools are strings or objects, not both\")",
-        ));
-        self.lines.close("endif");
-        if let Some(single) = &spec.single_tool_template {
-            self.lines.open("set tools_raw");
-            self.lines.open("for tool in tools");
-            let list = if style.format_as_list { format!("[{item}]") } else { item.to_owned() };
-            let one = format!("({item} if state.strings else {list} | {tojson})");
-            if !single.has("tool")
-                || single.has("name")
-                || single.has("description")
-                || single.has("parameters")
-            {
-                self.lines.set(
-                    "function",
-                    value("(tool.function if tool.function is defined else tool)"),
-                );
-            }
-            let parameters = format!(
-                "(function.parameters | {tojson} if function.parameters is defined else \"{{}}\")"
-            );
-            self.lines.write(filled(single, |slot| match slot {
-                "name" => value("(tool if state.strings else function.name)"),
-                "description" => value("function.description"),
-                "parameters" => value(&parameters),
-                _ => value(&one),
-            }));
-            self.lines.close("endfor");
-            self.lines.close("endset");
-            return;
-        }
-        if style.format_as_list {
-            let list = if picked { "state.tools" } else { "tools" };
-            self.lines.open("if not state.strings");
-            self.lines.set("tools_raw", value(&format!("{list} | {tojson}")));
-            self.lines.or("else");
-            self.lines
-                .set("tools_raw", value(&format!("{list} | join({})", quoted(&style.joiner))));
-            self.lines.close("endif");
-            return;
-        }
-        self.lines.open("set tools_raw");
-        self.lines.open("for tool in tools");
-        let one = format!("({item} if state.strings else {item} | {tojson})");
-        let joiner = format!("(\"\" if loop.first else {})", quoted(&style.joiner));
-        let between = if style.joiner.is_empty() { Joined::default() } else { value(&joiner) };
-        self.lines.write(between.value(&one));
-        self.lines.close("endfor");
-        self.lines.close("endset");
-    }
-
-    /// `skills_block`, where the spec has a place for it.
-    fn skills(&mut self) {
-        let spec = self.spec;
-        if !spec.policies.use_system
-            || !(spec.system_template.has("skills") || spec.default_system().has("skills"))
-        {
-            return;
-        }
-        self.lines.comment("The skills.");
-        self.lines.set("skills_block", text(""));
-        let Some(template) = &spec.skills_template else { return };
-        self.lines.open("if skills");
-        self.lines.open("set skills_rows");
-        self.lines.open("for skill in skills");
-        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.policies.skill_joiner));
-        let row = filled(&spec.single_skill_template, |name| {
-            let member = format!("skill[{}]", quoted(name));
-            value(&format!("(\"\" if {member} is none else {member})"))
-        });
-        self.lines.write(if spec.policies.skill_joiner.is_empty() {
-            Joined::default()
-        } else {
-            value(&joiner)
-        });
-        self.lines.write(row);
-        self.lines.close("endfor");
-        self.lines.close("endset");
-        self.lines.set("skills_block", filled(template, |_| value("skills_rows")));
-        self.lines.close("endif");
-    }
-
-    /// Which user's message gets the tools, and where the last turn begins.
+    /// Sets `users.first` and `users.last`, for the place of tools and for the last question.
     fn indices(&mut self) {
         let spec = self.spec;
         let tools =
             spec.user_with_tools().is_some() || spec.policies.system_placement != Placement::System;
         self.questions();
-        if !tools && (!self.asks() || spec.policies.thinking.no_question.is_some()) {
+        if !tools && (!self.depends_on_question() || spec.policies.reasoning.no_question.is_some())
+        {
             return;
         }
         self.lines.comment("The first and the last message of a user.");
@@ -315,7 +157,7 @@ impl TemplateWriter<'_> {
         }
         let turn =
             |pattern| {
-                begun(spec, pattern, |slot| {
+                turn(spec, pattern, |slot| {
                     if slot == "tools" { value("tools_raw") } else { content.clone() }
                 })
             };
@@ -337,7 +179,7 @@ impl TemplateWriter<'_> {
     fn assistant(&mut self) {
         let spec = self.spec;
         self.answer();
-        // White space was cut before reasoning was put in front.
+        // `answer` has stripped the text, before it prepended the reasoning.
         if let Some(processor) = spec
             .policies
             .assistant_processor
@@ -357,25 +199,7 @@ pub(super) fn parts(content: &str, role: &str) -> String {
     format!("parts({content}, {})", quoted(role))
 }
 
-/// The filter that writes a tool as the style says; what is not named is transformers' default.
-fn tojson(style: &JsonStyle) -> String {
-    let mut options = Vec::new();
-    if style.ascii {
-        options.push("ensure_ascii=true".to_owned());
-    }
-    if let Some(indent) = style.indent {
-        options.push(format!("indent={indent}"));
-    }
-    if let Some([item, key]) = &style.separators {
-        options.push(format!("separators=[{}, {}]", quoted(item), quoted(key)));
-    }
-    if style.sort_keys {
-        options.push("sort_keys=true".to_owned());
-    }
-    if options.is_empty() { "tojson".to_owned() } else { format!("tojson({})", options.join(", ")) }
-}
-
-/// What a processor of a system or an assistant's text makes of `name`.
+/// The variable `name` after a processor of a system text or an answer.
 pub(super) fn processed(processor: &Processor, name: &str) -> Joined {
     let text_or = |added: Joined| format!("({} if {name} else \"\")", added.expression());
     match processor {

@@ -1,5 +1,4 @@
-//! The system turn in Jinja: written before all turns, or kept for the user's turn that it goes
-//! into.
+//! The system turn in Jinja: written before all turns, or kept for a user's turn.
 
 use super::text::{Joined, filled, quoted, text, value};
 use super::{SYSTEM, TemplateWriter, parts, processed};
@@ -7,20 +6,20 @@ use crate::compose::spec::policy::Placement;
 use crate::compose::spec::processor::{IfTools, Processor};
 use crate::compose::spec::slots::SlotPattern;
 
-/// Today's date, in this form.
+/// Today's date in this format.
 pub(crate) fn date(format: &str) -> String {
     format!("(date_string if date_string is defined else strftime_now({}))", quoted(format))
 }
 
-/// What stands between a system text and tools, where there are both; without a name of the text,
-/// where there are tools.
+/// The text between a system text and tools, if both are present. Without the name of the system
+/// text, tools suffice.
 pub(crate) fn separator(added: &IfTools, name: Option<&str>) -> String {
     let has_text = name.map(|name| format!("{name} and ")).unwrap_or_default();
     format!("({} if {has_text}tools_block else \"\")", quoted(&added.text))
 }
 
 impl TemplateWriter<'_> {
-    /// Writes the system turn, or sets `system_text` to it where it goes into a user's.
+    /// Writes the system turn, or sets `system_text` if it goes into a user's turn.
     pub(crate) fn system(&mut self) {
         let spec = self.spec;
         let policies = &spec.policies;
@@ -61,15 +60,15 @@ impl TemplateWriter<'_> {
         self.lines.close("endif");
     }
 
-    /// A system turn whose message is `text`, which the conversation has or not.
-    fn system_turn(&mut self, template: &SlotPattern, given: bool) {
+    /// A system turn with the message `text`. `from_messages` if the conversation has that message.
+    fn system_turn(&mut self, template: &SlotPattern, from_messages: bool) {
         let policies = &self.spec.policies;
         if let Some(processor) = &policies.system_processor {
             let joined = match processor {
-                Processor::AppendIfTools(added) if given && added.empty => {
+                Processor::AppendIfTools(added) if from_messages && added.empty => {
                     value("text").value(&separator(added, None))
                 }
-                Processor::PrependIfTools(added) if given && added.empty => {
+                Processor::PrependIfTools(added) if from_messages && added.empty => {
                     value(&separator(added, None)).value("text")
                 }
                 processor => processed(processor, "text"),
@@ -88,7 +87,7 @@ impl TemplateWriter<'_> {
         }
     }
 
-    /// What stands in front of a user's text; None where the system turn is one of its own.
+    /// The expression before a user's text; None if the system turn is separate.
     pub(crate) fn system_of_user(&self) -> Option<String> {
         let policies = &self.spec.policies;
         (policies.use_system && policies.system_placement != Placement::System).then(|| {
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_users_turn() {
+    fn system_text_in_a_users_turn() {
         let spec = |placement: &str| {
             json!({ "system_template": "{system_message}{tools}:", "user_template_with_tools": "<u>{tools}|{content}</u>",
                 "system_policy": { "placement": placement }, "tool_policy": { "placement": "FIRST_USER" } })
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_and_what_is_empty() {
+    fn dates_and_empty_members() {
         let turns = "<u>1</u><a>x</a><u>2</u>";
         let (none, empty) = (Value::Null, json!([]));
         let spec = json!({ "system_template": "{date} {system_message}[{tools}]", "system_message": "D", "tools_template": "T{tools}",

@@ -1,8 +1,8 @@
-//! Pieces of Jinja: string literals, and values joined by `~`.
+//! Parts of Jinja: string literals, values joined by `~`, and lines.
 
 use crate::compose::spec::slots::{SlotPart, SlotPattern};
 
-/// A string literal that Python's jinja2 and the engines that follow it read alike.
+/// A string literal that Python's jinja2 and its reimplementations read alike.
 pub(crate) fn quoted(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('"');
@@ -20,12 +20,12 @@ pub(crate) fn quoted(text: &str) -> String {
     literal
 }
 
-/// Values that are written one behind the other.
+/// Values that are written one after another.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Joined {
     /// Expressions that bind tighter than `~`.
     parts: Vec<String>,
-    /// Text that is not yet a literal of its own.
+    /// Text that is not yet a literal.
     text: String,
 }
 
@@ -35,14 +35,15 @@ impl Joined {
         self
     }
 
-    /// `expression` must bind tighter than `~`: a name, a call, a filter, or in parentheses.
+    /// Appends an expression. It must bind tighter than `~`: a name, a call, a filter, or
+    /// parentheses.
     pub(crate) fn value(mut self, expression: &str) -> Joined {
         self.end_text();
         self.parts.push(expression.to_owned());
         self
     }
 
-    /// All of another behind this.
+    /// Appends all values of another.
     pub(crate) fn append(mut self, other: Joined) -> Joined {
         for part in other.parts {
             self = self.value(&part);
@@ -57,13 +58,13 @@ impl Joined {
         }
     }
 
-    /// The expression; an empty string where nothing was joined.
+    /// The expression; an empty string literal if there are no values.
     pub(crate) fn expression(mut self) -> String {
         self.end_text();
         if self.parts.is_empty() { "\"\"".to_owned() } else { self.parts.join(" ~ ") }
     }
 
-    /// As an operand of something else.
+    /// The expression as an operand: in parentheses if it is not simple.
     pub(crate) fn operand(self) -> String {
         let simple = self.parts.len() + usize::from(!self.text.is_empty()) <= 1;
         let expression = self.expression();
@@ -71,7 +72,7 @@ impl Joined {
     }
 }
 
-/// A pattern whose slots are filled by expressions.
+/// A pattern with an expression for each slot.
 pub(crate) fn filled(pattern: &SlotPattern, value: impl Fn(&str) -> Joined) -> Joined {
     pattern.pieces().iter().fold(Joined::default(), |joined, piece| match piece {
         SlotPart::Text(text) => joined.text(text),
@@ -89,7 +90,8 @@ pub(crate) fn text(text: &str) -> Joined {
     Joined::default().text(text)
 }
 
-/// Lines of a template. All white space between tags is cut, so that layout never reaches a prompt.
+/// Lines of a template. Every tag strips the whitespace around it, so that the layout does not
+/// reach a prompt.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     text: String,
@@ -133,7 +135,7 @@ impl Lines {
         self.tag(tag);
     }
 
-    /// `{{- … -}}`; nothing for nothing.
+    /// `{{- … -}}`; nothing if there are no values.
     pub(crate) fn write(&mut self, joined: Joined) {
         let expression = joined.expression();
         if expression != "\"\"" {

@@ -1,49 +1,11 @@
-//! Declared tools as elements of XML: their name and description, each parameter, and whatever else
-//! they have, one a line.
-
-use serde_json::{Map, Value, json};
+//! Declared tools as XML elements: name, description, each parameter, and all other members, one
+//! per line.
 
 use super::TemplateWriter;
 use super::text::{Joined, quoted, text, value};
-use crate::compose::fault::Reason;
-use crate::compose::spec::reader::SpecReader;
-use crate::error::Result;
+use crate::compose::spec::formatter::XmlStyle;
 
-/// The order of members, where it is not the caller's.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct XmlStyle {
-    /// Members of a parameter behind its name, type and description and before all others.
-    pub(crate) first: Vec<String>,
-    /// Members of the parameters' schema behind all others.
-    pub(crate) last: Vec<String>,
-}
-
-impl XmlStyle {
-    pub(crate) fn read(reader: &mut SpecReader<'_>) -> Result<XmlStyle> {
-        let mut names = |key| -> Result<Vec<String>> {
-            let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
-            let names: Option<Vec<String>> =
-                list.iter().map(|name| name.as_str().map(str::to_owned)).collect();
-            Ok(names
-                .ok_or_else(|| reader.fault(Reason::BadValue, key, "expected a list of strings"))?)
-        };
-        Ok(XmlStyle { first: names("first")?, last: names("last")? })
-    }
-
-    /// `{"kind": …}` with the lists that are not empty.
-    pub(crate) fn to_json(&self, kind: &str) -> Value {
-        let mut members = Map::new();
-        members.insert("kind".to_owned(), kind.into());
-        for (name, list) in [("first", &self.first), ("last", &self.last)] {
-            if !list.is_empty() {
-                members.insert(name.to_owned(), json!(list));
-            }
-        }
-        members.into()
-    }
-}
-
-/// A list of texts in Jinja.
+/// A Jinja list of strings.
 fn list(names: &[&str], more: &[String]) -> String {
     let all: Vec<String> =
         names.iter().copied().chain(more.iter().map(String::as_str)).map(quoted).collect();
@@ -55,7 +17,7 @@ fn element(name: &str, content: &str) -> Joined {
 }
 
 impl TemplateWriter<'_> {
-    /// The macros that write a value, and the members of an object.
+    /// The macros that write a value and the members of an object.
     fn xml_macros(&mut self) {
         self.lines.comment("A value: a text as it is, other plain values as Python writes them, lists and objects as JSON.");
         self.lines.open("macro xml_text(content, quotes)");
@@ -113,7 +75,7 @@ impl TemplateWriter<'_> {
         self.lines.write(element("description", "parameter.description | trim"));
         self.lines.close("endif");
         for name in &style.first {
-            self.named("parameter", name);
+            self.member("parameter", name);
         }
         let known = list(&["name", "type", "description"], &style.first);
         self.lines.write(value(&format!("xml_members(parameter, {known})")));
@@ -125,7 +87,7 @@ impl TemplateWriter<'_> {
             list(&["type", "properties"], &style.last)
         )));
         for name in &style.last {
-            self.named("function.parameters", name);
+            self.member("function.parameters", name);
         }
         self.lines.close("endif");
         self.lines.write(text("\n</parameters>"));
@@ -136,15 +98,15 @@ impl TemplateWriter<'_> {
         self.lines.close("endset");
     }
 
-    /// This member of an object, if it has it.
-    fn named(&mut self, object: &str, name: &str) {
+    /// A member of an object, if it is defined.
+    fn member(&mut self, object: &str, name: &str) {
         let member = format!("{object}[{}]", quoted(name));
         self.lines.open(&format!("if {member} is defined"));
         self.lines.write(element(name, &format!("xml_text({member}, false)")));
         self.lines.close("endif");
     }
 
-    /// `tools_raw`, each tool as an element; `row` writes one, which is `tool_text`.
+    /// Sets `tools_raw`: each tool as an element. `row` writes one tool from `tool_text`.
     pub(crate) fn xml_tools(&mut self, style: &XmlStyle, row: &Joined) {
         self.xml_macros();
         self.lines.open("set tools_raw");

@@ -1,8 +1,8 @@
-//! What a spec says of calls and their results beyond its templates: how arguments are written, and
-//! what joins them.
+//! The policy of calls and results: how arguments are written, and what joins them.
 
 use serde_json::{Map, Value, json};
 
+use super::name_of;
 use super::processor::{Processor, ProcessorTarget};
 use super::reader::SpecReader;
 use crate::error::Result;
@@ -10,14 +10,13 @@ use crate::error::Result;
 /// How the value of one argument is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArgumentValues {
-    /// Strings as they are, all else as JSON.
+    /// Strings verbatim, other values as JSON.
     Text,
-    /// All as JSON.
+    /// Every value as JSON.
     Json,
-    /// Strings as they are, lists and objects as JSON, `True`, `False` and `None`.
+    /// Strings verbatim, lists and objects as JSON, and `True`, `False` and `None`.
     Python,
-    /// Strings in quotes of their own, at every depth; keys bare and in alphabetical order; no
-    /// spaces.
+    /// Strings in `argument_quote` at every depth, unquoted keys in alphabetical order, no spaces.
     Bare,
 }
 
@@ -29,28 +28,28 @@ const VALUES: [(&str, ArgumentValues); 4] = [
 ];
 const NULL: &str = "null";
 
-/// The members of `tool_policy` that calls and results have.
+/// The members of `tool_policy` for calls and results.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CallPolicy {
     /// Between calls.
     pub(crate) joiner: String,
-    /// Between an answer's text and its calls, where it has both.
+    /// Between the text of an answer and its calls, if it has both.
     pub(crate) separator: String,
     /// Between arguments.
     pub(crate) argument_joiner: String,
     pub(crate) argument_values: ArgumentValues,
-    /// Round the strings of bare values.
+    /// Around the strings of bare values.
     pub(crate) argument_quote: String,
-    /// Null among them.
+    /// `null` in bare values.
     pub(crate) argument_null: String,
-    /// Arguments that are a text are written as it is, not as a JSON string.
+    /// Arguments that are a string are written verbatim, not as a JSON string.
     pub(crate) text_as_is: bool,
     /// Between consecutive results.
     pub(crate) result_joiner: String,
     pub(crate) result_processor: Option<Processor>,
-    /// Behind consecutive results, unless a user's turn follows.
+    /// After consecutive results, unless a user's turn follows.
     pub(crate) results_end: String,
-    /// Results are left out where they have no template.
+    /// Results are dropped if they have no template.
     pub(crate) drops_results: bool,
 }
 
@@ -75,43 +74,39 @@ impl Default for CallPolicy {
 impl CallPolicy {
     /// Reads the members of `tool_policy`.
     pub(crate) fn read(tool: &mut SpecReader<'_>, ignored: &mut Vec<String>) -> Result<CallPolicy> {
-        let text = |tool: &mut SpecReader<'_>, key| -> Result<String> {
-            Ok(tool.string(key)?.unwrap_or_default().to_owned())
-        };
         let path = tool.path("observation_content_processor");
         let processor = tool.get("observation_content_processor");
         Ok(CallPolicy {
-            joiner: text(tool, "call_joiner")?,
-            separator: text(tool, "call_separator")?,
-            argument_joiner: text(tool, "argument_joiner")?,
+            joiner: tool.text("call_joiner")?,
+            separator: tool.text("call_separator")?,
+            argument_joiner: tool.text("argument_joiner")?,
             argument_values: tool
                 .one_of("argument_values", &VALUES)?
                 .unwrap_or(ArgumentValues::Text),
-            argument_quote: text(tool, "argument_quote")?,
+            argument_quote: tool.text("argument_quote")?,
             argument_null: tool.string("argument_null")?.unwrap_or(NULL).to_owned(),
             text_as_is: tool
                 .one_of("text_arguments", &[("json", false), ("as_is", true)])?
                 .unwrap_or(false),
-            result_joiner: text(tool, "observation_joiner")?,
+            result_joiner: tool.text("observation_joiner")?,
             result_processor: processor
                 .map(|value| Processor::read(value, path, ProcessorTarget::Result, ignored))
                 .transpose()?,
-            results_end: text(tool, "observations_end")?,
+            results_end: tool.text("observations_end")?,
             drops_results: tool
                 .one_of("without_observations_template", &[("error", false), ("drop", true)])?
                 .unwrap_or(false),
         })
     }
 
-    /// The members that are not the usual ones.
+    /// The members that differ from the defaults.
     pub(crate) fn to_json(&self) -> Map<String, Value> {
         let mut members = Map::new();
         let mut put = |name: &str, value: Option<Value>| {
             members.extend(value.map(|value| (name.to_owned(), value)))
         };
         let text = |text: &String| (!text.is_empty()).then(|| json!(text));
-        let values =
-            VALUES.iter().find(|(_, known)| *known == self.argument_values).map(|(name, _)| *name);
+        let values = name_of(&VALUES, self.argument_values);
         put("call_joiner", text(&self.joiner));
         put("call_separator", text(&self.separator));
         put("argument_joiner", text(&self.argument_joiner));

@@ -1,43 +1,75 @@
-//! How declared tools become text.
+//! Formatters: how declared tools become text.
 
 use serde_json::{Map, Value, json};
 
 use super::reader::SpecReader;
 use crate::compose::fault::Reason;
-use crate::compose::jinja::xml::XmlStyle;
 use crate::error::Result;
 
-/// The tools as text.
+/// A formatter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Formatter {
-    /// JSON, as Python's `json.dumps` writes it.
+    /// JSON, as written by Python's `json.dumps`.
     Json {
-        /// The name of its defaults.
+        /// The name that selects the defaults.
         kind: &'static str,
-        /// What it does.
         style: JsonStyle,
     },
-    /// One YAML document for all tools. Jinja has no YAML: the host renders it.
+    /// One YAML document for all tools. The host renders it, because Jinja has no YAML.
     Yaml,
-    /// Elements of XML.
+    /// XML elements.
     Xml(XmlStyle),
 }
 
 /// Options of JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JsonStyle {
-    /// Spaces per level, on lines of their own.
+    /// Spaces per level. Every value starts a line.
     pub(crate) indent: Option<u8>,
-    /// Between items, and between key and value; None leaves Python's.
+    /// Between items, and between key and value. None for Python's defaults.
     pub(crate) separators: Option<[String; 2]>,
-    /// Between tools, unless they are a list.
+    /// Between tools, unless they are one list.
     pub(crate) joiner: String,
     /// One JSON list of all tools.
     pub(crate) format_as_list: bool,
-    /// Keys in alphabetical order, not in the caller's.
+    /// Keys in alphabetical order instead of the caller's.
     pub(crate) sort_keys: bool,
-    /// `\uXXXX` for all that is not ASCII.
+    /// `\uXXXX` for non-ASCII characters.
     pub(crate) ascii: bool,
+}
+
+/// The order of members, if it is not the caller's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct XmlStyle {
+    /// Members of a parameter after its name, type and description, before all others.
+    pub(crate) first: Vec<String>,
+    /// Members of the parameters' schema after all others.
+    pub(crate) last: Vec<String>,
+}
+
+impl XmlStyle {
+    pub(crate) fn read(reader: &mut SpecReader<'_>) -> Result<XmlStyle> {
+        let mut names = |key| -> Result<Vec<String>> {
+            let list = reader.array(key)?.map(Vec::as_slice).unwrap_or_default();
+            let names: Option<Vec<String>> =
+                list.iter().map(|name| name.as_str().map(str::to_owned)).collect();
+            Ok(names
+                .ok_or_else(|| reader.fault(Reason::BadValue, key, "expected a list of strings"))?)
+        };
+        Ok(XmlStyle { first: names("first")?, last: names("last")? })
+    }
+
+    /// `{"kind": …}` with the non-empty lists.
+    pub(crate) fn to_json(&self, kind: &str) -> Value {
+        let mut members = Map::new();
+        members.insert("kind".to_owned(), kind.into());
+        for (name, list) in [("first", &self.first), ("last", &self.last)] {
+            if !list.is_empty() {
+                members.insert(name.to_owned(), json!(list));
+            }
+        }
+        members.into()
+    }
 }
 
 const YAML: &str = "YamlFormatter";
@@ -85,7 +117,7 @@ impl Default for Formatter {
 }
 
 impl Formatter {
-    /// Reads `{"kind": …}` with the options that differ from the kind's.
+    /// Reads `{"kind": …}`. Other members override the defaults of the kind.
     pub(crate) fn read(
         value: &Value,
         path: String,
@@ -106,7 +138,7 @@ impl Formatter {
                     .fault(
                         Reason::BadValue,
                         "kind",
-                        format!("unknown value {name:?}; it is one of {known}, {YAML}, {XML}"),
+                        format!("unknown value {name:?}; expected one of {known}, {YAML}, {XML}"),
                     )
                     .into());
             };
@@ -119,7 +151,7 @@ impl Formatter {
                     Some([item.clone(), key.clone()])
                 }
                 Some(_) => {
-                    let problem = "expected two strings: between items, and between key and value";
+                    let problem = "expected two strings: the item separator and the key separator";
                     return Err(reader.fault(Reason::BadValue, "separators", problem).into());
                 }
             };
@@ -137,7 +169,7 @@ impl Formatter {
         Ok(formatter)
     }
 
-    /// `{"kind": …}` with the options that differ from the kind's.
+    /// `{"kind": …}` with the options that differ from the defaults of the kind.
     pub(crate) fn to_json(&self) -> Value {
         let (kind, style) = match self {
             Formatter::Json { kind, style } => (kind, style),

@@ -1,9 +1,10 @@
-//! The policies of a spec: what is done, where its templates say what is written.
+//! The policies of a spec: options beyond the texts of its templates.
 
 use serde_json::{Map, Value, json};
 
 use super::calls::CallPolicy;
 use super::formatter::Formatter;
+use super::name_of;
 use super::processor::{Processor, ProcessorTarget};
 use super::reader::SpecReader;
 use super::reasoning::ReasoningPolicy;
@@ -11,7 +12,7 @@ use super::slots::{SlotPattern, Slots};
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// Where the declared tools go, or the system text.
+/// The place of the declared tools, or of the system text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// Into the system turn.
@@ -29,7 +30,7 @@ const PLACEMENTS: [(&str, Placement); 3] = [
 ];
 
 impl Placement {
-    /// Which of the users' messages it means, as a member of `users`.
+    /// The user's message it means, as a member of the template variable `users`.
     pub(crate) fn user(self) -> &'static str {
         if self == Placement::LastUser { "last" } else { "first" }
     }
@@ -43,7 +44,7 @@ const SYSTEM_PLACEMENTS: [(&str, Placement); 3] = [
 const EMPTY_MESSAGE: [(&str, bool); 2] = [("as_given", false), ("as_none", true)];
 const EMPTY_LIST: [(&str, bool); 2] = [("as_none", false), ("as_tools", true)];
 
-/// As the header with a knowledge cutoff has it.
+/// The format of the date in the knowledge-cutoff header.
 pub(crate) const DATE_FORMAT: &str = "%d %b %Y";
 
 /// All policies.
@@ -52,33 +53,33 @@ pub(crate) const DATE_FORMAT: &str = "%d %b %Y";
 pub(crate) struct Policies {
     /// Before everything.
     pub(crate) prefix: String,
-    /// There is a system turn.
+    /// System turns are written.
     pub(crate) use_system: bool,
-    /// Also without a system message.
+    /// A system turn is written even without a system message.
     pub(crate) system_without_message: bool,
-    /// If not that, then also with tools or skills.
+    /// Without a system message, a system turn is written if there are tools or skills.
     pub(crate) system_with_tools: bool,
-    /// Only the first part of a typed system message counts.
+    /// Only the first part of a system message with parts is used.
     pub(crate) first_system_part: bool,
     pub(crate) system_processor: Option<Processor>,
-    /// A turn of its own, or in front of a user's text.
+    /// A separate turn, or before the text of a user.
     pub(crate) system_placement: Placement,
-    /// An empty system message is none.
+    /// An empty system message counts as absent.
     pub(crate) empty_message_is_none: bool,
-    /// How `{date}` is written.
+    /// The format of `{date}`.
     pub(crate) date_format: String,
-    pub(crate) thinking: ReasoningPolicy,
+    pub(crate) reasoning: ReasoningPolicy,
     pub(crate) assistant_processor: Option<Processor>,
-    /// Stands for the content of an answer that is null.
+    /// The content of an answer whose content is null.
     pub(crate) null_content: String,
     pub(crate) placement: Placement,
     pub(crate) formatter: Formatter,
     pub(crate) tool_processor: Option<Processor>,
-    /// An empty list of tools is written as one with tools is.
+    /// An empty list of tools is written like a list with tools.
     pub(crate) empty_list_as_tools: bool,
     pub(crate) call_processor: Option<Processor>,
     pub(crate) calls: CallPolicy,
-    /// Of skills, where the spec has none of its own.
+    /// The template of a skill, if the spec has none.
     pub(crate) skill_row: Option<SlotPattern>,
     pub(crate) skill_joiner: String,
 }
@@ -95,7 +96,7 @@ impl Default for Policies {
             system_placement: Placement::System,
             empty_message_is_none: false,
             date_format: DATE_FORMAT.to_owned(),
-            thinking: ReasoningPolicy::default(),
+            reasoning: ReasoningPolicy::default(),
             assistant_processor: None,
             null_content: String::new(),
             placement: Placement::System,
@@ -115,11 +116,11 @@ impl Policies {
     pub(crate) fn read(spec: &mut SpecReader<'_>, ignored: &mut Vec<String>) -> Result<Policies> {
         let mut policies = Policies::default();
         let p = &mut policies;
-        if let Some(mut global) = spec.below("global_policy")? {
+        if let Some(mut global) = spec.object("global_policy")? {
             set(&mut p.prefix, global.string("prefix")?.map(str::to_owned));
             global.finish(ignored);
         }
-        if let Some(mut system) = spec.below("system_policy")? {
+        if let Some(mut system) = spec.object("system_policy")? {
             set(&mut p.use_system, system.boolean("use_system")?);
             set(
                 &mut p.system_without_message,
@@ -137,8 +138,8 @@ impl Policies {
                 processor(&mut system, "content_processor", ProcessorTarget::System, ignored)?;
             system.finish(ignored);
         }
-        if let Some(mut assistant) = spec.below("assistant_policy")? {
-            p.thinking = ReasoningPolicy::read(&mut assistant, ignored)?;
+        if let Some(mut assistant) = spec.object("assistant_policy")? {
+            p.reasoning = ReasoningPolicy::read(&mut assistant, ignored)?;
             p.assistant_processor = processor(
                 &mut assistant,
                 "content_processor",
@@ -148,7 +149,7 @@ impl Policies {
             set(&mut p.null_content, assistant.string("null_content")?.map(str::to_owned));
             assistant.finish(ignored);
         }
-        if let Some(mut tool) = spec.below("tool_policy")? {
+        if let Some(mut tool) = spec.object("tool_policy")? {
             set(&mut p.placement, tool.one_of("placement", &PLACEMENTS)?);
             set(&mut p.empty_list_as_tools, tool.one_of("empty_list", &EMPTY_LIST)?);
             let path = tool.path("formatter");
@@ -166,12 +167,12 @@ impl Policies {
             p.calls = CallPolicy::read(&mut tool, ignored)?;
             tool.finish(ignored);
         }
-        if let Some(mut skill) = spec.below("skill_policy")? {
+        if let Some(mut skill) = spec.object("skill_policy")? {
             p.skill_row = skill.pattern("single_skill_template", Slots::Any)?;
             set(&mut p.skill_joiner, skill.string("joiner")?.map(str::to_owned));
             if skill.get("content_processor").is_some() {
                 return Err(skill
-                    .fault(Reason::BadValue, "content_processor", "reserved: only null")
+                    .fault(Reason::BadValue, "content_processor", "reserved; expected null")
                     .into());
             }
             skill.finish(ignored);
@@ -179,22 +180,19 @@ impl Policies {
         Ok(policies)
     }
 
-    /// The condition that there are tools.
+    /// The Jinja condition that there are tools.
     pub(crate) fn has_tools(&self) -> &'static str {
         if self.empty_list_as_tools { "(tools is defined and tools is not none)" } else { "tools" }
     }
 
-    /// The policies that are not the usual ones, by the names of a spec.
+    /// The policies that differ from the defaults, by name.
     pub(crate) fn to_json(&self) -> Map<String, Value> {
-        let usual = Policies::default();
+        let default = Policies::default();
         let processor = |processor: &Option<Processor>| {
             processor.as_ref().map_or(Value::Null, Processor::to_json)
         };
         let when = |differs: bool, value: Value| if differs { value } else { Value::Null };
-        let name = |names: &[(&'static str, Placement)], placement: Placement| {
-            names.iter().find(|(_, known)| *known == placement).map(|(name, _)| *name)
-        };
-        let system_placement = name(&SYSTEM_PLACEMENTS, self.system_placement);
+        let system_placement = name_of(&SYSTEM_PLACEMENTS, self.system_placement);
         let all = json!({
             "global_policy": { "prefix": when(!self.prefix.is_empty(), json!(self.prefix)) },
             "system_policy": {
@@ -202,9 +200,9 @@ impl Policies {
                 "use_system_without_system_message": when(!self.system_without_message, json!(false)),
                 "use_system_with_tools_provided": when(!self.system_with_tools, json!(false)),
                 "parts": when(!self.first_system_part, json!("all")),
-                "placement": when(self.system_placement != usual.system_placement, json!(system_placement)),
+                "placement": when(self.system_placement != default.system_placement, json!(system_placement)),
                 "empty_message": when(self.empty_message_is_none, json!("as_none")),
-                "date_format": when(self.date_format != usual.date_format, json!(self.date_format)),
+                "date_format": when(self.date_format != default.date_format, json!(self.date_format)),
                 "content_processor": processor(&self.system_processor),
             },
             "assistant_policy": {
@@ -212,13 +210,13 @@ impl Policies {
                 "null_content": when(!self.null_content.is_empty(), json!(self.null_content)),
             },
             "tool_policy": {
-                "placement": when(self.placement != usual.placement, json!(name(&PLACEMENTS, self.placement))),
+                "placement": when(self.placement != default.placement, json!(name_of(&PLACEMENTS, self.placement))),
                 "empty_list": when(self.empty_list_as_tools, json!("as_tools")),
-                "formatter": when(self.formatter != usual.formatter, self.formatter.to_json()),
+                "formatter": when(self.formatter != default.formatter, self.formatter.to_json()),
                 "content_processor": processor(&self.tool_processor),
                 "tool_call_content_processor": processor(&self.call_processor),
             },
-            "skill_policy": { "joiner": when(self.skill_joiner != usual.skill_joiner, json!(self.skill_joiner)) },
+            "skill_policy": { "joiner": when(self.skill_joiner != default.skill_joiner, json!(self.skill_joiner)) },
         });
         let Value::Object(mut policies) = all else { return Map::new() };
         if let Some(tool) = policies.get_mut("tool_policy").and_then(Value::as_object_mut) {
@@ -226,7 +224,8 @@ impl Policies {
         }
         if let Some(assistant) = policies.get_mut("assistant_policy").and_then(Value::as_object_mut)
         {
-            assistant.extend(self.thinking.members().map(|(name, value)| (name.to_owned(), value)));
+            assistant
+                .extend(self.reasoning.members().map(|(name, value)| (name.to_owned(), value)));
         }
         for policy in policies.values_mut().filter_map(Value::as_object_mut) {
             policy.retain(|_, value| !value.is_null());
@@ -236,19 +235,19 @@ impl Policies {
     }
 }
 
-/// What was given goes before what is usual.
-fn set<T>(value: &mut T, given: Option<T>) {
-    if let Some(given) = given {
-        *value = given;
+/// Replaces a default by the value of a member, if there is one.
+fn set<T>(value: &mut T, member: Option<T>) {
+    if let Some(member) = member {
+        *value = member;
     }
 }
 
 fn processor(
     policy: &mut SpecReader<'_>,
     key: &'static str,
-    place: ProcessorTarget,
+    target: ProcessorTarget,
     ignored: &mut Vec<String>,
 ) -> Result<Option<Processor>> {
     let path = policy.path(key);
-    policy.get(key).map(|value| Processor::read(value, path, place, ignored)).transpose()
+    policy.get(key).map(|value| Processor::read(value, path, target, ignored)).transpose()
 }

@@ -1,5 +1,6 @@
-//! What is done to a text before it is put into its slot: a closed list, so that everything has a
-//! form in Jinja.
+//! Content processors: changes to a text before it fills its slot.
+//!
+//! The list is closed, so that every processor has a form in Jinja.
 
 use serde_json::{Map, Value, json};
 
@@ -7,14 +8,14 @@ use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// The texts that can be processed.
+/// What a processor applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessorTarget {
     /// The system message.
     System,
     /// An answer, without its calls.
     Assistant,
-    /// A declared tool, before it becomes text.
+    /// A declared tool, before it is formatted.
     Tool,
     /// One tool call.
     Call,
@@ -25,34 +26,34 @@ pub(crate) enum ProcessorTarget {
 /// A content processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Processor {
-    /// Knowledge cutoff and today's date before the text.
+    /// Prepends the knowledge cutoff and today's date.
     DateHeader {
-        /// The day that the model's knowledge ends.
+        /// The end of the model's knowledge.
         cutoff: String,
     },
-    /// Text in front.
+    /// Prepends a text.
     Prepend(String),
-    /// Text behind.
+    /// Appends a text.
     Append(String),
-    /// Text behind, when there are tools and a text.
+    /// Appends a text if there are tools and a system text.
     AppendIfTools(IfTools),
-    /// Text in front, when there are tools and a text.
+    /// Prepends a text if there are tools and a system text.
     PrependIfTools(IfTools),
-    /// Text in front of a text that is not empty.
+    /// Prepends a text unless the content is empty.
     PrependIfNonempty(String),
-    /// A newline in front of a text that is not empty.
+    /// Prepends a newline unless the content is empty.
     NewlineIfNonempty,
-    /// White space at both ends goes.
+    /// Strips whitespace at both ends.
     Strip,
-    /// The tool's `function` member, if it has one.
+    /// Replaces the tool by its `function` member, if it has one.
     PickFunction,
-    /// Arguments that are JSON text become what they say.
+    /// Parses arguments that are JSON text.
     ObjectArguments,
-    /// `ID<|tool_call_argument_begin|>ARGUMENTS`.
+    /// Writes `ID<|tool_call_argument_begin|>ARGUMENTS`.
     KimiCall,
-    /// A DSML invoke block.
+    /// Writes a DSML invoke block.
     DsmlCall,
-    /// The text as a JSON string.
+    /// Writes the text as a JSON string.
     Json,
 }
 
@@ -60,13 +61,13 @@ pub(crate) enum Processor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IfTools {
     pub(crate) text: String,
-    /// Also when the conversation has a system message that is empty.
+    /// Also for an empty system message.
     pub(crate) empty: bool,
 }
 
 const CUTOFF: &str = "December 2023";
 
-/// Kind, the name of the same in chat-bricks, and where it may stand.
+/// The kind, its name in chat-bricks, and the targets that allow it.
 const KINDS: [(&str, &str, &[ProcessorTarget]); 13] = [
     ("date_header", "Llama32DateProcessor", &[ProcessorTarget::System]),
     ("prepend", "", &[ProcessorTarget::System, ProcessorTarget::Assistant]),
@@ -84,11 +85,11 @@ const KINDS: [(&str, &str, &[ProcessorTarget]); 13] = [
 ];
 
 impl Processor {
-    /// Reads `{"kind": …}` with its parameters.
+    /// Reads `{"kind": …}` with its parameters, for this target.
     pub(crate) fn read(
         value: &Value,
         path: String,
-        place: ProcessorTarget,
+        target: ProcessorTarget,
         ignored: &mut Vec<String>,
     ) -> Result<Processor> {
         let mut reader = SpecReader::new(path, value)?;
@@ -98,17 +99,17 @@ impl Processor {
         let known = KINDS
             .iter()
             .find(|(kind, alias, _)| *kind == name || (!alias.is_empty() && *alias == name));
-        let Some((kind, ..)) = known.filter(|(_, _, places)| places.contains(&place)) else {
-            let here = KINDS
+        let Some((kind, ..)) = known.filter(|(_, _, targets)| targets.contains(&target)) else {
+            let allowed = KINDS
                 .iter()
-                .filter(|(_, _, places)| places.contains(&place))
+                .filter(|(_, _, targets)| targets.contains(&target))
                 .map(|(kind, ..)| *kind);
-            let here = here.collect::<Vec<_>>().join(", ");
+            let allowed = allowed.collect::<Vec<_>>().join(", ");
             return Err(reader
                 .fault(
                     Reason::BadValue,
                     "kind",
-                    format!("unknown value {name:?}; here it is one of {here}"),
+                    format!("unknown value {name:?}; expected one of {allowed}"),
                 )
                 .into());
         };
@@ -142,7 +143,7 @@ impl Processor {
         Ok(processor)
     }
 
-    /// `{"kind": …}` with the parameters that are not the kind's own.
+    /// `{"kind": …}` with the parameters that differ from the defaults.
     pub(crate) fn to_json(&self) -> Value {
         let with_text = |kind: &str, text: &String| json!({ "kind": kind, "text": text });
         let if_tools = |kind: &str, IfTools { text, empty }: &IfTools| {

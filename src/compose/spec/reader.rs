@@ -1,4 +1,4 @@
-//! Reads the members of a spec; what is wrong carries its reason and path in `details`.
+//! Reads the members of a spec. Errors have the reason and the path in `details`.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use crate::api::Fields;
 use crate::compose::fault::{Reason, SpecFault};
 use crate::error::{Error, Result};
 
-/// One object of a spec while it is read.
+/// One object of a spec that is being read.
 pub(crate) struct SpecReader<'a> {
     fields: Fields<'a>,
 }
@@ -29,7 +29,7 @@ impl<'a> SpecReader<'a> {
         self.fields.path(key)
     }
 
-    /// A fault of a member.
+    /// An error in a member.
     pub(crate) fn fault(&self, reason: Reason, key: &str, problem: impl Into<String>) -> SpecFault {
         SpecFault::new(reason, &self.path(key), problem)
     }
@@ -74,6 +74,11 @@ impl<'a> SpecReader<'a> {
         self.read(key, |fields| fields.one_of(key, choices))
     }
 
+    /// A string; empty if absent.
+    pub(crate) fn text(&mut self, key: &'static str) -> Result<String> {
+        Ok(self.string(key)?.unwrap_or_default().to_owned())
+    }
+
     /// A text with slots.
     pub(crate) fn pattern(
         &mut self,
@@ -84,13 +89,26 @@ impl<'a> SpecReader<'a> {
         Ok(Some(SlotPattern::parse(text, &self.path(key), slots)?))
     }
 
-    /// An object of its own below this one.
-    pub(crate) fn below(&mut self, key: &'static str) -> Result<Option<SpecReader<'a>>> {
+    /// A text with slots, or else this default.
+    pub(crate) fn pattern_or(
+        &mut self,
+        key: &'static str,
+        slots: Slots,
+        default: &str,
+    ) -> Result<SlotPattern> {
+        match self.pattern(key, slots)? {
+            Some(pattern) => Ok(pattern),
+            None => Ok(SlotPattern::parse(default, &self.path(key), slots)?),
+        }
+    }
+
+    /// A nested object.
+    pub(crate) fn object(&mut self, key: &'static str) -> Result<Option<SpecReader<'a>>> {
         let path = self.path(key);
         self.get(key).map(|value| SpecReader::new(path, value)).transpose()
     }
 
-    /// Notes the members that nobody read.
+    /// Records the unknown members.
     pub(crate) fn finish(self, ignored: &mut Vec<String>) {
         ignored.extend(self.fields.ignored());
     }

@@ -1,31 +1,32 @@
-//! The policy of reasoning: which answers show it, and where in a message it is.
+//! The reasoning policy: which answers show their reasoning, and where a message holds it.
 
 use serde_json::{Value, json};
 
+use super::name_of;
 use super::reader::SpecReader;
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// Which turns keep their reasoning.
+/// Which answers keep their reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeepReasoning {
     /// All.
     All,
-    /// Those behind the last question.
+    /// Those after the last question.
     LastTurn,
 }
 
 const KEEP_REASONING: [(&str, KeepReasoning); 2] =
     [("all", KeepReasoning::All), ("last_turn", KeepReasoning::LastTurn)];
 
-/// Which answers without reasoning have the template of reasoning all the same.
+/// Which answers without reasoning are written with an empty reasoning block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EmptyReasoning {
     /// None.
     None,
     /// The last message.
     Last,
-    /// Those behind the last question.
+    /// Those after the last question.
     LastTurn,
 }
 
@@ -35,7 +36,7 @@ const EMPTY_REASONING: [(&str, EmptyReasoning); 3] = [
     ("last_turn", EmptyReasoning::LastTurn),
 ];
 
-/// What stands before and behind a text.
+/// The opening and the closing tag of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TagPair {
     pub(crate) start: String,
@@ -48,13 +49,17 @@ impl TagPair {
             match reader.string(key)? {
                 Some(text) if !text.is_empty() => Ok(text.to_owned()),
                 _ => Err(reader
-                    .fault(Reason::MissingField, key, "missing: a text that is not empty")
+                    .fault(
+                        Reason::MissingField,
+                        key,
+                        "missing; expected a string that is not empty",
+                    )
                     .into()),
             }
         };
-        let bounds = TagPair { start: text("start")?, end: text("end")? };
+        let tags = TagPair { start: text("start")?, end: text("end")? };
         reader.finish(ignored);
-        Ok(bounds)
+        Ok(tags)
     }
 
     fn to_json(&self) -> Value {
@@ -62,14 +67,14 @@ impl TagPair {
     }
 }
 
-/// The policy.
+/// The members of `assistant_policy` for reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReasoningPolicy {
     pub(crate) keep: KeepReasoning,
     pub(crate) empty: EmptyReasoning,
-    /// Round reasoning that stands in an answer's text.
+    /// Around reasoning inside the text of an answer.
     pub(crate) inline: Option<TagPair>,
-    /// A user's message that begins and ends so asks nothing.
+    /// Around a user's message that is not a question.
     pub(crate) no_question: Option<TagPair>,
 }
 
@@ -85,34 +90,30 @@ impl Default for ReasoningPolicy {
 }
 
 impl ReasoningPolicy {
-    /// Reads its members of `assistant_policy`.
+    /// Reads the members of `assistant_policy`.
     pub(crate) fn read(
         policy: &mut SpecReader<'_>,
         ignored: &mut Vec<String>,
     ) -> Result<ReasoningPolicy> {
-        let usual = ReasoningPolicy::default();
-        let mut bounds = |policy: &mut SpecReader<'_>, key| -> Result<Option<TagPair>> {
-            policy.below(key)?.map(|reader| TagPair::read(reader, ignored)).transpose()
+        let default = ReasoningPolicy::default();
+        let mut tags = |policy: &mut SpecReader<'_>, key| -> Result<Option<TagPair>> {
+            policy.object(key)?.map(|reader| TagPair::read(reader, ignored)).transpose()
         };
         Ok(ReasoningPolicy {
-            keep: policy.one_of("keep_reasoning", &KEEP_REASONING)?.unwrap_or(usual.keep),
-            empty: policy.one_of("empty_reasoning", &EMPTY_REASONING)?.unwrap_or(usual.empty),
-            inline: bounds(policy, "inline_reasoning")?,
-            no_question: bounds(policy, "no_question")?,
+            keep: policy.one_of("keep_reasoning", &KEEP_REASONING)?.unwrap_or(default.keep),
+            empty: policy.one_of("empty_reasoning", &EMPTY_REASONING)?.unwrap_or(default.empty),
+            inline: tags(policy, "inline_reasoning")?,
+            no_question: tags(policy, "no_question")?,
         })
     }
 
-    /// Name and value of what is not usual, null for the rest.
+    /// The members by name. Those with a default value are null.
     pub(crate) fn members(&self) -> [(&'static str, Value); 4] {
-        let usual = ReasoningPolicy::default();
-        let named = |names: &[(&'static str, usize)], at: usize, usual: usize| {
-            names.iter().find(|(_, known)| *known == at && at != usual).map(|(name, _)| *name)
-        };
-        let keep = KEEP_REASONING.map(|(name, keep)| (name, keep as usize));
-        let empty = EMPTY_REASONING.map(|(name, empty)| (name, empty as usize));
+        let keep = Some(self.keep).filter(|keep| *keep != KeepReasoning::All);
+        let empty = Some(self.empty).filter(|empty| *empty != EmptyReasoning::None);
         [
-            ("keep_reasoning", json!(named(&keep, self.keep as usize, usual.keep as usize))),
-            ("empty_reasoning", json!(named(&empty, self.empty as usize, usual.empty as usize))),
+            ("keep_reasoning", json!(keep.and_then(|keep| name_of(&KEEP_REASONING, keep)))),
+            ("empty_reasoning", json!(empty.and_then(|empty| name_of(&EMPTY_REASONING, empty)))),
             ("inline_reasoning", json!(self.inline.as_ref().map(TagPair::to_json))),
             ("no_question", json!(self.no_question.as_ref().map(TagPair::to_json))),
         ]

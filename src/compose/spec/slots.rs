@@ -1,33 +1,33 @@
 //! Text with named slots: `<|im_start|>user\n{content}<|im_end|>`.
 //!
-//! `{name}` is a slot, `{{` and `}}` are braces. What is put into a slot is never read again.
+//! `{name}` is a slot; `{{` and `}}` are literal braces. The value of a slot is never parsed.
 
 use crate::compose::fault::{Reason, SpecFault};
 
 /// One part of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SlotPart {
-    /// Text as it is.
+    /// Literal text.
     Text(String),
-    /// The slot of this name.
+    /// The slot with this name.
     Slot(String),
 }
 
 /// Which slots a pattern may have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Slots {
-    /// These, each as often as its range says.
+    /// These, with the number of occurrences of each.
     Of(&'static [(&'static str, Occurs)]),
-    /// Any name: the members of an entry that the caller makes up.
+    /// Any name: the members of an object that the caller defines.
     Any,
 }
 
 /// How often a slot may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occurs {
-    /// Not at all, or any number of times.
+    /// Any number of times.
     Freely,
-    /// Not at all, or once.
+    /// At most once.
     AtMostOnce,
     /// Once.
     Once,
@@ -56,8 +56,8 @@ pub(crate) struct SlotPattern {
 impl SlotPattern {
     /// Parses the text of the field at `path`.
     ///
-    /// `unbalanced_brace` for a brace that opens or closes nothing, `bad_slot` for a slot that the
-    /// field does not have, lacks, or has too often.
+    /// `unbalanced_brace` for an unmatched brace. `bad_slot` for a slot that is unknown to the field,
+    /// missing, or repeated.
     pub(crate) fn parse(source: &str, path: &str, slots: Slots) -> Result<SlotPattern, SpecFault> {
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -76,7 +76,7 @@ impl SlotPattern {
                 let seen: String =
                     source[source.len() - rest.len() - 1..].chars().take(24).collect();
                 let problem = format!(
-                    "a brace without its partner at {seen:?}; a literal brace is written twice: {{{{ or }}}}"
+                    "unmatched brace at {seen:?}; write a literal brace twice: {{{{ or }}}}"
                 );
                 return Err(SpecFault::new(Reason::UnbalancedBrace, path, problem));
             };
@@ -96,11 +96,11 @@ impl SlotPattern {
     }
 
     fn check(&self, path: &str, slots: Slots) -> Result<(), SpecFault> {
-        let fault = |problem: String| Err(SpecFault::new(Reason::BadSlot, path, problem));
+        let bad_slot = |problem: String| Err(SpecFault::new(Reason::BadSlot, path, problem));
         let Slots::Of(allowed) = slots else {
             let empty = self.slots().any(|slot| slot.trim().is_empty());
             return if empty {
-                fault("a slot without a name; a literal brace is written twice".to_owned())
+                bad_slot("a slot without a name; write a literal brace twice".to_owned())
             } else {
                 Ok(())
             };
@@ -113,30 +113,30 @@ impl SlotPattern {
             let allowed = if names.is_empty() {
                 "this field has no slots".to_owned()
             } else {
-                format!("it may have {names}")
+                format!("expected {names}")
             };
-            return fault(format!(
-                "unknown slot {{{unknown}}}; {allowed}; a literal brace is written twice: {{{{ or }}}}"
+            return bad_slot(format!(
+                "unknown slot {{{unknown}}}; {allowed}; write a literal brace twice: {{{{ or }}}}"
             ));
         }
         for (name, occurs) in allowed {
             let count = self.count(name);
             if !occurs.allows(count) {
-                let wanted = if *occurs == Occurs::Somewhere { "at least once" } else { "once" };
-                return fault(format!(
-                    "the slot {{{name}}} is there {count} times and must be {wanted}"
+                let expected = if *occurs == Occurs::Somewhere { "at least once" } else { "once" };
+                return bad_slot(format!(
+                    "the slot {{{name}}} occurs {count} times, expected {expected}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// As it was written.
+    /// The text as written.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
 
-    /// Its parts, in order; two texts never follow each other.
+    /// The parts in order. Two texts are never adjacent.
     pub(crate) fn pieces(&self) -> &[SlotPart] {
         &self.pieces
     }
@@ -152,17 +152,17 @@ impl SlotPattern {
         self.slots().filter(|slot| *slot == name).count()
     }
 
-    /// Whether it has this slot.
+    /// Whether the text has this slot.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.count(name) > 0
     }
 
-    /// Whether the one slot stands before the other.
+    /// Whether the first slot precedes the second.
     pub(crate) fn comes_before(&self, name: &str, other: &str) -> bool {
         self.slots().find(|slot| [name, other].contains(slot)) == Some(name)
     }
 
-    /// The text up to this slot, other slots empty.
+    /// The text before this slot, without the slots in it.
     pub(crate) fn text_before(&self, name: &str) -> String {
         let before = self
             .pieces
@@ -173,7 +173,7 @@ impl SlotPattern {
             .collect()
     }
 
-    /// The text up to the first slot.
+    /// The text before the first slot.
     pub(crate) fn head(&self) -> &str {
         match self.pieces.first() {
             Some(SlotPart::Text(text)) => text,
@@ -181,17 +181,17 @@ impl SlotPattern {
         }
     }
 
-    /// The same without this text at its begin; None where it does not begin so.
-    pub(crate) fn without_text(&self, begin: &str) -> Option<SlotPattern> {
+    /// This pattern without this prefix; None if it does not begin with it.
+    pub(crate) fn without_prefix(&self, prefix: &str) -> Option<SlotPattern> {
         let Some(SlotPart::Text(text)) = self.pieces.first() else { return None };
-        let rest = SlotPart::Text(text.strip_prefix(begin)?.to_owned());
+        let rest = SlotPart::Text(text.strip_prefix(prefix)?.to_owned());
         let mut pattern = self.clone();
         pattern.pieces[0] = rest;
         Some(pattern)
     }
 
-    /// The same without the text before the first slot.
-    pub(crate) fn without_begin(&self) -> SlotPattern {
+    /// This pattern without the text before its first slot.
+    pub(crate) fn without_head(&self) -> SlotPattern {
         let mut pattern = self.clone();
         if let Some(SlotPart::Text(_)) = pattern.pieces.first() {
             pattern.pieces.remove(0);
@@ -199,7 +199,7 @@ impl SlotPattern {
         pattern
     }
 
-    /// The text behind the last slot; all of it where there is none.
+    /// The text after the last slot, or all of it if there is no slot.
     pub(crate) fn text_after(&self) -> &str {
         match self.pieces.last() {
             Some(SlotPart::Text(text)) => text,
@@ -208,13 +208,13 @@ impl SlotPattern {
     }
 }
 
-/// A text without slots, its doubled braces taken as one.
+/// The literal text of a source without slots: doubled braces become single ones.
 pub(crate) fn literal(source: &str, path: &str) -> Result<String, SpecFault> {
     let pattern = SlotPattern::parse(source, path, Slots::Of(&[]))?;
     Ok(pattern.text_after().to_owned())
 }
 
-/// A text written so that a pattern reads it as it is.
+/// The source of a literal text: braces are doubled.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn bad_slots_and_braces() {
         for (source, reason) in [
             ("", Reason::BadSlot),
             ("{content}{content}", Reason::BadSlot),

@@ -1,22 +1,24 @@
-//! What a spec says of turns beyond their usual templates: a last answer, a late system message,
-//! the end of a prompt, content that is not text. All of it is ours; a spec that says nothing of it
-//! is rendered as chat-bricks' are.
+//! The policy of turns: the last answer, late system messages, the end of a prompt, and content
+//! that is not text.
+//!
+//! These fields extend chat-bricks. A spec without them renders as in chat-bricks.
 
 use serde_json::{Value, json};
 
+use super::name_of;
 use super::reader::SpecReader;
 use super::slots::{Occurs, SlotPattern, Slots, escaped, literal};
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
-/// What happens to content that is a list of parts.
+/// What to do with content that is a list of parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentParts {
-    /// Parts without a form are refused.
+    /// Unsupported parts are refused.
     Error,
-    /// Parts without a form are left out.
+    /// Unsupported parts are dropped.
     DropUnknown,
-    /// Content that is no string is left out.
+    /// Content other than a string is dropped.
     Drop,
 }
 
@@ -26,44 +28,44 @@ const CONTENT_PARTS: [(&str, ContentParts); 3] = [
     ("drop", ContentParts::Drop),
 ];
 
-/// Stands for a message before the first, of which there is none.
+/// The role before the first message.
 pub(crate) const START: &str = "start";
 const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 const ANSWER: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
 const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 
-/// The fields.
+/// The members of a spec for turns.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TurnPolicy {
-    /// Of an answer that is the last message.
+    /// The template of an answer that is the last message.
     pub(crate) last_answer: Option<SlotPattern>,
-    /// Also where a generation prompt follows.
+    /// `last_answer` also applies before a generation prompt.
     pub(crate) last_answer_with_prompt: bool,
-    /// Of system messages that are not the first message.
+    /// The template of system messages after the first message.
     pub(crate) late_system: Option<SlotPattern>,
-    /// The generation prompt where `enable_thinking` is false.
+    /// The generation prompt if `enable_thinking` is false.
     pub(crate) no_thinking_prompt: Option<String>,
-    /// The generation prompt behind an answer.
+    /// The generation prompt after an answer.
     pub(crate) prompt_after_answer: Option<String>,
-    /// The begin of turns' templates that the first turn of a conversation is written without.
+    /// The prefix of templates that the first turn of a conversation omits.
     pub(crate) first_turn_without: String,
     /// The end of a prompt without a generation prompt.
     pub(crate) ending: String,
     pub(crate) content_parts: ContentParts,
-    /// Roles of a last message behind which there is no generation prompt.
+    /// Roles of a last message after which there is no generation prompt.
     pub(crate) no_prompt_after: Vec<&'static str>,
-    /// Roles of the message before behind which an answer begins with the text before its slots;
-    /// all, when empty.
+    /// Roles of the preceding message after which an answer begins with the text before its first
+    /// slot. Empty for all roles.
     pub(crate) opener_after: Vec<&'static str>,
 }
 
 impl TurnPolicy {
-    /// Reads its members of a spec.
+    /// Reads the members of a spec.
     pub(crate) fn read(spec: &mut SpecReader<'_>) -> Result<TurnPolicy> {
         let mut text = |key: &'static str| -> Result<Option<String>> {
             let path = spec.path(key);
-            let given = spec.string(key)?;
-            Ok(given.map(|text| literal(text, &path)).transpose()?)
+            let source = spec.string(key)?;
+            Ok(source.map(|text| literal(text, &path)).transpose()?)
         };
         Ok(TurnPolicy {
             no_thinking_prompt: text("no_thinking_prompt")?,
@@ -81,14 +83,12 @@ impl TurnPolicy {
         })
     }
 
-    /// Name and value of what is not usual, null for the rest.
+    /// The members by name. Those with a default value are null.
     pub(crate) fn members(&self) -> [(&'static str, Value); 10] {
         let source =
             |pattern: &Option<SlotPattern>| json!(pattern.as_ref().map(SlotPattern::source));
         let filled = |text: &str| Some(escaped(text)).filter(|text| !text.is_empty());
-        let parts = CONTENT_PARTS
-            .iter()
-            .find(|(_, parts)| *parts == self.content_parts && *parts != ContentParts::Error);
+        let parts = Some(self.content_parts).filter(|parts| *parts != ContentParts::Error);
         [
             ("last_assistant_template", source(&self.last_answer)),
             ("last_assistant_with_prompt", json!((!self.last_answer_with_prompt).then_some(false))),
@@ -97,7 +97,7 @@ impl TurnPolicy {
             ("prompt_after_answer", json!(self.prompt_after_answer.as_deref().map(escaped))),
             ("ending", json!(filled(&self.ending))),
             ("first_turn_without", json!(filled(&self.first_turn_without))),
-            ("content_parts", json!(parts.map(|(name, _)| name))),
+            ("content_parts", json!(parts.and_then(|parts| name_of(&CONTENT_PARTS, parts)))),
             (
                 "no_prompt_after",
                 json!(Some(&self.no_prompt_after).filter(|roles| !roles.is_empty())),
@@ -107,16 +107,16 @@ impl TurnPolicy {
     }
 }
 
-/// A list of these roles, in their order.
+/// A list of roles, in the order of `known`.
 fn roles(
     spec: &mut SpecReader<'_>,
     key: &'static str,
     known: &[&'static str],
 ) -> Result<Vec<&'static str>> {
-    let given = spec.array(key)?.map_or(&[][..], Vec::as_slice);
-    if let Some(unknown) = given.iter().find(|role| !known.iter().any(|known| *role == known)) {
-        let problem = format!("unknown role {unknown}; it is one of {}", known.join(", "));
+    let listed = spec.array(key)?.map_or(&[][..], Vec::as_slice);
+    if let Some(unknown) = listed.iter().find(|role| !known.iter().any(|known| *role == known)) {
+        let problem = format!("unknown role {unknown}; expected one of {}", known.join(", "));
         return Err(spec.fault(Reason::BadValue, key, problem).into());
     }
-    Ok(known.iter().copied().filter(|known| given.iter().any(|role| role == known)).collect())
+    Ok(known.iter().copied().filter(|known| listed.iter().any(|role| role == known)).collect())
 }

@@ -1,0 +1,185 @@
+//! Declared tools and skills in Jinja.
+
+use super::TemplateWriter;
+use super::text::{Joined, filled, quoted, text, value};
+use crate::compose::spec::formatter::{Formatter, JsonStyle};
+use crate::compose::spec::processor::Processor;
+
+impl TemplateWriter<'_> {
+    /// Sets `tools_raw` and `tools_block`, if the spec has a place for them.
+    pub(super) fn tools(&mut self) {
+        let spec = self.spec;
+        let in_system = spec.policies.use_system
+            && (spec.system_template.has("tools") || spec.default_system().has("tools"));
+        let in_user = spec.user_with_tools().is_some_and(|user| user.has("tools"));
+        let processed = matches!(
+            spec.policies.system_processor,
+            Some(Processor::AppendIfTools(_) | Processor::PrependIfTools(_))
+        );
+        if !in_system && !in_user && !processed {
+            return;
+        }
+        self.lines.comment("The declared tools.");
+        self.lines.set("tools_raw", text(""));
+        self.lines.set("tools_block", text(""));
+        self.lines.open(&format!("if {}", spec.policies.has_tools()));
+        match &spec.policies.formatter {
+            Formatter::Yaml => self.yaml_tools(),
+            Formatter::Json { style, .. } => self.json_tools(style),
+            Formatter::Xml(style) => {
+                let row = match &spec.single_tool_template {
+                    Some(single) => filled(single, |_| value("tool_text")),
+                    None => value("(\"\" if loop.first else \"\\n\")").value("tool_text"),
+                };
+                self.xml_tools(style, &row);
+            }
+        }
+        let block = match &spec.tools_template {
+            Some(template) => filled(template, |_| value("tools_raw")),
+            None => value("tools_raw"),
+        };
+        self.lines.set("tools_block", block);
+        self.lines.close("endif");
+    }
+
+    fn yaml_tools(&mut self) {
+        self.lines.comment("YAML comes from the host: the text of the catalogue, or of each tool.");
+        self.lines.open("if tools_yaml is not defined");
+        self.lines.write(value(
+            "raise_exception(\"missing_variable: tools_yaml, the declared tools as YAML\")",
+        ));
+        self.lines.close("endif");
+        match &self.spec.single_tool_template {
+            None => self.lines.set("tools_raw", value("tools_yaml")),
+            Some(single) => {
+                self.lines.open("set tools_raw");
+                self.lines.open("for tool in tools_yaml");
+                self.lines.write(filled(single, |_| value("tool")));
+                self.lines.close("endfor");
+                self.lines.close("endset");
+            }
+        }
+    }
+
+    fn json_tools(&mut self, style: &JsonStyle) {
+        let spec = self.spec;
+        let picks = spec.policies.tool_processor == Some(Processor::PickFunction);
+        let tojson = tojson(style);
+        // Jinja cannot map a list, so that the picked functions are appended one by one.
+        let picked = picks && style.format_as_list && spec.single_tool_template.is_none();
+        self.lines.set(
+            "state",
+            value(if picked { "namespace(strings=0, tools=[])" } else { "namespace(strings=0)" }),
+        );
+        self.lines.open("for tool in tools");
+        let item =
+            if picks { "(tool.function if tool.function is defined else tool)" } else { "tool" };
+        self.lines.open(&format!("if {item} is string"));
+        self.lines.set("state.strings", value("state.strings + 1"));
+        self.lines.close("endif");
+        if picked {
+            self.lines.tag(&format!("set state.tools = state.tools + [{item}]"));
+        }
+        self.lines.close("endfor");
+        self.lines.open("if state.strings and state.strings != tools | length");
+        self.lines.write(value(
+            "raise_exception(\"mixed_tools: tools are strings or objects, not both\")",
+        ));
+        self.lines.close("endif");
+        if let Some(single) = &spec.single_tool_template {
+            self.lines.open("set tools_raw");
+            self.lines.open("for tool in tools");
+            let list = if style.format_as_list { format!("[{item}]") } else { item.to_owned() };
+            let one = format!("({item} if state.strings else {list} | {tojson})");
+            if !single.has("tool")
+                || single.has("name")
+                || single.has("description")
+                || single.has("parameters")
+            {
+                self.lines.set(
+                    "function",
+                    value("(tool.function if tool.function is defined else tool)"),
+                );
+            }
+            let parameters = format!(
+                "(function.parameters | {tojson} if function.parameters is defined else \"{{}}\")"
+            );
+            self.lines.write(filled(single, |slot| match slot {
+                "name" => value("(tool if state.strings else function.name)"),
+                "description" => value("function.description"),
+                "parameters" => value(&parameters),
+                _ => value(&one),
+            }));
+            self.lines.close("endfor");
+            self.lines.close("endset");
+            return;
+        }
+        if style.format_as_list {
+            let list = if picked { "state.tools" } else { "tools" };
+            self.lines.open("if not state.strings");
+            self.lines.set("tools_raw", value(&format!("{list} | {tojson}")));
+            self.lines.or("else");
+            self.lines
+                .set("tools_raw", value(&format!("{list} | join({})", quoted(&style.joiner))));
+            self.lines.close("endif");
+            return;
+        }
+        self.lines.open("set tools_raw");
+        self.lines.open("for tool in tools");
+        let one = format!("({item} if state.strings else {item} | {tojson})");
+        let joiner = format!("(\"\" if loop.first else {})", quoted(&style.joiner));
+        let between = if style.joiner.is_empty() { Joined::default() } else { value(&joiner) };
+        self.lines.write(between.value(&one));
+        self.lines.close("endfor");
+        self.lines.close("endset");
+    }
+
+    /// Sets `skills_block`, if the spec has a place for it.
+    pub(super) fn skills(&mut self) {
+        let spec = self.spec;
+        if !spec.policies.use_system
+            || !(spec.system_template.has("skills") || spec.default_system().has("skills"))
+        {
+            return;
+        }
+        self.lines.comment("The skills.");
+        self.lines.set("skills_block", text(""));
+        let Some(template) = &spec.skills_template else { return };
+        self.lines.open("if skills");
+        self.lines.open("set skills_rows");
+        self.lines.open("for skill in skills");
+        let joiner = format!("(\"\" if loop.first else {})", quoted(&spec.policies.skill_joiner));
+        let row = filled(&spec.single_skill_template, |name| {
+            let member = format!("skill[{}]", quoted(name));
+            value(&format!("(\"\" if {member} is none else {member})"))
+        });
+        self.lines.write(if spec.policies.skill_joiner.is_empty() {
+            Joined::default()
+        } else {
+            value(&joiner)
+        });
+        self.lines.write(row);
+        self.lines.close("endfor");
+        self.lines.close("endset");
+        self.lines.set("skills_block", filled(template, |_| value("skills_rows")));
+        self.lines.close("endif");
+    }
+}
+
+/// The filter that writes a tool in this style. Absent options keep the defaults of transformers.
+fn tojson(style: &JsonStyle) -> String {
+    let mut options = Vec::new();
+    if style.ascii {
+        options.push("ensure_ascii=true".to_owned());
+    }
+    if let Some(indent) = style.indent {
+        options.push(format!("indent={indent}"));
+    }
+    if let Some([item, key]) = &style.separators {
+        options.push(format!("separators=[{}, {}]", quoted(item), quoted(key)));
+    }
+    if style.sort_keys {
+        options.push("sort_keys=true".to_owned());
+    }
+    if options.is_empty() { "tojson".to_owned() } else { format!("tojson({})", options.join(", ")) }
+}

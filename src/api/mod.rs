@@ -28,7 +28,7 @@ pub use lora::Lora;
 pub use options::{
     CacheType, ContextOverflow, CreateOptions, FlashAttention, LogLevel, ToolPolicy,
 };
-pub use parsed_lists::Known;
+pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
 pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};

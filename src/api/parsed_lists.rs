@@ -12,15 +12,15 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// The lists of a request.
 #[derive(Debug, Default)]
-pub struct Known {
-    messages: List,
-    tools: List,
+pub struct ParsedLists {
+    messages: ParsedList,
+    tools: ParsedList,
 }
 
 /// A list of objects: the texts of its elements, one behind the other, and what they say.
 #[derive(Debug, Default)]
-pub(super) struct List {
-    pub(super) texts: Texts,
+pub(super) struct ParsedList {
+    pub(super) texts: ItemTexts,
     pub(super) items: Vec<Value>,
     /// How many at the start are those of the request before.
     pub(super) same: usize,
@@ -28,12 +28,12 @@ pub(super) struct List {
 
 /// The JSON of a list's elements, one behind the other.
 #[derive(Debug, Default)]
-pub(super) struct Texts {
+pub(super) struct ItemTexts {
     all: String,
     ends: Vec<usize>,
 }
 
-impl Texts {
+impl ItemTexts {
     fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         Some(&self.all[self.start(index)..end])
@@ -54,7 +54,7 @@ impl Texts {
     }
 }
 
-impl List {
+impl ParsedList {
     /// Leaves only those elements that are the same.
     fn cut(&mut self) {
         self.texts.all.truncate(self.texts.start(self.same));
@@ -65,29 +65,32 @@ impl List {
 
 /// A request taken apart.
 #[derive(Debug, Default)]
-pub(super) struct Members {
-    pub(super) messages: List,
-    pub(super) tools: List,
+pub(super) struct RequestMembers {
+    pub(super) messages: ParsedList,
+    pub(super) tools: ParsedList,
     pub(super) others: Map<String, Value>,
 }
 
-impl Known {
+impl ParsedLists {
     /// Lists of a request whose elements are objects, for the next one.
-    pub(super) fn of(messages: (Texts, Vec<Value>), tools: (Texts, Vec<Value>)) -> Known {
+    pub(super) fn of(
+        messages: (ItemTexts, Vec<Value>),
+        tools: (ItemTexts, Vec<Value>),
+    ) -> ParsedLists {
         // A request that was not read from text has none.
         let is_whole =
             [&messages, &tools].iter().all(|(texts, items)| texts.ends.len() == items.len());
         if !is_whole || messages.0.all.len() + tools.0.all.len() > MOST_BYTES {
-            return Known::default();
+            return ParsedLists::default();
         }
-        let list = |(texts, items)| List { texts, items, same: 0 };
-        Known { messages: list(messages), tools: list(tools) }
+        let list = |(texts, items)| ParsedList { texts, items, same: 0 };
+        ParsedLists { messages: list(messages), tools: list(tools) }
     }
 
     /// Takes a request apart. None where it is no object, or a list is neither an array nor null.
-    pub(super) fn split(self, text: &str) -> Option<Members> {
+    pub(super) fn split(self, text: &str) -> Option<RequestMembers> {
         let (mut known_messages, mut known_tools) = (Some(self.messages), Some(self.tools));
-        let mut members = Members::default();
+        let mut members = RequestMembers::default();
         let mut rest = Rest { text, at: 0 };
         rest.sequence(b'{', b'}', |rest| {
             let name: String = rest.value()?;
@@ -158,9 +161,9 @@ impl Rest<'_> {
 
     /// An array or null. Elements that `list` has in their place are taken over, up to the first
     /// that differs.
-    fn list(&mut self, mut list: List) -> Option<List> {
+    fn list(&mut self, mut list: ParsedList) -> Option<ParsedList> {
         if self.peek() == Some(b'n') {
-            return self.value::<()>().map(|()| List::default());
+            return self.value::<()>().map(|()| ParsedList::default());
         }
         list.same = 0;
         let mut is_same = true;
@@ -197,8 +200,8 @@ mod tests {
     use crate::api::ChatRequest;
     use serde_json::json;
 
-    fn parse(text: &str) -> Option<Members> {
-        Known::default().split(text)
+    fn parse(text: &str) -> Option<RequestMembers> {
+        ParsedLists::default().split(text)
     }
 
     #[test]
@@ -211,7 +214,7 @@ mod tests {
             r#"{"m\u0065ssages":[{}]}"#,
             "{}",
         ] {
-            let Members { messages, tools, others } = parse(text).expect(text);
+            let RequestMembers { messages, tools, others } = parse(text).expect(text);
             let mut whole: Map<String, Value> = serde_json::from_str(text).expect("an object");
             let mut list = |name: &str| {
                 whole.remove(name).and_then(|list| list.as_array().cloned()).unwrap_or_default()
@@ -254,7 +257,7 @@ mod tests {
     /// taken over.
     #[track_caller]
     fn check(requests: &[(Value, Value, usize)]) {
-        let mut known = Known::default();
+        let mut known = ParsedLists::default();
         for (messages, tools, same) in requests {
             let text = json!({ "messages": messages, "tools": tools, "max_tokens": 1 }).to_string();
             let members = known.split(&text).expect("a request");
@@ -264,7 +267,7 @@ mod tests {
                 json!([messages, tools])
             );
             let (messages, tools) = (members.messages, members.tools);
-            known = Known::of((messages.texts, messages.items), (tools.texts, tools.items));
+            known = ParsedLists::of((messages.texts, messages.items), (tools.texts, tools.items));
         }
     }
 
@@ -297,8 +300,11 @@ mod tests {
         };
         for (length, same) in [(10, 1), (MOST_BYTES, 0)] {
             let text = request(length);
-            let read = ChatRequest::parse(&text, Known::default()).expect("a request");
-            assert_eq!(read.into_known().split(&text).expect("a request").messages.same, same);
+            let read = ChatRequest::parse(&text, ParsedLists::default()).expect("a request");
+            assert_eq!(
+                read.into_parsed_lists().split(&text).expect("a request").messages.same,
+                same
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Fields, expected};
 use super::message::check_each_message;
-use super::parsed_lists::{Known, Members, Texts};
+use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::polyfills::Polyfills;
 use super::prompt_ending::read_ending;
 use super::sampling::{Sampling, read_stop};
@@ -66,7 +66,7 @@ pub struct ChatRequest {
     pub max_tokens: usize,
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// Texts that end the reply; they are not part of it.
+    /// ItemTexts that end the reply; they are not part of it.
     pub stop: Vec<String>,
     /// Further variables of the chat template.
     pub template_kwargs: Map<String, Value>,
@@ -95,18 +95,18 @@ pub struct ChatRequest {
     pub timeout: Option<Duration>,
     /// Which polyfills may change the messages; None is what the chat was opened with.
     pub polyfills: Option<Polyfills>,
-    /// Members that nobody reads, by path.
+    /// RequestMembers that nobody reads, by path.
     pub ignored_keys: Vec<String>,
     /// What messages and tools were parsed from.
-    texts: [Texts; 2],
+    texts: [ItemTexts; 2],
 }
 
 impl ChatRequest {
     /// Reads the JSON text of a request. What `known`, the lists of the request before, has of its
     /// messages and tools is taken over. Errors name the member by JSON path.
-    pub fn parse(text: &str, known: Known) -> Result<ChatRequest> {
+    pub fn parse(text: &str, known: ParsedLists) -> Result<ChatRequest> {
         match known.split(text) {
-            Some(Members { messages, tools, others }) if !messages.items.is_empty() => {
+            Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
                 check_each_message(&messages.items, messages.same)?;
                 check_each_tool(&tools.items)?;
                 let read = ChatRequest::read_beside_lists(&Value::Object(others), &tools.items)?;
@@ -139,10 +139,10 @@ impl ChatRequest {
     }
 
     /// Its messages and tools, for the next request of the chat.
-    pub fn into_known(self) -> Known {
+    pub fn into_parsed_lists(self) -> ParsedLists {
         let [messages, tools] = self.texts;
         // Nobody has them any more when a request is over.
-        Known::of(
+        ParsedLists::of(
             (messages, self.messages),
             (tools, Arc::try_unwrap(self.tools).unwrap_or_default()),
         )
@@ -400,7 +400,7 @@ mod tests {
             "{}",
             "7",
         ] {
-            let request = ChatRequest::parse(text, Known::default());
+            let request = ChatRequest::parse(text, ParsedLists::default());
             let read = ChatRequest::read(serde_json::from_str(text).expect("JSON"));
             match (request, read) {
                 (Ok(a), Ok(b)) => {
@@ -415,7 +415,7 @@ mod tests {
         }
         let error = ChatRequest::parse(
             r#"{"messages":[{"role":"user","content":"hi"},]}"#,
-            Known::default(),
+            ParsedLists::default(),
         );
         let message = error.expect_err("no JSON").message().to_owned();
         assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");

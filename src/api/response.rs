@@ -4,11 +4,13 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::logprobs::{SampledToken, logprobs_json};
+use crate::diagnostic::Diagnostic;
 
 /// Why a reply ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model ended its turn, or a stop string was met.
+    /// The model ended its turn, or a stop string matched.
+    #[default]
     Stop,
     /// `max_tokens` or the context was used up.
     Length,
@@ -132,7 +134,7 @@ pub struct Call {
 }
 
 /// A finished reply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ChatResponse {
     /// Visible content.
     pub text: String,
@@ -151,7 +153,7 @@ pub struct ChatResponse {
     /// Names of the polyfills that changed the messages.
     pub polyfills_applied: Vec<&'static str>,
     /// `{code, message}` objects: what was relaxed, repaired or guessed.
-    pub diagnostics: Vec<Value>,
+    pub diagnostics: Vec<Diagnostic>,
     /// What was left out of the prompt because it would not fit.
     pub truncated: Option<Value>,
     /// Members of the request that nobody reads.
@@ -173,7 +175,7 @@ impl Serialize for ChatResponse {
             timings: Rates,
             logprobs: Option<Value>,
             polyfills_applied: &'a [&'static str],
-            diagnostics: &'a [Value],
+            diagnostics: &'a [Diagnostic],
             #[serde(skip_serializing_if = "Option::is_none")]
             truncated: Option<&'a Value>,
             #[serde(skip_serializing_if = "<[String]>::is_empty")]

@@ -1,33 +1,33 @@
-//! From options to what a chat is made of.
+//! Options to an open chat's source, profile and components.
 
 use std::sync::Arc;
 
 use super::CreateFailure;
-use super::native::Native;
-use super::native::state_file::Saved;
+use super::native::{NativeSource, StateFile};
 #[cfg(feature = "remote")]
-use super::remote::Servers;
-use super::source::Source;
+use super::remote::RemoteSource;
+use super::source::ReplySource;
 use crate::api::{CreateOptions, RemoteOptions};
 use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama;
+use crate::llama::{self, LoadedModel};
 use crate::profile::ModelProfile;
 use crate::template::Sources;
 
-/// What a chat is made of.
-pub(super) struct Opened {
-    pub(super) source: Source,
+/// The parts of an open chat.
+pub(super) struct OpenedChat {
+    pub(super) source: Box<dyn ReplySource>,
     pub(super) profile: Arc<ModelProfile>,
     pub(super) composed: Option<Composed>,
 }
 
-/// Reads the header, judges the template, loads the weights.
+/// Reads the header, checks the tool capability, then loads the weights.
 pub(super) fn open(
     options: &CreateOptions,
     events: &dyn Fn(&str),
-) -> Result<Opened, CreateFailure> {
+) -> Result<OpenedChat, CreateFailure> {
+    let invalid = |error| CreateFailure::new("invalid_options", error);
     let null_path = || {
         CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"))
     };
@@ -35,25 +35,20 @@ pub(super) fn open(
         Some(path) => Some(read_header(path)?),
         None if options.engine.is_none() => return Err(null_path()),
         None if options.chat_template.is_none() && options.components.is_none() => {
-            let message = "engine: give a `chat_template` or `components`, or as `model` a GGUF file whose header has it";
-            return Err(CreateFailure::new(
-                "invalid_options",
-                Error::new(Code::InvalidRequest, message),
-            ));
+            let problem = "needs `chat_template`, `components`, or a GGUF file as `model` that contains a template";
+            return Err(invalid(Error::invalid("engine", problem)));
         }
         None => None,
     };
     let components =
         options.components.as_ref().map(|components| Composed::of(components, "components"));
-    let composed =
-        components.transpose().map_err(|error| CreateFailure::new("invalid_options", error))?;
-    let checked = options.state_file.as_deref().map_or(Ok(()), Saved::check);
-    checked.map_err(|error| CreateFailure::new("invalid_options", error))?;
+    let composed = components.transpose().map_err(invalid)?;
+    options.state_file.as_deref().map_or(Ok(()), StateFile::check).map_err(invalid)?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
     let profile =
         ModelProfile::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
-    let given = options.chat_template.is_some() || composed.is_some();
-    let has_template = given
+    let has_template = options.chat_template.is_some()
+        || composed.is_some()
         || header.as_ref().is_some_and(|header| {
             header.chat_template().is_some() || header.tool_use_template().is_some()
         });
@@ -61,11 +56,24 @@ pub(super) fn open(
         .check_tools(options.tool_policy, &options.polyfills, has_template)
         .map_err(|error| CreateFailure::new("tools_unsupported", error))?;
     if let Some(engine) = &options.engine {
-        return Ok(Opened { source: remote_source(options, engine, &sources)?, profile, composed });
+        let source = remote_source(options, engine, &sources).map_err(invalid)?;
+        return Ok(OpenedChat { source, profile, composed });
     }
     let (Some(header), Some(path)) = (header, options.model.as_deref()) else {
         return Err(null_path());
     };
+    let model = load(options, path, &header, events)?;
+    let source = Box::new(NativeSource::new(options, model, profile.format()));
+    Ok(OpenedChat { source, profile, composed })
+}
+
+/// Loads the weights. Emits `load_progress` for each hundredth of the file.
+fn load(
+    options: &CreateOptions,
+    path: &str,
+    header: &ModelHeader,
+    events: &dyn Fn(&str),
+) -> Result<Arc<LoadedModel>, CreateFailure> {
     if header.tensor_data_end() > header.file_size() {
         let message = format!(
             "{path}: the file is cut short: its tensors need {} bytes, it has {}; download it again",
@@ -76,25 +84,20 @@ pub(super) fn open(
     }
     let mut last = -1;
     let mut on_progress = |done: f32| {
-        // One event per hundredth, not per tensor.
         let hundredth = (done.clamp(0.0, 1.0) * 100.0) as i32;
         if hundredth > last {
             last = hundredth;
             events(&format!("load_progress:{:.2}", f64::from(hundredth) / 100.0));
         }
     };
-    let model = llama::open(options, path, &header, &mut on_progress).map_err(|error| {
-        match error.code() {
-            Code::OutOfMemory => CreateFailure::new("oom", error),
-            Code::ModelNotFound => CreateFailure::new("model_not_found", error),
-            Code::ModelInvalid => CreateFailure::new("load_model", error),
-            // Of the option that names the file.
-            Code::InvalidRequest => CreateFailure::new("invalid_options", error),
-            _ => CreateFailure::new("init_context", error),
-        }
-    })?;
-    let native = Box::new(Native::new(model, profile.format()));
-    Ok(Opened { source: Source::Native(native), profile, composed })
+    llama::open(options, path, header, &mut on_progress).map_err(|error| match error.code() {
+        Code::OutOfMemory => CreateFailure::new("oom", error),
+        Code::ModelNotFound => CreateFailure::new("model_not_found", error),
+        Code::ModelInvalid => CreateFailure::new("load_model", error),
+        // From an option that names a file.
+        Code::InvalidRequest => CreateFailure::new("invalid_options", error),
+        _ => CreateFailure::new("init_context", error),
+    })
 }
 
 fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
@@ -104,7 +107,7 @@ fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
     })
 }
 
-/// The templates of a chat. What `engine` says of BOS and EOS goes before what the file says.
+/// The templates of a chat. BOS and EOS of `engine` take precedence over those of the file.
 fn sources(
     options: &CreateOptions,
     header: Option<&ModelHeader>,
@@ -130,10 +133,8 @@ fn remote_source(
     options: &CreateOptions,
     engine: &RemoteOptions,
     sources: &Sources,
-) -> Result<Source, CreateFailure> {
-    let servers = Servers::open(options, engine, sources)
-        .map_err(|error| CreateFailure::new("invalid_options", error))?;
-    Ok(Source::Remote(Box::new(servers)))
+) -> Result<Box<dyn ReplySource>> {
+    Ok(Box::new(RemoteSource::new(options, engine, sources)?))
 }
 
 #[cfg(not(feature = "remote"))]
@@ -141,7 +142,6 @@ fn remote_source(
     _: &CreateOptions,
     _: &RemoteOptions,
     _: &Sources,
-) -> Result<Source, CreateFailure> {
-    let error = Error::invalid("engine", "this library was built without the feature `remote`");
-    Err(CreateFailure::new("invalid_options", error))
+) -> Result<Box<dyn ReplySource>> {
+    Err(Error::invalid("engine", "this library was built without the feature `remote`"))
 }

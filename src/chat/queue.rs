@@ -1,5 +1,5 @@
-//! Calls on one chat run one after another, in order of arrival, and can be cancelled while they
-//! wait.
+//! Runs the calls on one chat one after another, in order of arrival. A waiting call can be
+//! cancelled.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,45 +10,45 @@ use crate::error::{Code, Error, Result};
 
 /// The queue of one chat.
 #[derive(Default)]
-pub(crate) struct Turns {
-    state: Mutex<State>,
+pub(crate) struct RequestQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    /// The cancel flags of all calls; the first one's call has the turn.
+struct QueueState {
+    /// The cancel flags of all calls, the running one first.
     calls: VecDeque<Arc<AtomicBool>>,
     closed: bool,
 }
 
-/// While one lives, its call has the turn.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+/// The call at the head of the queue. Dropping this starts the next one.
+pub(crate) struct RunningCall<'a> {
+    queue: &'a RequestQueue,
     cancel: Arc<AtomicBool>,
 }
 
-impl Turns {
-    /// Waits for the turn. None when the call was cancelled, or its time was up, before it got
-    /// there; `ENGINE_CLOSED` after a close.
+impl RequestQueue {
+    /// Waits until all earlier calls have ended. None if this call is cancelled or reaches its
+    /// deadline first; `ENGINE_CLOSED` after a close.
     pub(crate) fn enter(
         &self,
         cancel: &Arc<AtomicBool>,
         deadline: Option<Instant>,
-    ) -> Result<Option<Turn<'_>>> {
+    ) -> Result<Option<RunningCall<'_>>> {
         let mut state = self.lock();
         if state.closed {
             return Err(Error::new(Code::EngineClosed, "the chat is closed"));
         }
         state.calls.push_back(Arc::clone(cancel));
-        let turn = Turn { turns: self, cancel: Arc::clone(cancel) };
+        let running = RunningCall { queue: self, cancel: Arc::clone(cancel) };
         loop {
             let first = state.calls.front().is_some_and(|first| Arc::ptr_eq(first, cancel));
             let now = Instant::now();
             let late = deadline.is_some_and(|deadline| now >= deadline);
             if first || late || cancel.load(Ordering::Relaxed) {
                 drop(state);
-                return Ok(first.then_some(turn));
+                return Ok(first.then_some(running));
             }
             state = match deadline {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -62,23 +62,23 @@ impl Turns {
         }
     }
 
-    /// Cancels the call that runs and those that wait.
+    /// Cancels the running call and the waiting ones.
     pub(crate) fn cancel_all(&self) {
         let state = self.lock();
         state.calls.iter().for_each(|cancel| cancel.store(true, Ordering::Relaxed));
         self.changed.notify_all();
-        // A call that waits for a server does so elsewhere.
+        // A running call may wait for a server instead.
         #[cfg(feature = "remote")]
         crate::remote::wake();
     }
 
-    /// Refuses further calls and cancels those that are there.
+    /// Refuses further calls and cancels all present ones.
     pub(crate) fn refuse(&self) {
         self.lock().closed = true;
         self.cancel_all();
     }
 
-    /// Refuses further calls, cancels those that are there, and waits until they are gone.
+    /// Refuses further calls, cancels all present ones, and waits for their end.
     pub(crate) fn close(&self) {
         self.refuse();
         let mut state = self.lock();
@@ -87,17 +87,17 @@ impl Turns {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.queue.lock();
         state.calls.retain(|cancel| !Arc::ptr_eq(cancel, &self.cancel));
         drop(state);
-        self.turns.changed.notify_all();
+        self.queue.changed.notify_all();
     }
 }
 
@@ -113,17 +113,18 @@ mod tests {
 
     #[test]
     fn calls_take_turns_in_order_of_arrival() {
-        let turns = Turns::default();
-        let first = turns.enter(&flag(), None).expect("open").expect("the turn");
+        let queue = RequestQueue::default();
+        let first = queue.enter(&flag(), None).expect("open").expect("not cancelled");
         let (order, seen) = channel();
         std::thread::scope(|scope| {
             for number in 0..4 {
-                let (order, turns) = (order.clone(), &turns);
+                let (order, queue) = (order.clone(), &queue);
                 scope.spawn(move || {
-                    let _turn = turns.enter(&flag(), None).expect("open").expect("the turn");
+                    let _running =
+                        queue.enter(&flag(), None).expect("open").expect("not cancelled");
                     order.send(number).expect("the receiver lives");
                 });
-                while turns.lock().calls.len() < number + 2 {
+                while queue.lock().calls.len() < number + 2 {
                     std::thread::yield_now();
                 }
             }
@@ -134,31 +135,31 @@ mod tests {
 
     #[test]
     fn a_waiting_call_can_be_cancelled_or_time_out() {
-        let turns = Turns::default();
-        let running = turns.enter(&flag(), None).expect("open").expect("the turn");
+        let queue = RequestQueue::default();
+        let running = queue.enter(&flag(), None).expect("open").expect("not cancelled");
         let cancelled = flag();
         cancelled.store(true, Ordering::Relaxed);
-        assert!(turns.enter(&cancelled, None).expect("open").is_none());
+        assert!(queue.enter(&cancelled, None).expect("open").is_none());
         let soon = Instant::now() + Duration::from_millis(1);
-        assert!(turns.enter(&flag(), Some(soon)).expect("open").is_none());
+        assert!(queue.enter(&flag(), Some(soon)).expect("open").is_none());
         drop(running);
-        assert!(turns.enter(&flag(), None).expect("open").is_some());
+        assert!(queue.enter(&flag(), None).expect("open").is_some());
     }
 
     #[test]
     fn close_waits_and_later_calls_are_refused() {
-        let turns = Turns::default();
+        let queue = RequestQueue::default();
         let cancel = flag();
-        let running = turns.enter(&cancel, None).expect("open").expect("the turn");
+        let running = queue.enter(&cancel, None).expect("open").expect("not cancelled");
         std::thread::scope(|scope| {
-            scope.spawn(|| turns.close());
+            scope.spawn(|| queue.close());
             while !cancel.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             drop(running);
         });
         assert_eq!(
-            turns.enter(&flag(), None).err().map(|error| error.code()),
+            queue.enter(&flag(), None).err().map(|error| error.code()),
             Some(Code::EngineClosed)
         );
     }

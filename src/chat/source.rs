@@ -1,45 +1,62 @@
-//! Where the text of a chat comes from: llama.cpp in this process, or servers.
+//! What generates the replies of a chat: [`ReplySource`], implemented by `native` for llama.cpp in
+//! this process and by `remote` for completions servers.
 //!
-//! Both take an [`Order`] and give [`Updates`]; what the pieces mean is the same for both.
+//! In: a [`GenerationRequest`]. Out: [`ReplyUpdates`], with the same meaning for both.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::logprobs;
-use super::native::Native;
-#[cfg(feature = "remote")]
-use super::remote::{Reply, Servers};
-use crate::api::ChatRequest;
+use super::render::RenderedPrompt;
 use crate::api::logprobs::SampledToken;
+use crate::api::{ChatRequest, ContextOverflow, LogLevel};
 use crate::constraint::ReplyRequirements;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Outcome, Token, Update, Vocab};
-use crate::error::{Code, Error, Result};
+use crate::engine::{Outcome, Tokenised};
+use crate::error::Result;
 use crate::profile::ModelProfile;
 use crate::template::Prompt;
 
-/// What generates.
-pub(super) enum Source {
-    /// A model in this process.
-    Native(Box<Native>),
-    /// Others.
-    #[cfg(feature = "remote")]
-    Remote(Box<Servers>),
+/// Generates replies, one at a time.
+pub(super) trait ReplySource: Send + Sync {
+    /// Renders the messages of a request into a prompt that fits the context, if necessary without
+    /// some of them. `render` renders a list of messages.
+    fn fit_to_context(
+        &self,
+        request: &ChatRequest,
+        render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
+    ) -> Result<FittedPrompt>;
+
+    /// Starts a reply.
+    fn start(&self, request: GenerationRequest) -> Result<StartedReply>;
+
+    /// What a request would do, without generating.
+    fn preview(&self, request: &GenerationRequest) -> Result<Preview>;
+
+    /// Called after a reply: whether it has reasoning. Returns what the source still has to report.
+    fn finish(&self, _has_reasoning: bool) -> Option<Diagnostic> {
+        None
+    }
+
+    /// Takes the lines of the log that have at least this level.
+    fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)>;
+
+    /// Saves the state of the chat, when it is closed.
+    fn save(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// A request with its prompt.
-pub(super) struct Order<'a> {
-    /// The chat's number.
-    pub(super) chat: u64,
+/// A request with the prompt that was made for it.
+pub(super) struct GenerationRequest<'a> {
     pub(super) request: &'a ChatRequest,
-    pub(super) prompt: &'a Prompt,
-    /// The prompt's tokens; none where a server makes them.
-    pub(super) tokens: &'a [Token],
+    pub(super) prompt: Prompt,
+    /// The prompt's tokens; empty where a server tokenizes.
+    pub(super) tokenised: Tokenised,
+    pub(super) truncation: Option<Truncation>,
     pub(super) profile: &'a ModelProfile,
     /// Whether the prompt ends inside reasoning.
     pub(super) reasoning_open: bool,
@@ -47,14 +64,9 @@ pub(super) struct Order<'a> {
     pub(super) deadline: Option<Instant>,
 }
 
-impl Order<'_> {
-    /// The bytes of the prompt that the request wrote, in which nothing is a special token.
-    pub(super) fn plain(&self) -> Vec<Range<usize>> {
-        plain(self.request, self.prompt)
-    }
-
-    /// What the reply should be held to.
-    pub(super) fn wanted(&self) -> ReplyRequirements<'_> {
+impl GenerationRequest<'_> {
+    /// What the reply should match.
+    pub(super) fn requirements(&self) -> ReplyRequirements<'_> {
         let request = self.request;
         ReplyRequirements {
             tools: &request.tools,
@@ -68,92 +80,124 @@ impl Order<'_> {
     }
 }
 
-/// The bytes of a prompt that messages, tools and documents wrote, in order; none where the request
-/// wants special tokens found in them.
-pub(super) fn plain(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
+/// The byte ranges of a prompt that messages, tools and documents wrote, in order. No special token
+/// is recognized in them. Empty if the request asks for special tokens there.
+pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
     if request.parse_special_in_messages {
         return Vec::new();
     }
-    // Variables are the application's own words to its template.
+    // The application writes the variables for its template: they may contain special tokens.
     let sent = prompt.spans.iter().filter(|span| !span.path.starts_with("chat_template_kwargs"));
     let mut plain = Vec::with_capacity(prompt.spans.len());
     plain.extend(sent.map(|span| span.start..span.end));
     plain
 }
 
-/// A reply that was ordered.
-pub(super) struct Started {
-    pub(super) updates: Updates,
-    /// Whether it obeys a grammar.
-    pub(super) held: bool,
-    /// Whether what looks like a call in another notation is one only if its arguments obey the
-    /// schema.
-    pub(super) judged: bool,
-    pub(super) diagnostics: Vec<Value>,
+/// A prompt that fits the context, and what was left out of it.
+pub(super) struct FittedPrompt {
+    pub(super) rendered: RenderedPrompt,
+    /// Empty where a server tokenizes.
+    pub(super) tokenised: Tokenised,
+    pub(super) truncation: Option<Truncation>,
 }
 
-/// What a request would be, without a reply. None is what cannot be known.
-pub(super) struct Foreseen {
-    pub(super) prompt_tokens: Option<usize>,
-    pub(super) special_tokens: Option<Vec<String>>,
-    pub(super) tokens_left: Option<usize>,
-    pub(super) grammar: Option<String>,
-    pub(super) diagnostics: Vec<Value>,
-}
-
-/// The pieces of a reply under way.
-pub(super) enum Updates {
-    /// Of the engine.
-    Native { received: Receiver<Update>, vocab: Arc<dyn Vocab>, prompt_tokens: usize },
-    /// Of a server.
-    #[cfg(feature = "remote")]
-    Remote(Box<Reply>),
-}
-
-/// What comes next of a reply.
-pub(super) enum Next {
-    /// Text, whole characters, stop strings left out.
-    Piece { text: String, logprobs: Vec<SampledToken> },
-    /// The end.
-    Done(Done),
-}
-
-/// How a reply ended.
-pub(super) struct Done {
-    pub(super) outcome: Outcome,
+/// The messages that `context_overflow` left out of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Truncation {
+    /// Indices of messages of the request.
+    pub(super) dropped: Range<usize>,
+    pub(super) strategy: ContextOverflow,
     pub(super) prompt_tokens: usize,
-    /// Whether `outcome` has counted the tokens of reasoning.
-    pub(super) reasoning_counted: bool,
-    pub(super) diagnostics: Vec<Value>,
+    pub(super) n_ctx: usize,
 }
 
-impl Updates {
-    /// Waits for the next one.
-    pub(super) fn next(&mut self) -> Result<Next> {
-        match self {
-            Updates::Native { received, vocab, prompt_tokens } => match received.recv() {
-                Ok(Update::Piece { text, logprobs }) => {
-                    Ok(Next::Piece { text, logprobs: logprobs::spelt(vocab.as_ref(), logprobs) })
-                }
-                Ok(Update::Done(outcome)) => Ok(Next::Done(Done {
-                    outcome,
-                    prompt_tokens: *prompt_tokens,
-                    reasoning_counted: true,
-                    diagnostics: Vec::new(),
-                })),
-                Ok(Update::Failed(error)) => Err(error),
-                Err(_) => {
-                    Err(Error::new(Code::EngineClosed, "the engine of this model has stopped"))
-                }
-            },
-            #[cfg(feature = "remote")]
-            Updates::Remote(reply) => reply.next(),
-        }
+impl Truncation {
+    /// `{"strategy", "first_message", "messages", "prompt_tokens", "n_ctx"}`.
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "strategy": self.strategy.as_str(),
+            "first_message": self.dropped.start,
+            "messages": self.dropped.len(),
+            "prompt_tokens": self.prompt_tokens,
+            "n_ctx": self.n_ctx,
+        })
+    }
+
+    pub(super) fn diagnostic(&self) -> Diagnostic {
+        let (first, last) = (self.dropped.start, self.dropped.end - 1);
+        let which = if first == last {
+            format!("messages[{first}] is")
+        } else {
+            format!("messages[{first}] to [{last}] are")
+        };
+        let message = format!(
+            "{which} left out of the prompt, which now has {} tokens: the whole conversation does not fit the context of {} \
+             tokens ({})",
+            self.prompt_tokens,
+            self.n_ctx,
+            self.strategy.as_str()
+        );
+        Diagnostic::new("context_truncated", message)
     }
 }
 
-/// For a grammar that could not be made, where nothing needs it.
-pub(super) fn dropped_constraint(error: &Error) -> Diagnostic {
-    let message = format!("the calls of this reply are not constrained: {}", error.message());
-    Diagnostic::new("constraint_dropped", message)
+/// A reply that a source has started.
+pub(super) struct StartedReply {
+    pub(super) updates: Box<dyn ReplyUpdates>,
+    /// Whether a grammar constrains the reply.
+    pub(super) constrained: bool,
+    /// Whether text that looks like a call in another notation is a call only if its arguments
+    /// match the schema.
+    pub(super) validate_calls: bool,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// What a request would do. None stands for an unknown value.
+pub(super) struct Preview {
+    pub(super) prompt_tokens: Option<usize>,
+    pub(super) special_tokens: Option<Vec<String>>,
+    pub(super) tokens_left: Option<usize>,
+    /// Tokens of the prompt that are in the KV cache.
+    pub(super) cached_tokens: Option<usize>,
+    pub(super) cache_break: Option<CacheBreak>,
+    pub(super) grammar: Option<String>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// The token at which a prompt departs from the KV cache of the chat, and the reason.
+pub(super) struct CacheBreak {
+    pub(super) at_token: usize,
+    pub(super) because: String,
+    /// The member of the request that causes it.
+    pub(super) path: Option<String>,
+}
+
+impl CacheBreak {
+    /// `{"at_token", "because", "path"}`.
+    pub(super) fn to_json(&self) -> Value {
+        json!({ "at_token": self.at_token, "because": self.because, "path": self.path })
+    }
+}
+
+/// The updates of a running reply.
+pub(super) trait ReplyUpdates {
+    /// Waits for the next update. Not called again after [`ReplyUpdate::Done`].
+    fn next(&mut self) -> Result<ReplyUpdate>;
+}
+
+/// An update of a running reply.
+pub(super) enum ReplyUpdate {
+    /// Text: whole characters, without stop strings.
+    Piece { text: String, logprobs: Vec<SampledToken> },
+    /// The end.
+    Done(FinishedReply),
+}
+
+/// How a reply ended.
+pub(super) struct FinishedReply {
+    pub(super) outcome: Outcome,
+    pub(super) prompt_tokens: usize,
+    /// Whether `outcome` counts the tokens of reasoning.
+    pub(super) counts_reasoning: bool,
+    pub(super) diagnostics: Vec<Diagnostic>,
 }

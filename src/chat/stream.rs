@@ -1,4 +1,4 @@
-//! What the callback of a streamed request gets, from the reply parser's deltas.
+//! The calls of a streamed request's callback, from the deltas of the reply parser.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,8 +16,8 @@ pub(crate) struct Stream<'a> {
     format: StreamFormat,
     id: String,
     created: u64,
-    began: bool,
-    /// Those of tokens whose text no delta has carried yet.
+    has_begun: bool,
+    /// Of tokens whose text is in no delta yet.
     logprobs: Vec<SampledToken>,
 }
 
@@ -30,20 +30,20 @@ impl<'a> Stream<'a> {
             format,
             id: new_completion_id(),
             created,
-            began: false,
+            has_begun: false,
             logprobs: Vec::new(),
         }
     }
 
-    /// Takes the log probabilities of the tokens of the next piece: they go with the last delta
-    /// that is made of it, or, where the reply parser holds it, with the next one.
-    pub(crate) fn carry(&mut self, logprobs: &[SampledToken]) {
+    /// Queues the log probabilities of the next piece. They are sent with the last delta of that
+    /// piece, or with a later one if the parser holds the piece back.
+    pub(crate) fn queue_logprobs(&mut self, logprobs: &[SampledToken]) {
         if self.format == StreamFormat::Chunks && self.sink.is_some() {
             self.logprobs.extend_from_slice(logprobs);
         }
     }
 
-    /// Sends what the reply parser made of a piece.
+    /// Sends the deltas of a piece.
     pub(crate) fn send(&mut self, deltas: Vec<Delta>) {
         let last = deltas.len().saturating_sub(1);
         for (index, delta) in deltas.into_iter().enumerate() {
@@ -76,8 +76,8 @@ impl<'a> Stream<'a> {
         usage: Option<Value>,
     ) {
         let mut delta = delta.clone();
-        if !self.began {
-            self.began = true;
+        if !self.has_begun {
+            self.has_begun = true;
             delta["role"] = "assistant".into();
         }
         let mut chunk = json!({

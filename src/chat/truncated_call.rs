@@ -1,49 +1,45 @@
-//! A call that the end of the reply cut off. It is none: its arguments are not what the tool's
-//! schema says, so it is told apart from the calls, and reported with what there is of it.
+//! A call that the end of the reply cuts off. Its arguments do not match the tool's schema, so it
+//! is reported in a diagnostic instead of the list of calls.
 
-use serde_json::{Value, json};
-
+use crate::diagnostic::Diagnostic;
 use crate::output::ParsedReply;
 
 const CODE: &str = "truncated_call";
 
-/// Takes it out of the message. `early` is whether the reply ended before the model would have
-/// ended it, or was held to a grammar, which ends no reply there; else a call whose closing tag
-/// alone is missing counts.
-pub(super) fn take(parsed: &mut ParsedReply, early: bool) -> Vec<Value> {
-    let known = parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == CODE);
-    let call = parsed.unfinished.take_if(|_| early || known).and_then(|index| {
+/// Takes the truncated call out of the message. `early` is whether the reply ended before the model
+/// ended it, or was constrained by a grammar, which allows no end inside a call. Otherwise a call
+/// whose closing tag alone is missing counts as complete.
+pub(super) fn take(parsed: &mut ParsedReply, early: bool) -> Option<Diagnostic> {
+    let is_known = parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == CODE);
+    let call = parsed.unfinished.take_if(|_| early || is_known).and_then(|index| {
         parsed.tool_calls.truncate(index + 1);
         parsed.tool_calls.pop()
     });
     let leftover = std::mem::take(&mut parsed.leftover);
-    if call.is_none() && !known {
-        return Vec::new();
+    if call.is_none() && !is_known {
+        return None;
     }
     parsed.complete = false;
-    // What the reply parser said of the same, in other words.
+    // The parser's own diagnostics of this call.
     parsed.diagnostics.retain(|diagnostic| diagnostic.code != CODE);
-    if call.is_some()
-        && parsed
-            .diagnostics
-            .last()
-            .is_some_and(|diagnostic| diagnostic.code == "unbalanced_wrapper")
-    {
+    let last = parsed.diagnostics.last();
+    if call.is_some() && last.is_some_and(|last| last.code == "unbalanced_wrapper") {
         parsed.diagnostics.pop();
     }
-    let message = "the reply ends inside a call, which is left out";
-    vec![match call {
+    let diagnostic = Diagnostic::new(CODE, "the reply ends inside a tool call, which is left out");
+    Some(match call {
         Some(call) => {
-            json!({ "code": CODE, "message": message, "id": call.id, "name": call.name, "arguments": call.arguments })
+            diagnostic.with("id", call.id).with("name", call.name).with("arguments", call.arguments)
         }
-        None => json!({ "code": CODE, "message": message, "text": leftover.concat() }),
-    }]
+        None => diagnostic.with("text", leftover.concat()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::diagnostic::Diagnostic;
     use crate::output::ToolCall;
 
     fn call(arguments: &str) -> ToolCall {
@@ -64,13 +60,14 @@ mod tests {
         );
         let taken: Vec<_> = taken
             .iter()
+            .map(|taken| taken.to_json())
             .map(|taken| json!([taken["name"], taken["arguments"], taken["text"]]))
             .collect();
         assert_eq!(Value::from(taken), cut);
     }
 
     #[test]
-    fn only_calls_that_were_cut_are_taken() {
+    fn only_truncated_calls_are_taken() {
         let whole = || ParsedReply { tool_calls: vec![call("{}")], ..ParsedReply::default() };
         check(whole(), true, 1, &[], json!([]));
         let cut = || ParsedReply {

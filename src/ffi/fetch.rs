@@ -39,7 +39,7 @@ pub unsafe extern "C" fn llb_model_fetch(
         {
             use crate::error::{Code, Error};
             let _ = (request?, events);
-            Err(Error::new(
+            Err::<serde_json::Value, _>(Error::new(
                 Code::InvalidRequest,
                 "llb_model_fetch: this library was built without the feature `hub`",
             ))

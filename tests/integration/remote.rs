@@ -498,7 +498,7 @@ fn an_explanation_needs_no_server() {
     check_error(
         &Chat::open_with(&with).unwrap().infer(&ask(json!({}))),
         "CONTEXT_OVERFLOW",
-        "100 tokens, the context 100",
+        "100 tokens, but the context has 100",
     );
     assert!(server.seen().iter().all(|request| request.path == "/tokenize"));
 }

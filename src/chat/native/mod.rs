@@ -1,229 +1,266 @@
-//! Replies of llama.cpp in this process: prompt to tokens, schemas to a constraint, a job for the
+//! Replies of llama.cpp in this process: prompt to tokens, schemas to a grammar, a job for the
 //! engine.
 
+mod cache_break;
+mod fit;
+mod last_request;
+mod reasoning_budget;
+mod state_file;
+mod truncation;
+mod updates;
+
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::reasoning_budget as budget;
-pub(super) mod overflow;
-pub(super) mod state_file;
-use super::source::{Foreseen, Order, Started, Updates, dropped_constraint, plain};
-use crate::api::{ChatRequest, ResponseFormat, ToolChoice};
-use crate::constraint::{self, CompiledGrammar, Constraint, Relaxed};
+use super::render::RenderedPrompt;
+use super::reply_constraint::ReplyConstraint;
+use super::source::{
+    FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply, plain_ranges,
+};
+use crate::api::{
+    ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, ToolChoice,
+};
+use crate::constraint::{self, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Job, Token, Tokenised};
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::llama::LoadedModel;
 use crate::output::Format;
 use crate::template::Prompt;
+use last_request::{LastRequest, LastRequestSlot};
+pub(super) use state_file::StateFile;
+use truncation::RecentCuts;
+use updates::EngineUpdates;
 
-/// A model in this process, and what its replies are marked with.
-pub(super) struct Native {
-    pub(super) model: Arc<LoadedModel>,
-    /// Control tokens that the output format is written with.
-    marks: Arc<[Token]>,
-    /// What opens and closes reasoning, where that is known.
-    reasoning: Option<[Arc<str>; 2]>,
-    /// The grammar of the last reply.
-    last: Mutex<Option<Grammar>>,
+/// A chat with a model in this process.
+pub(super) struct NativeSource {
+    /// Tells the engine which requests belong together.
+    chat: u64,
+    model: Arc<LoadedModel>,
+    /// Control tokens that the output format contains.
+    visible: Arc<[Token]>,
+    /// The opening and closing tag of reasoning, if they are known.
+    reasoning_tags: Option<[Arc<str>; 2]>,
+    overflow: ContextOverflow,
+    recent_cuts: RecentCuts,
+    last_request: LastRequestSlot,
+    last_grammar: Mutex<Option<CachedGrammar>>,
+    state_file: Option<StateFile>,
 }
 
-/// The grammar of a reply, and what it was made for: tools are mostly those of the request before.
-struct Grammar {
+/// The grammar of the last reply and everything it depends on. Tools rarely change between the
+/// requests of a chat.
+struct CachedGrammar {
     tools: String,
     choice: ToolChoice,
     parallel: bool,
-    response: Option<ResponseFormat>,
-    own: Option<String>,
+    response_format: Option<ResponseFormat>,
+    request_grammar: Option<String>,
     reasoning_open: bool,
-    /// None constrains nothing.
+    /// None if nothing is constrained.
     lark: Option<String>,
     relaxed: Vec<Relaxed>,
 }
 
-impl Grammar {
-    /// Whether this order has the same.
-    fn is_of(&self, order: &Order) -> bool {
-        let request = order.request;
+impl CachedGrammar {
+    /// Whether this request has the same grammar.
+    fn matches(&self, generation: &GenerationRequest) -> bool {
+        let request = generation.request;
         request.tools_text() == Some(&self.tools)
             && request.tool_choice == self.choice
             && request.parallel_tool_calls == self.parallel
-            && request.response_format == self.response
-            && request.grammar == self.own
-            && order.reasoning_open == self.reasoning_open
+            && request.response_format == self.response_format
+            && request.grammar == self.request_grammar
+            && generation.reasoning_open == self.reasoning_open
     }
 }
 
-/// What the tokens of a reply must obey.
-struct Held {
-    grammar: Option<String>,
-    constraint: Option<Constraint>,
-    diagnostics: Vec<Value>,
-}
-
-impl Native {
-    /// A model whose replies have this format.
-    pub(super) fn new(model: Arc<LoadedModel>, format: Option<&Format>) -> Native {
+impl NativeSource {
+    /// A chat whose replies have this format. Restores the state file, if there is one.
+    pub(super) fn new(
+        options: &CreateOptions,
+        model: Arc<LoadedModel>,
+        format: Option<&Format>,
+    ) -> NativeSource {
+        static CHATS: AtomicU64 = AtomicU64::new(1);
+        let chat = CHATS.fetch_add(1, Ordering::Relaxed);
         let special = model.engine.vocab().special_tokens();
         let texts = format.map(Format::texts).unwrap_or_default();
-        let marks = texts
+        let visible = texts
             .into_iter()
             .flat_map(|text| special.controls_in(text))
             .map(|(_, token)| token)
             .collect();
-        let reasoning = format
+        let reasoning_tags = format
             .and_then(Format::reasoning_tags)
             .map(|(open, close)| [open.into(), close.into()]);
-        Native { model, marks, reasoning, last: Mutex::default() }
-    }
-}
-
-/// Gives the engine a job.
-pub(super) fn start(native: &Native, order: &Order) -> Result<Started> {
-    let Native { model, marks, reasoning, .. } = native;
-    let request = order.request;
-    let prompt_tokens = order.tokens.len();
-    let Held { constraint, diagnostics, .. } = hold(native, order)?;
-    let vocab = model.engine.vocab();
-    let reasoning = match reasoning {
-        Some(tags) => Some(budget::reasoning(
-            tags,
-            order.reasoning_open,
-            request.reasoning_budget,
-            vocab.as_ref(),
-        )?),
-        None => None,
-    };
-    let held = constraint.is_some();
-    let (updates, received) = channel();
-    model.engine.submit(Job {
-        chat: order.chat,
-        prompt: order.tokens.to_vec(),
-        max_tokens: request.max_tokens,
-        sampling: request.sampling.clone(),
-        stop: request.stop.clone(),
-        constraint,
-        reasoning,
-        logprobs: request.logprobs,
-        visible: Arc::clone(marks),
-        reuse_prefix: request.cache_prompt,
-        cancel: order.cancel.clone(),
-        deadline: order.deadline,
-        updates,
-    })?;
-    Ok(Started {
-        updates: Updates::Native { received, vocab: vocab.clone(), prompt_tokens },
-        held,
-        judged: held && !request.tool_choice.forces_call(),
-        diagnostics,
-    })
-}
-
-/// What a request would be.
-pub(super) fn foresee(native: &Native, order: &Order) -> Result<Foreseen> {
-    let (model, tokens) = (&native.model, order.tokens);
-    let Held { grammar, diagnostics, .. } = hold(native, order)?;
-    let special = model.engine.vocab().special_tokens();
-    let controls = tokens.iter().filter_map(|token| special.control(*token)).map(str::to_owned);
-    Ok(Foreseen {
-        prompt_tokens: Some(tokens.len()),
-        special_tokens: Some(controls.collect()),
-        tokens_left: Some(model.n_ctx.saturating_sub(tokens.len())),
-        grammar,
-        diagnostics,
-    })
-}
-
-/// Prompt to tokens. Special tokens are those that the template wrote: what stands in messages,
-/// tools and documents is text. BOS is prepended where the vocabulary wants one and the prompt has
-/// none.
-///
-/// `before` is a prompt of the same model and its tokens, of which as much as can be is used again.
-pub(super) fn tokenise(
-    model: &LoadedModel,
-    request: &ChatRequest,
-    prompt: &Prompt,
-    before: Option<(&str, &Tokenised)>,
-) -> Result<Tokenised> {
-    let vocab = model.engine.vocab();
-    let plain = plain(request, prompt);
-    let mut tokenised =
-        vocab.special_tokens().tokenize(vocab.as_ref(), &prompt.text, plain, before)?;
-    if let Some(bos) = vocab.required_bos()
-        && tokenised.tokens.first() != Some(&bos)
-    {
-        tokenised.prepend(bos);
-    }
-    if tokenised.tokens.is_empty() {
-        return Err(Error::invalid("messages", "the prompt they make has no tokens"));
-    }
-    Ok(tokenised)
-}
-
-/// What the reply is held to. Where nothing forces it, a grammar that cannot be enforced is left
-/// out, and said so.
-fn hold(native: &Native, order: &Order) -> Result<Held> {
-    let request = order.request;
-    let wanted = order.wanted();
-    let strict = |tool: &Value| tool["function"]["strict"] == true;
-    let forced = request.tool_choice.forces_call()
-        || wanted.grammar.is_some()
-        || request.tools.iter().any(strict);
-    match compile(native, order) {
-        Ok(compiled) => Ok(Held {
-            grammar: compiled.lark,
-            constraint: compiled.constraint,
-            diagnostics: compiled
-                .relaxed
-                .iter()
-                .map(|relaxed| Diagnostic::from(relaxed).to_json())
-                .collect(),
-        }),
-        Err(error)
-            if error.code() == Code::SchemaUnsupported
-                && !forced
-                && wanted.response_format.is_none() =>
-        {
-            Ok(Held {
-                grammar: None,
-                constraint: None,
-                diagnostics: vec![dropped_constraint(&error).to_json()],
-            })
+        let state_file =
+            options.state_file.as_deref().map(|path| StateFile::restore(path, chat, &model));
+        NativeSource {
+            chat,
+            model,
+            visible,
+            reasoning_tags,
+            overflow: options.context_overflow,
+            recent_cuts: RecentCuts::default(),
+            last_request: LastRequestSlot::default(),
+            last_grammar: Mutex::default(),
+            state_file,
         }
-        Err(error) => Err(error),
+    }
+
+    /// Tokenizes a prompt. Only the template writes special tokens: text of messages, tools and
+    /// documents is plain. A BOS that the vocabulary requires is prepended if the prompt has none.
+    ///
+    /// Reuses the tokens of `last` as far as possible.
+    fn tokenise(
+        &self,
+        request: &ChatRequest,
+        prompt: &Prompt,
+        last: Option<&LastRequest>,
+    ) -> Result<Tokenised> {
+        let vocab = self.model.engine.vocab();
+        let mut tokenised = vocab.special_tokens().tokenize(
+            vocab.as_ref(),
+            &prompt.text,
+            plain_ranges(request, prompt),
+            last.map(LastRequest::tokenised),
+        )?;
+        if let Some(bos) = vocab.required_bos()
+            && tokenised.tokens.first() != Some(&bos)
+        {
+            tokenised.prepend(bos);
+        }
+        if tokenised.tokens.is_empty() {
+            return Err(Error::invalid("messages", "their prompt has no tokens"));
+        }
+        Ok(tokenised)
+    }
+
+    fn constraint(&self, generation: &GenerationRequest) -> Result<ReplyConstraint> {
+        ReplyConstraint::from_grammar(generation, self.compile(generation))
+    }
+
+    /// The grammar of a reply: the last one if nothing has changed.
+    fn compile(&self, generation: &GenerationRequest) -> Result<CompiledGrammar> {
+        // Not locked while a grammar compiles, which may take a second.
+        let last = || self.last_grammar.lock().unwrap_or_else(PoisonError::into_inner);
+        let grammars = &self.model.grammars;
+        let cached = last()
+            .as_ref()
+            .filter(|last| last.matches(generation))
+            .map(|last| (last.lark.clone(), last.relaxed.clone()));
+        if let Some((lark, relaxed)) = cached {
+            let constraint = lark.as_deref().map(|lark| grammars.compile(lark)).transpose()?;
+            return Ok(CompiledGrammar { lark, constraint, relaxed });
+        }
+        let special = self.model.engine.vocab().special_tokens();
+        let format = generation.profile.format();
+        let compiled =
+            constraint::compile(grammars, format, &generation.requirements(), &|text| {
+                special.controls_in(text)
+            })?;
+        let request = generation.request;
+        *last() = request.tools_text().map(|tools| CachedGrammar {
+            tools: tools.to_owned(),
+            choice: request.tool_choice.clone(),
+            parallel: request.parallel_tool_calls,
+            response_format: request.response_format.clone(),
+            request_grammar: request.grammar.clone(),
+            reasoning_open: generation.reasoning_open,
+            lark: compiled.lark.clone(),
+            relaxed: compiled.relaxed.clone(),
+        });
+        Ok(compiled)
     }
 }
 
-/// The grammar of the reply: the last one, where nothing it is made of has changed.
-fn compile(native: &Native, order: &Order) -> Result<CompiledGrammar> {
-    let Native { model, last, .. } = native;
-    // Not held while a grammar compiles, which may take a second.
-    let last = || last.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = last()
-        .as_ref()
-        .filter(|last| last.is_of(order))
-        .map(|last| (last.lark.clone(), last.relaxed.clone()));
-    if let Some((lark, relaxed)) = same {
-        let constraint = lark.as_deref().map(|lark| model.grammars.compile(lark)).transpose()?;
-        return Ok(CompiledGrammar { lark, constraint, relaxed });
+impl ReplySource for NativeSource {
+    fn fit_to_context(
+        &self,
+        request: &ChatRequest,
+        render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
+    ) -> Result<FittedPrompt> {
+        self.fit(request, render)
     }
-    let special = model.engine.vocab().special_tokens();
-    let format = order.profile.format();
-    let compiled = constraint::compile(&model.grammars, format, &order.wanted(), &|text| {
-        special.controls_in(text)
-    })?;
-    let request = order.request;
-    *last() = request.tools_text().map(|tools| Grammar {
-        tools: tools.to_owned(),
-        choice: request.tool_choice.clone(),
-        parallel: request.parallel_tool_calls,
-        response: request.response_format.clone(),
-        own: request.grammar.clone(),
-        reasoning_open: order.reasoning_open,
-        lark: compiled.lark.clone(),
-        relaxed: compiled.relaxed.clone(),
-    });
-    Ok(compiled)
+
+    fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
+        self.state_file.iter().for_each(StateFile::mark_used);
+        let ReplyConstraint { constraint, diagnostics, .. } = self.constraint(&generation)?;
+        let GenerationRequest { request, prompt, tokenised, truncation, .. } = generation;
+        let vocab = self.model.engine.vocab();
+        let reasoning = match &self.reasoning_tags {
+            Some(tags) => Some(reasoning_budget::reasoning(
+                tags,
+                generation.reasoning_open,
+                request.reasoning_budget,
+                vocab.as_ref(),
+            )?),
+            None => None,
+        };
+        let constrained = constraint.is_some();
+        let (updates, received) = channel();
+        self.model.engine.submit(Job {
+            chat: self.chat,
+            prompt: tokenised.tokens.clone(),
+            max_tokens: request.max_tokens,
+            sampling: request.sampling.clone(),
+            stop: request.stop.clone(),
+            constraint,
+            reasoning,
+            logprobs: request.logprobs,
+            visible: Arc::clone(&self.visible),
+            reuse_prefix: request.cache_prompt,
+            cancel: generation.cancel,
+            deadline: generation.deadline,
+            updates,
+        })?;
+        let prompt_tokens = tokenised.tokens.len();
+        self.last_request.set(request.messages.len(), prompt, tokenised, truncation);
+        Ok(StartedReply {
+            updates: Box::new(EngineUpdates { received, vocab: vocab.clone(), prompt_tokens }),
+            constrained,
+            validate_calls: constrained && !request.tool_choice.forces_call(),
+            diagnostics,
+        })
+    }
+
+    fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
+        let tokens = &generation.tokenised.tokens;
+        let (cached_tokens, cache_break) = self.cache_use(generation)?;
+        let ReplyConstraint { grammar, diagnostics, .. } = self.constraint(generation)?;
+        let special = self.model.engine.vocab().special_tokens();
+        let controls = tokens.iter().filter_map(|token| special.control(*token)).map(str::to_owned);
+        Ok(Preview {
+            prompt_tokens: Some(tokens.len()),
+            special_tokens: Some(controls.collect()),
+            tokens_left: Some(self.model.n_ctx.saturating_sub(tokens.len())),
+            cached_tokens: Some(cached_tokens),
+            cache_break,
+            grammar,
+            diagnostics,
+        })
+    }
+
+    fn finish(&self, has_reasoning: bool) -> Option<Diagnostic> {
+        if has_reasoning {
+            self.last_request.mark_reasoning();
+        }
+        self.state_file.as_ref().and_then(StateFile::take_diagnostic)
+    }
+
+    fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
+        let mut lines = self.model.log.take(least);
+        if least <= LogLevel::Warn {
+            lines.extend(self.state_file.iter().filter_map(StateFile::take_warning));
+        }
+        lines
+    }
+
+    fn save(&self) -> Result<()> {
+        self.state_file.as_ref().map_or(Ok(()), |file| file.write(&self.model))
+    }
 }

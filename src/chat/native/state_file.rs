@@ -1,39 +1,42 @@
-//! The option `state_file`: what a chat has computed, from one chat to the next.
+//! The option `state_file`: carries the KV cache of a chat over to the next chat.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::api::LogLevel;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::llama::LoadedModel;
 
 /// The state file of one chat.
-pub(crate) struct Saved {
+pub(in crate::chat) struct StateFile {
     path: PathBuf,
     chat: u64,
-    /// Why the file was of no use, until a reply has said so.
-    ignored: Mutex<Option<String>>,
-    /// Whether a request has run, so that there may be something new to write.
+    /// Why the file was ignored, until a reply reports it.
+    unreported: Mutex<Option<String>>,
+    /// The same, until the log has it.
+    unlogged: Mutex<Option<String>>,
+    /// Whether a request ran, so that there may be something new to write.
     used: AtomicBool,
 }
 
-impl Saved {
-    /// Refuses a path in a folder that is not there, before anything is loaded: that would be found
-    /// out when the chat ends.
-    pub(crate) fn check(path: &str) -> Result<()> {
+impl StateFile {
+    /// Refuses a path in a missing folder before anything is loaded. The file itself is written
+    /// only when the chat is closed.
+    pub(in crate::chat) fn check(path: &str) -> Result<()> {
         let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
         match folder.filter(|folder| !folder.is_dir()) {
             Some(folder) => Err(Error::invalid(
                 "state_file",
-                format!("there is no folder {}; make it first", folder.display()),
+                format!("there is no folder {}; create it first", folder.display()),
             )),
             None => Ok(()),
         }
     }
 
-    /// Restores what is in the file, if there is one that fits.
-    pub(crate) fn restore(path: &str, chat: u64, model: &LoadedModel) -> Saved {
+    /// Restores the content of the file, if it exists and fits the model.
+    pub(super) fn restore(path: &str, chat: u64, model: &LoadedModel) -> StateFile {
         let path = PathBuf::from(path);
         let restored = model.read_state(&path).and_then(|kept| match kept {
             Some(kept) => {
@@ -41,29 +44,35 @@ impl Saved {
             }
             None => Ok(()),
         });
-        let ignored = restored.err().map(|reason| format!("{}: {reason}", path.display()));
-        Saved { path, chat, ignored: Mutex::new(ignored), used: AtomicBool::new(false) }
+        let problem = restored.err().map(|reason| format!("{}: {reason}", path.display()));
+        StateFile {
+            path,
+            chat,
+            unreported: Mutex::new(problem.clone()),
+            unlogged: Mutex::new(problem),
+            used: AtomicBool::new(false),
+        }
     }
 
-    /// A request runs.
-    pub(crate) fn use_it(&self) {
+    /// Notes that a request runs.
+    pub(super) fn mark_used(&self) {
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Why the file was of no use.
-    pub(crate) fn ignored(&self) -> Option<String> {
-        self.ignored.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Why the file was ignored, once for the log.
+    pub(super) fn take_warning(&self) -> Option<(LogLevel, String)> {
+        let problem = take(&self.unlogged)?;
+        Some((LogLevel::Warn, format!("state_file: {problem}")))
     }
 
-    /// The same as a diagnostic, once.
-    pub(crate) fn take_diagnostic(&self) -> Option<Diagnostic> {
-        let message = self.ignored.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Diagnostic::new("state_ignored", message))
+    /// Why the file was ignored, once for a reply.
+    pub(super) fn take_diagnostic(&self) -> Option<Diagnostic> {
+        Some(Diagnostic::new("state_ignored", take(&self.unreported)?))
     }
 
-    /// Writes what the last request left in the KV cache. Where nothing ran, or another chat has
-    /// taken its place since, the file stays as it is.
-    pub(crate) fn write(&self, model: &LoadedModel) -> Result<()> {
+    /// Writes what the last request left in the KV cache. The file is unchanged if no request ran,
+    /// or if another chat has evicted the cache.
+    pub(super) fn write(&self, model: &LoadedModel) -> Result<()> {
         if !self.used.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -72,4 +81,8 @@ impl Saved {
             None => Ok(()),
         }
     }
+}
+
+fn take(problem: &Mutex<Option<String>>) -> Option<String> {
+    problem.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

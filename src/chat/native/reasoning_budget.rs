@@ -1,13 +1,12 @@
-//! What the engine needs to know of a model's reasoning.
+//! Reasoning as the engine follows it: tags and budget.
 
 use std::sync::Arc;
 
-use crate::diagnostic::Diagnostic;
 use crate::engine::{Budget, Reasoning, Vocab};
 use crate::error::Result;
 
-/// The tags around a model's reasoning, whether the prompt ended inside of them, and a request's
-/// budget.
+/// The tags of a model's reasoning, whether the prompt ends inside them, and the budget of a
+/// request.
 pub(super) fn reasoning(
     [open, close]: &[Arc<str>; 2],
     inside: bool,
@@ -19,12 +18,4 @@ pub(super) fn reasoning(
         None => None,
     };
     Ok(Reasoning { open: Arc::clone(open), close: Arc::clone(close), inside, budget })
-}
-
-/// For a budget that a model has no use for.
-pub(super) fn ignored() -> Diagnostic {
-    Diagnostic::new(
-        "reasoning_budget_ignored",
-        "reasoning_budget: how this model marks reasoning is not known, so there is nothing to limit",
-    )
 }

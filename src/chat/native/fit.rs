@@ -1,0 +1,150 @@
+//! A request to a prompt that fits the context, if `context_overflow` allows it without some old
+//! turns.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::NativeSource;
+use super::truncation::{Measured, boundaries, search};
+use crate::api::{ChatRequest, ContextOverflow};
+use crate::chat::render::RenderedPrompt;
+use crate::chat::source::{FittedPrompt, Truncation};
+use crate::engine::Tokenised;
+use crate::error::{Code, Error, Result};
+
+impl NativeSource {
+    /// Renders and tokenizes a request. If the prompt is too long and the strategy allows it, whole
+    /// old turns are left out.
+    ///
+    /// The aim is room for `max_tokens` of reply, or for a quarter of the context if that is less.
+    /// If this cannot be reached, room for one token is enough. Otherwise `CONTEXT_OVERFLOW`.
+    pub(super) fn fit(
+        &self,
+        request: &ChatRequest,
+        render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
+    ) -> Result<FittedPrompt> {
+        let n_ctx = self.model.n_ctx;
+        let room = n_ctx - request.max_tokens.clamp(1, (n_ctx / 4).max(1));
+        let last = self.last_request.get();
+        let mut measure = |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, Tokenised)>> {
+            let mut rendered = if dropped.is_empty() {
+                render(&request.messages)?
+            } else {
+                let kept = [&request.messages[..dropped.start], &request.messages[dropped.end..]];
+                render(&kept.concat())?
+            };
+            rendered.renumber_messages(&dropped);
+            let tokenised = self.tokenise(request, &rendered.prompt, last.as_deref())?;
+            Ok(Measured { size: tokenised.tokens.len(), dropped, result: (rendered, tokenised) })
+        };
+        let boundaries = match self.overflow {
+            ContextOverflow::Error => Vec::new(),
+            strategy => boundaries(&request.messages, strategy),
+        };
+        let known_cut = self.recent_cuts.find(request, &boundaries);
+        let first_range =
+            boundaries.first().map_or(0..0, |first| *first..boundaries[known_cut.unwrap_or(0)]);
+        let first = match measure(first_range) {
+            // The whole conversation is too long even to render.
+            Err(error) if error.code() == Code::TemplateLimit && boundaries.len() > 1 => None,
+            measured => Some(measured?),
+        };
+        let fits = first.as_ref().is_some_and(|first| first.size <= room);
+        let Measured { size, dropped, result } = match first {
+            Some(first) if fits || boundaries.len() < 2 => first,
+            first => {
+                let start = (known_cut.unwrap_or(0), first);
+                let sizes: Vec<usize> =
+                    request.messages.iter().map(|message| message.to_string().len()).collect();
+                search(&boundaries, &sizes, start, room, &mut measure)?
+            }
+        };
+        if size >= n_ctx {
+            return Err(context_overflow(size, n_ctx, &dropped, self.overflow));
+        }
+        let (mut rendered, tokenised) = result;
+        let truncation = (!dropped.is_empty()).then(|| {
+            self.recent_cuts.insert(request, &dropped);
+            Truncation { dropped, strategy: self.overflow, prompt_tokens: size, n_ctx }
+        });
+        rendered.diagnostics.extend(truncation.as_ref().map(Truncation::diagnostic));
+        Ok(FittedPrompt { rendered, tokenised, truncation })
+    }
+}
+
+fn context_overflow(
+    tokens: usize,
+    n_ctx: usize,
+    dropped: &Range<usize>,
+    strategy: ContextOverflow,
+) -> Error {
+    let what = match strategy {
+        ContextOverflow::Error => "the prompt",
+        _ => {
+            "the part of the prompt that must stay (system messages, the last user message and everything after it)"
+        }
+    };
+    let message = format!(
+        "{what} has {tokens} tokens, but the context has {n_ctx}; shorten the messages or raise n_ctx"
+    );
+    let error = Error::new(Code::ContextOverflow, message)
+        .with("prompt_tokens", tokens)
+        .with("n_ctx", n_ctx);
+    if dropped.is_empty() { error } else { error.with("dropped_messages", dropped.len()) }
+}
+
+impl RenderedPrompt {
+    /// Names messages by their indices in the request instead of those among the kept messages.
+    fn renumber_messages(&mut self, dropped: &Range<usize>) {
+        if dropped.is_empty() {
+            return;
+        }
+        for span in &mut self.prompt.spans {
+            if span.path.starts_with(MESSAGE) {
+                span.path = renumbered(&span.path, dropped).as_str().into();
+            }
+        }
+        for diagnostic in &mut self.diagnostics {
+            diagnostic.message = renumbered(&diagnostic.message, dropped);
+            diagnostic.path = diagnostic.path.take().map(|path| renumbered(&path, dropped));
+        }
+    }
+}
+
+const MESSAGE: &str = "messages[";
+
+/// A text whose message indices count the dropped messages too.
+fn renumbered(text: &str, dropped: &Range<usize>) -> String {
+    let mut output = String::with_capacity(text.len());
+    let mut parts = text.split(MESSAGE);
+    output.extend(parts.next());
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        let index = part[..digits].parse::<usize>().ok();
+        output.push_str(MESSAGE);
+        match index.filter(|index| *index >= dropped.start) {
+            Some(index) => output.extend([&(index + dropped.len()).to_string(), &part[digits..]]),
+            None => output.push_str(part),
+        }
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_indices_of_the_request() {
+        for (text, expected) in [
+            ("messages[0].content", "messages[0].content"),
+            ("messages[1].content", "messages[4].content"),
+            ("messages[12]: and messages[0], tools[1]", "messages[15]: and messages[0], tools[1]"),
+            ("messages[", "messages["),
+            ("of [1]", "of [1]"),
+        ] {
+            assert_eq!(renumbered(text, &(1..4)), expected);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The updates of a server's reply: events to text, without the end-of-turn token and stop strings.
+
+use std::time::Instant;
+
+use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates};
+use crate::diagnostic::Diagnostic;
+use crate::engine::{Finish, Outcome, StopMatcher};
+use crate::error::{Code, Error, Result};
+use crate::remote::{self, Completion, Counts, Ended, Stopped, Until};
+
+/// A reply of one server.
+pub(super) struct RemoteReply {
+    /// None if the call was cancelled before it began, or if no more text is needed.
+    completion: Option<Completion>,
+    until: Until,
+    stop: StopMatcher,
+    turn_end: TurnEnd,
+    /// All text so far, for the error of a reply that breaks off.
+    generated: String,
+    finish: Option<Finish>,
+    counts: Option<Counts>,
+    /// Milliseconds of prefill and decode, if the server reports them.
+    times: Option<(f64, f64)>,
+    pieces: usize,
+    sent: Instant,
+    first_text: Instant,
+}
+
+impl RemoteReply {
+    /// The reply to a request that was sent at `sent` and has its first text now.
+    pub(super) fn new(
+        completion: Completion,
+        until: Until,
+        stop: Vec<String>,
+        eos: String,
+        sent: Instant,
+    ) -> RemoteReply {
+        RemoteReply {
+            completion: Some(completion),
+            finish: None,
+            stop: StopMatcher::new(stop),
+            turn_end: TurnEnd { eos, held: String::new() },
+            sent,
+            ..RemoteReply::cancelled(until)
+        }
+    }
+
+    /// The empty reply of a call that was cancelled before it began.
+    pub(super) fn cancelled(until: Until) -> RemoteReply {
+        let now = Instant::now();
+        RemoteReply {
+            completion: None,
+            until,
+            stop: StopMatcher::new(Vec::new()),
+            turn_end: TurnEnd::default(),
+            generated: String::new(),
+            finish: Some(Finish::Cancelled),
+            counts: None,
+            times: None,
+            pieces: 0,
+            sent: now,
+            first_text: now,
+        }
+    }
+
+    /// The text that was held back, when no more arrives.
+    fn rest(&mut self) -> ReplyUpdate {
+        self.completion = None;
+        let (mut text, stopped) =
+            self.stop.push(&self.turn_end.finish(self.finish == Some(Finish::Stop)));
+        if !stopped {
+            text += &self.stop.finish();
+        }
+        ReplyUpdate::Piece { text, logprobs: Vec::new() }
+    }
+
+    fn with_generated(&self, error: Error) -> Error {
+        error.with("generated", self.generated.as_str())
+    }
+
+    fn finished(&self) -> FinishedReply {
+        let milliseconds =
+            |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
+        let measured = (
+            milliseconds(self.sent, self.first_text),
+            milliseconds(self.first_text, Instant::now()),
+        );
+        let (prompt_ms, predicted_ms) = self.times.unwrap_or(measured);
+        let mut diagnostics = Vec::new();
+        let counts = self.counts.unwrap_or_else(|| {
+            diagnostics.push(Diagnostic::new(
+                "usage_estimated",
+                "usage: the server did not count; completion_tokens is the number of pieces it sent",
+            ));
+            Counts { prompt: 0, completion: self.pieces, cached: None }
+        });
+        let outcome = Outcome {
+            finish: self.finish.unwrap_or(Finish::Stop),
+            cached_tokens: counts.cached.unwrap_or(0),
+            completion_tokens: counts.completion,
+            reasoning_tokens: 0,
+            drafted: None,
+            prompt_ms,
+            predicted_ms,
+        };
+        FinishedReply {
+            outcome,
+            prompt_tokens: counts.prompt,
+            counts_reasoning: false,
+            diagnostics,
+        }
+    }
+}
+
+impl ReplyUpdates for RemoteReply {
+    /// `INFERENCE_FAILED` with `details.generated` for a reply that breaks off.
+    fn next(&mut self) -> Result<ReplyUpdate> {
+        let Some(completion) = &mut self.completion else {
+            return Ok(ReplyUpdate::Done(self.finished()));
+        };
+        match completion.next(&self.until) {
+            Ok(remote::Next::Event(event)) => {
+                self.counts = event.counts.or(self.counts);
+                self.times = event.times.or(self.times);
+                self.pieces += usize::from(!event.text.is_empty());
+                self.generated.push_str(&event.text);
+                match event.ended {
+                    Some(Ended::Stop) => self.finish = Some(Finish::Stop),
+                    Some(Ended::Length) => self.finish = Some(Finish::Length),
+                    Some(Ended::Other(reason)) => {
+                        let error = Error::new(
+                            Code::InferenceFailed,
+                            format!("the server ended the reply: {reason}"),
+                        );
+                        return Err(self.with_generated(error));
+                    }
+                    None => {}
+                }
+                let text = self.turn_end.push(&event.text);
+                let (text, stopped) = self.stop.push(&text);
+                if stopped {
+                    // Dropping the completion closes the connection, which stops the server.
+                    self.completion = None;
+                    self.finish = Some(Finish::Stop);
+                }
+                Ok(ReplyUpdate::Piece { text, logprobs: event.logprobs })
+            }
+            Ok(remote::Next::End) => Ok(self.rest()),
+            Err(Stopped::Over) => {
+                self.finish = Some(Finish::Cancelled);
+                Ok(self.rest())
+            }
+            Err(Stopped::Failed(error)) => Err(self.with_generated(error)),
+        }
+    }
+}
+
+/// Removes the end-of-turn token from the end of a reply. A server that shows special tokens shows
+/// this one too.
+#[derive(Default)]
+struct TurnEnd {
+    eos: String,
+    /// Text that may be the beginning of the token.
+    held: String,
+}
+
+impl TurnEnd {
+    /// Returns the text that cannot be part of the token.
+    fn push(&mut self, text: &str) -> String {
+        self.held.push_str(text);
+        let begins =
+            |at: &usize| self.held.is_char_boundary(*at) && self.eos.starts_with(&self.held[*at..]);
+        let from = self.held.len().saturating_sub(self.eos.len());
+        let at = (from..self.held.len()).find(begins).unwrap_or(self.held.len());
+        let rest = self.held.split_off(at);
+        std::mem::replace(&mut self.held, rest)
+    }
+
+    /// Returns the rest, without the token if the model ended its turn.
+    fn finish(&mut self, ended: bool) -> String {
+        let held = std::mem::take(&mut self.held);
+        if ended && held == self.eos { String::new() } else { held }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(eos: &str, text: &str, ended: bool, expected: &str) {
+        for size in [1, 2, text.len().max(1)] {
+            let mut end = TurnEnd { eos: eos.into(), held: String::new() };
+            let pieces: Vec<char> = text.chars().collect();
+            let mut shown: String = pieces
+                .chunks(size)
+                .map(|piece| end.push(&piece.iter().collect::<String>()))
+                .collect();
+            shown += &end.finish(ended);
+            assert_eq!(shown, expected, "{text:?} in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_turn_token_is_removed() {
+        check("</s>", "a</s>", true, "a");
+        check("</s>", "a</s>", false, "a</s>");
+        check("</s>", "a </s> b</s", true, "a </s> b</s");
+        check("</s>", "</s></s>", true, "</s>");
+        check("<|e|>", "gr\u{fc}n <\u{1F600}<|e|>", true, "gr\u{fc}n <\u{1F600}");
+        check("", "a", true, "a");
+    }
+}

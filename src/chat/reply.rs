@@ -1,0 +1,153 @@
+//! Pieces of text to a response, streamed as they arrive.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use super::render::RenderedPrompt;
+use super::source::{
+    FinishedReply, FittedPrompt, GenerationRequest, ReplyUpdate, ReplyUpdates, StartedReply,
+    Truncation,
+};
+use super::stream::Stream;
+use super::{Chat, PieceSink, truncated_call};
+use crate::api::logprobs::SampledToken;
+use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
+use crate::api::{self, ChatRequest, ToolChoice};
+use crate::diagnostic::Diagnostic;
+use crate::engine::Finish;
+use crate::error::Result;
+use crate::output::{Format, ReplyParser, ReplyParserInput};
+use crate::template::Prompt;
+use crate::validate;
+
+impl Chat {
+    /// Runs one request.
+    pub(super) fn run(
+        &self,
+        request: &ChatRequest,
+        cancel: Arc<AtomicBool>,
+        deadline: Option<Instant>,
+        pieces: Option<PieceSink>,
+    ) -> Result<ChatResponse> {
+        let FittedPrompt { rendered, tokenised, truncation } = self.fit_to_context(request)?;
+        let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
+        let mut parser = self.reply_parser(request, &prompt);
+        let truncated = truncation.as_ref().map(Truncation::to_json);
+        let StartedReply { updates, constrained, validate_calls, diagnostics: more } =
+            self.source.start(GenerationRequest {
+                request,
+                prompt,
+                tokenised,
+                truncation,
+                profile: &self.profile,
+                reasoning_open: parser.is_reasoning(),
+                cancel,
+                deadline,
+            })?;
+        diagnostics.extend(more);
+        if validate_calls {
+            let tools = Arc::clone(&request.tools);
+            parser.set_call_validator(Box::new(move |name, arguments| {
+                validate::accepts_arguments(&tools, name, arguments)
+            }));
+        }
+        let mut stream = Stream::new(request.stream_format, pieces);
+        let mut logprobs = request.logprobs.map(|_| Vec::new());
+        let finished = receive(updates, &mut parser, &mut stream, logprobs.as_mut())?;
+        let FinishedReply { outcome, prompt_tokens, counts_reasoning, diagnostics: more } =
+            finished;
+        let early = outcome.finish != Finish::Stop;
+        let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
+        stream.send(rest);
+        let truncated_call = truncated_call::take(&mut parsed, constrained || early);
+        let violations =
+            validate::check_message(&parsed, &request.tools, request.response_format.as_ref());
+        let unmet_choice = validate::check_tool_choice(&parsed, &request.tool_choice);
+        diagnostics.extend(more);
+        diagnostics.extend(parsed.diagnostics);
+        diagnostics.extend(truncated_call);
+        diagnostics.extend(violations.iter().map(Diagnostic::from));
+        diagnostics.extend(unmet_choice);
+        diagnostics.extend(self.source.finish(parsed.reasoning.is_some()));
+        let response = ChatResponse {
+            finish_reason: finish_reason(outcome.finish, !parsed.tool_calls.is_empty()),
+            text: parsed.content,
+            reasoning: parsed.reasoning,
+            tool_calls: parsed
+                .tool_calls
+                .into_iter()
+                .map(|call| Call { id: call.id, name: call.name, arguments: call.arguments })
+                .collect(),
+            usage: Usage {
+                prompt_tokens,
+                completion_tokens: outcome.completion_tokens,
+                cached_tokens: outcome.cached_tokens,
+                reasoning_tokens: (counts_reasoning && self.marks_reasoning())
+                    .then_some(outcome.reasoning_tokens),
+            },
+            timings: Timings {
+                prompt_ms: outcome.prompt_ms,
+                predicted_ms: outcome.predicted_ms,
+                drafted: outcome.drafted.map(|drafted| (drafted.tokens, drafted.accepted)),
+            },
+            logprobs,
+            polyfills_applied,
+            truncated,
+            diagnostics,
+            ignored_keys: request.ignored_keys.clone(),
+        };
+        stream.finish(&response, request.include_usage);
+        Ok(response)
+    }
+
+    /// A parser of the reply to this prompt.
+    pub(super) fn reply_parser(&self, request: &ChatRequest, prompt: &Prompt) -> ReplyParser {
+        let format = self.profile.format();
+        let input = ReplyParserInput {
+            format,
+            tools: Arc::clone(&request.tools),
+            calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
+            reasoning: true,
+            json: request.response_format.is_some(),
+            parallel: request.parallel_tool_calls,
+            new_id: api::call_ids(format.and_then(Format::id_length)),
+        };
+        let mut parser = ReplyParser::with_prepared(self.profile.prepared(), input);
+        if !format.is_some_and(Format::counts_ids) {
+            parser.reserve_ids(api::used_call_ids(&request.messages));
+        }
+        parser.prime(self.profile.turn(&prompt.text), false);
+        parser
+    }
+}
+
+/// Feeds the text of a reply to the parser, and what the parser makes of it to the stream.
+fn receive(
+    mut updates: Box<dyn ReplyUpdates>,
+    parser: &mut ReplyParser,
+    stream: &mut Stream,
+    mut logprobs: Option<&mut Vec<SampledToken>>,
+) -> Result<FinishedReply> {
+    loop {
+        match updates.next()? {
+            ReplyUpdate::Piece { text, logprobs: sampled } => {
+                stream.queue_logprobs(&sampled);
+                if let Some(logprobs) = &mut logprobs {
+                    logprobs.extend_from_slice(&sampled);
+                }
+                stream.send(parser.push(&text));
+            }
+            ReplyUpdate::Done(finished) => return Ok(finished),
+        }
+    }
+}
+
+fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
+    match finish {
+        Finish::Stop if has_calls => FinishReason::ToolCalls,
+        Finish::Stop => FinishReason::Stop,
+        Finish::Length => FinishReason::Length,
+        Finish::Cancelled => FinishReason::Cancelled,
+    }
+}

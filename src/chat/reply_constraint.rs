@@ -1,0 +1,88 @@
+//! The policy for what a reply must match: a grammar, or a refusal or a diagnostic if it cannot be
+//! enforced. Both sources follow it.
+
+use super::source::GenerationRequest;
+#[cfg(feature = "remote")]
+use crate::api::{ToolChoice, function_name};
+use crate::constraint::{CompiledGrammar, Constraint};
+use crate::diagnostic::Diagnostic;
+#[cfg(feature = "remote")]
+use crate::error::Error;
+use crate::error::{Code, Result};
+
+/// What the tokens of a reply must match.
+#[derive(Default)]
+pub(super) struct ReplyConstraint {
+    /// Lark; None if nothing is constrained.
+    pub(super) grammar: Option<String>,
+    /// The compiled grammar; None where a server compiles it.
+    pub(super) constraint: Option<Constraint>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+impl ReplyConstraint {
+    /// The constraint of a grammar. If no grammar can be built and the request forces none, the
+    /// reply is unconstrained and has a diagnostic.
+    pub(super) fn from_grammar(
+        request: &GenerationRequest,
+        compiled: Result<CompiledGrammar>,
+    ) -> Result<ReplyConstraint> {
+        match compiled {
+            Ok(CompiledGrammar { lark, constraint, relaxed }) => {
+                let diagnostics = relaxed.iter().map(Diagnostic::from).collect();
+                Ok(ReplyConstraint { grammar: lark, constraint, diagnostics })
+            }
+            Err(error) if error.code() == Code::SchemaUnsupported && !is_forced(request) => {
+                let message =
+                    format!("the calls of this reply are not constrained: {}", error.message());
+                Ok(ReplyConstraint::without(Diagnostic::new("constraint_dropped", message)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn without(diagnostic: Diagnostic) -> ReplyConstraint {
+        ReplyConstraint { diagnostics: vec![diagnostic], ..ReplyConstraint::default() }
+    }
+
+    /// The constraint of a server that enforces nothing. What can be checked afterwards gets a
+    /// diagnostic; what must be enforced is `SCHEMA_UNSUPPORTED`.
+    #[cfg(feature = "remote")]
+    pub(super) fn unenforced(request: &GenerationRequest) -> Result<ReplyConstraint> {
+        const WHY: &str = "the server enforces nothing (engine.constraints is \"none\")";
+        let request = request.request;
+        if request.grammar.is_some() {
+            return Err(Error::new(Code::SchemaUnsupported, format!("grammar: {WHY}")));
+        }
+        let callable = request.tool_choice != ToolChoice::None;
+        let mut tools = request.tools.iter().enumerate();
+        if let Some((index, tool)) = tools.find(|(_, tool)| callable && is_strict(tool)) {
+            let name = function_name(tool);
+            let message = format!("tools[{index}].function.strict ({name}): {WHY}");
+            return Err(Error::new(Code::SchemaUnsupported, message).with("tool", name));
+        }
+        let forced = [
+            (request.tool_choice.forces_call(), "tool_choice"),
+            (request.response_format.is_some(), "response_format"),
+        ];
+        let diagnostics =
+            forced.into_iter().filter(|(is_forced, _)| *is_forced).map(|(_, what)| {
+                let message = format!("{what}: {WHY}; the reply is only checked afterwards");
+                Diagnostic::new("constraint_not_enforced", message)
+            });
+        Ok(ReplyConstraint { diagnostics: diagnostics.collect(), ..ReplyConstraint::default() })
+    }
+}
+
+/// Whether the request must not be answered without its grammar.
+fn is_forced(request: &GenerationRequest) -> bool {
+    let request = request.request;
+    request.tool_choice.forces_call()
+        || request.grammar.is_some()
+        || request.response_format.is_some()
+        || request.tools.iter().any(is_strict)
+}
+
+fn is_strict(tool: &serde_json::Value) -> bool {
+    tool["function"]["strict"] == true
+}

@@ -1,15 +1,20 @@
-//! Templates against transformers, bare jinja2 and @huggingface/jinja: rendering a request, and
-//! compiling.
+//! Templates against transformers, bare jinja2, @huggingface/jinja and minijinja: rendering a
+//! request, and compiling.
 //!
 //! All sides do the same work: they turn the JSON text of a conversation into a prompt, with a
 //! compiled template. A row is measured only if all write the same text, equal to the golden if
-//! there is one. Peers are separate processes that time themselves. Every round measures all sides
-//! in rotating order. A figure is the median of the rounds; ratios are medians of the ratios of
-//! each round. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
+//! there is one. Peers are separate processes that time themselves, except for minijinja: it runs
+//! in this process, as tests/second_engine configures it. Every round measures all sides in
+//! rotating order. A figure is the median of the rounds; ratios are medians of the ratios of each
+//! round. Nothing is asserted. `LLB_ROUNDS` sets the number of rounds.
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 #[path = "template/data.rs"]
 mod data;
+#[path = "../tests/second_engine/dumps.rs"]
+mod dumps;
+#[path = "../tests/second_engine/engine.rs"]
+mod engine;
 #[allow(dead_code, reason = "no model is used here")]
 #[path = "measure/mod.rs"]
 mod measure;
@@ -19,6 +24,7 @@ mod peer;
 use std::time::Duration;
 
 use data::{Conversation, Data, Golden, NOW, Template};
+use engine::Engine;
 use llb::requests;
 use llb::template::{LocalTime, RenderInput, Sources, Templates};
 use measure::{Figures, timed};
@@ -40,15 +46,20 @@ enum Contestant {
     Transformers,
     Jinja2,
     Node,
+    Minijinja,
 }
 
-const ALL: [Contestant; 5] = [
+const ALL: [Contestant; 6] = [
     Contestant::Llb,
     Contestant::Request,
     Contestant::Transformers,
     Contestant::Jinja2,
     Contestant::Node,
+    Contestant::Minijinja,
 ];
+
+/// The name of the template in minijinja.
+const NAME: &str = "template";
 
 fn main() {
     let Some(data) = Data::read() else { return };
@@ -67,6 +78,8 @@ struct Bench {
 /// One row: what is rendered.
 struct Row<'a> {
     templates: &'a Templates,
+    minijinja: &'a Engine,
+    tokens: [(&'static str, &'a str); 2],
     conversation: String,
     request: String,
 }
@@ -77,7 +90,7 @@ fn render(bench: &mut Bench, data: &Data) {
         bench.rounds
     );
     println!(
-        "{:<15} {:<15} {:>7} {:>9} {:>9} {:>12} {:>9} {:>9}   {:>12} {:>7} {:>8}",
+        "{:<15} {:<15} {:>7} {:>9} {:>9} {:>12} {:>9} {:>9} {:>9}   {:>12} {:>7} {:>8} {:>9}",
         "template",
         "conversation",
         "bytes",
@@ -86,11 +99,13 @@ fn render(bench: &mut Bench, data: &Data) {
         "transformers",
         "jinja2",
         "hf/jinja",
+        "minijinja",
         "transformers",
         "jinja2",
-        "hf/jinja"
+        "hf/jinja",
+        "minijinja"
     );
-    let mut ratios: [Figures; 3] = Default::default();
+    let mut ratios: [Figures; 4] = Default::default();
     for template in &data.templates {
         let templates =
             Templates::compile(&sources(template, &template.source)).expect("it compiles");
@@ -102,11 +117,15 @@ fn render(bench: &mut Bench, data: &Data) {
                 compiled(peer).inspect_err(|error| println!("{}: {error}", template.label)).is_ok()
             })
         });
+        let mut minijinja = Engine::new(true);
+        if let Err(error) = minijinja.compile(NAME, &template.source) {
+            println!("{}: {}", template.label, error.message());
+        }
+        let engines = (&templates, &minijinja);
         for conversation in &data.conversations {
             let golden = data.golden(template, conversation);
             if !matches!(golden, Golden::Refused)
-                && let Some(row) =
-                    render_row(bench, ready, template, &templates, conversation, golden)
+                && let Some(row) = render_row(bench, ready, template, engines, conversation, golden)
             {
                 for (all, of_row) in ratios.iter_mut().zip(row) {
                     all.push(of_row);
@@ -117,11 +136,11 @@ fn render(bench: &mut Bench, data: &Data) {
     let median = |of: &Figures| {
         median(&Figures(of.0.iter().copied().filter(|ratio| !ratio.is_nan()).collect()))
     };
-    let [transformers, jinja2, node] = ratios.each_ref().map(median);
-    println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "median of the rows");
-    let least = |of: &Figures| format!("{:.1}", of.min());
-    let [transformers, jinja2, node] = ratios.each_ref().map(least);
-    println!("{:<87}   {transformers:>12} {jinja2:>7} {node:>8}", "minimum of the rows");
+    let line = |title: &str, [transformers, jinja2, node, minijinja]: [String; 4]| {
+        println!("{title:<97}   {transformers:>12} {jinja2:>7} {node:>8} {minijinja:>9}");
+    };
+    line("median of the rows", ratios.each_ref().map(median));
+    line("minimum of the rows", ratios.each_ref().map(|of| format!("{:.1}", of.min())));
 }
 
 /// Prints a row. Returns the peers' times as multiples of llb's, or None if there is nothing to
@@ -130,12 +149,14 @@ fn render_row(
     bench: &mut Bench,
     [python, node]: [bool; 2],
     template: &Template,
-    templates: &Templates,
+    (templates, minijinja): (&Templates, &Engine),
     conversation: &Conversation,
     golden: Golden<'_>,
-) -> Option<[f64; 3]> {
+) -> Option<[f64; 4]> {
     let row = Row {
         templates,
+        minijinja,
+        tokens: [("bos_token", &template.bos_token), ("eos_token", &template.eos_token)],
         conversation: conversation.json.to_string(),
         request: request(template, &conversation.json),
     };
@@ -149,7 +170,7 @@ fn render_row(
     let mut times = [0; ALL.len()];
     for (contestant, times) in ALL.into_iter().zip(&mut times) {
         let there = match contestant {
-            Contestant::Llb | Contestant::Request => true,
+            Contestant::Llb | Contestant::Request | Contestant::Minijinja => true,
             Contestant::Transformers | Contestant::Jinja2 => python,
             Contestant::Node => node,
         };
@@ -165,7 +186,7 @@ fn render_row(
     }
     let mut figures: [Figures; ALL.len()] = Default::default();
     for round in 0..bench.rounds {
-        let mut order = [0, 1, 2, 3, 4];
+        let mut order = [0, 1, 2, 3, 4, 5];
         order.rotate_left(round % ALL.len());
         for contestant in order.into_iter().filter(|contestant| times[*contestant] > 0) {
             let (seconds, _) =
@@ -173,19 +194,21 @@ fn render_row(
             figures[contestant].push(seconds * 1e6);
         }
     }
-    let [llb, request, transformers, jinja2, node] = &figures;
-    let ratios = [transformers, jinja2, node].map(|peer| peer.over(llb));
+    let [llb, request, transformers, jinja2, node, minijinja] = &figures;
+    let ratios = [transformers, jinja2, node, minijinja].map(|peer| peer.over(llb));
     println!(
-        "{name} {:>7} {:>9} {:>9} {:>12} {:>9} {:>9}   {:>12} {:>7} {:>8}",
+        "{name} {:>7} {:>9} {:>9} {:>12} {:>9} {:>9} {:>9}   {:>12} {:>7} {:>8} {:>9}",
         expected.len(),
         median(llb),
         median(request),
         median(transformers),
         median(jinja2),
         median(node),
+        median(minijinja),
         median(&ratios[0]),
         median(&ratios[1]),
         median(&ratios[2]),
+        median(&ratios[3]),
     );
     Some(ratios.map(|ratio| ratio.median()))
 }
@@ -198,20 +221,23 @@ impl Bench {
         contestant: Contestant,
         times: usize,
     ) -> Result<(f64, String), String> {
-        let repeat = |once: &dyn Fn() -> llb::error::Result<String>| {
+        let repeat = |once: &dyn Fn() -> Result<String, String>| {
             let (took, text) = timed(|| {
                 let mut text = String::new();
                 for _ in 0..times {
                     text = once()?;
                 }
-                Ok(text)
+                Ok::<_, String>(text)
             });
-            let text: llb::error::Result<String> = text;
-            Ok((took.as_secs_f64() / times as f64, text.map_err(|error| error.to_string())?))
+            Ok((took.as_secs_f64() / times as f64, text?))
         };
+        let words = |error: llb::error::Error| error.to_string();
         match contestant {
-            Contestant::Llb => repeat(&|| render_once(row.templates, &row.conversation)),
-            Contestant::Request => repeat(&|| request_once(&row.request)),
+            Contestant::Llb => {
+                repeat(&|| render_once(row.templates, &row.conversation).map_err(words))
+            }
+            Contestant::Request => repeat(&|| request_once(&row.request).map_err(words)),
+            Contestant::Minijinja => repeat(&|| minijinja_once(row)),
             Contestant::Transformers | Contestant::Jinja2 => self
                 .python
                 .as_mut()
@@ -252,6 +278,20 @@ fn render_once(templates: &Templates, conversation: &str) -> llb::error::Result<
     Ok(prompt.text)
 }
 
+/// The same work in minijinja. As with bare jinja2, messages are neither checked nor prepared.
+fn minijinja_once(row: &Row<'_>) -> Result<String, String> {
+    let context: Value =
+        serde_json::from_str(&row.conversation).map_err(|error| error.to_string())?;
+    let members = ["messages", "tools", "documents", "add_generation_prompt"];
+    let members = members.map(|name| (name, engine::value(&context[name])));
+    let tokens = row.tokens.map(|(name, token)| (name, token.into()));
+    let kwargs = context["kwargs"].as_object().into_iter().flatten();
+    let kwargs = kwargs.map(|(name, json)| (name.as_str(), engine::value(json)));
+    let variables = members.into_iter().chain(tokens).chain(kwargs);
+    let now = LocalTime::parse(NOW).map_err(|error| error.to_string())?;
+    row.minijinja.render(NAME, variables, now).map_err(|error| error.message().to_owned())
+}
+
 fn request_once(request: &str) -> llb::error::Result<String> {
     let mut reply = requests::render(request)?;
     match reply["prompt"].take() {
@@ -286,17 +326,17 @@ fn compile(bench: &mut Bench, data: &Data) {
         "\ncompiling: microseconds; llb_template_info compiles, probes and verifies the output format"
     );
     println!(
-        "{:<15} {:>7} {:>9} {:>12} {:>12}   {:>9} {:>9}",
-        "template", "bytes", "llb", "info, first", "info, again", "jinja2", "hf/jinja"
+        "{:<15} {:>7} {:>9} {:>12} {:>12}   {:>9} {:>9} {:>9}",
+        "template", "bytes", "llb", "info, first", "info, again", "jinja2", "hf/jinja", "minijinja"
     );
     for template in &data.templates {
-        let mut figures: [Figures; 5] = Default::default();
+        let mut figures: [Figures; 6] = Default::default();
         for round in 0..=bench.rounds {
             let source = format!("{}{{# {round} #}}", template.source);
             let request = json!({ "chat_template": source, "bos_token": template.bos_token, "eos_token": template.eos_token });
             let request = request.to_string();
-            let mut order = [0, 1, 2, 3];
-            order.rotate_left(round % 4);
+            let mut order = [0, 1, 2, 3, 4];
+            order.rotate_left(round % 5);
             for contestant in order {
                 let (bos_token, eos_token) = (&template.bos_token, &template.eos_token);
                 let peer = |peer: &mut Option<Peer>| {
@@ -322,16 +362,21 @@ fn compile(bench: &mut Bench, data: &Data) {
                         Some(first.0.as_secs_f64())
                     }
                     2 => peer(&mut bench.python),
-                    _ => peer(&mut bench.node),
+                    3 => peer(&mut bench.node),
+                    _ => {
+                        let mut minijinja = Engine::new(true);
+                        let (took, compiled) = timed(|| minijinja.compile(NAME, &source));
+                        compiled.is_ok().then(|| took.as_secs_f64())
+                    }
                 };
                 if let (Some(seconds), 1..) = (seconds, round) {
-                    figures[[0, 1, 3, 4][contestant]].push(seconds * 1e6);
+                    figures[[0, 1, 3, 4, 5][contestant]].push(seconds * 1e6);
                 }
             }
         }
-        let [llb, first, again, jinja2, node] = figures.each_ref().map(median);
+        let [llb, first, again, jinja2, node, minijinja] = figures.each_ref().map(median);
         println!(
-            "{:<15} {:>7} {llb:>9} {first:>12} {again:>12}   {jinja2:>9} {node:>9}",
+            "{:<15} {:>7} {llb:>9} {first:>12} {again:>12}   {jinja2:>9} {node:>9} {minijinja:>9}",
             template.label,
             template.source.len()
         );
@@ -354,6 +399,7 @@ fn label(contestant: Contestant) -> &'static str {
         Contestant::Transformers => "transformers",
         Contestant::Jinja2 => "jinja2",
         Contestant::Node => "@huggingface/jinja",
+        Contestant::Minijinja => "minijinja",
     }
 }
 

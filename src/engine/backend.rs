@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::special::SpecialTokens;
+use super::special_tokens::SpecialTokens;
 use crate::api::Sampling;
 use crate::error::Result;
 

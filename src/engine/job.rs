@@ -6,8 +6,8 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use super::backend::Token;
-use super::budget::Reasoning;
 use super::logprobs::SampledLogprobs;
+use super::reasoning_budget::Reasoning;
 use super::speculate::Drafted;
 use crate::api::Sampling;
 use crate::constraint::Constraint;

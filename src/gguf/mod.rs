@@ -4,10 +4,10 @@
 //! texts, sizes) and sums over the tensor table. Never: tensor data, whole vocabularies, or an
 //! allocation that the file's size does not vouch for.
 
+mod file_part;
 mod header;
 mod layers;
 mod metadata;
-mod part;
 mod quantization;
 mod reader;
 mod split;

@@ -6,11 +6,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::address::Origin;
 use super::proxy::Proxies;
 use super::request::{Request, TOKEN_ENV};
+use super::url::Origin;
 use crate::error::{Error, Result};
-use crate::net::trust::Trust;
+use crate::net::trust_store::Trust;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// How long the other side may be silent.

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use sha2::{Digest, Sha256};
 
+use super::buffer_pool::Piece;
 use super::cancel::Cancel;
-use super::piece::Piece;
 use crate::error::{Code, Error, Result};
 
 /// Pieces that may wait to be hashed.

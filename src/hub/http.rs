@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use ureq::Agent;
 
-use super::address::{self, Origin};
+use super::buffer_pool::{PIECE_BYTES, Piece, Pool};
 use super::cancel::Cancel;
 use super::environment::{Settings, Token};
 use super::fault::{Fault, network};
 use super::name::shown;
-use super::piece::{PIECE_BYTES, Piece, Pool};
 use super::proxy::Proxies;
+use super::url::{self, Origin};
 use crate::error::{Code, Error, Result};
-use crate::net::later::retry_after;
-use crate::net::trust::Trust;
+use crate::net::retry_after::retry_after;
+use crate::net::trust_store::Trust;
 use crate::net::wait::{self, Came, Inlet, Outlet};
 
 /// Redirects of one request.
@@ -159,7 +159,7 @@ impl<'a> Client<'a> {
                 }
                 return Ok(Answer { head, exchange, until: get.until });
             }
-            let to = head.location.as_deref().and_then(|location| address::follow(&url, location));
+            let to = head.location.as_deref().and_then(|location| url::follow(&url, location));
             url = to.ok_or_else(|| {
                 network(
                     &host,

@@ -5,24 +5,24 @@
 //! refused: its header is read first, by a range. What comes from the hub is a claim until it is
 //! checked: names, sizes, hashes, redirects.
 
-mod address;
+mod buffer_pool;
 mod cache;
 pub(crate) mod cancel;
+mod disk_sync;
+mod download;
 mod environment;
 mod fault;
+mod file_selection;
 mod hash;
 mod http;
 mod listing;
 mod name;
-mod part;
-mod pick;
-mod piece;
-mod probe;
 mod progress;
 mod proxy;
+mod remote_file;
+mod remote_header;
 mod request;
-mod settle;
-mod source;
+mod url;
 
 use std::path::{Path, PathBuf};
 
@@ -38,14 +38,14 @@ pub use environment::Environment;
 
 use cache::Cache;
 use cancel::Cancel;
+use download::Part;
 use environment::Settings;
 use fault::{Asked, TRIES};
 use http::Client;
 use listing::{Listed, Listing};
-use part::Part;
 use progress::Progress;
+use remote_file::{Identity, Source};
 use request::Request;
-use source::{Identity, Source};
 
 /// Carries out an `llb_model_fetch` request (docs/hub.md) on the caller's thread, and answers with
 /// its reply.
@@ -173,12 +173,13 @@ impl Fetch<'_> {
     /// What the request means in a repository.
     fn plan(&self, listing: &Listing) -> Result<Plan> {
         let names: Vec<&str> = listing.files.iter().map(|file| &*file.name).collect();
-        let picked = pick::pick(self.request, &names).map_err(|error| match error.code() {
-            Code::HubNotFound if !listing.refused.is_empty() => {
-                listing::refused_names(&self.request.id.repository, listing)
-            }
-            _ => error,
-        })?;
+        let picked =
+            file_selection::pick(self.request, &names).map_err(|error| match error.code() {
+                Code::HubNotFound if !listing.refused.is_empty() => {
+                    listing::refused_names(&self.request.id.repository, listing)
+                }
+                _ => error,
+            })?;
         let file = |name: &String| listing.files.iter().find(|file| file.name == *name).cloned();
         let files = picked.iter().filter_map(file).collect();
         Ok(Plan { commit: listing.commit.clone(), files, diagnostics: Vec::new() })
@@ -202,10 +203,11 @@ impl Fetch<'_> {
         };
         let names = self.cache.files(&commit);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let picked = pick::pick(self.request, &names).map_err(|error| match error.code() {
-            Code::HubNotFound => offline(&format!("not in the cache: {}", error.message())),
-            _ => error,
-        })?;
+        let picked =
+            file_selection::pick(self.request, &names).map_err(|error| match error.code() {
+                Code::HubNotFound => offline(&format!("not in the cache: {}", error.message())),
+                _ => error,
+            })?;
         let files = picked.into_iter().map(|name| Listed { name, ..Listed::default() }).collect();
         Ok(Plan { commit, files, diagnostics: Vec::new() })
     }
@@ -282,7 +284,7 @@ impl Fetch<'_> {
             asked: self.asked(&what),
             url: &url,
         };
-        let (identity, header) = probe::read(&source, file)?;
+        let (identity, header) = remote_header::read(&source, file)?;
         let info = self.judge(&header, "the model was refused before it was downloaded")?;
         Ok((identity, info))
     }

@@ -15,13 +15,13 @@ mod log;
 mod lora;
 mod memory;
 mod model;
+mod model_cache;
 mod sampler;
-mod shared;
-mod state;
+mod state_file;
 mod vocab;
 
 pub use log::LogQueue;
-pub use shared::{LoadedModel, open};
+pub use model_cache::{LoadedModel, open};
 
 /// llama.cpp's own version text, as `llb_version` shows it.
 pub fn version() -> String {

@@ -3,6 +3,6 @@
 //!
 //! Sends nothing itself.
 
-pub(crate) mod later;
-pub(crate) mod trust;
+pub(crate) mod retry_after;
+pub(crate) mod trust_store;
 pub(crate) mod wait;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 
 use crate::error::{Code, Error, Result};
-use crate::net::later::retry_after;
-use crate::net::trust::Trust;
+use crate::net::retry_after::retry_after;
+use crate::net::trust_store::Trust;
 use crate::net::wait::{self, Came, Inlet, Outlet};
 
 /// Bytes that are passed on at once, and how many such pieces may wait for their reader.

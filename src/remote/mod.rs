@@ -10,9 +10,9 @@ mod event;
 mod fault;
 mod http;
 mod pool;
-mod specials;
+mod prompt_input;
+mod special_spellings;
 mod sse;
-mod tokens;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,14 +23,14 @@ use serde_json::Value;
 
 use crate::api::{BaseUrl, RemoteOptions, ServerKind};
 use crate::error::{Code, Error, Result};
-use crate::net::trust::Trust;
+use crate::net::trust_store::Trust;
 
 pub use body::Ask;
 pub use completion::{Completion, Next};
 pub use event::{Counts, Ended, Event};
 pub use fault::Stopped;
 pub use http::Until;
-pub use specials::Specials;
+pub use special_spellings::Specials;
 
 use fault::Fault;
 use http::{Http, Key, Step};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use super::active::Active;
+use super::active_job::Active;
 use super::backend::{Backend, Decoded, Entry, Token, Vocab};
 use super::job::{Finish, Job, Outcome, Update, is_over};
 use super::prefix_cache::{Held, Kept, PrefixCache, Wish, common_prefix};

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 
 use super::super::backend::{Mask, Sampler};
-use super::super::special::SpecialTokens;
+use super::super::special_tokens::SpecialTokens;
 use super::super::speculate::{Drafter, Wanted};
 use super::*;
 use crate::api::{ChatRequest, Sampling};

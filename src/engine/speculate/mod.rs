@@ -14,7 +14,7 @@ pub use model::ModelDrafter;
 pub use ngram::NgramDrafter;
 pub(crate) use pace::Pace;
 
-use super::active::Active;
+use super::active_job::Active;
 use super::backend::{Backend, Token, Vocab};
 use super::prefix_cache::PrefixCache;
 

@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};
 use std::path::Path;
 
+use super::file_part::Part;
 use super::metadata::{Metadata, Value};
-use super::part::Part;
 use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
 use super::split::{PartName, Split};

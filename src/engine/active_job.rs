@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use super::backend::{Mask, Sampler, Token, Vocab};
-use super::budget::ReasoningWatch;
 use super::detokenize::Utf8Assembler;
 use super::job::{Finish, Job, Outcome, Update};
 use super::logprobs::{SampledLogprobs, Unsent};
+use super::reasoning_budget::ReasoningWatch;
 use super::speculate::{Drafted, Pace};
 use super::stop::StopMatcher;
 use crate::constraint::Constraint;
@@ -204,8 +204,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, channel};
 
-    use super::super::budget::{Budget, Reasoning};
-    use super::super::special::SpecialTokens;
+    use super::super::reasoning_budget::{Budget, Reasoning};
+    use super::super::special_tokens::SpecialTokens;
     use super::*;
     use crate::api::{ChatRequest, Sampling};
     use crate::constraint::{Grammars, Vocabulary};

@@ -15,7 +15,7 @@ use super::log::{self, LogQueue};
 use super::lora::{self, Adapter};
 use super::model::{Model, ModelOptions};
 use super::vocab::{self, LlamaVocab};
-use super::{cpu, device, draft, exit, memory, state};
+use super::{cpu, device, draft, exit, memory, state_file};
 use crate::api::{CreateOptions, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{Drafter, Engine, Kept, Loaded, NgramDrafter, Progress, Speculation, Token};
@@ -49,13 +49,13 @@ impl LoadedModel {
         let description = self.description().map_err(|error| error.to_string())?;
         let vocab = self.engine.vocab();
         let fits = |token: Token| usize::try_from(token).is_ok_and(|token| token < vocab.len());
-        state::read(path, description, self.n_ctx, fits)
+        state_file::read(path, description, self.n_ctx, fits)
     }
 
     /// Writes a state file in place of what is there, readable for the user alone.
     pub fn write_state(&self, path: &Path, kept: &Kept) -> Result<()> {
         let written =
-            self.description().and_then(|description| state::write(path, description, kept));
+            self.description().and_then(|description| state_file::write(path, description, kept));
         written.map_err(|error| {
             Error::new(Code::InferenceFailed, format!("{}: {error}", path.display()))
                 .caused_by(error)
@@ -66,10 +66,13 @@ impl LoadedModel {
         self.description.get_or_try_init(|| {
             let Key { model, context, lora, .. } = &self.key;
             let adapters = lora.iter().map(|lora| {
-                Ok(json!([state::fingerprint(Path::new(&lora.path))?, f32::from_bits(lora.scale)]))
+                Ok(json!([
+                    state_file::fingerprint(Path::new(&lora.path))?,
+                    f32::from_bits(lora.scale)
+                ]))
             });
             Ok(json!({
-                "model": state::fingerprint(Path::new(&model.path))?,
+                "model": state_file::fingerprint(Path::new(&model.path))?,
                 "lora": adapters.collect::<io::Result<Vec<Value>>>()?,
                 "llama.cpp": super::version(),
                 "n_ctx": context.n_ctx,

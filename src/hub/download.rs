@@ -10,14 +10,14 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use super::buffer_pool::Pool;
 use super::cache::{open_own, unwritable};
+use super::disk_sync::Settler;
 use super::fault::{Fault, TRIES, network, pause, refused};
 use super::hash::Hasher;
 use super::http::Get;
-use super::piece::Pool;
 use super::progress::Progress;
-use super::settle::Settler;
-use super::source::{Identity, Source, size, strong};
+use super::remote_file::{Identity, Source, size, strong};
 use crate::error::{Code, Error, Result};
 
 /// A file that is being made.

@@ -4,7 +4,7 @@
 use std::io::{self, Read, Seek, SeekFrom};
 
 use super::listing::Listed;
-use super::source::{Identity, Source};
+use super::remote_file::{Identity, Source};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 

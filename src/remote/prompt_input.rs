@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::body::Fed;
 use super::fault::Stopped;
 use super::http::Until;
-use super::specials::Found;
+use super::special_spellings::Found;
 use super::{Known, Remote};
 use crate::api::ServerKind;
 use crate::error::Error;

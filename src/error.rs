@@ -92,10 +92,10 @@ impl Code {
 
 /// What went wrong. One pointer wide: a `Result` that carries it costs the good path nothing.
 #[derive(Debug)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorContent>);
 
 #[derive(Debug)]
-struct Inner {
+struct ErrorContent {
     code: Code,
     message: String,
     details: Option<Map<String, Value>>,
@@ -105,7 +105,7 @@ struct Inner {
 impl Error {
     /// An error of this code with a message for people.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { code, message: message.into(), details: None, source: None }))
+        Error(Box::new(ErrorContent { code, message: message.into(), details: None, source: None }))
     }
 
     /// `INVALID_REQUEST` at a JSON path: `messages[2].role: unknown role "assistent"`.

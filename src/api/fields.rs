@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 const USUAL: usize = 12;
 
 /// Where an object is in what a caller sent.
-pub(crate) enum Place {
+pub(crate) enum JsonPath {
     /// At this path; the empty one is the whole argument.
     Path(String),
     /// In a list of the argument. A conversation has many of them: the path is spelt where
@@ -22,35 +22,35 @@ pub(crate) enum Place {
     Element(&'static str, usize),
 }
 
-impl Place {
+impl JsonPath {
     /// The JSON path of a member of the object.
     fn member(&self, key: &str) -> String {
         match self {
-            Place::Path(path) if path.is_empty() => key.to_owned(),
-            Place::Path(path) => format!("{path}.{key}"),
-            Place::Element(list, index) => format!("{list}[{index}].{key}"),
+            JsonPath::Path(path) if path.is_empty() => key.to_owned(),
+            JsonPath::Path(path) => format!("{path}.{key}"),
+            JsonPath::Element(list, index) => format!("{list}[{index}].{key}"),
         }
     }
 }
 
-impl From<String> for Place {
-    fn from(path: String) -> Place {
-        Place::Path(path)
+impl From<String> for JsonPath {
+    fn from(path: String) -> JsonPath {
+        JsonPath::Path(path)
     }
 }
 
-impl From<&str> for Place {
-    fn from(path: &str) -> Place {
-        Place::Path(path.to_owned())
+impl From<&str> for JsonPath {
+    fn from(path: &str) -> JsonPath {
+        JsonPath::Path(path.to_owned())
     }
 }
 
-impl Display for Place {
+impl Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Path(path) if path.is_empty() => f.write_str("request"),
-            Place::Path(path) => f.write_str(path),
-            Place::Element(list, index) => write!(f, "{list}[{index}]"),
+            JsonPath::Path(path) if path.is_empty() => f.write_str("request"),
+            JsonPath::Path(path) => f.write_str(path),
+            JsonPath::Element(list, index) => write!(f, "{list}[{index}]"),
         }
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&
 
 /// One JSON object while it is read.
 pub(crate) struct Fields<'a> {
-    place: Place,
+    path: JsonPath,
     object: &'a Map<String, Value>,
     /// What was asked for; None where what was not is somebody else's.
     known: Option<Vec<&'static str>>,
@@ -73,26 +73,26 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The object at a path or another place.
-    pub(crate) fn new(place: impl Into<Place>, value: &'a Value) -> Result<Self> {
-        Fields::of(place.into(), value, Some(Vec::with_capacity(USUAL)))
+    pub(crate) fn new(path: impl Into<JsonPath>, value: &'a Value) -> Result<Self> {
+        Fields::of(path.into(), value, Some(Vec::with_capacity(USUAL)))
     }
 
     /// As [`Fields::new`], of an object whose other members are a chat template's affair: none of
     /// them is ignored.
-    pub(crate) fn open(place: impl Into<Place>, value: &'a Value) -> Result<Self> {
-        Fields::of(place.into(), value, None)
+    pub(crate) fn open(path: impl Into<JsonPath>, value: &'a Value) -> Result<Self> {
+        Fields::of(path.into(), value, None)
     }
 
-    fn of(place: Place, value: &'a Value, known: Option<Vec<&'static str>>) -> Result<Self> {
+    fn of(path: JsonPath, value: &'a Value, known: Option<Vec<&'static str>>) -> Result<Self> {
         match value {
-            Value::Object(object) => Ok(Fields { place, object, known, inside: Vec::new() }),
-            other => Err(Error::invalid(place, expected("an object", other))),
+            Value::Object(object) => Ok(Fields { path, object, known, inside: Vec::new() }),
+            other => Err(Error::invalid(path, expected("an object", other))),
         }
     }
 
     /// The JSON path of a member.
     pub(crate) fn path(&self, key: &str) -> String {
-        self.place.member(key)
+        self.path.member(key)
     }
 
     /// `INVALID_REQUEST` at a member.

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::fields::{Fields, Place, expected};
+use super::fields::{Fields, JsonPath, expected};
 use crate::error::{Error, Result};
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
@@ -25,12 +25,13 @@ pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]>
 /// Checks messages from this one on.
 pub(super) fn check_each_message(messages: &[Value], first: usize) -> Result<()> {
     let mut unchecked = messages.iter().enumerate().skip(first);
-    unchecked
-        .try_for_each(|(index, message)| check_message(Place::Element("messages", index), message))
+    unchecked.try_for_each(|(index, message)| {
+        check_message(JsonPath::Element("messages", index), message)
+    })
 }
 
-fn check_message(place: Place, message: &Value) -> Result<()> {
-    let mut fields = Fields::open(place, message)?;
+fn check_message(path: JsonPath, message: &Value) -> Result<()> {
+    let mut fields = Fields::open(path, message)?;
     let role = fields.string("role")?.ok_or_else(|| fields.invalid("role", "missing"))?;
     if !ROLES.contains(&role) {
         return Err(fields

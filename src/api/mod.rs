@@ -31,8 +31,8 @@ pub use options::{
 pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub(crate) use request::read_response_format;
-pub use request::{ChatRequest, ResponseFormat, StreamFormat, Thinking};
-pub use sampling::Sampling;
+pub use request::{ChatRequest, RESERVED_VARIABLES, ResponseFormat, StreamFormat, Thinking};
+pub use sampling::{PENALTY_WINDOW, Sampling};
 pub use speculative::Speculative;
 pub use tool::{ToolChoice, function_name, function_parameters};
 

@@ -15,6 +15,9 @@ use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
 use super::{check_messages, check_tools, parse};
 use crate::error::Result;
 
+/// Template variables that members of the request set, and `chat_template_kwargs` must not.
+pub const RESERVED_VARIABLES: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
+
 /// What the callback of a streamed request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFormat {
@@ -288,7 +291,7 @@ fn read_logprobs(fields: &mut Fields) -> Result<Option<usize>> {
 fn read_template_kwargs(fields: &mut Fields) -> Result<Map<String, Value>> {
     let mut kwargs = Map::new();
     if let Some(given) = fields.object("chat_template_kwargs")? {
-        for name in ["messages", "tools", "add_generation_prompt"] {
+        for name in RESERVED_VARIABLES {
             if given.contains_key(name) {
                 return Err(fields.invalid(
                     &format!("chat_template_kwargs.{name}"),

@@ -56,14 +56,14 @@ impl Serialize for Usage {
             total_tokens: usize,
             prompt_tokens_details: PromptTokens,
             #[serde(skip_serializing_if = "Option::is_none")]
-            completion_tokens_details: Option<Completion>,
+            completion_tokens_details: Option<CompletionTokens>,
         }
         #[derive(Serialize)]
         struct PromptTokens {
             cached_tokens: usize,
         }
         #[derive(Serialize)]
-        struct Completion {
+        struct CompletionTokens {
             reasoning_tokens: usize,
         }
         let shape = Shape {
@@ -73,7 +73,7 @@ impl Serialize for Usage {
             prompt_tokens_details: PromptTokens { cached_tokens: self.cached_tokens },
             completion_tokens_details: self
                 .reasoning_tokens
-                .map(|reasoning_tokens| Completion { reasoning_tokens }),
+                .map(|reasoning_tokens| CompletionTokens { reasoning_tokens }),
         };
         shape.serialize(serializer)
     }
@@ -124,7 +124,7 @@ impl Timings {
 
 /// One tool call of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Call {
+pub struct ReplyCall {
     /// Unique within the conversation.
     pub id: String,
     /// The function.
@@ -141,7 +141,7 @@ pub struct ChatResponse {
     /// The model's reasoning, where there was any.
     pub reasoning: Option<String>,
     /// Calls in order.
-    pub tool_calls: Vec<Call>,
+    pub tool_calls: Vec<ReplyCall>,
     /// Why it ended.
     pub finish_reason: FinishReason,
     /// Token counts.
@@ -168,7 +168,7 @@ impl Serialize for ChatResponse {
             r#type: &'static str,
             text: &'a str,
             reasoning_content: Option<&'a str>,
-            tool_calls: &'a [Call],
+            tool_calls: &'a [ReplyCall],
             finish_reason: &'static str,
             message: Message<'a>,
             usage: Usage,
@@ -238,8 +238,8 @@ impl ChatResponse {
 }
 
 impl<'a> MessageCall<'a> {
-    fn of(call: &'a Call) -> MessageCall<'a> {
-        let Call { id, name, arguments } = call;
+    fn of(call: &'a ReplyCall) -> MessageCall<'a> {
+        let ReplyCall { id, name, arguments } = call;
         MessageCall { id, r#type: "function", function: Function { name, arguments } }
     }
 }

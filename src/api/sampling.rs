@@ -5,6 +5,9 @@ use serde_json::Value;
 use super::fields::{Fields, expected};
 use crate::error::Result;
 
+/// Tokens that penalties look back, as llama.cpp's default.
+pub const PENALTY_WINDOW: usize = 64;
+
 /// Sampling parameters with their defaults filled in; meanings and order are llama.cpp's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
@@ -18,7 +21,7 @@ pub struct Sampling {
     pub min_p: f32,
     /// 1 keeps all.
     pub typical_p: f32,
-    /// 1 changes nothing; looks back over 64 tokens, prompt included.
+    /// 1 changes nothing. Looks back over [`PENALTY_WINDOW`] tokens, prompt included.
     pub repeat_penalty: f32,
     /// 0 changes nothing.
     pub presence_penalty: f32,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::{Fields, Place, expected};
+use super::fields::{Fields, JsonPath, expected};
 use crate::error::{Error, Result};
 
 /// `tool_choice`.
@@ -46,7 +46,7 @@ pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
 pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
     let mut names = Vec::with_capacity(tools.len());
     for (index, tool) in tools.iter().enumerate() {
-        let name = check_tool(Place::Element("tools", index), tool)?;
+        let name = check_tool(JsonPath::Element("tools", index), tool)?;
         if names.contains(&name) {
             return Err(Error::invalid(
                 format!("tools[{index}].function.name"),
@@ -58,8 +58,8 @@ pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
     Ok(())
 }
 
-fn check_tool(place: Place, tool: &Value) -> Result<&str> {
-    let mut fields = Fields::new(place, tool)?;
+fn check_tool(path: JsonPath, tool: &Value) -> Result<&str> {
+    let mut fields = Fields::new(path, tool)?;
     fields.one_of("type", &[("function", ())])?;
     let function = fields.get("function").ok_or_else(|| fields.invalid("function", "missing"))?;
     let mut function = Fields::new(fields.path("function"), function)?;

@@ -23,7 +23,7 @@ struct QueueState {
 }
 
 /// The call at the head of the queue. Dropping this starts the next one.
-pub(crate) struct RunningCall<'a> {
+pub(crate) struct QueueEntry<'a> {
     queue: &'a RequestQueue,
     cancel: Arc<AtomicBool>,
 }
@@ -35,13 +35,13 @@ impl RequestQueue {
         &self,
         cancel: &Arc<AtomicBool>,
         deadline: Option<Instant>,
-    ) -> Result<Option<RunningCall<'_>>> {
+    ) -> Result<Option<QueueEntry<'_>>> {
         let mut state = self.lock();
         if state.closed {
             return Err(Error::new(Code::EngineClosed, "the chat is closed"));
         }
         state.calls.push_back(Arc::clone(cancel));
-        let running = RunningCall { queue: self, cancel: Arc::clone(cancel) };
+        let running = QueueEntry { queue: self, cancel: Arc::clone(cancel) };
         loop {
             let first = state.calls.front().is_some_and(|first| Arc::ptr_eq(first, cancel));
             let now = Instant::now();
@@ -92,7 +92,7 @@ impl RequestQueue {
     }
 }
 
-impl Drop for RunningCall<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         state.calls.retain(|cancel| !Arc::ptr_eq(cancel, &self.cancel));

@@ -12,7 +12,7 @@ use super::source::{
 use super::stream::Stream;
 use super::{Chat, PieceSink, truncated_call};
 use crate::api::logprobs::SampledToken;
-use crate::api::response::{Call, ChatResponse, FinishReason, Timings, Usage};
+use crate::api::response::{ChatResponse, FinishReason, ReplyCall, Timings, Usage};
 use crate::api::{self, ChatRequest, ToolChoice};
 use crate::diagnostic::Diagnostic;
 use crate::engine::Finish;
@@ -77,7 +77,7 @@ impl Chat {
             tool_calls: parsed
                 .tool_calls
                 .into_iter()
-                .map(|call| Call { id: call.id, name: call.name, arguments: call.arguments })
+                .map(|call| ReplyCall { id: call.id, name: call.name, arguments: call.arguments })
                 .collect(),
             usage: Usage {
                 prompt_tokens,

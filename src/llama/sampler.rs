@@ -7,11 +7,9 @@ use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 
-use crate::api::Sampling;
+use crate::api::{PENALTY_WINDOW, Sampling};
 use crate::engine::{Mask, Sampler, Token};
 use crate::error::{Code, Error, Result};
-
-const PENALTY_WINDOW: i32 = 64;
 
 /// Owns a chain and the array it works on.
 pub(crate) struct LlamaSampler {
@@ -91,7 +89,13 @@ fn parts(sampling: &Sampling, n_vocab: i32) -> Vec<*mut sys::llama_sampler> {
             (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty);
         // SAFETY: plain numbers, in range since the request was checked.
         parts.push(unsafe {
-            sys::llama_sampler_init_penalties(n_vocab, PENALTY_WINDOW, repeat, frequency, presence)
+            sys::llama_sampler_init_penalties(
+                n_vocab,
+                PENALTY_WINDOW as i32,
+                repeat,
+                frequency,
+                presence,
+            )
         });
     }
     if sampling.temperature <= 0.0 {

@@ -10,13 +10,9 @@ use super::{
     Failure, Limits, LocalTime, Polyfilled, Span, Templates, continue_final_message, environment,
     span,
 };
-use crate::api::Polyfills;
+use crate::api::{Polyfills, RESERVED_VARIABLES};
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Text, Value};
-
-/// Variables that a caller's extra variables may not replace: the request itself says what they
-/// are.
-const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 /// Variables of its own that a template is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,8 +198,8 @@ impl Templates {
         }
         for (key, json) in input.kwargs.into_iter().flatten() {
             let path = format!("chat_template_kwargs.{key}");
-            if RESERVED.contains(&key.as_str()) {
-                return Err(Error::invalid(path, "this variable is set by the request itself"));
+            if RESERVED_VARIABLES.contains(&key.as_str()) {
+                return Err(Error::invalid(path, format!("set `{key}` of the request instead")));
             }
             let value = import::value(json, &path, wanted);
             match variables.iter_mut().find(|(known, _)| known == key) {

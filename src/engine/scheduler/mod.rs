@@ -18,10 +18,8 @@ use super::backend::{Backend, Decoded, Entry, Token, Vocab};
 use super::job::{Finish, Job, Outcome, Update, is_over};
 use super::prefix_cache::{Held, Kept, PrefixCache, Wish, common_prefix};
 use super::speculate::Speculation;
+use crate::api::PENALTY_WINDOW;
 use crate::error::{Code, Error, Result};
-
-/// How many tokens penalties look back, as llama.cpp's default.
-pub(crate) const PENALTY_WINDOW: usize = 64;
 
 /// A job waits for another one that computes the beginning of its prompt when that saves it so many
 /// tokens.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::braces::Braces;
 use super::elements::Elements;
+use super::json_like::JsonLikeWriter;
 use super::json_text::JsonText;
 use super::lark::{Lark, Symbol};
 use super::pairs::Pairs;
@@ -53,16 +53,16 @@ pub(super) fn turn(
             for (tool, arguments) in tools.iter().zip(&written) {
                 let call = call(lark, calls, function_name(tool.definition), arguments, next);
                 let name = Symbol::Rule(after[next.min(positions - 1)].clone());
-                ways.push([lark.pieces(&calls.separator), call, vec![name]].concat());
+                ways.push([lark.symbols(&calls.separator), call, vec![name]].concat());
             }
         }
-        ways.push(lark.pieces(&calls.close));
+        ways.push(lark.symbols(&calls.close));
         let body = lark.choice(ways);
         lark.define(name, &body);
     }
     let first = tools.iter().zip(&written).map(|(tool, arguments)| {
         let call = call(lark, calls, function_name(tool.definition), arguments, 0);
-        [lark.pieces(&calls.open), call, vec![Symbol::Rule(after[0].clone())]].concat()
+        [lark.symbols(&calls.open), call, vec![Symbol::Rule(after[0].clone())]].concat()
     });
     Ok(first.collect())
 }
@@ -75,35 +75,35 @@ fn call(
     arguments: &Symbol,
     position: usize,
 ) -> Vec<Symbol> {
-    let mut pieces = Vec::new();
+    let mut symbols = Vec::new();
     let mut skip_text = false;
     for part in &calls.call {
         let text = std::mem::take(&mut skip_text);
         match part {
             // It stands in the rule of the arguments.
             CallPart::Text(_) if text => {}
-            CallPart::Text(text) => pieces.extend(lark.pieces(text)),
-            CallPart::Name => pieces.push(Symbol::Text(name.to_owned())),
+            CallPart::Text(text) => symbols.extend(lark.symbols(text)),
+            CallPart::Name => symbols.push(Symbol::Text(name.to_owned())),
             CallPart::Arguments(_) => {
-                pieces.push(arguments.clone());
+                symbols.push(arguments.clone());
                 skip_text = true;
             }
             CallPart::Id(form) => match form {
-                IdForm::Free => pieces.push(lark.terminal("/[A-Za-z0-9_\\-]{1,40}/")),
+                IdForm::Free => symbols.push(lark.terminal("/[A-Za-z0-9_\\-]{1,40}/")),
                 IdForm::Alphanumeric(length) => {
-                    pieces.push(lark.terminal(&format!("/[A-Za-z0-9]{{{length}}}/")))
+                    symbols.push(lark.terminal(&format!("/[A-Za-z0-9]{{{length}}}/")))
                 }
-                IdForm::Index(first) => pieces.push(number(lark, first + position, position)),
+                IdForm::Index(first) => symbols.push(number(lark, first + position, position)),
                 IdForm::Named { prefix, infix } => {
-                    pieces.extend(lark.pieces(prefix));
-                    pieces.push(Symbol::Text(name.to_owned()));
-                    pieces.extend(lark.pieces(infix));
-                    pieces.push(number(lark, position, position));
+                    symbols.extend(lark.symbols(prefix));
+                    symbols.push(Symbol::Text(name.to_owned()));
+                    symbols.extend(lark.symbols(infix));
+                    symbols.push(number(lark, position, position));
                 }
             },
         }
     }
-    pieces
+    symbols
 }
 
 fn number(lark: &mut Lark, number: usize, position: usize) -> Symbol {
@@ -131,7 +131,7 @@ fn arguments(
     let mut parts = calls.call.iter().skip_while(|part| !matches!(part, CallPart::Arguments(_)));
     let Some(CallPart::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
     let tail = match parts.next() {
-        Some(CallPart::Text(text)) => lark.pieces(text),
+        Some(CallPart::Text(text)) => lark.symbols(text),
         _ => Vec::new(),
     };
     let value = match encoding {
@@ -153,15 +153,16 @@ fn arguments(
         }
         Encoding::Python => {
             let root = shape(&root, &checked, &mut report)?;
-            return braces(&Python, &checked, &mut report).members(lark, &root, "=", true, &tail);
+            return json_like(&Python, &checked, &mut report)
+                .members(lark, &root, "=", true, &tail);
         }
         Encoding::Pairs { quote } => {
             let root = shape(&root, &checked, &mut report)?;
-            braces(&Pairs(quote), &checked, &mut report).object(lark, &root)?
+            json_like(&Pairs(quote), &checked, &mut report).object(lark, &root)?
         }
         Encoding::JsonText => {
             let root = shape(&root, &checked, &mut report)?;
-            let object = braces(&JsonText, &checked, &mut report).object(lark, &root)?;
+            let object = json_like(&JsonText, &checked, &mut report).object(lark, &root)?;
             let quote = Symbol::Text("\"".into());
             lark.choice_rule(vec![vec![quote.clone(), object, quote]])
         }
@@ -169,12 +170,12 @@ fn arguments(
     Ok(lark.choice_rule(vec![[vec![value], tail].concat()]))
 }
 
-fn braces<'a, 'r>(
-    language: &'a dyn super::braces::Language,
+fn json_like<'a, 'r>(
+    syntax: &'a dyn super::json_like::JsonLikeSyntax,
     checked: &'a CheckedSchema,
     report: &'a mut SchemaReport<'r>,
-) -> Braces<'a, 'r> {
-    Braces { language, checked, report, known: HashMap::new(), anything: None }
+) -> JsonLikeWriter<'a, 'r> {
+    JsonLikeWriter { syntax, checked, report, known: HashMap::new(), anything: None }
 }
 
 /// The schema of arguments, which are always an object; a tool without one takes none.

@@ -1,7 +1,7 @@
 //! A reply made of messages with headers.
 
 use super::lark::{Lark, Symbol, merged, sequence};
-use super::reply::{free, until};
+use super::reply::{free_text, text_until};
 use crate::output::format::Channels;
 
 /// The rule text of a reply; the prompt ends inside the first header.
@@ -12,7 +12,7 @@ pub(super) fn start(
     answer: Option<Symbol>,
     forced: bool,
 ) -> String {
-    let turn = lark.pieces(&channels.turn);
+    let turn = lark.symbols(&channels.turn);
     let free_reply = !forced && answer.is_none();
     // Calls as written may begin with the turn: the first header is already open.
     let inside = |call: Vec<Symbol>| {
@@ -60,7 +60,7 @@ pub(super) fn start(
 /// The same call with its recipient before the channel, ` to=functions.f<|channel|>commentary`:
 /// gpt-oss writes both.
 fn recipient_first(lark: &Lark, channels: &Channels, call: &[Symbol]) -> Option<Vec<Symbol>> {
-    let header = lark.pieces(&channels.header);
+    let header = lark.symbols(&channels.header);
     let call =
         merged(call.strip_prefix(header.as_slice()).filter(|_| !header.is_empty())?.to_vec());
     let (Symbol::Text(text), rest) = call.split_first()? else { return None };
@@ -85,11 +85,11 @@ fn recipient_first(lark: &Lark, channels: &Channels, call: &[Symbol]) -> Option<
 fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Symbol>> {
     let Channels { header, recipient, body, .. } = channels;
     if !header.is_empty() {
-        return vec![lark.pieces(&format!("{header}{name}{body}"))];
+        return vec![lark.symbols(&format!("{header}{name}{body}"))];
     }
     let bare = format!("{recipient}{name}{body}");
     let spaced = (!recipient.is_empty() && !recipient.starts_with(' ')).then(|| format!(" {bare}"));
-    [Some(bare), spaced].into_iter().flatten().map(|text| lark.pieces(&text)).collect()
+    [Some(bare), spaced].into_iter().flatten().map(|text| lark.symbols(&text)).collect()
 }
 
 /// Free text, then another message; or the end of the reply.
@@ -103,19 +103,19 @@ fn message(
     let mut ways = Vec::new();
     let ends = closings(lark, channels);
     if ends.is_empty() {
-        ways.push(until(lark, turn, next.clone()));
+        ways.push(text_until(lark, turn, next.clone()));
     }
     for end in ends {
         let rest = lark.rule(&sequence(&[turn.to_vec(), vec![next.clone()]].concat()));
         let rest = if may_end { lark.choice_rule(vec![vec![rest], Vec::new()]) } else { rest };
-        ways.push(until(lark, &end, rest));
+        ways.push(text_until(lark, &end, rest));
     }
     if may_end {
-        ways.push(vec![free(lark)]);
+        ways.push(vec![free_text(lark)]);
     }
     lark.choice_rule(ways)
 }
 
 fn closings(lark: &Lark, channels: &Channels) -> Vec<Vec<Symbol>> {
-    channels.ends.iter().map(|end| lark.pieces(end)).filter(|end| !end.is_empty()).collect()
+    channels.ends.iter().map(|end| lark.symbols(end)).filter(|end| !end.is_empty()).collect()
 }

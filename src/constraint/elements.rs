@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
-use super::raw;
+use super::raw_text;
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
@@ -62,7 +62,7 @@ impl Elements<'_, '_> {
         schema: &Value,
         at: &str,
     ) -> Result<Vec<Vec<Symbol>>> {
-        let open = lark.pieces(&format!("{}<{tag}>", self.prefix));
+        let open = lark.symbols(&format!("{}<{tag}>", self.prefix));
         let values = self.values(lark, tag, schema, at)?;
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
@@ -81,10 +81,10 @@ impl Elements<'_, '_> {
         let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
         let mut all = shapes(schema, at, self.checked, self.report)?;
-        match raw::mixed(&all) {
+        match raw_text::text_and_values(&all) {
             Ok(None) => {}
             Ok(Some((text, others))) => {
-                return Ok(vec![raw::beside(lark, &text, &others, tag_start, &close)]);
+                return Ok(vec![raw_text::text_or_values(lark, &text, &others, tag_start, &close)]);
             }
             Err(()) => {
                 self.report.refuse(at, "type", super::tagged::MIXED)?;
@@ -93,16 +93,20 @@ impl Elements<'_, '_> {
         }
         for shape in all {
             let closed =
-                |lark: &mut Lark, value: Symbol| [vec![value], lark.pieces(&close)].concat();
+                |lark: &mut Lark, value: Symbol| [vec![value], lark.symbols(&close)].concat();
             match shape {
-                ValueShape::Any => {
-                    ways.push(raw::beside(lark, &StringShape::default(), &[], tag_start, &close))
-                }
+                ValueShape::Any => ways.push(raw_text::text_or_values(
+                    lark,
+                    &StringShape::default(),
+                    &[],
+                    tag_start,
+                    &close,
+                )),
                 ValueShape::String(text) => {
-                    ways.push(raw::beside(lark, &text, &[], tag_start, &close))
+                    ways.push(raw_text::text_or_values(lark, &text, &[], tag_start, &close))
                 }
                 ValueShape::Constant(Value::String(text)) => {
-                    ways.extend(raw::exactly(lark, &text, &close))
+                    ways.extend(raw_text::constant(lark, &text, &close))
                 }
                 ValueShape::Constant(value @ (Value::Array(_) | Value::Object(_))) => {
                     let reason = format!(
@@ -124,7 +128,7 @@ impl Elements<'_, '_> {
                     ways.push(closed(lark, number));
                 }
                 ValueShape::Object(object) => {
-                    let tail = lark.pieces(&close);
+                    let tail = lark.symbols(&close);
                     ways.push(vec![self.members(lark, &object, &tail)?]);
                 }
                 ValueShape::Array(array) => {
@@ -158,7 +162,7 @@ impl Elements<'_, '_> {
         close: &str,
     ) -> Result<Option<Symbol>> {
         let item = self.item.to_owned();
-        let close = lark.pieces(close);
+        let close = lark.symbols(close);
         let mut first = Vec::new();
         for (at, schema) in &array.first {
             first.push(self.element(lark, &item, schema, at)?);
@@ -191,13 +195,13 @@ impl Elements<'_, '_> {
             (least, most) = (least.min(MAX_COUNTED), None);
         }
         // From the end: what may follow the items written so far.
-        let followed = |ways: &[Vec<Symbol>], next: &Symbol| -> Vec<Vec<Symbol>> {
+        let each_followed_by = |ways: &[Vec<Symbol>], next: &Symbol| -> Vec<Vec<Symbol>> {
             ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
         };
         let mut next = match most {
             None => {
                 let name = lark.reserve();
-                let mut ways = followed(&rest, &Symbol::Rule(name.clone()));
+                let mut ways = each_followed_by(&rest, &Symbol::Rule(name.clone()));
                 ways.push(close.clone());
                 let body = lark.choice(ways);
                 lark.define(&name, &body);
@@ -206,14 +210,14 @@ impl Elements<'_, '_> {
             Some(_) => lark.choice_rule(vec![close.clone()]),
         };
         for written in (0..most.unwrap_or(least)).rev() {
-            let mut ways = followed(&rest, &next);
+            let mut ways = each_followed_by(&rest, &next);
             if written >= least {
                 ways.push(close.clone());
             }
             next = lark.choice_rule(ways);
         }
         for ways in first.iter().rev() {
-            next = lark.choice_rule(followed(ways, &next));
+            next = lark.choice_rule(each_followed_by(ways, &next));
         }
         Ok(Some(next))
     }

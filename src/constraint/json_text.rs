@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::braces::Language;
+use super::json_like::JsonLikeSyntax;
 use super::lark::{Lark, Symbol};
 use super::shape::StringShape;
 
-/// The language: JSON with every quote and backslash escaped once more.
+/// The syntax: JSON with every quote and backslash escaped once more.
 pub(super) struct JsonText;
 
-impl Language for JsonText {
+impl JsonLikeSyntax for JsonText {
     fn colon(&self) -> &str {
         ": "
     }
@@ -23,14 +23,14 @@ impl Language for JsonText {
     }
 
     fn key(&self, name: &str) -> Option<String> {
-        self.exactly(name)
+        self.constant(name)
     }
 
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
         vec![lark.terminal(&quoted(&StringShape::default()))]
     }
 
-    fn exactly(&self, text: &str) -> Option<String> {
+    fn constant(&self, text: &str) -> Option<String> {
         let inner = Value::from(text).to_string();
         let outer = Value::from(inner).to_string();
         Some(outer[1..outer.len() - 1].to_owned())

@@ -90,20 +90,20 @@ impl<'a> Lark<'a> {
     }
 
     /// A text of the format, cut into special tokens and plain text.
-    pub(super) fn pieces(&self, text: &str) -> Vec<Symbol> {
-        let mut pieces = Vec::new();
+    pub(super) fn symbols(&self, text: &str) -> Vec<Symbol> {
+        let mut symbols = Vec::new();
         let mut from = 0;
         for (range, token) in (self.specials)(text) {
             if range.start > from {
-                pieces.push(Symbol::Text(text[from..range.start].to_owned()));
+                symbols.push(Symbol::Text(text[from..range.start].to_owned()));
             }
             from = range.end;
-            pieces.push(Symbol::Token(token));
+            symbols.push(Symbol::Token(token));
         }
         if from < text.len() {
-            pieces.push(Symbol::Text(text[from..].to_owned()));
+            symbols.push(Symbol::Text(text[from..].to_owned()));
         }
-        pieces
+        symbols
     }
 
     /// Exactly one of these sequences. What they share at their beginning is written once.
@@ -125,13 +125,13 @@ impl<'a> Lark<'a> {
 }
 
 /// The sequence with neighbouring texts joined and empty ones left out.
-pub(super) fn merged(pieces: Vec<Symbol>) -> Vec<Symbol> {
-    let mut result: Vec<Symbol> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        match (result.last_mut(), piece) {
+pub(super) fn merged(symbols: Vec<Symbol>) -> Vec<Symbol> {
+    let mut result: Vec<Symbol> = Vec::with_capacity(symbols.len());
+    for symbol in symbols {
+        match (result.last_mut(), symbol) {
             (_, Symbol::Text(text)) if text.is_empty() => {}
             (Some(Symbol::Text(before)), Symbol::Text(text)) => before.push_str(&text),
-            (_, piece) => result.push(piece),
+            (_, symbol) => result.push(symbol),
         }
     }
     result
@@ -200,15 +200,15 @@ pub(super) fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
 }
 
 /// A sequence as Lark.
-pub(super) fn sequence(pieces: &[Symbol]) -> String {
-    if pieces.is_empty() {
+pub(super) fn sequence(symbols: &[Symbol]) -> String {
+    if symbols.is_empty() {
         return r#""""#.to_owned();
     }
-    pieces.iter().map(written).collect::<Vec<_>>().join(" ")
+    symbols.iter().map(written).collect::<Vec<_>>().join(" ")
 }
 
-fn written(piece: &Symbol) -> String {
-    match piece {
+fn written(symbol: &Symbol) -> String {
+    match symbol {
         Symbol::Text(text) => literal(text),
         Symbol::Token(token) => format!("<[{token}]>"),
         Symbol::Rule(name) => name.clone(),
@@ -249,12 +249,12 @@ mod tests {
     #[track_caller]
     fn check(alternatives: &[&[&str]], expected: &str) {
         let specials = |_: &str| Vec::new();
-        let piece = |text: &&str| match text.strip_prefix('@') {
+        let symbol = |text: &&str| match text.strip_prefix('@') {
             Some(rule) => Symbol::Rule(rule.to_owned()),
             None => Symbol::Text((*text).to_owned()),
         };
         let alternatives =
-            alternatives.iter().map(|pieces| pieces.iter().map(piece).collect()).collect();
+            alternatives.iter().map(|symbols| symbols.iter().map(symbol).collect()).collect();
         assert_eq!(Lark::new(&specials).choice(alternatives), expected);
     }
 

@@ -32,7 +32,7 @@ pub(super) fn rule(
 
 fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Symbol]) -> Symbol {
     let written: Vec<Vec<Vec<Symbol>>> =
-        members.iter().map(|member| behind(separator, &member.ways)).collect();
+        members.iter().map(|member| after_separator(separator, &member.ways)).collect();
     let clash = written.iter().flatten().any(|way| clash(way, tail));
     // States from the last to the first; the first one alone has no separator before its members.
     let mut after = vec![lark.choice_rule(vec![tail.to_vec()])];
@@ -42,7 +42,7 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Sy
         } else {
             // The rule for what follows says the rest: with hundreds of members that matters.
             let next = &after[members.len() - start - 1];
-            let mut ways = followed(&written[start], next);
+            let mut ways = each_followed_by(&written[start], next);
             if !members[start].required {
                 ways.push(vec![next.clone()]);
             }
@@ -54,7 +54,7 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Sy
     lark.choice_rule(next(members, &bare, &after, tail))
 }
 
-/// What may come where these members are left: `after` are the states behind each, the last
+/// What may come where these members are left: `after` are the states after_separator each, the last
 /// member's first.
 fn next(
     members: &[Member],
@@ -64,7 +64,7 @@ fn next(
 ) -> Vec<Vec<Symbol>> {
     let mut alternatives = Vec::new();
     for (index, (member, ways)) in members.iter().zip(written).enumerate() {
-        alternatives.extend(followed(ways, &after[members.len() - index - 1]));
+        alternatives.extend(each_followed_by(ways, &after[members.len() - index - 1]));
         if member.required {
             return alternatives;
         }
@@ -73,11 +73,11 @@ fn next(
     alternatives
 }
 
-fn behind(separator: &[Symbol], ways: &[Vec<Symbol>]) -> Vec<Vec<Symbol>> {
+fn after_separator(separator: &[Symbol], ways: &[Vec<Symbol>]) -> Vec<Vec<Symbol>> {
     ways.iter().map(|way| merged([separator, way].concat())).collect()
 }
 
-fn followed(ways: &[Vec<Symbol>], next: &Symbol) -> Vec<Vec<Symbol>> {
+fn each_followed_by(ways: &[Vec<Symbol>], next: &Symbol) -> Vec<Vec<Symbol>> {
     ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
 }
 

@@ -5,13 +5,13 @@
 //! over the model's tokens (llguidance). Strictness lives here, and only here: the reply parser in
 //! `output` accepts anything.
 
-mod braces;
 mod calls;
 mod channels;
 #[cfg(feature = "engine")]
 mod compile;
 mod elements;
 mod fenced;
+mod json_like;
 mod json_text;
 mod lark;
 #[cfg(feature = "engine")]
@@ -20,7 +20,7 @@ mod members;
 mod pairs;
 mod pattern;
 mod python;
-mod raw;
+mod raw_text;
 mod reply;
 mod schema;
 mod shape;

@@ -1,14 +1,14 @@
 //! Objects with bare keys and quotes of their own: `{a:1,b:<|"|>x<|"|>}`.
 
-use super::braces::{Language, is_name};
+use super::json_like::{JsonLikeSyntax, is_name};
 use super::lark::{Lark, Symbol};
-use super::raw;
+use super::raw_text;
 use super::shape::StringShape;
 
-/// The language, by its quote.
+/// The syntax, by its quote.
 pub(super) struct Pairs<'a>(pub(super) &'a str);
 
-impl Language for Pairs<'_> {
+impl JsonLikeSyntax for Pairs<'_> {
     fn colon(&self) -> &str {
         ":"
     }
@@ -29,12 +29,12 @@ impl Language for Pairs<'_> {
         vec![lark.terminal("/[A-Za-z_][A-Za-z0-9_]*/")]
     }
 
-    fn exactly(&self, text: &str) -> Option<String> {
+    fn constant(&self, text: &str) -> Option<String> {
         (!text.contains(self.0)).then(|| format!("{0}{text}{0}", self.0))
     }
 
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
-        let open = lark.pieces(self.0);
-        vec![[open, raw::text(lark, text, self.0)].concat()]
+        let open = lark.symbols(self.0);
+        vec![[open, raw_text::closed_text(lark, text, self.0)].concat()]
     }
 }

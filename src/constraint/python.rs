@@ -1,13 +1,13 @@
 //! Python's literals.
 
-use super::braces::Language;
+use super::json_like::JsonLikeSyntax;
 use super::lark::{Lark, Symbol};
 use super::shape::StringShape;
 
-/// The language; strings stand in either quote.
+/// The syntax; strings stand in either quote.
 pub(super) struct Python;
 
-impl Language for Python {
+impl JsonLikeSyntax for Python {
     fn colon(&self) -> &str {
         ": "
     }
@@ -21,14 +21,14 @@ impl Language for Python {
     }
 
     fn key(&self, name: &str) -> Option<String> {
-        self.exactly(name)
+        self.constant(name)
     }
 
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
         vec![lark.terminal(&quoted('\'', &StringShape::default()))]
     }
 
-    fn exactly(&self, text: &str) -> Option<String> {
+    fn constant(&self, text: &str) -> Option<String> {
         let mut result = String::from("'");
         for char in text.chars() {
             match char {

@@ -181,7 +181,7 @@ impl Body<'_, '_, '_> {
         if self.forced {
             return Ok(self.calls.clone());
         }
-        let mut ways = vec![vec![free(self.lark)]];
+        let mut ways = vec![vec![free_text(self.lark)]];
         ways.extend(self.triggered());
         if self.fenced.is_empty() {
             return Ok(ways);
@@ -193,7 +193,7 @@ impl Body<'_, '_, '_> {
                 .iter()
                 .map(|call| [call.as_slice(), &[Symbol::Rule(rest.clone())]].concat()),
         );
-        let after = if self.parallel { ways.clone() } else { vec![vec![free(self.lark)]] };
+        let after = if self.parallel { ways.clone() } else { vec![vec![free_text(self.lark)]] };
         let after = self.lark.choice(after);
         self.lark.define(&rest, &after);
         Ok(ways)
@@ -207,7 +207,7 @@ impl Body<'_, '_, '_> {
             return self.calls.clone().into_iter().filter_map(|call| self.bare(call)).collect();
         };
         let calls = self.lark.choice_rule(calls);
-        vec![until(self.lark, &marker, calls)]
+        vec![text_until(self.lark, &marker, calls)]
     }
 
     fn bare(&mut self, call: Vec<Symbol>) -> Option<Vec<Symbol>> {
@@ -246,29 +246,29 @@ impl Body<'_, '_, '_> {
         let wrappers = self.format.map(|format| format.wrappers.as_slice()).unwrap_or_default();
         let texts = wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]);
         let tags = texts
-            .map(|text| self.lark.pieces(text))
-            .filter(|pieces| matches!(pieces.first(), Some(Symbol::Token(_))));
+            .map(|text| self.lark.symbols(text))
+            .filter(|symbols| matches!(symbols.first(), Some(Symbol::Token(_))));
         let tags: Vec<_> = tags.collect();
         if tags.is_empty() {
             return ways.to_owned();
         }
         let tag = self.lark.choice(tags);
-        let free = sequence(&[free(self.lark)]);
+        let free = sequence(&[free_text(self.lark)]);
         format!("({free} ({tag}))* ({ways})")
     }
 
     /// The rest of a reply that stands in reasoning.
     fn inside(&mut self, reasoning: &ReasoningTags, after: Symbol) -> String {
-        let close = self.lark.pieces(&reasoning.close);
-        let mut ways = vec![until(self.lark, &close, after)];
+        let close = self.lark.symbols(&reasoning.close);
+        let mut ways = vec![text_until(self.lark, &close, after)];
         if self.is_free() {
-            ways.push(vec![free(self.lark)]);
+            ways.push(vec![free_text(self.lark)]);
         }
         if reasoning.closed_by_call
             && let Some((marker, calls)) = trigger(&self.calls)
         {
             let calls = self.lark.choice_rule(calls);
-            ways.push(until(self.lark, &marker, calls));
+            ways.push(text_until(self.lark, &marker, calls));
         }
         self.lark.choice(ways)
     }
@@ -281,8 +281,8 @@ impl Body<'_, '_, '_> {
         inside: Symbol,
         after: Symbol,
     ) -> String {
-        let open = self.lark.pieces(&reasoning.open);
-        let close = self.lark.pieces(&reasoning.close);
+        let open = self.lark.symbols(&reasoning.open);
+        let close = self.lark.symbols(&reasoning.close);
         let alone = reasoning.close_only || open.is_empty();
         if !self.is_free() {
             if !open.is_empty() {
@@ -308,25 +308,25 @@ impl Body<'_, '_, '_> {
         }
         // As text the end alone is free text already.
         if alone && matches!(close.first(), Some(Symbol::Token(_))) {
-            ways.push(until(self.lark, &close, after));
+            ways.push(text_until(self.lark, &close, after));
         }
         self.lark.choice(ways)
     }
 }
 
 /// Any text.
-pub(super) fn free(lark: &mut Lark) -> Symbol {
+pub(super) fn free_text(lark: &mut Lark) -> Symbol {
     lark.terminal("/(?s:.*)/")
 }
 
 /// Text up to a marker, the marker, and what follows.
-pub(super) fn until(lark: &mut Lark, marker: &[Symbol], then: Symbol) -> Vec<Symbol> {
+pub(super) fn text_until(lark: &mut Lark, marker: &[Symbol], then: Symbol) -> Vec<Symbol> {
     let start = match marker {
         [Symbol::Text(text), Symbol::Token(_), ..] => {
             lark.terminal(&format!("/(?s:.*)/ {}", literal(text)))
         }
         [Symbol::Text(text), ..] => lark.lazy(&format!("/(?s:.*)/ {}", literal(text))),
-        _ => return [vec![free(lark)], marker.to_vec(), vec![then]].concat(),
+        _ => return [vec![free_text(lark)], marker.to_vec(), vec![then]].concat(),
     };
     [vec![start], marker[1..].to_vec(), vec![then]].concat()
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
-use super::raw;
+use super::raw_text;
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
@@ -37,11 +37,11 @@ pub(super) fn arguments(
         if values.is_empty() && property.required {
             return Err(report.error(&property.pointer, "", "no value is possible"));
         }
-        let head = lark.pieces(&head);
+        let head = lark.symbols(&head);
         let ways = values.into_iter().map(|value| [head.clone(), value].concat()).collect();
         all.push(Member { ways, required: property.required });
     }
-    let separator = lark.pieces(&form.separator);
+    let separator = lark.symbols(&form.separator);
     Ok(members::rule(lark, &all, true, &separator, tail))
 }
 
@@ -58,10 +58,16 @@ fn values(
     let mut others: Vec<ValueShape> = Vec::new();
     let mut all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
     if let (Some(shapes), None) = (&mut all, &form.kind) {
-        match raw::mixed(shapes) {
+        match raw_text::text_and_values(shapes) {
             Ok(None) => {}
             Ok(Some((text, others))) => {
-                return Ok(vec![raw::beside(lark, &text, &others, &form.close, &form.close)]);
+                return Ok(vec![raw_text::text_or_values(
+                    lark,
+                    &text,
+                    &others,
+                    &form.close,
+                    &form.close,
+                )]);
             }
             Err(()) => {
                 report.refuse(at, "type", MIXED)?;
@@ -71,12 +77,12 @@ fn values(
     }
     for shape in all.iter().flatten() {
         match shape {
-            ValueShape::String(text) => texts.push(raw::text(lark, text, &form.close)),
+            ValueShape::String(text) => texts.push(raw_text::closed_text(lark, text, &form.close)),
             ValueShape::Constant(Value::String(text)) => {
-                texts.extend(raw::exactly(lark, text, &form.close))
+                texts.extend(raw_text::constant(lark, text, &form.close))
             }
             ValueShape::Any => {
-                texts.push(raw::text(lark, &StringShape::default(), &form.close));
+                texts.push(raw_text::closed_text(lark, &StringShape::default(), &form.close));
                 others.extend(anything());
             }
             other => others.push(other.clone()),
@@ -87,7 +93,7 @@ fn values(
             || matches!(shape, ValueShape::String(text) if text.is_free())
     };
     let free = all.iter().flatten().any(free);
-    let close = lark.pieces(&form.close);
+    let close = lark.symbols(&form.close);
     let Some(kind) = &form.kind else {
         // Free text is everything already.
         if !free {
@@ -98,7 +104,7 @@ fn values(
     };
     let after = kind.after.as_ref();
     let marked = |lark: &Lark, kind: &str, value: Vec<Symbol>| {
-        [lark.pieces(&format!("{kind}{after}")), value].concat()
+        [lark.symbols(&format!("{kind}{after}")), value].concat()
     };
     let string = match kind.form {
         KindForm::IsString => "true",

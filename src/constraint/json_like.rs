@@ -11,8 +11,8 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 
-/// What such a language writes differently.
-pub(super) trait Language {
+/// What such a syntax writes differently.
+pub(super) trait JsonLikeSyntax {
     /// Between a key and its value.
     fn colon(&self) -> &str;
     /// Between two members or items.
@@ -24,14 +24,14 @@ pub(super) trait Language {
     /// Any key.
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
     /// Exactly this string; None where it cannot be written.
-    fn exactly(&self, text: &str) -> Option<String>;
+    fn constant(&self, text: &str) -> Option<String>;
     /// A string of this schema.
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>>;
 }
 
 /// The writer of one tool's values.
-pub(super) struct Braces<'a, 'r> {
-    pub(super) language: &'a dyn Language,
+pub(super) struct JsonLikeWriter<'a, 'r> {
+    pub(super) syntax: &'a dyn JsonLikeSyntax,
     pub(super) checked: &'a CheckedSchema,
     pub(super) report: &'a mut SchemaReport<'r>,
     /// Rules of definitions, by number.
@@ -40,7 +40,7 @@ pub(super) struct Braces<'a, 'r> {
     pub(super) anything: Option<String>,
 }
 
-impl Braces<'_, '_> {
+impl JsonLikeWriter<'_, '_> {
     /// The rule for named values and what follows them, without braces: `key` and `colon` as the
     /// caller writes them.
     pub(super) fn members(
@@ -56,7 +56,7 @@ impl Braces<'_, '_> {
             let key = if bare {
                 is_name(&property.name).then(|| property.name.clone())
             } else {
-                self.language.key(&property.name)
+                self.syntax.key(&property.name)
             };
             let Some(key) = key else {
                 self.report.refuse(
@@ -67,7 +67,7 @@ impl Braces<'_, '_> {
                 continue;
             };
             let ways = match self.value(lark, &property.schema, &property.pointer)? {
-                Some(value) => vec![[lark.pieces(&format!("{key}{colon}")), vec![value]].concat()],
+                Some(value) => vec![[lark.symbols(&format!("{key}{colon}")), vec![value]].concat()],
                 None if property.required => {
                     return Err(self.report.error(&property.pointer, "", "no value is possible"));
                 }
@@ -75,7 +75,7 @@ impl Braces<'_, '_> {
             };
             all.push(Member { ways, required: property.required });
         }
-        let comma = lark.pieces(self.language.comma());
+        let comma = lark.symbols(self.syntax.comma());
         Ok(members::rule(lark, &all, false, &comma, tail))
     }
 
@@ -83,7 +83,7 @@ impl Braces<'_, '_> {
     pub(super) fn object(&mut self, lark: &mut Lark, object: &ObjectShape) -> Result<Symbol> {
         let open = literal("{");
         let Some((at, schema)) = &object.others else {
-            let colon = self.language.colon().to_owned();
+            let colon = self.syntax.colon().to_owned();
             let Symbol::Rule(members) =
                 self.members(lark, object, &colon, false, &[Symbol::Text("}".into())])?
             else {
@@ -97,8 +97,8 @@ impl Braces<'_, '_> {
 
     fn free_object(&mut self, lark: &mut Lark, value: Option<Symbol>) -> Symbol {
         let Some(value) = value else { return lark.rule(r#""{" "}""#) };
-        let key = self.language.any_key(lark);
-        let member = sequence(&[key, lark.pieces(self.language.colon()), vec![value]].concat());
+        let key = self.syntax.any_key(lark);
+        let member = sequence(&[key, lark.symbols(self.syntax.colon()), vec![value]].concat());
         let member = lark.rule(&member);
         self.list(lark, "{", &member, 0, None, "}")
     }
@@ -114,7 +114,7 @@ impl Braces<'_, '_> {
         close: &str,
     ) -> Symbol {
         let item = sequence(std::slice::from_ref(item));
-        let comma = sequence(&lark.pieces(self.language.comma()));
+        let comma = sequence(&lark.symbols(self.syntax.comma()));
         let (open, close) = (literal(open), literal(close));
         if most == Some(0) {
             return lark.rule(&format!("{open} {close}"));
@@ -137,11 +137,11 @@ impl Braces<'_, '_> {
     ) -> Result<Option<Symbol>> {
         let mut ways: Vec<Vec<Symbol>> = Vec::new();
         for shape in shapes(schema, at, self.checked, self.report)? {
-            let [null, yes, no] = self.language.constants();
+            let [null, yes, no] = self.syntax.constants();
             match shape {
                 ValueShape::Any => ways.push(vec![self.any(lark)]),
-                ValueShape::Constant(value) => match self.exactly(&value) {
-                    Some(text) => ways.push(lark.pieces(&text)),
+                ValueShape::Constant(value) => match self.constant(&value) {
+                    Some(text) => ways.push(lark.symbols(&text)),
                     None => {
                         let reason = format!(
                             "the value {value} cannot be written in this model's way to write arguments"
@@ -154,7 +154,7 @@ impl Braces<'_, '_> {
                     ways.extend([yes, no].map(|text| vec![Symbol::Text(text.to_owned())]))
                 }
                 ValueShape::Number(schema) => ways.push(vec![lark.json(&schema)]),
-                ValueShape::String(text) => ways.extend(self.language.text(lark, &text)),
+                ValueShape::String(text) => ways.extend(self.syntax.text(lark, &text)),
                 ValueShape::Array(array) => {
                     ways.extend(self.array(lark, &array)?.map(|rule| vec![rule]))
                 }
@@ -191,12 +191,12 @@ impl Braces<'_, '_> {
                 None => None,
             });
         }
-        let comma = self.language.comma().to_owned();
+        let comma = self.syntax.comma().to_owned();
         let mut body = literal("[");
         for (index, (at, schema)) in array.first.iter().enumerate() {
             let Some(item) = self.value(lark, schema, at)? else { return Ok(None) };
             if index > 0 {
-                body.push_str(&format!(" {}", sequence(&lark.pieces(&comma))));
+                body.push_str(&format!(" {}", sequence(&lark.symbols(&comma))));
             }
             body.push_str(&format!(" {}", sequence(&[item])));
         }
@@ -204,7 +204,7 @@ impl Braces<'_, '_> {
         let most = array.most.map(|most| most - array.first.len());
         match rest {
             Some(item) => {
-                let item = sequence(&[lark.pieces(&comma), vec![item]].concat());
+                let item = sequence(&[lark.symbols(&comma), vec![item]].concat());
                 body.push_str(&format!(" {}", repeated(&format!("({item})"), least, most)));
             }
             None if least > 0 => return Ok(None),
@@ -220,8 +220,8 @@ impl Braces<'_, '_> {
         let name = lark.reserve();
         self.anything = Some(name.clone());
         let itself = Symbol::Rule(name.clone());
-        let mut ways = self.language.text(lark, &StringShape::default());
-        ways.extend(self.language.constants().map(|text| vec![Symbol::Text(text.to_owned())]));
+        let mut ways = self.syntax.text(lark, &StringShape::default());
+        ways.extend(self.syntax.constants().map(|text| vec![Symbol::Text(text.to_owned())]));
         ways.push(vec![lark.json(&serde_json::json!({"type": "number"}))]);
         ways.push(vec![self.list(lark, "[", &itself, 0, None, "]")]);
         ways.push(vec![self.free_object(lark, Some(itself))]);
@@ -230,23 +230,23 @@ impl Braces<'_, '_> {
         Symbol::Rule(name)
     }
 
-    fn exactly(&self, value: &Value) -> Option<String> {
-        let [null, yes, no] = self.language.constants();
-        let (comma, colon) = (self.language.comma(), self.language.colon());
+    fn constant(&self, value: &Value) -> Option<String> {
+        let [null, yes, no] = self.syntax.constants();
+        let (comma, colon) = (self.syntax.comma(), self.syntax.colon());
         Some(match value {
             Value::Null => null.to_owned(),
             Value::Bool(true) => yes.to_owned(),
             Value::Bool(false) => no.to_owned(),
             Value::Number(number) => number.to_string(),
-            Value::String(text) => self.language.exactly(text)?,
+            Value::String(text) => self.syntax.constant(text)?,
             Value::Array(items) => {
                 let items =
-                    items.iter().map(|item| self.exactly(item)).collect::<Option<Vec<_>>>()?;
+                    items.iter().map(|item| self.constant(item)).collect::<Option<Vec<_>>>()?;
                 format!("[{}]", items.join(comma))
             }
             Value::Object(members) => {
                 let member = |(key, value): (&String, &Value)| {
-                    Some([&self.language.key(key)?, colon, &self.exactly(value)?].concat())
+                    Some([&self.syntax.key(key)?, colon, &self.constant(value)?].concat())
                 };
                 let members = members.iter().map(member).collect::<Option<Vec<_>>>()?;
                 format!("{{{}}}", members.join(comma))

@@ -7,13 +7,13 @@ use super::shape::{StringShape, ValueShape};
 
 /// A text of this schema and the tag after it. The text never holds that tag, whatever blanks stand
 /// around it.
-pub(super) fn text(lark: &mut Lark, text: &StringShape, close: &str) -> Vec<Symbol> {
-    beside(lark, text, &[], close, close)
+pub(super) fn closed_text(lark: &mut Lark, text: &StringShape, close: &str) -> Vec<Symbol> {
+    text_or_values(lark, text, &[], close, close)
 }
 
 /// The same without `forbidden` in the text, or one of these other values: a text that ends at a
 /// tag is one terminal, and nothing else may begin like it.
-pub(super) fn beside(
+pub(super) fn text_or_values(
     lark: &mut Lark,
     text: &StringShape,
     others: &[String],
@@ -23,7 +23,7 @@ pub(super) fn beside(
     let forbidden = if forbidden.trim().is_empty() { forbidden } else { forbidden.trim() };
     let body = format!("{} & ~/(?s:.*){}(?s:.*)/", text.terminal("."), escaped(forbidden));
     let body = format!("({})", [&[body], others].concat().join(" | "));
-    let mut rest = lark.pieces(close);
+    let mut rest = lark.symbols(close);
     let Some(Symbol::Text(first)) = rest.first().cloned() else {
         return [vec![lark.terminal(&body)], rest].concat();
     };
@@ -40,16 +40,16 @@ pub(super) fn beside(
 }
 
 /// Exactly this text and the tag after it; None where the text cannot be told from the tag.
-pub(super) fn exactly(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbol>> {
+pub(super) fn constant(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbol>> {
     let tag = close.trim();
     if !tag.is_empty() && text.contains(tag) {
         return None;
     }
-    Some([vec![Symbol::Text(text.to_owned())], lark.pieces(close)].concat())
+    Some([vec![Symbol::Text(text.to_owned())], lark.symbols(close)].concat())
 }
 
 /// A value that a terminal can hold; None for arrays, objects and numbers with bounds.
-pub(super) fn plain(shape: &ValueShape) -> Option<String> {
+fn terminal_of(shape: &ValueShape) -> Option<String> {
     match shape {
         ValueShape::Null => Some(r#""null""#.to_owned()),
         ValueShape::Boolean => Some(r#""true" | "false""#.to_owned()),
@@ -74,7 +74,9 @@ pub(super) fn plain(shape: &ValueShape) -> Option<String> {
 /// Takes texts with a schema of their own together with the values beside them, where there are
 /// both: a pair of one such text and the other values as terminals. `Err` where some other value
 /// cannot stand beside a text.
-pub(super) fn mixed(shapes: &[ValueShape]) -> Result<Option<(StringShape, Vec<String>)>, ()> {
+pub(super) fn text_and_values(
+    shapes: &[ValueShape],
+) -> Result<Option<(StringShape, Vec<String>)>, ()> {
     let is_bound =
         |shape: &&ValueShape| matches!(shape, ValueShape::String(text) if !text.is_free());
     let is_free = |shape: &ValueShape| {
@@ -90,6 +92,6 @@ pub(super) fn mixed(shapes: &[ValueShape]) -> Result<Option<(StringShape, Vec<St
     else {
         return Err(());
     };
-    let others = others.map(plain).collect::<Option<Vec<_>>>().ok_or(())?;
+    let others = others.map(terminal_of).collect::<Option<Vec<_>>>().ok_or(())?;
     Ok(Some((text.clone(), others)))
 }

@@ -1,4 +1,4 @@
-//! Calls of given tools, exactly as the model's template writes them.
+//! Tool calls, exactly as the model's template writes them.
 
 use std::collections::HashMap;
 
@@ -15,23 +15,24 @@ use super::shape::{ObjectShape, ValueShape, shapes};
 use super::tagged;
 use crate::api::{function_name, function_parameters};
 use crate::error::Result;
+use crate::json_schema::type_names;
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm};
 
-/// Calls whose position is exact where it is part of an id; from then on any number will do.
+/// The number of calls with an exact position in their id. Later calls may have any number.
 const COUNTED: usize = 10;
 
-/// A tool that may be called, with its place in the request.
+/// A tool that may be called, with its index in the request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tool<'a> {
+pub(super) struct AllowedTool<'a> {
     pub(super) index: usize,
     pub(super) definition: &'a Value,
 }
 
-/// The ways a turn's calls can be written, from the opening of the section to its end.
-pub(super) fn turn(
+/// The alternatives for the calls of a turn, from the opening of the section to its end.
+pub(super) fn calls_of_turn(
     lark: &mut Lark,
     calls: &CallSyntax,
-    tools: &[Tool],
+    tools: &[AllowedTool],
     policy: Policy,
     parallel: bool,
     relaxed: &mut Vec<Relaxed>,
@@ -67,7 +68,7 @@ pub(super) fn turn(
     Ok(first.collect())
 }
 
-/// One call, up to what follows it.
+/// One call, without the text after it.
 fn call(
     lark: &mut Lark,
     calls: &CallSyntax,
@@ -80,7 +81,7 @@ fn call(
     for part in &calls.call {
         let text = std::mem::take(&mut skip_text);
         match part {
-            // It stands in the rule of the arguments.
+            // The rule of the arguments includes it.
             CallPart::Text(_) if text => {}
             CallPart::Text(text) => symbols.extend(lark.symbols(text)),
             CallPart::Name => symbols.push(Symbol::Text(name.to_owned())),
@@ -114,20 +115,20 @@ fn number(lark: &mut Lark, number: usize, position: usize) -> Symbol {
     }
 }
 
-/// The rule for a tool's arguments and the text right after them.
+/// The rule for the arguments of a tool and the text directly after them.
 fn arguments(
     lark: &mut Lark,
     calls: &CallSyntax,
-    tool: &Tool,
+    tool: &AllowedTool,
     policy: Policy,
     relaxed: &mut Vec<Relaxed>,
 ) -> Result<Symbol> {
     let name = function_name(tool.definition);
     let strict = tool.definition["function"]["strict"] == true;
     let policy = if strict { Policy::Strict } else { policy };
-    let place = format!("tools[{}].function.parameters", tool.index);
-    let mut report = SchemaReport::new(place, Some(name), policy, relaxed);
-    let (checked, root) = object(function_parameters(tool.definition), &mut report)?;
+    let path = format!("tools[{}].function.parameters", tool.index);
+    let mut report = SchemaReport::new(path, Some(name), policy, relaxed);
+    let (checked, root) = arguments_schema(function_parameters(tool.definition), &mut report)?;
     let mut parts = calls.call.iter().skip_while(|part| !matches!(part, CallPart::Arguments(_)));
     let Some(CallPart::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
     let tail = match parts.next() {
@@ -137,31 +138,31 @@ fn arguments(
     let value = match encoding {
         Encoding::Json => lark.json(&checked.json()),
         Encoding::Tagged(form) => {
-            let root = shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&root, &checked, &mut report)?;
             return tagged::arguments(lark, form, &root, &checked, &mut report, &tail);
         }
         Encoding::Elements { prefix, item } => {
-            let root = shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&root, &checked, &mut report)?;
             let mut elements = Elements {
                 prefix,
                 item,
                 checked: &checked,
                 report: &mut report,
-                known: HashMap::new(),
+                rules: HashMap::new(),
             };
             return elements.members(lark, &root, &tail);
         }
         Encoding::Python => {
-            let root = shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&root, &checked, &mut report)?;
             return json_like(&Python, &checked, &mut report)
                 .members(lark, &root, "=", true, &tail);
         }
         Encoding::Pairs { quote } => {
-            let root = shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&root, &checked, &mut report)?;
             json_like(&Pairs(quote), &checked, &mut report).object(lark, &root)?
         }
         Encoding::JsonText => {
-            let root = shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&root, &checked, &mut report)?;
             let object = json_like(&JsonText, &checked, &mut report).object(lark, &root)?;
             let quote = Symbol::Text("\"".into());
             lark.choice_rule(vec![vec![quote.clone(), object, quote]])
@@ -175,11 +176,12 @@ fn json_like<'a, 'r>(
     checked: &'a CheckedSchema,
     report: &'a mut SchemaReport<'r>,
 ) -> JsonLikeWriter<'a, 'r> {
-    JsonLikeWriter { syntax, checked, report, known: HashMap::new(), anything: None }
+    JsonLikeWriter { syntax, checked, report, rules: HashMap::new(), any_value: None }
 }
 
-/// The schema of arguments, which are always an object; a tool without one takes none.
-pub(super) fn object(
+/// The schema of the arguments, which are always an object. A tool without a schema has no
+/// parameters.
+pub(super) fn arguments_schema(
     parameters: Option<&Value>,
     report: &mut SchemaReport,
 ) -> Result<(CheckedSchema, Value)> {
@@ -187,18 +189,14 @@ pub(super) fn object(
     let schema = parameters.filter(|schema| schema != &&json!({})).unwrap_or(&none);
     let mut checked = schema::check(schema, report)?;
     let Value::Object(root) = &mut checked.root else {
-        return Err(report.error("", "", &format!("arguments are an object, not {schema}")));
+        return Err(report.error("", "", &format!("arguments must be an object, not {schema}")));
     };
-    let is_object = match root.get("type") {
-        None => true,
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
-        Some(kind) => kind == "object",
-    };
+    let is_object = type_names(root.get("type")).is_none_or(|names| names.contains(&"object"));
     if !is_object {
         return Err(report.error(
             "",
             "type",
-            &format!("arguments are an object, not {}", root["type"]),
+            &format!("arguments must be an object, not {}", root["type"]),
         ));
     }
     root.insert("type".into(), "object".into());
@@ -206,8 +204,12 @@ pub(super) fn object(
     Ok((checked, root))
 }
 
-/// What a schema lists, for encodings that write parameter by parameter.
-fn shape(root: &Value, checked: &CheckedSchema, report: &mut SchemaReport) -> Result<ObjectShape> {
+/// The shape of the arguments, for encodings that write parameter by parameter.
+fn arguments_shape(
+    root: &Value,
+    checked: &CheckedSchema,
+    report: &mut SchemaReport,
+) -> Result<ObjectShape> {
     let mut root = shapes(root, "", checked, report)?;
     let mut steps = 0;
     while let [ValueShape::Reference(index)] = root.as_slice() {

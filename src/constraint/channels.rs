@@ -1,10 +1,10 @@
-//! A reply made of messages with headers.
+//! The grammar of a reply with channels: messages with headers.
 
 use super::lark::{Lark, Symbol, merged, sequence};
 use super::reply::{free_text, text_until};
 use crate::output::format::Channels;
 
-/// The rule text of a reply; the prompt ends inside the first header.
+/// The start rule. The prompt ends inside the first header.
 pub(super) fn start(
     lark: &mut Lark,
     channels: &Channels,
@@ -14,7 +14,7 @@ pub(super) fn start(
 ) -> String {
     let turn = lark.symbols(&channels.turn);
     let free_reply = !forced && answer.is_none();
-    // Calls as written may begin with the turn: the first header is already open.
+    // A call may begin with the opening of a turn, which the prompt has already written.
     let inside = |call: Vec<Symbol>| {
         let rest = call.strip_prefix(turn.as_slice()).map(<[Symbol]>::to_vec);
         rest.unwrap_or(call)
@@ -40,7 +40,7 @@ pub(super) fn start(
                 let ends = lark.choice_rule([ends, vec![Vec::new()]].concat());
                 lark.rule(&sequence(&[answer.clone(), ends]))
             }
-            // With an answer that must obey a schema, or a call that must come, other text is a
+            // If the answer must obey a schema or a call is required, other text is only a
             // preamble.
             Some(_) => continue,
             None if forced && (index == 0 || ways.is_empty()) => continue,
@@ -57,8 +57,8 @@ pub(super) fn start(
     again
 }
 
-/// The same call with its recipient before the channel, ` to=functions.f<|channel|>commentary`:
-/// gpt-oss writes both.
+/// The call with its recipient before the channel: ` to=functions.f<|channel|>commentary`. gpt-oss
+/// writes both forms.
 fn recipient_first(lark: &Lark, channels: &Channels, call: &[Symbol]) -> Option<Vec<Symbol>> {
     let header = lark.symbols(&channels.header);
     let call =
@@ -80,8 +80,8 @@ fn recipient_first(lark: &Lark, channels: &Channels, call: &[Symbol]) -> Option<
     )
 }
 
-/// From the channel's mark to the end of the header; where a recipient is all there is, with a
-/// blank before it or without.
+/// The header from the channel marker to its end. A header with only a recipient may begin with a
+/// space.
 fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Symbol>> {
     let Channels { header, recipient, body, .. } = channels;
     if !header.is_empty() {
@@ -92,7 +92,7 @@ fn headers(lark: &Lark, channels: &Channels, name: &str) -> Vec<Vec<Symbol>> {
     [Some(bare), spaced].into_iter().flatten().map(|text| lark.symbols(&text)).collect()
 }
 
-/// Free text, then another message; or the end of the reply.
+/// Free text, then another message or the end of the reply.
 fn message(
     lark: &mut Lark,
     channels: &Channels,

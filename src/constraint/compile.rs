@@ -1,8 +1,8 @@
-//! The grammar of a reply, compiled; and if that fails, whose fault it is.
+//! Compiles the grammar of a reply, and finds the part that fails.
 //!
-//! llguidance's errors name no place. What passes the walk of the schema and still fails (a regular
-//! expression that is none, types that exclude each other) is found by compiling the parts one by
-//! one.
+//! llguidance's errors name no path. Some schemas pass the check and still fail to compile, because
+//! of an invalid regular expression or types that exclude each other. Then the parts are compiled
+//! one by one.
 
 use serde_json::{Value, json};
 
@@ -14,19 +14,19 @@ use crate::api::{ToolChoice, function_name};
 use crate::error::{Error, Result};
 use crate::output::format::Format;
 
-/// What a reply is held to.
+/// A reply grammar, compiled.
 pub struct CompiledGrammar {
     /// The grammar's text; None where nothing is constrained.
     pub lark: Option<String>,
-    /// The same, ready to be followed.
+    /// The compiled grammar, in its start state.
     pub constraint: Option<Constraint>,
     /// Keywords that were dropped.
     pub relaxed: Vec<Relaxed>,
 }
 
-/// Builds the grammar of a reply and compiles it. A tool whose schema cannot be enforced is an
-/// error where a call is forced or the tool is strict; else its arguments may be any object, which
-/// the report says.
+/// Builds the grammar of a reply and compiles it. A tool whose schema cannot be enforced is an error
+/// if a call is forced or the tool is strict. Otherwise its arguments may be any object, and the
+/// report says so.
 pub fn compile(
     grammars: &Grammars,
     format: Option<&Format>,
@@ -75,7 +75,7 @@ pub fn compile(
         let name = function_name(tool);
         let place = format!("tools[{index}].function.parameters");
         if requirements.choice.forces_call() || tool["function"]["strict"] == true {
-            return Err(named(&error, &place, name));
+            return Err(tool_error(&error, &place, name));
         }
         tools[index]["function"]["parameters"] = json!({"type": "object"});
         relaxed.push(Relaxed {
@@ -96,7 +96,7 @@ pub fn compile(
     Ok(CompiledGrammar { lark: Some(lark), constraint: Some(constraint), relaxed })
 }
 
-fn named(error: &Error, place: &str, tool: &str) -> Error {
+fn tool_error(error: &Error, place: &str, tool: &str) -> Error {
     Error::new(error.code(), format!("{place} ({tool}): {}", error.message()))
         .with("tool", Value::from(tool))
         .with("path", "")

@@ -1,4 +1,4 @@
-//! Nested elements: objects are elements named by their keys, arrays repeat one element.
+//! Nested elements: an element for each key of an object, and one repeated element for an array.
 
 use std::collections::HashMap;
 
@@ -11,25 +11,25 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 
-/// How far the items of an array are counted.
+/// The most items of an array that are counted.
 const MAX_COUNTED: usize = 64;
 
-/// The writer of one tool's elements.
+/// Writes the elements of one tool.
 pub(super) struct Elements<'a, 'r> {
-    /// Stands before every tag.
+    /// The text before every tag.
     pub(super) prefix: &'a str,
-    /// The element of an array.
+    /// The name of the element for array items.
     pub(super) item: &'a str,
     /// The schema.
     pub(super) checked: &'a CheckedSchema,
-    /// What could not be enforced.
+    /// Collects what cannot be enforced.
     pub(super) report: &'a mut SchemaReport<'r>,
-    /// Definitions by number and tag.
-    pub(super) known: HashMap<(usize, String), String>,
+    /// The rules of definitions, by index and tag.
+    pub(super) rules: HashMap<(usize, String), String>,
 }
 
 impl Elements<'_, '_> {
-    /// The rule for an object's elements and what follows them.
+    /// The rule for the elements of an object, and the `tail` after them.
     pub(super) fn members(
         &mut self,
         lark: &mut Lark,
@@ -43,7 +43,7 @@ impl Elements<'_, '_> {
                 || name == self.item
                 || name.contains(|char: char| char.is_whitespace() || "<>/\"".contains(char))
             {
-                self.report.refuse(&property.pointer, "", "its name cannot be an element")?;
+                self.report.refuse(&property.pointer, "", "its name cannot be an element name")?;
                 continue;
             }
             let ways = self.element(lark, name, &property.schema, &property.pointer)?;
@@ -67,7 +67,7 @@ impl Elements<'_, '_> {
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
 
-    /// The ways a value can be written, its closing tag included.
+    /// The alternatives for a value and its closing tag.
     fn values(
         &mut self,
         lark: &mut Lark,
@@ -76,8 +76,8 @@ impl Elements<'_, '_> {
         at: &str,
     ) -> Result<Vec<Vec<Symbol>>> {
         let close = format!("{}</{tag}>", self.prefix);
-        // A text holds no tag at all: with a prefix that is certain, without one it is at least not
-        // its own.
+        // With a prefix, a text contains no tag at all. Without one, it does not contain its own
+        // closing tag.
         let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
         let mut all = shapes(schema, at, self.checked, self.report)?;
@@ -110,7 +110,7 @@ impl Elements<'_, '_> {
                 }
                 ValueShape::Constant(value @ (Value::Array(_) | Value::Object(_))) => {
                     let reason = format!(
-                        "the value {value} cannot be written in this model's way to write arguments"
+                        "the value {value} cannot be expressed in this model's argument encoding"
                     );
                     self.report.refuse(at, "", &reason)?;
                 }
@@ -142,11 +142,11 @@ impl Elements<'_, '_> {
 
     fn definition(&mut self, lark: &mut Lark, index: usize, tag: &str) -> Result<Symbol> {
         let key = (index, tag.to_owned());
-        if let Some(name) = self.known.get(&key) {
+        if let Some(name) = self.rules.get(&key) {
             return Ok(Symbol::Rule(name.clone()));
         }
         let name = lark.reserve();
-        self.known.insert(key, name.clone());
+        self.rules.insert(key, name.clone());
         let (pointer, target) = &self.checked.targets[index];
         let ways = self.values(lark, tag, target, pointer)?;
         let body = lark.choice(ways);
@@ -154,7 +154,7 @@ impl Elements<'_, '_> {
         Ok(Symbol::Rule(name))
     }
 
-    /// Items and the closing tag; None where too few are possible.
+    /// Items and the closing tag; None if too few items are possible.
     fn array(
         &mut self,
         lark: &mut Lark,
@@ -194,7 +194,7 @@ impl Elements<'_, '_> {
             )?;
             (least, most) = (least.min(MAX_COUNTED), None);
         }
-        // From the end: what may follow the items written so far.
+        // From the end: the rule after each number of items.
         let each_followed_by = |ways: &[Vec<Symbol>], next: &Symbol| -> Vec<Vec<Symbol>> {
             ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
         };

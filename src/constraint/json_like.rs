@@ -1,5 +1,5 @@
-//! Values of languages that look like JSON: objects in braces, arrays in brackets, with keys,
-//! strings and constants of their own.
+//! Values in a syntax like JSON: objects in braces, arrays in brackets, but other keys, strings and
+//! constants.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 
-/// What such a syntax writes differently.
+/// The differences of a syntax from JSON.
 pub(super) trait JsonLikeSyntax {
     /// Between a key and its value.
     fn colon(&self) -> &str;
@@ -19,30 +19,30 @@ pub(super) trait JsonLikeSyntax {
     fn comma(&self) -> &str;
     /// `null`, `true` and `false`.
     fn constants(&self) -> [&str; 3];
-    /// A listed key; None where it cannot be written.
+    /// A listed key; None if the syntax cannot express it.
     fn key(&self, name: &str) -> Option<String>;
     /// Any key.
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
-    /// Exactly this string; None where it cannot be written.
+    /// Exactly this string; None if the syntax cannot express it.
     fn constant(&self, text: &str) -> Option<String>;
-    /// A string of this schema.
+    /// The alternatives for a string of this schema.
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>>;
 }
 
-/// The writer of one tool's values.
+/// Writes the values of one tool.
 pub(super) struct JsonLikeWriter<'a, 'r> {
     pub(super) syntax: &'a dyn JsonLikeSyntax,
     pub(super) checked: &'a CheckedSchema,
     pub(super) report: &'a mut SchemaReport<'r>,
-    /// Rules of definitions, by number.
-    pub(super) known: HashMap<usize, String>,
-    /// The rule for anything.
-    pub(super) anything: Option<String>,
+    /// The rules of definitions, by index.
+    pub(super) rules: HashMap<usize, String>,
+    /// The rule for any value.
+    pub(super) any_value: Option<String>,
 }
 
 impl JsonLikeWriter<'_, '_> {
-    /// The rule for named values and what follows them, without braces: `key` and `colon` as the
-    /// caller writes them.
+    /// The rule for named values without braces, and the `tail` after them. `bare` keys have no
+    /// quotes.
     pub(super) fn members(
         &mut self,
         lark: &mut Lark,
@@ -62,7 +62,7 @@ impl JsonLikeWriter<'_, '_> {
                 self.report.refuse(
                     &property.pointer,
                     "",
-                    "its name cannot be written in this model's way to write arguments",
+                    "its name cannot be expressed in this model's argument encoding",
                 )?;
                 continue;
             };
@@ -128,7 +128,7 @@ impl JsonLikeWriter<'_, '_> {
         lark.rule(&format!("{open} ({item} {more}){optional} {close}"))
     }
 
-    /// The rule for a value; None where none is possible.
+    /// The rule for a value; None if no value is possible.
     pub(super) fn value(
         &mut self,
         lark: &mut Lark,
@@ -144,7 +144,7 @@ impl JsonLikeWriter<'_, '_> {
                     Some(text) => ways.push(lark.symbols(&text)),
                     None => {
                         let reason = format!(
-                            "the value {value} cannot be written in this model's way to write arguments"
+                            "the value {value} cannot be expressed in this model's argument encoding"
                         );
                         self.report.refuse(at, "", &reason)?;
                     }
@@ -166,11 +166,11 @@ impl JsonLikeWriter<'_, '_> {
     }
 
     fn definition(&mut self, lark: &mut Lark, index: usize) -> Result<Symbol> {
-        if let Some(name) = self.known.get(&index) {
+        if let Some(name) = self.rules.get(&index) {
             return Ok(Symbol::Rule(name.clone()));
         }
         let name = lark.reserve();
-        self.known.insert(index, name.clone());
+        self.rules.insert(index, name.clone());
         let (pointer, target) = &self.checked.targets[index];
         let Some(value) = self.value(lark, target, pointer)? else {
             return Err(self.report.error(pointer, "", "no value is possible"));
@@ -214,17 +214,17 @@ impl JsonLikeWriter<'_, '_> {
     }
 
     fn any(&mut self, lark: &mut Lark) -> Symbol {
-        if let Some(name) = &self.anything {
+        if let Some(name) = &self.any_value {
             return Symbol::Rule(name.clone());
         }
         let name = lark.reserve();
-        self.anything = Some(name.clone());
-        let itself = Symbol::Rule(name.clone());
+        self.any_value = Some(name.clone());
+        let this = Symbol::Rule(name.clone());
         let mut ways = self.syntax.text(lark, &StringShape::default());
         ways.extend(self.syntax.constants().map(|text| vec![Symbol::Text(text.to_owned())]));
         ways.push(vec![lark.json(&serde_json::json!({"type": "number"}))]);
-        ways.push(vec![self.list(lark, "[", &itself, 0, None, "]")]);
-        ways.push(vec![self.free_object(lark, Some(itself))]);
+        ways.push(vec![self.list(lark, "[", &this, 0, None, "]")]);
+        ways.push(vec![self.free_object(lark, Some(this))]);
         let body = lark.choice(ways);
         lark.define(&name, &body);
         Symbol::Rule(name)
@@ -263,7 +263,7 @@ fn repeated(what: &str, least: usize, most: Option<usize>) -> String {
     }
 }
 
-/// Whether a key can stand without quotes.
+/// Whether a key needs no quotes.
 pub(super) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|first| first.is_alphabetic() || first == '_')

@@ -6,7 +6,7 @@ use super::json_like::JsonLikeSyntax;
 use super::lark::{Lark, Symbol};
 use super::shape::StringShape;
 
-/// The syntax: JSON with every quote and backslash escaped once more.
+/// JSON with every quote and backslash escaped once more.
 pub(super) struct JsonText;
 
 impl JsonLikeSyntax for JsonText {
@@ -41,12 +41,11 @@ impl JsonLikeSyntax for JsonText {
     }
 }
 
-/// A string with a schema of its own holds no escapes: its text is what stands there.
+/// A string with a constrained schema has no escapes, so that its spelling is its text.
 fn quoted(text: &StringShape) -> String {
     let plain = r#"[^\x00-\x1f\x7f\\"]"#;
     let body = if text.is_free() {
-        // Within the outer string an inner `\n` is `\\n`, an inner `\"` is `\\\"`, an inner `\\` is
-        // `\\\\`.
+        // In the outer string, an inner `\n` is `\\n`, `\"` is `\\\"`, and `\\` is `\\\\`.
         format!(r#"/(?s:({plain}|\\\\([nrtbf]|\\"|\\\\))*)/"#)
     } else {
         text.terminal(plain)

@@ -1,8 +1,8 @@
-//! Lark text, in llguidance's dialect, built rule by rule.
+//! A grammar in llguidance's dialect of Lark, built rule by rule.
 //!
-//! llguidance reads with a lexer: of the texts that may stand next it takes the longest and never
-//! goes back. Two texts that begin alike must therefore share their beginning in the grammar too;
-//! [`Lark::choice`] sees to it.
+//! llguidance has a lexer without backtracking: of the terminals that match next, it takes the
+//! longest. Alternatives with a common prefix must therefore share it in the grammar;
+//! [`Lark::choice`] factors it out.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,12 +10,11 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-/// Finds the special tokens in a text: where each stands, and its id. A token belongs in the answer
-/// if the vocabulary keeps it apart from text (control tokens); ranges do not overlap and stand in
-/// order.
+/// Finds the control tokens in a text: the range and the id of each. Ranges are ordered and do not
+/// overlap.
 pub type SpecialTokenFinder<'a> = &'a dyn Fn(&str) -> Vec<(Range<usize>, i32)>;
 
-/// One step of a sequence.
+/// One symbol of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Symbol {
     /// This text.
@@ -39,34 +38,34 @@ impl<'a> Lark<'a> {
         Lark { text: String::new(), names: HashMap::new(), count: 0, specials }
     }
 
-    /// A name that is not taken yet, for a rule that refers to itself.
+    /// A new name, for a rule that refers to itself.
     pub(super) fn reserve(&mut self) -> String {
         self.count += 1;
         format!("r{}", self.count)
     }
 
-    /// Says what a reserved name is.
+    /// Defines the rule of a reserved name.
     pub(super) fn define(&mut self, name: &str, body: &str) {
         let _ = writeln!(self.text, "{name}: {body}");
     }
 
-    /// A rule; the same body twice is the same rule.
+    /// A rule. Equal bodies share one rule.
     pub(super) fn rule(&mut self, body: &str) -> Symbol {
         self.named("r", "", body)
     }
 
-    /// A terminal: it takes the longest text that matches.
+    /// A terminal. It matches the longest text.
     pub(super) fn terminal(&mut self, body: &str) -> Symbol {
         self.named("T", "", body)
     }
 
-    /// A terminal that ends with the first text that matches.
+    /// A terminal that matches the shortest text.
     pub(super) fn lazy(&mut self, body: &str) -> Symbol {
         self.named("r", "[lazy]", body)
     }
 
-    /// JSON of a schema, printed as chat templates print it, so that a small model cannot fill it
-    /// with white space.
+    /// JSON of this schema with fixed whitespace, as chat templates print it. A small model could
+    /// otherwise emit whitespace without end.
     pub(super) fn json(&mut self, schema: &Value) -> Symbol {
         let mut schema = match schema {
             Value::Object(schema) => schema.clone(),
@@ -89,7 +88,7 @@ impl<'a> Lark<'a> {
         Symbol::Rule(name)
     }
 
-    /// A text of the format, cut into special tokens and plain text.
+    /// A text of the format, split into special tokens and plain text.
     pub(super) fn symbols(&self, text: &str) -> Vec<Symbol> {
         let mut symbols = Vec::new();
         let mut from = 0;
@@ -106,13 +105,13 @@ impl<'a> Lark<'a> {
         symbols
     }
 
-    /// Exactly one of these sequences. What they share at their beginning is written once.
+    /// One of these sequences. Common prefixes are factored out.
     pub(super) fn choice(&mut self, alternatives: Vec<Vec<Symbol>>) -> String {
         let alternatives = alternatives.into_iter().map(merged).collect();
         factored(alternatives)
     }
 
-    /// The same as a rule.
+    /// As `choice`, as a rule.
     pub(super) fn choice_rule(&mut self, alternatives: Vec<Vec<Symbol>>) -> Symbol {
         let body = self.choice(alternatives);
         self.rule(&body)
@@ -124,7 +123,7 @@ impl<'a> Lark<'a> {
     }
 }
 
-/// The sequence with neighbouring texts joined and empty ones left out.
+/// The sequence with adjacent texts joined, and without empty texts.
 pub(super) fn merged(symbols: Vec<Symbol>) -> Vec<Symbol> {
     let mut result: Vec<Symbol> = Vec::with_capacity(symbols.len());
     for symbol in symbols {
@@ -162,7 +161,7 @@ fn factored(alternatives: Vec<Vec<Symbol>>) -> String {
     choices.join(" | ")
 }
 
-/// Alternatives with the same beginning.
+/// Alternatives with a common prefix.
 fn group(alternatives: Vec<Vec<Symbol>>) -> String {
     if let [alternative] = alternatives.as_slice() {
         return sequence(alternative);
@@ -192,7 +191,7 @@ fn group(alternatives: Vec<Vec<Symbol>>) -> String {
     format!("{} ({rest})", written(&head))
 }
 
-/// What two texts begin with.
+/// The common prefix of two texts.
 pub(super) fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
     let mut others = b.chars();
     let end = a.char_indices().find(|(_, char)| others.next() != Some(*char));
@@ -215,12 +214,12 @@ fn written(symbol: &Symbol) -> String {
     }
 }
 
-/// A Lark string; its escapes are JSON's, but for one character that JSON writes as it is.
+/// A Lark string. Its escapes are those of JSON, and U+007F is escaped too.
 pub(super) fn literal(text: &str) -> String {
     Value::from(text).to_string().replace('\x7f', "\\u007f")
 }
 
-/// A regular expression that matches this text, without the slashes around it.
+/// A regular expression that matches this text, without the enclosing slashes.
 pub(super) fn escaped(text: &str) -> String {
     let mut result = String::with_capacity(text.len() + 8);
     for char in text.chars() {
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_share_their_beginning() {
+    fn common_prefixes_are_factored_out() {
         check(&[&["a", "b"]], r#""ab""#);
         check(&[&["\n<i>", "@x"], &["\n</t>"]], r#""\n<" ("i>" x | "/t>")"#);
         check(&[&["get\""], &["get_all\""], &["put\""]], r#""get" ("\"" | "_all\"") | "put\"""#);

@@ -1,4 +1,4 @@
-//! Runs a grammar over the tokens of one vocabulary.
+//! Runs grammars over the tokens of one vocabulary, with llguidance.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -16,80 +16,80 @@ use once_cell::sync::OnceCell;
 
 use crate::error::{Code, Error, Result};
 
-/// Text to tokens, without special ones.
+/// Text -> tokens, without special tokens.
 pub type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
 
-/// A vocabulary as grammars see it.
+/// A vocabulary, as grammars need it.
 pub struct Vocabulary {
-    /// The bytes of each token; 0xFF and the token's text where the token prints nothing.
-    pub words: Vec<Vec<u8>>,
-    /// Tokens that end a generation; at least one.
-    pub ends: Vec<u32>,
-    /// Text to tokens, without special ones.
+    /// The bytes of each token. For a token that prints nothing: 0xFF and its spelling.
+    pub token_bytes: Vec<Vec<u8>>,
+    /// The end-of-generation tokens; at least one.
+    pub end_tokens: Vec<u32>,
+    /// Text -> tokens, without special tokens.
     pub tokenize: Tokenize,
 }
 
-/// Compiles grammars for one vocabulary. The tables it needs (a second or two for a large
-/// vocabulary) are built when the first grammar is asked for, or before.
+/// Compiles grammars for one vocabulary. The tables take a second or two for a large vocabulary.
+/// They are built with the first grammar, or by [`Grammars::begin`].
 ///
-/// The last grammars are kept: a chat asks for the same one with every message, and many tools take
-/// a second to compile.
+/// The most recent grammars are cached: a chat needs the same one for every message, and many tools
+/// take a second to compile.
 pub struct Grammars {
     tables: Arc<Tables>,
     building: Option<JoinHandle<()>>,
-    kept: Mutex<VecDeque<(String, Matcher)>>,
+    cache: Mutex<VecDeque<(String, Matcher)>>,
 }
 
 struct Tables {
     factory: OnceCell<ParserFactory>,
-    words: Box<dyn Fn() -> Vocabulary + Send + Sync>,
-    /// Nobody needs them any more.
+    vocabulary: Box<dyn Fn() -> Vocabulary + Send + Sync>,
+    /// The tables are no longer needed.
     abandoned: AtomicBool,
 }
 
-/// How many grammars are kept.
-const KEPT: usize = 8;
+/// The number of cached grammars.
+const CACHED: usize = 8;
 
 impl Grammars {
-    /// `words` is called once, with the first grammar.
-    pub fn new(words: impl Fn() -> Vocabulary + Send + Sync + 'static) -> Self {
+    /// `vocabulary` is called once, when the tables are built.
+    pub fn new(vocabulary: impl Fn() -> Vocabulary + Send + Sync + 'static) -> Self {
         let tables = Tables {
             factory: OnceCell::new(),
-            words: Box::new(words),
+            vocabulary: Box::new(vocabulary),
             abandoned: AtomicBool::new(false),
         };
-        Grammars { tables: Arc::new(tables), building: None, kept: Mutex::default() }
+        Grammars { tables: Arc::new(tables), building: None, cache: Mutex::default() }
     }
 
-    /// Begins to build the tables on a thread of their own. Who needs them before they are done
-    /// waits; where there can be no such thread they are built then.
+    /// Starts to build the tables on a separate thread. The first grammar waits for them. If the
+    /// thread cannot be created, the first grammar builds them.
     pub fn begin(mut self) -> Self {
         let tables = Arc::clone(&self.tables);
-        // What fails is tried again, and reported, when a grammar is asked for.
+        // The first grammar tries again after a failure, and reports it.
         let build = move || drop(tables.factory());
         self.building = std::thread::Builder::new().name("llb-grammars".into()).spawn(build).ok();
         self
     }
 
-    /// Compiles a Lark grammar; one that cannot be enforced is `SCHEMA_UNSUPPORTED` with
-    /// llguidance's reason.
+    /// Compiles a Lark grammar. `SCHEMA_UNSUPPORTED` with llguidance's reason if it cannot be
+    /// enforced.
     pub fn compile(&self, lark: &str) -> Result<Constraint> {
-        if let Some(matcher) = self.kept(lark) {
+        if let Some(matcher) = self.cached(lark) {
             return Ok(Constraint { matcher });
         }
         let factory = self.tables.factory()?;
         let parser = factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let mut matcher = Matcher::new(parser);
-        // Some schemas (a reference to itself) compile, and fail with the first mask: then nothing
-        // may be generated either.
+        // Some schemas compile and fail with the first mask, such as a reference to itself. They
+        // must be refused before anything is generated.
         let usable = matcher
             .get_error()
             .map_or_else(|| matcher.compute_mask().map(drop).map_err(|error| reason(&error)), Err);
         match usable {
             Ok(()) => {
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.truncate(KEPT - 1);
-                kept.push_front((lark.to_owned(), matcher.deep_clone()));
+                let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+                cache.truncate(CACHED - 1);
+                cache.push_front((lark.to_owned(), matcher.deep_clone()));
                 Ok(Constraint { matcher })
             }
             Err(error) => Err(Error::new(
@@ -99,13 +99,13 @@ impl Grammars {
         }
     }
 
-    /// A copy of a grammar that was compiled before; nothing of it is shared.
-    fn kept(&self, lark: &str) -> Option<Matcher> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = kept.iter().position(|(text, _)| text == lark)?;
-        let entry = kept.remove(index)?;
+    /// A deep copy of a cached grammar.
+    fn cached(&self, lark: &str) -> Option<Matcher> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = cache.iter().position(|(text, _)| text == lark)?;
+        let entry = cache.remove(index)?;
         let matcher = entry.1.deep_clone();
-        kept.push_front(entry);
+        cache.push_front(entry);
         Some(matcher)
     }
 }
@@ -114,7 +114,7 @@ impl Drop for Grammars {
     fn drop(&mut self) {
         self.tables.abandoned.store(true, Ordering::Relaxed);
         if let Some(building) = self.building.take() {
-            // A panic of that thread left nothing behind.
+            // After a panic of that thread, there is nothing to clean up.
             let _ = building.join();
         }
     }
@@ -126,7 +126,7 @@ impl Tables {
     }
 
     fn build(&self) -> Result<ParserFactory> {
-        let requirements = || {
+        let check_open = || {
             let abandoned = self.abandoned.load(Ordering::Relaxed);
             if abandoned {
                 Err(Error::new(Code::EngineClosed, "the model was closed"))
@@ -134,18 +134,19 @@ impl Tables {
                 Ok(())
             }
         };
-        requirements()?;
-        let words = (self.words)();
-        requirements()?;
-        let end = words
-            .ends
+        check_open()?;
+        let vocabulary = (self.vocabulary)();
+        check_open()?;
+        let end = vocabulary
+            .end_tokens
             .first()
             .copied()
             .ok_or_else(|| unusable("it has no end-of-generation token"))?;
-        let info = TokRxInfo::new(words.words.len() as u32, end);
-        let trie = TokTrie::from(&info, &words.words).with_eos_tokens(&words.ends);
-        requirements()?;
-        let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: words.tokenize });
+        let info = TokRxInfo::new(vocabulary.token_bytes.len() as u32, end);
+        let trie =
+            TokTrie::from(&info, &vocabulary.token_bytes).with_eos_tokens(&vocabulary.end_tokens);
+        check_open()?;
+        let env: TokEnv = Arc::new(Tokenizer { trie, tokenize: vocabulary.tokenize });
         let slices = SlicedBiasComputer::general_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(unusable)?;
@@ -172,14 +173,14 @@ impl TokenizerEnv for Tokenizer {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| (self.tokenize)(text))
     }
 
-    /// Vocabularies that put a blank before the first word do not tokenise a part of a text as they
-    /// do the whole.
+    /// Vocabularies that prepend a space to the first word tokenise a part of a text differently
+    /// from the whole.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
 }
 
-/// A grammar being followed.
+/// The state of a grammar after the tokens so far.
 pub struct Constraint {
     matcher: Matcher,
 }
@@ -187,19 +188,19 @@ pub struct Constraint {
 impl Constraint {
     /// The tokens that may come next.
     pub fn mask(&mut self) -> Result<SimpleVob> {
-        self.matcher.compute_mask_or_eos().map_err(broken)
+        self.matcher.compute_mask_or_eos().map_err(matcher_error)
     }
 
-    /// Whether these tokens may come next, one after another. Costs much less than a mask, and
-    /// changes nothing.
+    /// Whether these tokens may come next, in this order. Much cheaper than a mask. Does not change
+    /// the state.
     pub fn allows(&mut self, tokens: &[i32]) -> Result<bool> {
         let tokens = tokens
             .iter()
             .map(|token| TokenId::try_from(*token))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(broken)?;
-        // A token without text is in no mask, but would count as valid here.
-        let env = self.matcher.tok_env().map_err(broken)?;
+            .map_err(matcher_error)?;
+        // No mask has a token without text, but `validate_tokens` accepts it.
+        let env = self.matcher.tok_env().map_err(matcher_error)?;
         let trie = env.tok_trie();
         if tokens
             .iter()
@@ -207,30 +208,30 @@ impl Constraint {
         {
             return Ok(false);
         }
-        let allowed = self.matcher.validate_tokens(&tokens).map_err(broken)?;
+        let allowed = self.matcher.validate_tokens(&tokens).map_err(matcher_error)?;
         Ok(allowed == tokens.len())
     }
 
-    /// Takes a token that is allowed.
+    /// Accepts an allowed token.
     pub fn accept(&mut self, token: i32) -> Result<()> {
-        let token = TokenId::try_from(token).map_err(broken)?;
-        self.matcher.consume_token(token).map_err(broken)
+        let token = TokenId::try_from(token).map_err(matcher_error)?;
+        self.matcher.consume_token(token).map_err(matcher_error)
     }
 
-    /// Whether this token may come next. Much cheaper than a mask: draw first, ask, and mask only
-    /// if refused.
+    /// Whether this token may come next. Much cheaper than a mask: draw a token first, and compute
+    /// the mask only if the token is refused.
     pub fn validate(&mut self, token: i32) -> Result<bool> {
-        let token = TokenId::try_from(token).map_err(broken)?;
+        let token = TokenId::try_from(token).map_err(matcher_error)?;
         if self.matcher.is_stopped() && !self.matcher.is_error() {
-            let env = self.matcher.tok_env().map_err(broken)?;
+            let env = self.matcher.tok_env().map_err(matcher_error)?;
             return Ok(env.tok_trie().eos_tokens().contains(&token));
         }
-        Ok(self.matcher.validate_tokens(&[token]).map_err(broken)? == 1)
+        Ok(self.matcher.validate_tokens(&[token]).map_err(matcher_error)? == 1)
     }
 
-    /// Whether the text so far is a whole one.
+    /// Whether the text so far is complete.
     pub fn may_end(&mut self) -> Result<bool> {
-        Ok(self.matcher.is_stopped() || self.matcher.is_accepting().map_err(broken)?)
+        Ok(self.matcher.is_stopped() || self.matcher.is_accepting().map_err(matcher_error)?)
     }
 
     /// Whether nothing more can follow.
@@ -239,15 +240,15 @@ impl Constraint {
     }
 }
 
-/// Generation stops: a text that the grammar does not allow is never let through.
-fn broken(error: impl Display) -> Error {
+/// Generation stops, so that a text that violates the grammar is never returned.
+fn matcher_error(error: impl Display) -> Error {
     Error::new(
         Code::InferenceFailed,
         format!("the grammar failed while sampling: {}", reason(&error)),
     )
 }
 
-/// The first line; llguidance goes on with the state of its parser, which holds generated text.
+/// The first line. The others are llguidance's parser state, which includes generated text.
 fn reason(error: &impl Display) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -1,21 +1,20 @@
-//! Named values one after another: which may come next, what stands between two, and what follows
-//! the last.
+//! Sequences of named values: which may come next, the separator, and the text after the last.
 
 use super::lark::{Lark, Symbol, merged};
 
-/// One of them, written in full.
+/// A named value.
 pub(super) struct Member {
-    /// Its ways to be written; none where no value is possible.
+    /// The ways to write it, name included. Empty if no value is possible.
     pub(super) ways: Vec<Vec<Symbol>>,
     /// Whether it must be there.
     pub(super) required: bool,
 }
 
-/// Up to this many members may come in any order; the number of states doubles with each.
+/// The most members in any order. The number of states doubles with each.
 const ANY_ORDER: usize = 4;
 
-/// The rule for these members and what follows them. `any_order` where the format has no order of
-/// its own; else as declared.
+/// The rule for these members and the `tail` after them. With `any_order`, members may be written
+/// in any order; otherwise in the order of their declaration.
 pub(super) fn rule(
     lark: &mut Lark,
     members: &[Member],
@@ -34,13 +33,13 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Sy
     let written: Vec<Vec<Vec<Symbol>>> =
         members.iter().map(|member| after_separator(separator, &member.ways)).collect();
     let clash = written.iter().flatten().any(|way| clash(way, tail));
-    // States from the last to the first; the first one alone has no separator before its members.
+    // States from the last to the first. Only the first has no separator before its members.
     let mut after = vec![lark.choice_rule(vec![tail.to_vec()])];
     for start in (1..members.len()).rev() {
         let state = if clash {
             lark.choice_rule(next(&members[start..], &written[start..], &after, tail))
         } else {
-            // The rule for what follows says the rest: with hundreds of members that matters.
+            // A reference to the next state keeps the grammar small with hundreds of members.
             let next = &after[members.len() - start - 1];
             let mut ways = each_followed_by(&written[start], next);
             if !members[start].required {
@@ -54,8 +53,8 @@ fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Sy
     lark.choice_rule(next(members, &bare, &after, tail))
 }
 
-/// What may come where these members are left: `after` are the states after_separator each, the last
-/// member's first.
+/// The alternatives if these members are left. `after` are the states after each member, that of
+/// the last member first.
 fn next(
     members: &[Member],
     written: &[Vec<Vec<Symbol>>],
@@ -81,7 +80,7 @@ fn each_followed_by(ways: &[Vec<Symbol>], next: &Symbol) -> Vec<Vec<Symbol>> {
     ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
 }
 
-/// Whether one text begins with all of the other: then they must be written together.
+/// Whether one text is a prefix of the other. Then both must be alternatives of one choice.
 fn clash(way: &[Symbol], tail: &[Symbol]) -> bool {
     match (way.first(), merged(tail.to_vec()).first()) {
         (Some(Symbol::Text(a)), Some(Symbol::Text(b))) => {
@@ -99,7 +98,7 @@ fn unordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[
         .filter(|(_, member)| member.required)
         .map(|(index, _)| 1 << index);
     let required: usize = required.sum();
-    // By the set of those already written; a set is smaller as a number than any that contains it.
+    // Indexed by the set of members already written. Every superset has a larger index.
     let mut states: Vec<Option<Symbol>> = vec![None; all + 1];
     for written in (0..=all).rev() {
         let separator: &[Symbol] = if written == 0 { &[] } else { separator };

@@ -1,9 +1,9 @@
-//! Tools, tool choice and response format -> a grammar the sampler obeys.
+//! Tools, tool choice and response format -> a grammar that the sampler obeys.
 //!
-//! `reply_grammar` puts a grammar together from the format: `schema` checks what can be enforced, `calls`
-//! and one file per encoding write calls, `lark` is the text they are written in. `matcher` runs it
-//! over the model's tokens (llguidance). Strictness lives here, and only here: the reply parser in
-//! `output` accepts anything.
+//! `reply_grammar` builds the grammar from the output format. `schema` checks what can be enforced.
+//! `calls` and one file per argument encoding write the calls, as rules of a `lark` grammar.
+//! `matcher` runs the grammar over the model's tokens (llguidance). Only this module is strict: the
+//! reply parser in `output` accepts any text.
 
 mod calls;
 mod channels;

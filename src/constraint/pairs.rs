@@ -1,11 +1,11 @@
-//! Objects with bare keys and quotes of their own: `{a:1,b:<|"|>x<|"|>}`.
+//! Objects with bare keys and special quotes: `{a:1,b:<|"|>x<|"|>}`.
 
 use super::json_like::{JsonLikeSyntax, is_name};
 use super::lark::{Lark, Symbol};
 use super::raw_text;
 use super::shape::StringShape;
 
-/// The syntax, by its quote.
+/// The syntax with this quote.
 pub(super) struct Pairs<'a>(pub(super) &'a str);
 
 impl JsonLikeSyntax for Pairs<'_> {

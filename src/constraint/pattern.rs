@@ -1,9 +1,9 @@
-//! A schema's regular expression, for text that stands as it is.
+//! Regular expressions of schemas, for verbatim text.
 
-/// The expression that the whole text must match, without slashes around it; or why it cannot be
-/// followed.
+/// The expression that the whole text must match, without the enclosing slashes; or why it is not
+/// supported.
 ///
-/// A pattern of JSON Schema is searched for: without `^` and `$` anything may stand around it.
+/// JSON Schema searches for a pattern: without `^` and `$`, any text may precede and follow it.
 pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
     if let Some(reason) = refusal(pattern) {
         return Err(reason);
@@ -24,10 +24,10 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
             '\\' => match chars.next() {
                 Some('d') => result.push_str(if in_class { "0-9" } else { "[0-9]" }),
                 Some('w') => result.push_str(if in_class { "0-9a-zA-Z_" } else { "[0-9a-zA-Z_]" }),
-                // Elsewhere they are the borders of a word.
+                // In Rust's syntax, the escaped forms are word boundaries.
                 Some(other @ ('<' | '>')) => result.push(other),
                 Some(other) => result.extend(['\\', other]),
-                None => return Err("it ends in a backslash"),
+                None => return Err("it ends with a backslash"),
             },
             '[' if !in_class => {
                 in_class = true;
@@ -41,7 +41,7 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
                 return Err("it has an anchor in the middle");
             }
             '|' if !in_class && depth == 0 && (from_start || to_end) => {
-                return Err("an anchor belongs to one alternative");
+                return Err("it has an anchor in one alternative");
             }
             '/' => result.push_str("\\/"),
             '\n' => result.push_str("\\n"),
@@ -61,7 +61,7 @@ pub(super) fn whole(pattern: &str) -> Result<String, &'static str> {
     Ok(format!("{}({result}){}", any(!from_start), any(!to_end)))
 }
 
-/// Why no automaton can follow a pattern.
+/// Why an automaton cannot run a pattern.
 pub(super) fn refusal(pattern: &str) -> Option<&'static str> {
     let mut escaped = false;
     let mut in_class = false;
@@ -82,7 +82,7 @@ pub(super) fn refusal(pattern: &str) -> Option<&'static str> {
             '(' if !in_class => {
                 let rest = &pattern[at + 1..];
                 if ["?=", "?!", "?<=", "?<!"].iter().any(|look| rest.starts_with(look)) {
-                    return Some("it looks around");
+                    return Some("it has a look-around");
                 }
             }
             _ => {}
@@ -102,10 +102,10 @@ mod tests {
         assert_eq!(whole(r"^[\w-]{2}"), Ok("([0-9a-zA-Z_-]{2})(?s:.*)".into()));
         assert_eq!(whole(r"^(a|b)$"), Ok("((a|b))".into()));
         assert_eq!(whole(r"a\$"), Ok(r"(?s:.*)(a\$)(?s:.*)".into()));
-        assert_eq!(whole("^a|b$"), Err("an anchor belongs to one alternative"));
+        assert_eq!(whole("^a|b$"), Err("it has an anchor in one alternative"));
         assert_eq!(whole("a^b"), Err("it has an anchor in the middle"));
         assert_eq!(whole("[^a]"), Ok("(?s:.*)([^a])(?s:.*)".into()));
-        assert_eq!(whole("(?=a)b"), Err("it looks around"));
+        assert_eq!(whole("(?=a)b"), Err("it has a look-around"));
         assert_eq!(whole(r"(a)\1"), Err("it has a back-reference"));
         assert_eq!(whole(r"\bfoo"), Err("it has a word boundary"));
     }

@@ -1,10 +1,10 @@
-//! Python's literals.
+//! Python literals.
 
 use super::json_like::JsonLikeSyntax;
 use super::lark::{Lark, Symbol};
 use super::shape::StringShape;
 
-/// The syntax; strings stand in either quote.
+/// Python syntax. Strings have single or double quotes.
 pub(super) struct Python;
 
 impl JsonLikeSyntax for Python {
@@ -49,7 +49,7 @@ impl JsonLikeSyntax for Python {
     }
 }
 
-/// A string with a schema of its own holds no escapes: its text is what stands there.
+/// A string with a constrained schema has no escapes, so that its spelling is its text.
 fn quoted(quote: char, text: &StringShape) -> String {
     let plain = format!("[^\\x00-\\x1f\\x7f\\\\{quote}]");
     let body = if text.is_free() {

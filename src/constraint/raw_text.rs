@@ -1,18 +1,18 @@
-//! Text that stands as it is, up to the tag that closes it.
+//! Verbatim text, up to its closing tag.
 
 use serde_json::Value;
 
 use super::lark::{Lark, Symbol, escaped, literal};
 use super::shape::{StringShape, ValueShape};
 
-/// A text of this schema and the tag after it. The text never holds that tag, whatever blanks stand
-/// around it.
+/// A text of this schema and its closing tag. The text never contains the tag, with or without the
+/// whitespace around it.
 pub(super) fn closed_text(lark: &mut Lark, text: &StringShape, close: &str) -> Vec<Symbol> {
     text_or_values(lark, text, &[], close, close)
 }
 
-/// The same without `forbidden` in the text, or one of these other values: a text that ends at a
-/// tag is one terminal, and nothing else may begin like it.
+/// A text without `forbidden`, or one of these other values, and the closing tag. A text that ends
+/// at a tag is one terminal, and no other terminal may begin like it.
 pub(super) fn text_or_values(
     lark: &mut Lark,
     text: &StringShape,
@@ -30,7 +30,7 @@ pub(super) fn text_or_values(
     rest.remove(0);
     let tag_end = first.trim_end().len();
     if tag_end == 0 && !rest.is_empty() {
-        // Blanks, then a special token: it ends the text.
+        // Whitespace, then a special token, which ends the text.
         let body = format!("{body} {}", literal(&first));
         return [vec![lark.terminal(&body)], rest].concat();
     }
@@ -39,7 +39,7 @@ pub(super) fn text_or_values(
     [vec![lark.lazy(&body), Symbol::Text(after.to_owned())], rest].concat()
 }
 
-/// Exactly this text and the tag after it; None where the text cannot be told from the tag.
+/// Exactly this text and its closing tag; None if the text contains the tag.
 pub(super) fn constant(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbol>> {
     let tag = close.trim();
     if !tag.is_empty() && text.contains(tag) {
@@ -48,7 +48,7 @@ pub(super) fn constant(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbo
     Some([vec![Symbol::Text(text.to_owned())], lark.symbols(close)].concat())
 }
 
-/// A value that a terminal can hold; None for arrays, objects and numbers with bounds.
+/// The terminal for a shape; None for arrays, objects and numbers with bounds.
 fn terminal_of(shape: &ValueShape) -> Option<String> {
     match shape {
         ValueShape::Null => Some(r#""null""#.to_owned()),
@@ -71,24 +71,23 @@ fn terminal_of(shape: &ValueShape) -> Option<String> {
     }
 }
 
-/// Takes texts with a schema of their own together with the values beside them, where there are
-/// both: a pair of one such text and the other values as terminals. `Err` where some other value
-/// cannot stand beside a text.
+/// A constrained text and the terminals of the other shapes. None unless there are both. `Err` if
+/// there are two constrained texts, or another shape has no terminal.
 pub(super) fn text_and_values(
     shapes: &[ValueShape],
 ) -> Result<Option<(StringShape, Vec<String>)>, ()> {
-    let is_bound =
+    let is_constrained =
         |shape: &&ValueShape| matches!(shape, ValueShape::String(text) if !text.is_free());
     let is_free = |shape: &ValueShape| {
         matches!(shape, ValueShape::Any)
             || matches!(shape, ValueShape::String(text) if text.is_free())
     };
-    let bound: Vec<_> = shapes.iter().filter(is_bound).collect();
-    if bound.is_empty() || bound.len() == shapes.len() || shapes.iter().any(is_free) {
+    let constrained: Vec<_> = shapes.iter().filter(is_constrained).collect();
+    if constrained.is_empty() || constrained.len() == shapes.len() || shapes.iter().any(is_free) {
         return Ok(None);
     }
     let ([ValueShape::String(text)], others) =
-        (bound.as_slice(), shapes.iter().filter(|shape| !is_bound(shape)))
+        (constrained.as_slice(), shapes.iter().filter(|shape| !is_constrained(shape)))
     else {
         return Err(());
     };

@@ -1,12 +1,12 @@
 //! The grammar of a whole reply.
 //!
-//! In: how the model writes, and what the request wants. Out: Lark, or nothing where any reply will
-//! do. Reasoning is free; what follows is text, calls, JSON, or what a grammar of the caller's
-//! says.
+//! In: the output format of the model, and the requirements of the request. Out: Lark, or nothing if
+//! any reply is allowed. Reasoning is free text. It is followed by text, calls, JSON, or what the
+//! caller's grammar allows.
 
 use serde_json::{Value, json};
 
-use super::calls::{self, Tool};
+use super::calls::{self, AllowedTool};
 use super::channels;
 use super::fenced;
 use super::lark::{Lark, SpecialTokenFinder, Symbol, common_prefix, literal, merged, sequence};
@@ -15,36 +15,36 @@ use crate::api::{ResponseFormat, ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
 use crate::output::format::{Format, ReasoningTags};
 
-/// What a request wants of the reply.
+/// The requirements of a request for its reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyRequirements<'a> {
-    /// The checked tools.
+    /// The tools, checked.
     pub tools: &'a [Value],
-    /// Whether they may or must be called.
+    /// Whether tools may or must be called.
     pub choice: &'a ToolChoice,
-    /// Whether more than one call may be made.
+    /// Whether more than one call is allowed.
     pub parallel: bool,
     /// `response_format`.
     pub response_format: Option<&'a ResponseFormat>,
-    /// A grammar of the caller's, for the content.
+    /// The caller's grammar for the content.
     pub grammar: Option<&'a str>,
     /// Whether the prompt ends inside reasoning.
     pub reasoning_open: bool,
-    /// Whether this model is known to reason: then it may also before what it is forced to write.
-    /// Another one that begins to would find no end.
+    /// Whether the model is known to reason. Then reasoning may also precede forced content. Another
+    /// model that starts to reason would not end.
     pub reasons: bool,
 }
 
-/// A grammar, and what of the schemas it does not enforce.
+/// A grammar, and the keywords that it does not enforce.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReplyGrammar {
-    /// Lark; None where nothing is constrained.
+    /// The text in Lark; None if nothing is constrained.
     pub lark: Option<String>,
     /// Keywords that were dropped.
     pub relaxed: Vec<Relaxed>,
 }
 
-/// The grammar of a reply. `format` is None where it is not known how the model writes calls.
+/// The grammar of a reply. `format` is None if the output format is unknown.
 pub fn reply_grammar(
     format: Option<&Format>,
     requirements: &ReplyRequirements,
@@ -52,7 +52,7 @@ pub fn reply_grammar(
 ) -> Result<ReplyGrammar> {
     let mut lark = Lark::new(specials);
     let mut relaxed = Vec::new();
-    let calls = turns(&mut lark, format, requirements, &mut relaxed)?;
+    let calls = allowed_calls(&mut lark, format, requirements, &mut relaxed)?;
     let answer = answer(&mut lark, requirements, &mut relaxed)?;
     let forced = requirements.choice.forces_call();
     if !forced && answer.is_none() && calls.is_empty() {
@@ -67,7 +67,7 @@ pub fn reply_grammar(
     let answer = if forced { None } else { answer };
     let fenced = match format {
         Some(format) if format.fenced_calls && !forced && answer.is_none() && !calls.is_empty() => {
-            fenced::ways(&mut lark, &allowed(requirements))?
+            fenced::ways(&mut lark, &allowed_tools(requirements))?
         }
         _ => Vec::new(),
     };
@@ -84,10 +84,13 @@ pub fn reply_grammar(
 }
 
 /// The tools that may be called.
-fn allowed<'a>(requirements: &ReplyRequirements<'a>) -> Vec<Tool<'a>> {
-    let tools =
-        requirements.tools.iter().enumerate().map(|(index, definition)| Tool { index, definition });
-    let allowed = |tool: &Tool| match requirements.choice {
+fn allowed_tools<'a>(requirements: &ReplyRequirements<'a>) -> Vec<AllowedTool<'a>> {
+    let tools = requirements
+        .tools
+        .iter()
+        .enumerate()
+        .map(|(index, definition)| AllowedTool { index, definition });
+    let allowed = |tool: &AllowedTool| match requirements.choice {
         ToolChoice::Function(name) => function_name(tool.definition) == name,
         ToolChoice::None => false,
         _ => true,
@@ -95,30 +98,37 @@ fn allowed<'a>(requirements: &ReplyRequirements<'a>) -> Vec<Tool<'a>> {
     tools.filter(allowed).collect()
 }
 
-/// The ways to write the calls that are allowed; none where calls are not.
-fn turns(
+/// The alternatives for the allowed calls; empty if calls are not allowed.
+fn allowed_calls(
     lark: &mut Lark,
     format: Option<&Format>,
     requirements: &ReplyRequirements,
     relaxed: &mut Vec<Relaxed>,
 ) -> Result<Vec<Vec<Symbol>>> {
-    let tools = allowed(requirements);
+    let tools = allowed_tools(requirements);
     let forced = requirements.choice.forces_call();
     if tools.is_empty() && !forced {
         return Ok(Vec::new());
     }
     let Some(calls) = format.and_then(|format| format.calls.as_ref()) else {
         if forced {
-            let message = "tool_choice: a call cannot be forced, since how this model writes calls is not known";
+            let message = "tool_choice: a call cannot be forced, because the tool-call format of this model is unknown";
             return Err(Error::new(Code::SchemaUnsupported, message));
         }
         return Ok(Vec::new());
     };
     let policy = if forced { Policy::Strict } else { Policy::Relax };
-    calls::turn(lark, calls, &tools, policy, requirements.parallel && calls.parallel, relaxed)
+    calls::calls_of_turn(
+        lark,
+        calls,
+        &tools,
+        policy,
+        requirements.parallel && calls.parallel,
+        relaxed,
+    )
 }
 
-/// What the content must be; None where it is free.
+/// The rule for required content; None for free text.
 fn answer(
     lark: &mut Lark,
     requirements: &ReplyRequirements,
@@ -142,7 +152,7 @@ struct Body<'l, 'a, 'f> {
     lark: &'l mut Lark<'a>,
     format: Option<&'f Format>,
     calls: Vec<Vec<Symbol>>,
-    /// Calls in fenced blocks, which count all the same.
+    /// Calls in fenced blocks, which the reply parser accepts too.
     fenced: Vec<Vec<Symbol>>,
     answer: Option<Symbol>,
     forced: bool,
@@ -166,11 +176,11 @@ impl Body<'_, '_, '_> {
         Ok(self.optional(reasoning, ways, inside, after))
     }
 
-    /// The ways content can be. Where free text is one of them, it is the first.
+    /// The alternatives for the content. Free text is the first, if allowed.
     fn content(&mut self) -> Result<Vec<Vec<Symbol>>> {
         if let Some(answer) = &self.answer {
             if !self.calls.is_empty() && trigger(&self.calls).is_none() {
-                let message = "response_format: cannot be enforced beside tools, since this model writes calls as bare JSON; \
+                let message = "response_format: cannot be enforced together with tools, because this model writes calls as bare JSON; \
                                use tool_choice \"none\" or \"required\"";
                 return Err(Error::new(Code::SchemaUnsupported, message));
             }
@@ -186,7 +196,7 @@ impl Body<'_, '_, '_> {
         if self.fenced.is_empty() {
             return Ok(ways);
         }
-        // What follows such a call is a reply once more.
+        // After such a call, a new reply may follow.
         let rest = self.lark.reserve();
         ways.extend(
             self.fenced
@@ -199,11 +209,11 @@ impl Body<'_, '_, '_> {
         Ok(ways)
     }
 
-    /// Text up to where calls begin, and calls.
+    /// Text up to the start of calls, and the calls.
     fn triggered(&mut self) -> Vec<Vec<Symbol>> {
         let Some((marker, calls)) = trigger(&self.calls) else {
-            // No marker: a call is what begins like one of a given tool, arguments and all, and
-            // nothing else.
+            // Without a marker, a text is a call if it begins like a call of an allowed tool, up to
+            // the arguments.
             return self.calls.clone().into_iter().filter_map(|call| self.bare(call)).collect();
         };
         let calls = self.lark.choice_rule(calls);
@@ -218,30 +228,30 @@ impl Body<'_, '_, '_> {
         Some([vec![head], call].concat())
     }
 
-    /// A choice among the ways of content, behind blanks.
+    /// One of the alternatives for the content, after optional whitespace.
     fn begin(&mut self, ways: Vec<Vec<Symbol>>) -> String {
         if self.is_free() {
             let ways = self.lark.choice(ways);
             return self.wrapped(&ways);
         }
         let choice = self.lark.choice(ways.clone());
-        self.behind_blanks(&ways, &choice)
+        self.after_whitespace(&ways, &choice)
     }
 
     fn is_free(&self) -> bool {
         self.answer.is_none() && !self.forced
     }
 
-    fn behind_blanks(&mut self, ways: &[Vec<Symbol>], choice: &str) -> String {
-        let blank = |way: &Vec<Symbol>| matches!(way.first(), Some(Symbol::Text(text)) if text.starts_with(char::is_whitespace));
-        if ways.iter().any(blank) {
+    fn after_whitespace(&mut self, ways: &[Vec<Symbol>], choice: &str) -> String {
+        let starts_with_whitespace = |way: &Vec<Symbol>| matches!(way.first(), Some(Symbol::Text(text)) if text.starts_with(char::is_whitespace));
+        if ways.iter().any(starts_with_whitespace) {
             return choice.to_owned();
         }
-        let blanks = self.lark.terminal("/[ \\n]{1,3}/");
-        format!("{}? ({choice})", sequence(&[blanks]))
+        let whitespace = self.lark.terminal("/[ \\n]{1,3}/");
+        format!("{}? ({choice})", sequence(&[whitespace]))
     }
 
-    /// Free text in which the tags around visible text may stand, where those are special tokens.
+    /// Free text, with the wrappers of visible text if those are special tokens.
     fn wrapped(&mut self, ways: &str) -> String {
         let wrappers = self.format.map(|format| format.wrappers.as_slice()).unwrap_or_default();
         let texts = wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]);
@@ -257,7 +267,7 @@ impl Body<'_, '_, '_> {
         format!("({free} ({tag}))* ({ways})")
     }
 
-    /// The rest of a reply that stands in reasoning.
+    /// The rest of a reply, from inside its reasoning.
     fn inside(&mut self, reasoning: &ReasoningTags, after: Symbol) -> String {
         let close = self.lark.symbols(&reasoning.close);
         let mut ways = vec![text_until(self.lark, &close, after)];
@@ -273,7 +283,7 @@ impl Body<'_, '_, '_> {
         self.lark.choice(ways)
     }
 
-    /// A reply that may begin with reasoning.
+    /// A reply with optional reasoning.
     fn optional(
         &mut self,
         reasoning: &ReasoningTags,
@@ -283,16 +293,16 @@ impl Body<'_, '_, '_> {
     ) -> String {
         let open = self.lark.symbols(&reasoning.open);
         let close = self.lark.symbols(&reasoning.close);
-        let alone = reasoning.close_only || open.is_empty();
+        let close_alone = reasoning.close_only || open.is_empty();
         if !self.is_free() {
             if !open.is_empty() {
                 ways.push([open, vec![inside]].concat());
             }
-            if alone {
+            if close_alone {
                 ways.push([close, vec![after]].concat());
             }
             let choice = self.lark.choice(ways.clone());
-            return self.behind_blanks(&ways, &choice);
+            return self.after_whitespace(&ways, &choice);
         }
         let mut ways = vec![vec![after.clone()]];
         match open.split_first() {
@@ -302,12 +312,12 @@ impl Body<'_, '_, '_> {
                 ways.push([vec![open], rest.to_vec(), vec![inside]].concat());
             }
             Some(_) => {
-                let blanks = self.lark.terminal("/[ \\n]*/");
-                ways.push([vec![blanks], open, vec![inside]].concat());
+                let whitespace = self.lark.terminal("/[ \\n]*/");
+                ways.push([vec![whitespace], open, vec![inside]].concat());
             }
         }
-        // As text the end alone is free text already.
-        if alone && matches!(close.first(), Some(Symbol::Token(_))) {
+        // A closing tag of plain text is already part of the free text.
+        if close_alone && matches!(close.first(), Some(Symbol::Token(_))) {
             ways.push(text_until(self.lark, &close, after));
         }
         self.lark.choice(ways)
@@ -319,7 +329,7 @@ pub(super) fn free_text(lark: &mut Lark) -> Symbol {
     lark.terminal("/(?s:.*)/")
 }
 
-/// Text up to a marker, the marker, and what follows.
+/// Text up to a marker, the marker, and the rule after it.
 pub(super) fn text_until(lark: &mut Lark, marker: &[Symbol], then: Symbol) -> Vec<Symbol> {
     let start = match marker {
         [Symbol::Text(text), Symbol::Token(_), ..] => {
@@ -331,11 +341,11 @@ pub(super) fn text_until(lark: &mut Lark, marker: &[Symbol], then: Symbol) -> Ve
     [vec![start], marker[1..].to_vec(), vec![then]].concat()
 }
 
-/// The marker with which all of these calls begin, and what follows it in each. None where they
-/// begin with nothing that text would not begin with.
+/// The marker that begins all of these calls, and the rest of each call. None if they have no common
+/// beginning that is unlikely in text.
 fn trigger(calls: &[Vec<Symbol>]) -> Option<(Vec<Symbol>, Vec<Vec<Symbol>>)> {
     let mut calls: Vec<Vec<Symbol>> = calls.iter().cloned().map(merged).collect();
-    // Free text holds the blanks before it.
+    // Free text includes the whitespace before the marker.
     for call in &mut calls {
         if let Some(Symbol::Text(text)) = call.first_mut() {
             *text = text.trim_start().to_owned();
@@ -356,7 +366,7 @@ fn trigger(calls: &[Vec<Symbol>]) -> Option<(Vec<Symbol>, Vec<Vec<Symbol>>)> {
                 Some(Symbol::Text(text)) => text.as_str(),
                 _ => "",
             });
-            tag(texts.fold(text.as_str(), common_prefix))?.to_owned()
+            marker_of(texts.fold(text.as_str(), common_prefix))?.to_owned()
         }
         Symbol::Rule(_) => return None,
     };
@@ -368,9 +378,8 @@ fn trigger(calls: &[Vec<Symbol>]) -> Option<(Vec<Symbol>, Vec<Vec<Symbol>>)> {
     Some((vec![Symbol::Text(marker)], calls.into_iter().map(merged).collect()))
 }
 
-/// What of a text is a marker: a tag, a word in brackets, or a word with what follows it up to the
-/// first bracket.
-fn tag(text: &str) -> Option<&str> {
+/// The marker that begins a text: a tag, a word in brackets, or a word up to the first bracket.
+fn marker_of(text: &str) -> Option<&str> {
     let end = match text.chars().next()? {
         '<' => text.find(['>', '=', ' ', '\n']).map(|end| end + 1),
         '[' if text[1..].starts_with(char::is_alphabetic) => text.find(']').map(|end| end + 1),
@@ -378,7 +387,7 @@ fn tag(text: &str) -> Option<&str> {
         _ => text.find(['[', '{', '\n']).map(|end| end + 1).or(Some(text.len())),
     }?;
     let tag = text[..end].trim_end();
-    // A word of one or two letters would stand in any text.
+    // One or two letters are likely in any text.
     (tag.chars().count() > 2).then_some(tag)
 }
 
@@ -388,14 +397,14 @@ mod tests {
 
     #[test]
     fn markers() {
-        assert_eq!(tag("<tool_call>\n{\"name\": \""), Some("<tool_call>"));
-        assert_eq!(tag("<function="), Some("<function="));
-        assert_eq!(tag("<function name=\""), Some("<function"));
-        assert_eq!(tag("[TOOL_CALLS][{"), Some("[TOOL_CALLS]"));
-        assert_eq!(tag("functools[{"), Some("functools["));
-        assert_eq!(tag("]<]minimax[>[<tool_call>\n"), Some("]<]minimax["));
-        assert_eq!(tag("{\"name\": \""), None);
-        assert_eq!(tag("[{\"name\": \""), None);
-        assert_eq!(tag(""), None);
+        assert_eq!(marker_of("<tool_call>\n{\"name\": \""), Some("<tool_call>"));
+        assert_eq!(marker_of("<function="), Some("<function="));
+        assert_eq!(marker_of("<function name=\""), Some("<function"));
+        assert_eq!(marker_of("[TOOL_CALLS][{"), Some("[TOOL_CALLS]"));
+        assert_eq!(marker_of("functools[{"), Some("functools["));
+        assert_eq!(marker_of("]<]minimax[>[<tool_call>\n"), Some("]<]minimax["));
+        assert_eq!(marker_of("{\"name\": \""), None);
+        assert_eq!(marker_of("[{\"name\": \""), None);
+        assert_eq!(marker_of(""), None);
     }
 }

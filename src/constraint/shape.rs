@@ -1,21 +1,20 @@
-//! What a checked schema says about a value, for encodings other than JSON.
+//! A checked schema -> the possible shapes of a value, for encodings other than JSON.
 //!
-//! Out: the value's possible shapes. A keyword that no shape can carry is refused, or dropped and
-//! listed.
+//! A keyword that no shape can represent is refused, or dropped and reported.
 
 use serde_json::{Map, Value, json};
 
 use super::schema::{CheckedSchema, SchemaReport};
 use crate::error::Result;
-use crate::json_schema::{child, entries, is_required, list, strings, type_name, type_names};
+use crate::json_schema::{self, child, entries, is_required, list, strings, type_names};
 
-/// How far the characters of a text are counted; llguidance gives up on many more.
+/// The most characters of a text that are counted. llguidance fails on much larger counts.
 const MAX_COUNTED: u64 = 2000;
 
-/// One way a value can be.
+/// One shape of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ValueShape {
-    /// Anything.
+    /// Any value.
     Any,
     /// Exactly this value.
     Constant(Value),
@@ -23,7 +22,7 @@ pub(super) enum ValueShape {
     Null,
     /// `true` or `false`.
     Boolean,
-    /// A number; the schema that says which.
+    /// A number that obeys this schema.
     Number(Value),
     /// A string.
     String(StringShape),
@@ -31,12 +30,12 @@ pub(super) enum ValueShape {
     Array(ArrayShape),
     /// An object.
     Object(ObjectShape),
-    /// What a definition says: its number.
+    /// A value of the definition with this index.
     Reference(usize),
 }
 
 impl ValueShape {
-    /// The shape as a schema again.
+    /// The schema of the shape.
     pub(super) fn schema(&self) -> Value {
         match self {
             ValueShape::Any => json!({}),
@@ -51,11 +50,11 @@ impl ValueShape {
         }
     }
 
-    /// JSON's name of its type; None where it may be any.
-    pub(super) fn kind(&self) -> Option<&'static str> {
+    /// The name of its JSON type; None if it may have any type.
+    pub(super) fn type_name(&self) -> Option<&'static str> {
         match self {
             ValueShape::Any | ValueShape::Reference(_) => None,
-            ValueShape::Constant(value) => Some(type_name(value)),
+            ValueShape::Constant(value) => Some(json_schema::type_name(value)),
             ValueShape::Null => Some("null"),
             ValueShape::Boolean => Some("boolean"),
             ValueShape::Number(_) => Some("number"),
@@ -66,25 +65,24 @@ impl ValueShape {
     }
 }
 
-/// A string's schema.
+/// The schema of a string.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct StringShape {
-    /// An expression the whole text matches.
+    /// A regular expression for the whole text.
     pub(super) pattern: Option<String>,
-    /// Fewest characters.
+    /// The fewest characters.
     pub(super) least: u64,
-    /// Most characters.
+    /// The most characters.
     pub(super) most: Option<u64>,
 }
 
 impl StringShape {
-    /// Whether any text will do.
+    /// Whether any text is allowed.
     pub(super) fn is_free(&self) -> bool {
         self.pattern.is_none() && self.least == 0 && self.most.is_none()
     }
 
-    /// Terminals, joined by `&`, for the text where `allowed` is an expression for the characters
-    /// that may stand in it.
+    /// The terminals for the text, joined by `&`. `allowed` is an expression for its characters.
     pub(super) fn terminal(&self, allowed: &str) -> String {
         let most = self.most.map(|most| most.to_string()).unwrap_or_default();
         let mut body = match (self.least, &self.most) {
@@ -98,46 +96,43 @@ impl StringShape {
     }
 }
 
-/// An array's schema.
+/// The schema of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ArrayShape {
-    /// Its first items, one schema each, with their pointers.
+    /// The pointers and schemas of the first items.
     pub(super) first: Vec<(String, Value)>,
-    /// The others; None where there are none.
+    /// The pointer and schema of the other items; None if there are none.
     pub(super) rest: Option<(String, Value)>,
-    /// Fewest items.
+    /// The fewest items.
     pub(super) least: usize,
-    /// Most items.
+    /// The most items.
     pub(super) most: Option<usize>,
-    /// All of its schema.
+    /// The whole schema.
     pub(super) schema: Value,
 }
 
-/// An object's schema.
+/// The schema of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ObjectShape {
-    /// Name, pointer and schema of what it lists, and whether that must be there.
+    /// The listed properties.
     pub(super) properties: Vec<PropertyShape>,
-    /// The schema of properties it does not list; only where it lists none.
+    /// The pointer and schema of unlisted properties. Only if none are listed.
     pub(super) others: Option<(String, Value)>,
-    /// All of its schema.
+    /// The whole schema.
     pub(super) schema: Value,
 }
 
 /// A listed property.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PropertyShape {
-    /// Its name.
     pub(super) name: String,
-    /// Where its schema stands.
+    /// The pointer of its schema.
     pub(super) pointer: String,
-    /// Its schema.
     pub(super) schema: Value,
-    /// Whether it must be there.
     pub(super) required: bool,
 }
 
-/// The shapes of a value of this schema, which stands at `at`.
+/// The shapes of a value of the schema at this pointer.
 pub(super) fn shapes(
     schema: &Value,
     at: &str,
@@ -167,7 +162,7 @@ pub(super) fn shapes(
             .collect());
     }
     if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
-        alone(members, "$ref", at, report)?;
+        refuse_others(members, "$ref", at, report)?;
         return Ok(checked
             .target(reference)
             .map(|(index, ..)| vec![ValueShape::Reference(index)])
@@ -176,14 +171,10 @@ pub(super) fn shapes(
     for keyword in ["anyOf", "allOf"] {
         let Some(items) = members.get(keyword).and_then(Value::as_array) else { continue };
         if keyword == "allOf" && items.len() > 1 {
-            report.refuse(
-                at,
-                keyword,
-                "cannot be enforced in this model's way to write arguments",
-            )?;
+            report.refuse(at, keyword, "cannot be enforced in this model's argument encoding")?;
             continue;
         }
-        alone(members, keyword, at, report)?;
+        refuse_others(members, keyword, at, report)?;
         let mut all = Vec::new();
         for (index, item) in items.iter().enumerate() {
             for shape in shapes(item, &format!("{at}/{keyword}/{index}"), checked, report)? {
@@ -205,8 +196,8 @@ pub(super) fn shapes(
     }
 }
 
-/// Keywords beside one that says it all.
-fn alone(
+/// Refuses the keywords next to one that describes the whole value.
+fn refuse_others(
     members: &Map<String, Value>,
     keyword: &str,
     at: &str,
@@ -218,7 +209,7 @@ fn alone(
         report.refuse(
             at,
             other,
-            &format!("cannot be enforced beside {keyword} in this model's way to write arguments"),
+            &format!("cannot be enforced next to {keyword} in this model's argument encoding"),
         )?;
     }
     Ok(())
@@ -226,7 +217,7 @@ fn alone(
 
 fn has_type(types: &[&str], value: &Value) -> bool {
     let integer = value.as_number().is_some_and(|number| number.is_i64() || number.is_u64());
-    types.contains(&type_name(value)) || (integer && types.contains(&"integer"))
+    types.contains(&json_schema::type_name(value)) || (integer && types.contains(&"integer"))
 }
 
 fn typed(
@@ -235,66 +226,13 @@ fn typed(
     at: &str,
     report: &mut SchemaReport,
 ) -> Result<ValueShape> {
-    let count = |keyword: &str| members.get(keyword).and_then(Value::as_u64);
     Ok(match kind {
         "null" => ValueShape::Null,
         "boolean" => ValueShape::Boolean,
-        "string" => {
-            let mut text = StringShape {
-                pattern: None,
-                least: count("minLength").unwrap_or(0),
-                most: count("maxLength"),
-            };
-            for (keyword, count) in [("minLength", Some(text.least)), ("maxLength", text.most)] {
-                if count.is_some_and(|count| count > MAX_COUNTED) {
-                    report.refuse(
-                        at,
-                        keyword,
-                        &format!("more than {MAX_COUNTED} characters cannot be counted"),
-                    )?;
-                    (text.least, text.most) = (0, text.most.filter(|most| *most <= MAX_COUNTED));
-                }
-            }
-            if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
-                match super::pattern::whole(pattern) {
-                    Ok(pattern) => text.pattern = Some(pattern),
-                    Err(reason) => report.refuse(at, "pattern", reason)?,
-                }
-            }
-            if let Some(format) = members.get("format").and_then(Value::as_str) {
-                match (format_pattern(format), &text.pattern) {
-                    (Some(pattern), None) => text.pattern = Some(pattern),
-                    _ => report.refuse(
-                        at,
-                        "format",
-                        "cannot be enforced in this model's way to write arguments",
-                    )?,
-                }
-            }
-            ValueShape::String(text)
-        }
-        "array" => {
-            let items = list(members.get("prefixItems"));
-            let most = count("maxItems").map(|most| most as usize);
-            let first = items.iter().take(most.unwrap_or(usize::MAX)).enumerate();
-            let first: Vec<_> = first
-                .map(|(index, item)| (format!("{at}/prefixItems/{index}"), item.clone()))
-                .collect();
-            let rest = match members.get("items") {
-                Some(Value::Bool(false)) => None,
-                Some(schema) => Some((format!("{at}/items"), schema.clone())),
-                None => Some((at.to_owned(), Value::Bool(true))),
-            };
-            ValueShape::Array(ArrayShape {
-                first,
-                rest,
-                least: count("minItems").unwrap_or(0) as usize,
-                most,
-                schema: of_type(members, kind),
-            })
-        }
+        "string" => ValueShape::String(string(members, at, report)?),
+        "array" => ValueShape::Array(array(members, at)),
         "object" => ValueShape::Object(object(members, at)),
-        // The bounds of a number, and nothing else.
+        // A number. Only its bounds are kept.
         _ => {
             let of_numbers =
                 ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
@@ -305,6 +243,69 @@ fn typed(
             ValueShape::Number(Value::Object(schema))
         }
     })
+}
+
+fn string(
+    members: &Map<String, Value>,
+    at: &str,
+    report: &mut SchemaReport,
+) -> Result<StringShape> {
+    let mut text = StringShape {
+        pattern: None,
+        least: count(members, "minLength").unwrap_or(0),
+        most: count(members, "maxLength"),
+    };
+    for (keyword, count) in [("minLength", Some(text.least)), ("maxLength", text.most)] {
+        if count.is_some_and(|count| count > MAX_COUNTED) {
+            report.refuse(
+                at,
+                keyword,
+                &format!("more than {MAX_COUNTED} characters cannot be counted"),
+            )?;
+            (text.least, text.most) = (0, text.most.filter(|most| *most <= MAX_COUNTED));
+        }
+    }
+    if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
+        match super::pattern::whole(pattern) {
+            Ok(pattern) => text.pattern = Some(pattern),
+            Err(reason) => report.refuse(at, "pattern", reason)?,
+        }
+    }
+    if let Some(format) = members.get("format").and_then(Value::as_str) {
+        match (format_pattern(format), &text.pattern) {
+            (Some(pattern), None) => text.pattern = Some(pattern),
+            _ => report.refuse(
+                at,
+                "format",
+                "cannot be enforced in this model's argument encoding",
+            )?,
+        }
+    }
+    Ok(text)
+}
+
+fn array(members: &Map<String, Value>, at: &str) -> ArrayShape {
+    let items = list(members.get("prefixItems"));
+    let most = count(members, "maxItems").map(|most| most as usize);
+    let first = items.iter().take(most.unwrap_or(usize::MAX)).enumerate();
+    let first: Vec<_> =
+        first.map(|(index, item)| (format!("{at}/prefixItems/{index}"), item.clone())).collect();
+    let rest = match members.get("items") {
+        Some(Value::Bool(false)) => None,
+        Some(schema) => Some((format!("{at}/items"), schema.clone())),
+        None => Some((at.to_owned(), Value::Bool(true))),
+    };
+    ArrayShape {
+        first,
+        rest,
+        least: count(members, "minItems").unwrap_or(0) as usize,
+        most,
+        schema: of_type(members, "array"),
+    }
+}
+
+fn count(members: &Map<String, Value>, keyword: &str) -> Option<u64> {
+    members.get(keyword).and_then(Value::as_u64)
 }
 
 fn object(members: &Map<String, Value>, at: &str) -> ObjectShape {
@@ -338,7 +339,7 @@ fn of_type(members: &Map<String, Value>, kind: &str) -> Value {
     Value::Object(schema)
 }
 
-/// Formats that are simple expressions.
+/// The expressions of simple formats.
 fn format_pattern(format: &str) -> Option<String> {
     const DATE: &str = "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-9]))";
     const TIME: &str =

@@ -1,4 +1,4 @@
-//! Arguments with one element a parameter: strings as they are, other values as JSON.
+//! Arguments with one element per parameter: strings verbatim, other values as JSON.
 
 use serde_json::{Value, json};
 
@@ -8,12 +8,13 @@ use super::raw_text;
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
+use crate::json_schema::type_names;
 use crate::output::format::{KindForm, Tagged};
 
-/// Why a union is refused.
-pub(super) const MIXED: &str = "strings with a schema of their own beside other types cannot be enforced in this model's way to write arguments";
+/// Why a union of types is refused.
+pub(super) const MIXED: &str = "a union of constrained strings and other types cannot be enforced in this model's argument encoding";
 
-/// The rule for arguments and what follows them.
+/// The rule for the arguments, and the `tail` after them.
 pub(super) fn arguments(
     lark: &mut Lark,
     form: &Tagged,
@@ -28,7 +29,7 @@ pub(super) fn arguments(
             report.refuse(
                 &property.pointer,
                 "",
-                "its name cannot be written in this model's way to write arguments",
+                "its name cannot be expressed in this model's argument encoding",
             )?;
             continue;
         }
@@ -45,7 +46,7 @@ pub(super) fn arguments(
     Ok(members::rule(lark, &all, true, &separator, tail))
 }
 
-/// The ways a value can be written, its closing tag included.
+/// The alternatives for a value and its closing tag.
 fn values(
     lark: &mut Lark,
     form: &Tagged,
@@ -95,7 +96,7 @@ fn values(
     let free = all.iter().flatten().any(free);
     let close = lark.symbols(&form.close);
     let Some(kind) = &form.kind else {
-        // Free text is everything already.
+        // Free text includes every other value.
         if !free {
             let json = others_json(schema, all.is_some(), &others, checked);
             texts.extend(json.map(|json| [vec![lark.json(&json)], close].concat()));
@@ -122,8 +123,11 @@ fn values(
             let others =
                 if all.is_some() { others } else { resolved(schema, at, checked, report)? };
             for name in ["number", "boolean", "object", "array", "null"] {
-                let of_kind: Vec<_> =
-                    others.iter().filter(|shape| shape.kind() == Some(name)).cloned().collect();
+                let of_kind: Vec<_> = others
+                    .iter()
+                    .filter(|shape| shape.type_name() == Some(name))
+                    .cloned()
+                    .collect();
                 if let Some(json) = others_json(schema, true, &of_kind, checked) {
                     let value = [vec![lark.json(&json)], close.clone()].concat();
                     ways.push(marked(lark, name, value));
@@ -134,7 +138,7 @@ fn values(
     Ok(ways)
 }
 
-/// The schema of what is no string; None where there is nothing.
+/// The schema of the values other than strings; None if there are none.
 fn others_json(
     schema: &Value,
     by_shape: bool,
@@ -152,7 +156,7 @@ fn others_json(
     }
 }
 
-/// Everything that is no string.
+/// All values other than strings.
 fn anything() -> Vec<ValueShape> {
     let open = |kind: &str| ValueShape::Number(json!({ "type": kind }));
     let any = |kind: &str| json!({ "type": kind });
@@ -173,16 +177,12 @@ fn anything() -> Vec<ValueShape> {
     ]
 }
 
-/// Whether no string obeys the schema by its type alone: then all of it is JSON.
+/// Whether the type of the schema excludes strings. Then every value is JSON.
 fn is_json(schema: &Value) -> bool {
-    match &schema["type"] {
-        Value::String(name) => name != "string",
-        Value::Array(names) => !names.iter().any(|name| name == "string"),
-        _ => false,
-    }
+    type_names(schema.get("type")).is_some_and(|names| !names.contains(&"string"))
 }
 
-/// Shapes, with what they refer to in place of references.
+/// The shapes of a value, with references resolved.
 fn resolved(
     schema: &Value,
     at: &str,

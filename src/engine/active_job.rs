@@ -248,15 +248,15 @@ mod tests {
     }
 
     fn grammar(lark: &str) -> Constraint {
-        let words = || Vocabulary {
-            words: (0..=255)
+        let vocabulary = || Vocabulary {
+            token_bytes: (0..=255)
                 .map(|byte| vec![byte])
                 .chain([Vec::new(), b"\xFF<end>".to_vec()])
                 .collect(),
-            ends: vec![END as u32],
+            end_tokens: vec![END as u32],
             tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
         };
-        Grammars::new(words).compile(lark).expect("a grammar")
+        Grammars::new(vocabulary).compile(lark).expect("a grammar")
     }
 
     /// Draws the likeliest token, and remembers whether it ever saw a mask.

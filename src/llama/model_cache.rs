@@ -230,7 +230,7 @@ fn load(key: &Key, needs: Needed, on_progress: &mut dyn FnMut(Progress)) -> Resu
     exit::register();
     let vocab = Arc::clone(engine.vocab());
     // Most chats have tools, and their first request should not wait for this.
-    let grammars = Grammars::new(move || vocab::words(&vocab)).begin();
+    let grammars = Grammars::new(move || vocab::grammar_vocabulary(&vocab)).begin();
     Ok(LoadedModel {
         engine,
         grammars,

@@ -129,9 +129,9 @@ impl LlamaVocab {
 }
 
 /// The vocabulary as grammars see it.
-pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Vocabulary {
+pub(crate) fn grammar_vocabulary(vocab: &Arc<dyn Vocab>) -> Vocabulary {
     let tokens = 0..vocab.len() as Token;
-    let words = tokens.clone().map(|token| {
+    let token_bytes = tokens.clone().map(|token| {
         let plain = vocab.piece(token, false);
         let special = if plain.is_empty() { vocab.piece(token, true) } else { Vec::new() };
         // A vocabulary padded to a round size has tokens without any text; an empty word is never
@@ -140,8 +140,8 @@ pub(crate) fn words(vocab: &Arc<dyn Vocab>) -> Vocabulary {
     });
     let ends = tokens.filter(|token| vocab.is_end_of_generation(*token)).map(|token| token as u32);
     Vocabulary {
-        words: words.collect(),
-        ends: ends.collect(),
+        token_bytes: token_bytes.collect(),
+        end_tokens: ends.collect(),
         tokenize: Box::new({
             let vocab = Arc::clone(vocab);
             move |text| {

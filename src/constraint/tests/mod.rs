@@ -63,8 +63,8 @@ pub(super) fn grammars() -> Grammars {
         let control = CONTROL.iter().map(|text| [&[0xFF], text.as_bytes()].concat());
         let words = WORDS.iter().map(|text| text.as_bytes().to_vec());
         Vocabulary {
-            words: bytes.chain(control).chain(words).collect(),
-            ends: vec![256, 257],
+            token_bytes: bytes.chain(control).chain(words).collect(),
+            end_tokens: vec![256, 257],
             tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
         }
     })
@@ -86,7 +86,7 @@ pub(super) fn specials(text: &str) -> Vec<(Range<usize>, i32)> {
     found
 }
 
-/// A text as tokens: control tokens, words, then bytes; with where each begins.
+/// The tokens of a text with their positions: control tokens, words, then bytes.
 pub(super) fn tokens(text: &str, words: bool) -> Vec<(usize, i32)> {
     let specials = specials(text);
     let mut tokens = Vec::new();

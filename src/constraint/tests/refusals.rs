@@ -50,7 +50,12 @@ fn keywords() {
         "is not a known format",
         "format",
     );
-    json(json!({"type": "string", "pattern": "(?=a)b"}), "/pattern", "it looks around", "pattern");
+    json(
+        json!({"type": "string", "pattern": "(?=a)b"}),
+        "/pattern",
+        "it has a look-around",
+        "pattern",
+    );
     json(
         json!({"type": "string", "pattern": "\\bfoo"}),
         "/pattern",
@@ -128,7 +133,7 @@ fn other_encodings() {
         check(
             format,
             property(anchors.clone()),
-            "/properties/a/pattern: an anchor belongs to one alternative",
+            "/properties/a/pattern: it has an anchor in one alternative",
             "pattern",
         );
     }

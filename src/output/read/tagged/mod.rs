@@ -18,11 +18,11 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 
-use super::super::format::{FormatText, KindForm, Tagged};
-use super::json_writer::{JsonWriter, MAX_DEPTH};
-use super::types::{is_text, typed};
-use super::{ArgumentsReader, ReadStep};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
+use crate::output::format::{FormatText, KindForm, Tagged};
+use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH};
+use crate::output::read::types::{is_text, typed};
+use crate::output::read::{ArgumentsReader, ReadStep};
 
 const CDATA: &str = "<![CDATA[";
 const CDATA_END: &str = "]]>";
@@ -320,7 +320,7 @@ enum TaggedState {
 
 /// Reads tagged arguments.
 #[derive(Debug)]
-pub(super) struct TaggedReader {
+pub(in crate::output::read) struct TaggedReader {
     marks: ParameterMarks,
     schema: ArgumentsSchema,
     root: SchemaPointers,
@@ -336,7 +336,7 @@ pub(super) struct TaggedReader {
 
 impl TaggedReader {
     /// `followers` are the tags that may stand behind the last parameter.
-    pub(super) fn new(
+    pub(in crate::output::read) fn new(
         tagged: &Tagged,
         followers: Vec<FormatText>,
         schema: Option<&Value>,

@@ -6,12 +6,12 @@
 //! ends a string only where a value may end, so `'It's'` is one string; strings next to each other
 //! are one, as in Python.
 
-use super::json_writer::{JsonWriter, quote};
-use super::literal::word;
+use crate::output::read::json_writer::{JsonWriter, quote};
+use crate::output::read::literal::word;
 
 /// Whether a character belonged to the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(in crate::output::read) enum Taken {
     Yes,
     /// The value ended before it.
     No,
@@ -59,7 +59,7 @@ enum ValueState {
 
 /// Reads values.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(in crate::output::read) struct Values {
     /// Stands on both sides of a string; empty where there is no such marker.
     marker: String,
     /// Round brackets are lists too.
@@ -80,7 +80,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    pub(super) fn new(marker: &str, tuples: bool) -> Values {
+    pub(in crate::output::read) fn new(marker: &str, tuples: bool) -> Values {
         Values {
             marker: marker.to_owned(),
             tuples,
@@ -95,16 +95,21 @@ impl Values {
     }
 
     /// A new value is due.
-    pub(super) fn restart(&mut self) {
+    pub(in crate::output::read) fn restart(&mut self) {
         self.state = ValueState::Value;
     }
 
     /// Containers that are open.
-    pub(super) fn depth(&self) -> usize {
+    pub(in crate::output::read) fn depth(&self) -> usize {
         self.open.len()
     }
 
-    pub(super) fn step(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> Taken {
+    pub(in crate::output::read) fn step(
+        &mut self,
+        c: char,
+        writer: &mut JsonWriter,
+        out: &mut String,
+    ) -> Taken {
         loop {
             let again = match self.state {
                 ValueState::Value | ValueState::ValueOrEnd => return self.value(c, writer, out),
@@ -137,7 +142,7 @@ impl Values {
     }
 
     /// The output ends: what is open is closed.
-    pub(super) fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    pub(in crate::output::read) fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
         match self.state {
             ValueState::Word { .. } => self.end_word(writer, out),
             ValueState::Opening { .. } | ValueState::Closing { .. } => self.end_string(writer, out),
@@ -608,6 +613,6 @@ impl Values {
 }
 
 /// Whether a word may stand before a quote of Python's.
-pub(super) fn is_prefix(word: &str) -> bool {
+pub(in crate::output::read) fn is_prefix(word: &str) -> bool {
     matches!(word.to_ascii_lowercase().as_str(), "r" | "b" | "u" | "f" | "rb" | "br" | "rf" | "fr")
 }

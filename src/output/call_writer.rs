@@ -1,39 +1,39 @@
-//! A format and calls -> the text a template writes for them, byte for byte.
+//! A format and calls -> the text that a template writes for them, byte for byte.
 //!
-//! In: how calls are written, the calls, how values are spelled. Out: the section of the calls,
-//! nothing before or after it. The opposite of reading, and strict: it proves that a format is what
-//! a template writes. Models may write otherwise.
+//! In: the syntax of calls, the calls, and the style of values. Out: the section of the calls alone.
+//! This is the reverse of parsing, and strict. It proves that a template writes a format. Models may
+//! deviate from it.
 
 use serde_json::Value;
 
 use super::format::{CallPart, CallSyntax, Encoding, IdForm, KindForm, Tagged};
 
-/// A call to be written.
+/// A call to write.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WrittenCall {
-    /// The function.
+    /// The function's name.
     pub(crate) name: String,
-    /// An object.
+    /// The arguments, an object.
     pub(crate) arguments: Value,
     /// The call's id.
     pub(crate) id: String,
 }
 
-/// How values are spelled; readers take every spelling.
+/// The notation of values. Readers accept all notations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValueStyle {
-    /// JSON without blanks behind its commas and colons.
+    /// JSON has no space after commas and colons.
     pub(crate) compact: bool,
-    /// Outside JSON: `True`, `None` and `'x'` as Python has them, else as JSON.
+    /// Values outside JSON are in Python's notation: `True`, `None`, `'x'`.
     pub(crate) python: bool,
-    /// In elements: lists are written as Python prints them.
+    /// Lists in elements are in Python's notation.
     pub(crate) python_lists: bool,
-    /// In elements: objects are written as Python prints them.
+    /// Objects in elements are in Python's notation.
     pub(crate) python_objects: bool,
 }
 
 impl ValueStyle {
-    /// Every style that templates have, the most usual first.
+    /// All styles of templates, the most common first.
     pub(crate) fn all() -> impl Iterator<Item = ValueStyle> {
         (0..8).map(|flags| ValueStyle {
             compact: flags % 2 == 1,
@@ -44,7 +44,7 @@ impl ValueStyle {
     }
 }
 
-/// The section of these calls.
+/// Writes the section of these calls.
 pub(crate) fn section(calls: &CallSyntax, list: &[WrittenCall], style: ValueStyle) -> String {
     let mut out = calls.open.to_string();
     for (index, one) in list.iter().enumerate() {
@@ -72,7 +72,7 @@ fn call(parts: &[CallPart], call: &WrittenCall, index: usize, style: ValueStyle,
     }
 }
 
-/// Arguments alone.
+/// Writes the arguments of a call.
 pub(crate) fn arguments(
     encoding: &Encoding,
     arguments: &Value,
@@ -94,7 +94,7 @@ pub(crate) fn arguments(
                 out.push_str(if i > 0 { ", " } else { "" });
                 out.push_str(key);
                 out.push('=');
-                spelled(value, style, out);
+                python_or_json(value, style, out);
             }
         }
     }
@@ -104,11 +104,11 @@ fn members(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     object.as_object().into_iter().flatten()
 }
 
-fn spelled(value: &Value, style: ValueStyle, out: &mut String) {
+fn python_or_json(value: &Value, style: ValueStyle, out: &mut String) {
     if style.python { repr(value, out) } else { json(value, style.compact, out) }
 }
 
-/// A value in an element that is no string.
+/// Writes a value in an element that is not a string.
 fn bare(value: &Value, style: ValueStyle, out: &mut String) {
     let python = match value {
         Value::Array(_) => style.python_lists,
@@ -172,14 +172,14 @@ fn elements(prefix: &str, item: &str, value: &Value, style: ValueStyle, out: &mu
 fn pairs(quote: &str, value: &Value, style: ValueStyle, out: &mut String) {
     match value {
         Value::Object(members) => {
-            list('{', '}', members, out, |(key, value), out| {
+            joined(('{', '}'), ",", members, out, |(key, value), out| {
                 out.push_str(key);
                 out.push(':');
                 pairs(quote, value, style, out);
             });
         }
         Value::Array(items) => {
-            list('[', ']', items, out, |item, out| pairs(quote, item, style, out))
+            joined(('[', ']'), ",", items, out, |item, out| pairs(quote, item, style, out))
         }
         Value::String(text) => {
             out.push_str(quote);
@@ -189,16 +189,6 @@ fn pairs(quote: &str, value: &Value, style: ValueStyle, out: &mut String) {
         Value::Null if style.python => out.push_str("None"),
         value => out.push_str(&value.to_string()),
     }
-}
-
-fn list<T>(
-    open: char,
-    close: char,
-    items: impl IntoIterator<Item = T>,
-    out: &mut String,
-    one: impl Fn(T, &mut String),
-) {
-    joined((open, close), ",", items, out, one);
 }
 
 fn joined<T>(
@@ -216,7 +206,7 @@ fn joined<T>(
     out.push(close);
 }
 
-/// JSON as Python's `json.dumps` writes it, or without blanks.
+/// Writes JSON as Python's `json.dumps`, or without spaces.
 pub(crate) fn json(value: &Value, compact: bool, out: &mut String) {
     let (comma, colon) = if compact { (",", ":") } else { (", ", ": ") };
     match value {
@@ -232,7 +222,7 @@ pub(crate) fn json(value: &Value, compact: bool, out: &mut String) {
     }
 }
 
-/// A value as Python prints it.
+/// Writes a value as Python's `repr`.
 fn repr(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("None"),
@@ -293,9 +283,9 @@ mod tests {
         assert_eq!(section(&calls, &list, style), expected, "{family}");
     }
 
-    /// The calls of the table of shapes: `f` with 1, then `g` with 2.
+    /// The calls are `f` with 1, then `g` with 2.
     #[test]
-    fn the_table() {
+    fn two_calls_in_every_encoding() {
         for (family, expected) in [
             (
                 "hermes",

@@ -1,26 +1,26 @@
-//! What the reply parser gives out: deltas on the way, the message at the end.
+//! The output of the reply parser: deltas while the text comes, the message at the end.
 
 use crate::diagnostic::Diagnostic;
 
-/// A piece of the message. All pieces of one kind, joined, are that part of the message.
+/// A piece of the message. All pieces of one kind, joined, form that part of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delta {
     /// Visible text.
     Content(String),
     /// Reasoning text.
     Reasoning(String),
-    /// A call begins; its id and name never change.
+    /// The start of a call. Its id and name are final.
     ToolCall {
-        /// Position among the message's calls.
+        /// The index of the call in the message.
         index: usize,
         /// The call's id.
         id: String,
         /// The function's name.
         name: String,
     },
-    /// More of a call's arguments.
+    /// A piece of a call's arguments.
     Arguments {
-        /// Position among the message's calls.
+        /// The index of the call in the message.
         index: usize,
         /// JSON text, never cut inside an escape.
         fragment: String,
@@ -34,7 +34,7 @@ pub struct ToolCall {
     pub id: String,
     /// The function's name.
     pub name: String,
-    /// JSON text, the model's own bytes.
+    /// JSON text. If the model writes JSON, its own bytes.
     pub arguments: String,
 }
 
@@ -43,16 +43,16 @@ pub struct ToolCall {
 pub struct ParsedReply {
     /// Visible text.
     pub content: String,
-    /// Reasoning, None when there was none or only blanks.
+    /// Reasoning. None if it is missing or only whitespace.
     pub reasoning: Option<String>,
     /// The calls, in order.
     pub tool_calls: Vec<ToolCall>,
-    /// False when the text broke off inside a call or inside reasoning.
+    /// False if the text ends inside a call or inside reasoning.
     pub complete: bool,
-    /// The call that the text ended in, its arguments not closed; it is the last one.
+    /// The index of the last call, if the text ends inside its arguments.
     pub unfinished: Option<usize>,
-    /// What is in no other part: pieces of calls that the end of the text cut off before they could
-    /// be told to be calls, repeated parameters, messages to nobody.
+    /// Text that is in no other part: calls that the end of the text cut off before their commit
+    /// point, values of repeated parameters, messages to unknown recipients.
     pub leftover: Vec<String>,
     /// What was relaxed, repaired or guessed.
     pub diagnostics: Vec<Diagnostic>,

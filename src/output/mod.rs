@@ -1,9 +1,18 @@
-//! Model text -> message: content, reasoning and tool calls, whole or as it is generated.
+//! Model text -> message: content, reasoning and tool calls, as a whole or while it is generated.
 //!
-//! In: pieces of text as the detokeniser gives them, with the format's markers visible. Out:
-//! append-only deltas, and at the end the message they add up to. Never an error: what is not
-//! well-formed markup stays text, and what was relaxed, repaired or guessed is listed as a
-//! diagnostic. Enforcing schemas is the sampler's business, not this module's.
+//! In: pieces of text from the detokenizer, with the format's markers visible. Out: append-only
+//! deltas, and at the end the message that they form. Parsing never fails. Text that is not valid
+//! markup stays text, and accepted deviations are reported as diagnostics. Schemas are not enforced
+//! here.
+//!
+//! - [`format`](mod@format) describes how a model writes a reply; `families` is the table of known
+//!   formats.
+//! - `detect` finds the format of a chat template.
+//! - `parser` separates content, reasoning and calls; `read` decodes the arguments of calls.
+//! - `call_writer` writes calls in a format, to compare them with what a template writes.
+//!
+//! Everything public here is used by other modules of the crate. The crate's own benches and fuzz
+//! targets use [`Format`], [`ReplyParser`] and [`families`](fn@families) too.
 
 mod call_writer;
 mod detect;

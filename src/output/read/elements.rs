@@ -1,41 +1,41 @@
 //! Arguments as nested elements -> JSON: with the prefix `P`, `P<a>1P</a>P<b>P<item>xP</item>P</b>`
 //! is `{"a": 1, "b": ["x"]}`.
 //!
-//! What an element holds is known by its first tag or text and by the schema of its place: a tag
-//! makes it an object, the tag of an item (or a schema that wants one) an array, text a value of
-//! the type the schema names. A string may hold tags: only an end tag with the element's own name
-//! closes it, and only where another tag follows. An element without end tag ends where one around
-//! it does, and where text runs into an element that is known to stand next to it.
+//! The first tag or text in an element, and its schema, determine its content. A tag makes it an
+//! object. The tag of an item, or a schema that requires it, makes it an array. Text makes it a
+//! value of the schema's type. A string may contain tags. Only an end tag with the element's own
+//! name closes it, and only if another tag follows. An element without an end tag ends where its
+//! parent ends, or where text is followed by an element that is known to be a sibling.
 
 use serde_json::Value;
 
 use super::json_writer::{JsonWriter, MAX_DEPTH};
-use super::types::{is_text, typed};
+use super::typed_value::{is_string, typed_value};
 use super::{ArgumentsReader, ReadStep};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 
-/// Bytes a tag's name may have.
+/// The maximum length of a tag's name.
 const MAX_NAME: usize = 128;
-/// So many blanks after an end tag, and nothing else can be meant.
+/// The maximum number of whitespace characters between an end tag and the tag that confirms it.
 const MAX_WHITESPACE: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElementContent {
-    /// Nothing but blanks so far.
+    /// Only whitespace so far.
     Unknown,
     Object,
     Array,
     /// Text that is collected.
     Raw,
-    /// Text that is given out as it comes.
+    /// A string that is emitted as it comes.
     Text,
 }
 
-/// An element that is open.
+/// An open element.
 #[derive(Debug)]
 struct Element {
     name: String,
-    place: SchemaPointers,
+    pointers: SchemaPointers,
     types: Option<TypeSet>,
     content: ElementContent,
 }
@@ -43,14 +43,14 @@ struct Element {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElementsState {
     Reading,
-    /// Behind the end tag of a text, if it is one.
+    /// After what may be the end tag of a text.
     Closing,
     Finished,
 }
 
 /// A tag without its prefix.
 #[derive(Debug, PartialEq, Eq)]
-enum Tag {
+enum ElementTag {
     No,
     Part,
     Open(String),
@@ -67,19 +67,19 @@ pub(super) struct ElementsReader {
     writer: JsonWriter,
     state: ElementsState,
     elements: Vec<Element>,
-    /// Blanks before the next tag, outside every element.
+    /// Whitespace before the next tag, outside all elements.
     gap: String,
-    /// Text not decided upon.
+    /// Text that is not decided yet.
     held: String,
-    /// In a text: its text so far, where that is not given out.
+    /// In a text: the text so far, unless it is emitted as it comes.
     raw: String,
-    /// In a text: the tags opened in it.
+    /// In a text: the tags that are open in it.
     inner: Vec<String>,
     certain: bool,
 }
 
 impl ElementsReader {
-    /// `prefix` stands before every tag; `item` is the element of an array.
+    /// `prefix` precedes every tag. `item` is the element of an array.
     pub(super) fn new(prefix: &str, item: &str, schema: Option<&Value>) -> ElementsReader {
         let schema = ArgumentsSchema::new(schema);
         ElementsReader {
@@ -98,26 +98,26 @@ impl ElementsReader {
         }
     }
 
-    /// Takes one character; true when what is held is none of ours.
-    fn take(&mut self, c: char, out: &mut String) -> bool {
+    /// Reads a character. Returns whether the held text is not part of the arguments.
+    fn read_char(&mut self, c: char, out: &mut String) -> bool {
         self.held.push(c);
         while !self.held.is_empty() {
             if self.state == ElementsState::Closing && !self.confirm(out) {
                 return false;
             }
             if self.elements.is_empty() {
-                let blank = self.held.len() - self.held.trim_start().len();
-                self.gap.extend(self.held.drain(..blank));
+                let whitespace = self.held.len() - self.held.trim_start().len();
+                self.gap.extend(self.held.drain(..whitespace));
                 if self.held.is_empty() {
                     return false;
                 }
             }
             match self.tag() {
-                Tag::Part => return false,
-                Tag::Open(name) => return !self.open_tag(name, out),
-                Tag::Close(name) => return !self.close_tag(&name, out),
-                Tag::No if self.elements.is_empty() => return true,
-                Tag::No => {
+                ElementTag::Part => return false,
+                ElementTag::Open(name) => return !self.open_tag(name, out),
+                ElementTag::Close(name) => return !self.close_tag(&name, out),
+                ElementTag::No if self.elements.is_empty() => return true,
+                ElementTag::No => {
                     let c = self.held.remove(0);
                     self.text(c, out);
                 }
@@ -126,35 +126,35 @@ impl ElementsReader {
         false
     }
 
-    /// Reads the tag that is held.
-    fn tag(&self) -> Tag {
+    /// Parses the held text as a tag.
+    fn tag(&self) -> ElementTag {
         let text = self.held.as_str();
         let Some(rest) = text.strip_prefix(self.prefix.as_str()) else {
-            return if self.prefix.starts_with(text) { Tag::Part } else { Tag::No };
+            return if self.prefix.starts_with(text) { ElementTag::Part } else { ElementTag::No };
         };
         if rest.is_empty() {
-            return Tag::Part;
+            return ElementTag::Part;
         }
-        let Some(rest) = rest.strip_prefix('<') else { return Tag::No };
+        let Some(rest) = rest.strip_prefix('<') else { return ElementTag::No };
         let (name, closes) = match rest.strip_prefix('/') {
             Some(name) => (name, true),
             None => (rest, false),
         };
         let Some(name) = name.strip_suffix('>') else {
             return if name.len() > MAX_NAME || name.contains(['<', '\n', '>']) {
-                Tag::No
+                ElementTag::No
             } else {
-                Tag::Part
+                ElementTag::Part
             };
         };
         match (name.trim(), closes) {
-            ("", _) => Tag::No,
-            (name, true) => Tag::Close(name.to_owned()),
-            (name, false) => Tag::Open(name.to_owned()),
+            ("", _) => ElementTag::No,
+            (name, true) => ElementTag::Close(name.to_owned()),
+            (name, false) => ElementTag::Open(name.to_owned()),
         }
     }
 
-    /// An opening tag; false when it is none of ours.
+    /// An opening tag. Returns whether it is part of the arguments.
     fn open_tag(&mut self, name: String, out: &mut String) -> bool {
         while let Some(element) = self.elements.last() {
             match element.content {
@@ -163,13 +163,13 @@ impl ElementsReader {
                     self.open_container(&name, out);
                     break;
                 }
-                // An end tag is missing, or the text talks about tags.
+                // An end tag is missing, or the tag is part of the text.
                 _ if self.inner.is_empty() && self.is_sibling(&name) => self.close_element(out),
                 _ => {
                     if self.writer.is_full() && element.content == ElementContent::Unknown {
                         self.writer.note(
                             "arguments_too_deep",
-                            "the innermost elements are kept as text".to_owned(),
+                            "the innermost elements were kept as text".to_owned(),
                         );
                     }
                     self.inner.push(name);
@@ -179,11 +179,11 @@ impl ElementsReader {
             }
         }
         let parent = self.elements.last();
-        let (place, in_array) = match parent {
-            Some(element) => (&element.place, element.content == ElementContent::Array),
+        let (pointers, in_array) = match parent {
+            Some(element) => (&element.pointers, element.content == ElementContent::Array),
             None => (&self.root, false),
         };
-        let key = if in_array { None } else { Some(self.schema.member(place, &name)) };
+        let key = if in_array { None } else { Some(self.schema.member(pointers, &name)) };
         if let Some(key) = &key
             && parent.is_none()
             && name.contains([' ', '"', '=', '\t'])
@@ -197,33 +197,33 @@ impl ElementsReader {
             self.certain = true;
             self.writer.open_object(out);
         }
-        let place = match key {
+        let pointers = match key {
             Some(key) => {
                 if key.unknown {
-                    self.writer.note("arg_unknown", format!("the schema has no key {name}"));
+                    self.writer.note("arg_unknown", format!("the schema has no key `{name}`"));
                 }
                 self.writer.key(&name, out);
                 key.pointers
             }
-            None => self.schema.items(place),
+            None => self.schema.items(pointers),
         };
-        let types = self.schema.types(&place);
+        let types = self.schema.types(&pointers);
         let mut content = ElementContent::Unknown;
-        if is_text(types, None) {
+        if is_string(types, None) {
             self.writer.begin_string(out);
             content = ElementContent::Text;
         }
-        self.elements.push(Element { name, place, types, content });
+        self.elements.push(Element { name, pointers, types, content });
         true
     }
 
-    /// Whether tags in this element are its children. Where it may be a string, they are text, as
-    /// they are for llama.cpp.
+    /// Whether tags in this element are its children. If it may be a string, they are text, as in
+    /// llama.cpp.
     fn is_container(&self, element: &Element) -> bool {
         element.types.is_none_or(|types| types.has(TypeSet::ARRAY) || !types.has(TypeSet::STRING))
     }
 
-    /// The element's first child has this name.
+    /// Makes the innermost element a container, from the name of its first child.
     fn open_container(&mut self, child: &str, out: &mut String) {
         let Some(element) = self.elements.last_mut() else { return };
         let named_item = child == self.item;
@@ -242,17 +242,17 @@ impl ElementsReader {
         self.raw.clear();
     }
 
-    /// Whether an element of this name is known to stand next to the innermost one.
+    /// Whether an element of this name is known to be a sibling of the innermost one.
     fn is_sibling(&self, name: &str) -> bool {
         let parent = self.elements.len().checked_sub(2).and_then(|index| self.elements.get(index));
         match parent {
             Some(parent) if parent.content == ElementContent::Array => name == self.item,
-            Some(parent) => !self.schema.member(&parent.place, name).pointers.is_empty(),
+            Some(parent) => !self.schema.member(&parent.pointers, name).pointers.is_empty(),
             None => !self.schema.member(&self.root, name).pointers.is_empty(),
         }
     }
 
-    /// A closing tag; false when it is none of ours.
+    /// A closing tag. Returns whether it is part of the arguments.
     fn close_tag(&mut self, name: &str, out: &mut String) -> bool {
         let Some(element) = self.elements.last() else { return false };
         let is_text = matches!(element.content, ElementContent::Text | ElementContent::Raw);
@@ -280,25 +280,24 @@ impl ElementsReader {
         true
     }
 
-    /// An end tag is held, and what follows it: it counts if that is a tag. False while that is
-    /// open.
+    /// Confirms the held end tag: another tag must follow. Returns whether this is decided.
     fn confirm(&mut self, out: &mut String) -> bool {
         let name = self.prefix.len();
         let end = self.held[name..].find('>').map_or(self.held.len(), |at| name + at + 1);
         let rest = self.held[end..].trim_start();
-        let blanks = self.held.len() - end - rest.len();
+        let whitespace = self.held.len() - end - rest.len();
         if rest.len() < self.prefix.len()
             && self.prefix.starts_with(rest)
-            && blanks <= MAX_WHITESPACE
+            && whitespace <= MAX_WHITESPACE
         {
             return false;
         }
         self.state = ElementsState::Reading;
-        if rest.starts_with(self.prefix.as_str()) || blanks > MAX_WHITESPACE {
+        if rest.starts_with(self.prefix.as_str()) || whitespace > MAX_WHITESPACE {
             self.held.drain(..end);
             self.close_element(out);
         } else {
-            // The prefix of a tag that is text goes first; what is left of it is none.
+            // The tag is text. Without the first character of its prefix the rest is text too.
             let c = self.held.remove(0);
             self.text(c, out);
         }
@@ -320,7 +319,7 @@ impl ElementsReader {
             ElementContent::Object | ElementContent::Array => {
                 self.writer.note(
                     "arg_type_mismatch",
-                    format!("text between the elements of {} is left out", element.name),
+                    format!("text between the elements of `{}` was removed", element.name),
                 );
             }
         }
@@ -339,8 +338,7 @@ impl ElementsReader {
         match element.content {
             ElementContent::Text => self.writer.end_string(out),
             ElementContent::Object | ElementContent::Array => self.writer.close(out),
-            // Nothing is how the template writes an empty string, an empty array and an empty
-            // object.
+            // Templates write empty strings, arrays and objects as nothing.
             ElementContent::Unknown
                 if element.types.is_some_and(|types| {
                     !types.has(TypeSet::STRING) && types.has(TypeSet::ARRAY)
@@ -356,10 +354,10 @@ impl ElementsReader {
                 self.writer.value("{}", out);
             }
             ElementContent::Unknown | ElementContent::Raw => {
-                let room = MAX_DEPTH - self.writer.depth();
-                let (text, note) = typed(&raw, element.types, None, room);
+                let max_depth = MAX_DEPTH - self.writer.depth();
+                let (text, note) = typed_value(&raw, element.types, None, max_depth);
                 if let Some(code) = note {
-                    self.writer.note(code, format!("the value of {}", element.name));
+                    self.writer.note(code, format!("the value of `{}`", element.name));
                 }
                 self.writer.value(&text, out);
             }
@@ -383,7 +381,7 @@ impl ArgumentsReader for ElementsReader {
         if self.state == ElementsState::Finished {
             return ReadStep::Ended(c.to_string());
         }
-        if !self.take(c, out) {
+        if !self.read_char(c, out) {
             return ReadStep::More;
         }
         self.close_all(out);
@@ -399,7 +397,7 @@ impl ArgumentsReader for ElementsReader {
             self.held.clear();
         }
         let complete = self.elements.is_empty() && self.held.is_empty();
-        // One character may well be text; more of them are the beginning of a tag.
+        // A single character is text. More are the start of a tag.
         if self.held.chars().count() == 1 {
             self.put_held(out);
         }
@@ -411,11 +409,7 @@ impl ArgumentsReader for ElementsReader {
         self.certain
     }
 
-    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        self.writer.take_notes()
-    }
-
-    fn take_leftover(&mut self) -> Vec<String> {
-        self.writer.take_leftover()
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        Some(&mut self.writer)
     }
 }

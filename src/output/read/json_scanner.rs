@@ -1,18 +1,18 @@
-//! A JSON scanner that is fed one character at a time and always knows where it stands.
+//! An incremental JSON scanner. It reads one character at a time and knows its position in the
+//! value.
 //!
-//! Out: one event per character at most, and the text again. The text is the model's own, except
-//! that Python's spelling is rewritten token by token (`'a'` -> `"a"`, `True` -> `true`). Faults
-//! are noted, never fatal: brackets and strings are balanced all the same, so the end of a value is
-//! found even when its inside is broken. No recursion; at most [`NESTING_CAP`] levels are
-//! remembered, deeper ones are only counted.
+//! Out: at most one event per character, and the text. The text is the model's own, except that
+//! Python's notation is rewritten token by token (`'a'` -> `"a"`, `True` -> `true`). Faults are
+//! recorded and never fatal. Brackets and strings are balanced, so the end of a broken value is
+//! found. There is no recursion. At most [`NESTING_CAP`] levels are stored, deeper ones are counted.
 
-/// Levels of nesting that are checked.
+/// The number of levels of nesting that are checked.
 pub(crate) const NESTING_CAP: usize = 128;
 
-/// What one character brought to an end or to a start.
+/// What one character begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanEvent {
-    /// Nothing to act on.
+    /// Nothing.
     None,
     /// A key is complete: [`Scanner::text`].
     Key,
@@ -45,18 +45,18 @@ enum Expect {
     Done,
 }
 
-/// What was wrong so far.
+/// The faults so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     /// A comma before a closing bracket.
     pub(crate) trailing_comma: bool,
-    /// Something JSON does not allow inside a string.
+    /// Text that JSON does not allow in a string.
     pub(crate) string: bool,
-    /// Anything else JSON does not allow.
+    /// Other text that JSON does not allow.
     pub(crate) syntax: bool,
     /// More levels than [`NESTING_CAP`].
     pub(crate) too_deep: bool,
-    /// Python's spelling, which was rewritten: no fault of the text given out.
+    /// Python's notation. It was rewritten, so the emitted text has no fault.
     pub(crate) python: bool,
 }
 
@@ -78,12 +78,13 @@ pub(crate) struct Scanner {
     deeper: usize,
     expect: Expect,
     quoted: Option<Quoted>,
-    /// Characters of the escape under way, the backslash included; 0 outside of one.
+    /// The number of characters of the current escape, backslash included. 0 outside an escape.
     escape: usize,
     unit: u32,
-    /// A high surrogate whose low half may still come.
+    /// A high surrogate. Its low surrogate may follow.
     high: Option<u32>,
-    /// Text not given out yet: an unfinished escape or pair, or a literal that may be Python's.
+    /// Text that is not emitted yet: an incomplete escape or surrogate pair, or a literal that may
+    /// be Python's.
     held: String,
     word: Option<String>,
     text: String,
@@ -107,7 +108,7 @@ impl Scanner {
         }
     }
 
-    /// Containers that are open.
+    /// The number of open containers.
     pub(crate) fn depth(&self) -> usize {
         self.stack.len() + self.deeper
     }
@@ -116,13 +117,13 @@ impl Scanner {
         self.quoted.is_some()
     }
 
-    /// Whether a number or literal is open that `next` would end. Then [`Scanner::close_word`] is
-    /// due before `step`.
+    /// Whether `next` ends the open number or literal. [`Scanner::close_word`] must then be called
+    /// before `step`.
     pub(crate) fn ends_word(&self, next: char) -> bool {
         self.word.is_some() && !is_word(next)
     }
 
-    /// The last key, or string value near the top, without quotes and escapes.
+    /// The last key or string value of the upper levels, without quotes and escapes.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -131,17 +132,17 @@ impl Scanner {
         self.faults
     }
 
-    /// Forgets a syntax fault that has been dealt with.
+    /// Clears a syntax fault that was handled.
     pub(crate) fn forgive_syntax(&mut self) {
         self.faults.syntax = false;
     }
 
-    /// Whether Python's spelling was rewritten since this was asked last.
+    /// Whether Python's notation was rewritten since the last call.
     pub(crate) fn take_python(&mut self) -> bool {
         std::mem::take(&mut self.faults.python)
     }
 
-    /// Ends the number or literal that is open.
+    /// Ends the open number or literal.
     pub(crate) fn close_word(&mut self, out: &mut String) {
         let Some(word) = self.word.take() else { return };
         if self.held.is_empty() {
@@ -162,7 +163,7 @@ impl Scanner {
         self.faults.python = true;
     }
 
-    /// Gives out what is held, because the text ends here.
+    /// Emits the held text, because the text ends.
     pub(crate) fn flush(&mut self, out: &mut String) {
         out.push_str(&std::mem::take(&mut self.held));
     }
@@ -193,13 +194,13 @@ impl Scanner {
             '}' => self.close(Container::Object, c, out),
             ']' => self.close(Container::Array, c, out),
             ':' => {
-                self.demand(self.expect == Expect::Colon);
+                self.require(self.expect == Expect::Colon);
                 self.expect = Expect::Value;
                 out.push(c);
                 ScanEvent::None
             }
             ',' => {
-                self.demand(self.expect == Expect::CommaOrEnd);
+                self.require(self.expect == Expect::CommaOrEnd);
                 self.expect = if self.stack.last() == Some(&Container::Object) {
                     Expect::Key
                 } else {
@@ -220,20 +221,20 @@ impl Scanner {
                 ScanEvent::WordStart
             }
             _ => {
-                self.demand(false);
+                self.require(false);
                 out.push(c);
                 ScanEvent::None
             }
         }
     }
 
-    fn demand(&mut self, holds: bool) {
-        self.faults.syntax |= !holds;
+    fn require(&mut self, condition: bool) {
+        self.faults.syntax |= !condition;
     }
 
-    /// A value starts here; afterwards a comma or an end is due.
+    /// Begins a value. A comma or an end must follow it.
     fn begin_value(&mut self) {
-        self.demand(matches!(self.expect, Expect::Value | Expect::ValueOrEnd));
+        self.require(matches!(self.expect, Expect::Value | Expect::ValueOrEnd));
         self.expect = Expect::CommaOrEnd;
     }
 
@@ -262,7 +263,7 @@ impl Scanner {
         }
         let after_comma = match container {
             Container::Object => self.expect == Expect::Key,
-            // In an array a value is due after a comma only: an empty one expects `ValueOrEnd`.
+            // In an array, `Value` is expected only after a comma. An empty one has `ValueOrEnd`.
             Container::Array => self.expect == Expect::Value,
         };
         let top = self.stack.pop();
@@ -271,7 +272,7 @@ impl Scanner {
         } else {
             let may_end =
                 matches!(self.expect, Expect::CommaOrEnd | Expect::KeyOrEnd | Expect::ValueOrEnd);
-            self.demand(may_end && top == Some(container));
+            self.require(may_end && top == Some(container));
         }
         self.expect = if self.stack.is_empty() { Expect::Done } else { Expect::CommaOrEnd };
         ScanEvent::Close
@@ -298,7 +299,7 @@ impl Scanner {
         ScanEvent::None
     }
 
-    /// One character of a string outside an escape.
+    /// A character of a string outside an escape.
     fn plain_step(&mut self, c: char, out: &mut String) -> ScanEvent {
         if c == '\\' {
             self.held.push(c);
@@ -323,7 +324,7 @@ impl Scanner {
         ScanEvent::None
     }
 
-    /// One character of an escape; false when it does not belong to it after all.
+    /// A character in an escape. Returns whether it belongs to the escape.
     fn escape_step(&mut self, c: char, out: &mut String) -> bool {
         if self.escape == 1 {
             self.held.push(c);
@@ -333,7 +334,7 @@ impl Scanner {
                 return true;
             }
             self.lone_surrogate();
-            let meant = match c {
+            let decoded = match c {
                 '"' | '\\' | '/' => c,
                 'b' => '\u{8}',
                 'f' => '\u{c}',
@@ -350,7 +351,7 @@ impl Scanner {
                     other
                 }
             };
-            self.remember(meant);
+            self.remember(decoded);
             self.escape = 0;
             self.flush(out);
             return true;
@@ -379,8 +380,7 @@ impl Scanner {
             }
             (Some(high), low @ 0xDC00..=0xDFFF) => {
                 self.high = None;
-                let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-                self.remember(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+                self.remember(join_surrogates(high, low));
             }
             (_, unit) => {
                 self.lone_surrogate();
@@ -398,7 +398,7 @@ impl Scanner {
         }
     }
 
-    /// Keys and the values next to them are needed as text; what lies deeper is not.
+    /// Stores a character of a key or string of the upper levels. Deeper ones are not needed.
     fn remember(&mut self, c: char) {
         if self.stack.len() <= 2 {
             self.text.push(c);
@@ -406,7 +406,13 @@ impl Scanner {
     }
 }
 
-/// The faults of a whole text that should be one JSON object.
+/// The character of a surrogate pair.
+pub(super) fn join_surrogates(high: u32, low: u32) -> char {
+    let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+/// The faults of a text that should be one JSON object.
 pub(crate) fn check_object(text: &str) -> Faults {
     let mut scanner = Scanner::new();
     let mut out = String::new();
@@ -422,8 +428,8 @@ pub(crate) fn check_object(text: &str) -> Faults {
     scanner.faults
 }
 
-/// What a broken object may have meant: trailing commas left out, control characters escaped. None
-/// when that is not enough.
+/// Repairs a broken object: removes trailing commas and escapes control characters. None if faults
+/// remain.
 pub(crate) fn repair(text: &str) -> Option<String> {
     let mut repaired = String::with_capacity(text.len());
     let mut scanner = Scanner::new();

@@ -1,46 +1,46 @@
-//! Events of a reader -> the text of one JSON value, in one layout: `{"a": 1, "b": ["x"]}`.
+//! Writes one JSON value piece by piece, in one layout: `{"a": 1, "b": ["x"]}`.
 //!
-//! Whatever order the events come in, the text is valid JSON once everything is closed. A key that
-//! comes twice in one object is left out with its value, and noted.
+//! The text is valid JSON once everything is closed, whatever the order of the calls. If a key
+//! repeats in one object, the repeated member is left out and reported.
 
 use std::collections::HashSet;
 
 use super::super::read::json_scanner::NESTING_CAP;
 
-/// Levels of nesting that are written. One fewer than are scanned: serde_json refuses to read the
-/// last one.
+/// The maximum depth of written values. serde_json does not accept the last level that is scanned.
 pub(super) const MAX_DEPTH: usize = NESTING_CAP - 1;
 
-/// Notes that are kept: a hostile reply must not fill the memory with them.
+/// The maximum number of notes. It bounds the memory that a hostile reply can use.
 const MAX_NOTES: usize = 64;
 
 #[derive(Debug)]
 enum OpenContainer {
     Object { names: HashSet<String> },
-    Array { any: bool },
+    Array { is_empty: bool },
 }
 
 /// Writes JSON piece by piece.
 #[derive(Debug, Default)]
-pub(super) struct JsonWriter {
+pub(in crate::output) struct JsonWriter {
     frames: Vec<OpenContainer>,
-    /// A key is written whose value is due.
+    /// A key was written, and its value is due.
     awaiting: bool,
-    /// Levels open where a value that is left out began.
+    /// The depth at which a left-out value began.
     muted: Option<usize>,
-    /// Its text, and those of the values left out before it.
+    /// The text of that value.
     left_out: String,
+    /// Complete values that were left out.
     leftover: Vec<String>,
     notes: Vec<(&'static str, String)>,
 }
 
 impl JsonWriter {
-    /// Containers that are open.
+    /// The number of open containers.
     pub(super) fn depth(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether a container must not be opened any more.
+    /// Whether the maximum depth is reached.
     pub(super) fn is_full(&self) -> bool {
         self.frames.len() >= MAX_DEPTH
     }
@@ -54,10 +54,10 @@ impl JsonWriter {
     pub(super) fn open_array(&mut self, out: &mut String) {
         self.before_value(out);
         self.put("[", out);
-        self.frames.push(OpenContainer::Array { any: false });
+        self.frames.push(OpenContainer::Array { is_empty: true });
     }
 
-    /// The next member of the object that is open.
+    /// Begins a member of the open object.
     pub(super) fn key(&mut self, name: &str, out: &mut String) {
         if self.awaiting {
             self.value("null", out);
@@ -71,7 +71,7 @@ impl JsonWriter {
                 self.muted = Some(depth);
                 self.note(
                     "arg_duplicate",
-                    format!("{name} is given more than once; the first counts"),
+                    format!("`{name}` is given more than once; the first value counts"),
                 );
             }
             return;
@@ -84,7 +84,7 @@ impl JsonWriter {
         out.push_str(": ");
     }
 
-    /// A whole value, as JSON text.
+    /// Writes a whole value, given as JSON text.
     pub(super) fn value(&mut self, text: &str, out: &mut String) {
         self.before_value(out);
         self.put(text, out);
@@ -96,7 +96,7 @@ impl JsonWriter {
         self.put("\"", out);
     }
 
-    /// One character of the string that is open.
+    /// Writes a character of the open string.
     pub(super) fn push(&mut self, c: char, out: &mut String) {
         escape(c, if self.muted.is_none() { out } else { &mut self.left_out });
     }
@@ -136,12 +136,12 @@ impl JsonWriter {
         std::mem::take(&mut self.notes)
     }
 
-    /// Keeps text that is no part of the value.
+    /// Stores text that is not part of the value.
     pub(super) fn leave_out(&mut self, text: String) {
         self.leftover.push(text);
     }
 
-    /// Values that were left out.
+    /// Takes the values that were left out.
     pub(super) fn take_leftover(&mut self) -> Vec<String> {
         std::mem::take(&mut self.leftover)
     }
@@ -150,8 +150,8 @@ impl JsonWriter {
         if std::mem::take(&mut self.awaiting) {
             return;
         }
-        if let Some(OpenContainer::Array { any }) = self.frames.last_mut()
-            && std::mem::replace(any, true)
+        if let Some(OpenContainer::Array { is_empty }) = self.frames.last_mut()
+            && !std::mem::replace(is_empty, false)
         {
             self.put(", ", out);
         }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_order_the_text_is_json() {
+    fn calls_in_any_order_write_valid_json() {
         let mut writer = JsonWriter::default();
         let mut out = String::new();
         writer.open_object(&mut out);

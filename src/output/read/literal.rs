@@ -1,21 +1,23 @@
-//! Words and whole texts that stand for JSON values -> JSON text, digits kept as they are written.
+//! Words and whole texts that are JSON values, in JSON's or Python's notation -> JSON text. Digits
+//! stay as written.
 
 use super::json_scanner::{ScanEvent, Scanner};
 use crate::json_schema::JsonType;
 
-/// What a text is when it is read as JSON.
+/// A text, read as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Json {
-    /// A value: its text without the blanks around it, Python's spelling rewritten.
+pub(super) enum JsonText {
+    /// A value, without surrounding whitespace and with Python's notation rewritten.
     Value { text: String, json_type: JsonType, python: bool },
-    /// A value with more levels of nesting than there is room for.
+    /// A value that is nested too deeply.
     TooDeep,
-    /// Anything else.
-    No,
+    /// The text is not a JSON value.
+    Invalid,
 }
 
-/// Reads a whole text as one JSON value; `True`, `False`, `None` and single quotes are taken too.
-pub(super) fn json(text: &str, room: usize) -> Json {
+/// Reads a whole text as one JSON value. `True`, `False`, `None` and single quotes are accepted
+/// too. At most `max_depth` levels may be nested.
+pub(super) fn parse_json(text: &str, max_depth: usize) -> JsonText {
     let text = text.trim();
     let mut scanner = Scanner::new();
     let mut written = String::with_capacity(text.len());
@@ -24,21 +26,21 @@ pub(super) fn json(text: &str, room: usize) -> Json {
         if scanner.ends_word(c) {
             scanner.close_word(&mut written);
         }
-        // Between values at the top there is nothing to separate, which the scanner does not know.
+        // The scanner accepts commas between values at the top level.
         if c == ',' && scanner.depth() == 0 && !scanner.in_string() {
-            return Json::No;
+            return JsonText::Invalid;
         }
         begun |= !matches!(scanner.step(c, &mut written), ScanEvent::None);
-        if scanner.depth() > room {
-            return Json::TooDeep;
+        if scanner.depth() > max_depth {
+            return JsonText::TooDeep;
         }
         if scanner.faults().any() {
-            return Json::No;
+            return JsonText::Invalid;
         }
     }
     scanner.close_word(&mut written);
     if !begun || scanner.faults().any() || scanner.in_string() || scanner.depth() > 0 {
-        return Json::No;
+        return JsonText::Invalid;
     }
     let json_type = match written.as_bytes() {
         [b'"', ..] => JsonType::String,
@@ -49,12 +51,12 @@ pub(super) fn json(text: &str, room: usize) -> Json {
         _ if is_whole(&written) => JsonType::Integer,
         _ => JsonType::Number,
     };
-    Json::Value { text: written, json_type, python: scanner.faults().python }
+    JsonText::Value { text: written, json_type, python: scanner.faults().python }
 }
 
-/// JSON's spelling of a bare word, if it is a number or a literal of JSON or Python: `1_000` is
+/// The JSON text of a bare word, if it is a number or a literal of JSON or Python: `1_000` is
 /// `1000`, `.5` is `0.5`.
-pub(super) fn word(word: &str) -> Option<String> {
+pub(super) fn word_to_json(word: &str) -> Option<String> {
     match word {
         "true" | "True" => return Some("true".to_owned()),
         "false" | "False" => return Some("false".to_owned()),
@@ -96,7 +98,7 @@ pub(super) fn word(word: &str) -> Option<String> {
     })
 }
 
-/// Digits without the underscores between them; None where one stands anywhere else.
+/// Removes the underscores between digits. None if an underscore is in any other place.
 fn without_underscores(digits: &str) -> Option<String> {
     let misplaced = digits.starts_with('_') || digits.ends_with('_') || digits.contains("__");
     (!misplaced).then(|| digits.replace('_', ""))
@@ -144,13 +146,13 @@ mod tests {
             ("\"open", None),
             ("\"a\nb\"", None),
         ] {
-            let got = match json(text, 100) {
-                Json::Value { text, .. } => Some(text),
+            let got = match parse_json(text, 100) {
+                JsonText::Value { text, .. } => Some(text),
                 _ => None,
             };
             assert_eq!(got.as_deref(), want, "{text}");
         }
-        assert_eq!(json("[[[1]]]", 2), Json::TooDeep);
+        assert_eq!(parse_json("[[[1]]]", 2), JsonText::TooDeep);
     }
 
     #[test]
@@ -176,7 +178,7 @@ mod tests {
             ("nan", None),
             ("+-1", None),
         ] {
-            assert_eq!(word(text).as_deref(), want, "{text}");
+            assert_eq!(word_to_json(text).as_deref(), want, "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Arguments in every encoding -> the text of one JSON object, character by character.
 //!
-//! A reader is started where the arguments begin and says itself where they end. What it has given
-//! out is never taken back.
+//! A reader starts where the arguments begin and detects their end itself. Emitted text is never
+//! taken back.
 
 mod elements;
 mod json;
@@ -11,7 +11,7 @@ mod literal;
 mod pairs;
 mod python;
 mod tagged;
-mod types;
+mod typed_value;
 mod values;
 
 pub(super) use json::{ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote, PYTHON_LITERALS};
@@ -23,9 +23,10 @@ mod tests;
 use serde_json::Value;
 
 use super::format::{Encoding, FormatText};
+use json_writer::JsonWriter;
 
-/// A reader of this encoding. `followers` are the tags that may stand behind the last parameter,
-/// `schema` is that of the arguments.
+/// Creates a reader of this encoding. `followers` are the tags that may follow the last parameter.
+/// `schema` is the schema of the arguments.
 pub(super) fn arguments_reader(
     encoding: &Encoding,
     followers: &[FormatText],
@@ -44,48 +45,51 @@ pub(super) fn arguments_reader(
     }
 }
 
-/// What a character meant to a reader of arguments.
+/// The result of one character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReadStep {
-    /// It belongs to the arguments, or may.
+    /// The character belongs to the arguments, or may.
     More,
-    /// It closed the arguments: the bracket that opened them is balanced.
+    /// The character closes the arguments.
     Done,
-    /// The arguments ended before this text (the characters held, this one included), which is not
-    /// theirs.
+    /// The arguments ended before this text, which consists of the held characters and this one.
     Ended(String),
-    /// These are no arguments. Only before anything was given out; what the reader was fed goes
-    /// back to the text.
+    /// The text is not arguments. Possible only before anything is emitted.
     Broken,
 }
 
 /// Reads arguments in one encoding.
 pub(super) trait ArgumentsReader: std::fmt::Debug + Send {
-    /// Takes the next character. What became certain of the JSON text is appended to `out`, never
-    /// cut inside an escape.
+    /// Reads the next character. Appends the JSON text that is now certain to `out`, never cut
+    /// inside an escape.
     fn step(&mut self, c: char, out: &mut String) -> ReadStep;
 
-    /// The output ends here. Closes what is open as well as it can, so that `out` completes the
-    /// JSON object where the text allows it; false when the arguments were cut off.
+    /// Ends the text. Appends to `out` what completes the JSON object, if possible. Returns false
+    /// if the text ended inside the arguments.
     fn finish(&mut self, out: &mut String) -> bool;
 
-    /// Whether it is certain that these are arguments: their first bracket, or the first key with
-    /// what follows it.
+    /// Whether the text is certainly arguments: the opening bracket, or the first key with its
+    /// delimiter, was read.
     fn is_certain(&self) -> bool;
 
-    /// Whether a tag standing here would be none of the arguments' own text: they have no place for
-    /// it outside of strings.
+    /// Whether a tag at this point cannot be part of the arguments, because it is outside all
+    /// values.
     fn is_between_values(&self) -> bool {
         false
     }
 
-    /// Diagnostic codes of what was relaxed so far, each with a few words for people. Taken, not
-    /// repeated.
-    fn take_notes(&mut self) -> Vec<(&'static str, String)>;
+    /// The writer of the JSON text, unless the text is the model's own.
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        None
+    }
 
-    /// Values that are no part of the arguments, because their parameter already has one. Taken,
-    /// not repeated.
+    /// Takes the diagnostics of accepted deviations, as code and message.
+    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+        self.writer().map(JsonWriter::take_notes).unwrap_or_default()
+    }
+
+    /// Takes the values of repeated parameters.
     fn take_leftover(&mut self) -> Vec<String> {
-        Vec::new()
+        self.writer().map(JsonWriter::take_leftover).unwrap_or_default()
     }
 }

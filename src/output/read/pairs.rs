@@ -1,27 +1,27 @@
-//! Arguments with bare keys and quotes of their own, braces included -> JSON: `{a:1,b:<|"|>x<|"|>}`
-//! is `{"a": 1, "b": "x"}`.
+//! An object with bare keys and its own quotes, braces included -> JSON: `{a:1,b:<|"|>x<|"|>}` is
+//! `{"a": 1, "b": "x"}`.
 //!
-//! Nothing is escaped between the markers, so the first marker ends a string. JSON and Python are
-//! taken as well.
+//! Strings have no escapes, so the next quote ends a string. JSON and Python notation are accepted
+//! too.
 
 use super::json_writer::JsonWriter;
-use super::values::{Taken, Values};
+use super::values::{ValueReader, ValueStep};
 use super::{ArgumentsReader, ReadStep};
 
-/// Reads pairs.
+/// Reads an object with bare keys.
 #[derive(Debug)]
 pub(super) struct PairsReader {
-    values: Values,
+    values: ValueReader,
     writer: JsonWriter,
     begun: bool,
     finished: bool,
 }
 
 impl PairsReader {
-    /// `quote` stands on both sides of a string.
+    /// `quote` encloses strings.
     pub(super) fn new(quote: &str) -> PairsReader {
         PairsReader {
-            values: Values::new(quote, false),
+            values: ValueReader::new(quote, false),
             writer: JsonWriter::default(),
             begun: false,
             finished: false,
@@ -40,7 +40,7 @@ impl ArgumentsReader for PairsReader {
             }
             self.begun = true;
         }
-        if self.finished || self.values.step(c, &mut self.writer, out) == Taken::No {
+        if self.finished || self.values.step(c, &mut self.writer, out) == ValueStep::Ended {
             return ReadStep::Ended(c.to_string());
         }
         if self.values.depth() > 0 {
@@ -62,11 +62,7 @@ impl ArgumentsReader for PairsReader {
         self.begun
     }
 
-    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        self.writer.take_notes()
-    }
-
-    fn take_leftover(&mut self) -> Vec<String> {
-        self.writer.take_leftover()
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        Some(&mut self.writer)
     }
 }

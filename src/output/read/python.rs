@@ -1,20 +1,19 @@
-//! Python's keyword arguments without the parentheses -> JSON: `a=1, b='x'` is `{"a": 1, "b":
-//! "x"}`.
+//! Python keyword arguments without the parentheses -> JSON: `a=1, b='x'` is `{"a": 1, "b": "x"}`.
 //!
-//! Starts behind `(` and ends at the `)` that closes it, which is given back. A value without a
-//! name takes the name of the only required parameter, or of the only one; without such a parameter
-//! it is `arg0`, `arg1`… by its position, but a call cannot begin with it.
+//! The text begins after `(` and ends before the `)` that closes it. A value without a name gets the
+//! name of the only required parameter, or of the only parameter. Otherwise it gets `arg0`, `arg1`…
+//! by its position. A call cannot begin with such a value.
 
 use serde_json::Value;
 
 use super::json_writer::JsonWriter;
-use super::values::{Taken, Values, is_prefix};
+use super::values::{ValueReader, ValueStep, is_string_prefix};
 use super::{ArgumentsReader, ReadStep};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PythonState {
-    /// Before or in a name, or a value without one.
+    /// Before or in a name, or in a value without one.
     Name,
     Value,
     Finished,
@@ -25,15 +24,15 @@ enum PythonState {
 pub(super) struct PythonReader {
     schema: ArgumentsSchema,
     root: SchemaPointers,
-    values: Values,
+    values: ValueReader,
     writer: JsonWriter,
     state: PythonState,
-    /// What may be a name, with the blanks in it.
+    /// Text that may be a name, whitespace included.
     name: String,
-    /// Arguments begun.
+    /// The number of arguments so far.
     count: usize,
-    /// The only parameter was given already.
-    mapped: bool,
+    /// The only parameter already has a value.
+    only_given: bool,
 }
 
 impl PythonReader {
@@ -42,12 +41,12 @@ impl PythonReader {
         PythonReader {
             root: schema.root(),
             schema,
-            values: Values::new("", true),
+            values: ValueReader::new("", true),
             writer: JsonWriter::default(),
             state: PythonState::Name,
             name: String::new(),
             count: 0,
-            mapped: false,
+            only_given: false,
         }
     }
 
@@ -67,21 +66,24 @@ impl PythonReader {
             ',' if name.is_empty() => {}
             ')' | ']' | '}' if name.is_empty() => return self.end(c, out),
             ',' | ')' | ']' | '}' | '(' | '[' | '{' => return self.positional(c, out),
-            '"' | '\'' if name.is_empty() || is_prefix(name) => return self.positional(c, out),
+            '"' | '\'' if name.is_empty() || is_string_prefix(name) => {
+                return self.positional(c, out);
+            }
             c => self.name.push(c),
         }
         ReadStep::More
     }
 
-    /// A value without a name; `c` is its end, or belongs to it.
+    /// A value without a name. `c` belongs to it or ends it.
     fn positional(&mut self, c: char, out: &mut String) -> ReadStep {
-        let only = self.schema.only_parameter().filter(|_| !self.mapped);
+        let only = self.schema.only_parameter().filter(|_| !self.only_given);
         let name = match only {
             Some(name) => name,
             None if self.count == 0 => return ReadStep::Broken,
             None => format!("arg{}", self.count),
         };
-        self.writer.note("arg_positional", format!("a value without a name is taken for {name}"));
+        self.writer
+            .note("arg_positional", format!("a value without a name was assigned to `{name}`"));
         self.begin(&name, out);
         let text = std::mem::take(&mut self.name);
         for c in text.chars() {
@@ -95,9 +97,9 @@ impl PythonReader {
             self.writer.open_object(out);
         }
         self.count += 1;
-        self.mapped |= self.schema.only_parameter().is_some_and(|only| only == name);
+        self.only_given |= self.schema.only_parameter().is_some_and(|only| only == name);
         if self.schema.member(&self.root, name).unknown {
-            self.writer.note("arg_unknown", format!("the tool has no parameter {name}"));
+            self.writer.note("arg_unknown", format!("the tool has no parameter `{name}`"));
         }
         self.writer.key(name, out);
         self.values.restart();
@@ -105,7 +107,7 @@ impl PythonReader {
     }
 
     fn value_step(&mut self, c: char, out: &mut String) -> ReadStep {
-        if self.values.step(c, &mut self.writer, out) == Taken::Yes {
+        if self.values.step(c, &mut self.writer, out) == ValueStep::More {
             return ReadStep::More;
         }
         self.state = PythonState::Name;
@@ -152,16 +154,12 @@ impl ArgumentsReader for PythonReader {
         self.count > 0
     }
 
-    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        self.writer.take_notes()
-    }
-
-    fn take_leftover(&mut self) -> Vec<String> {
-        self.writer.take_leftover()
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        Some(&mut self.writer)
     }
 }
 
-/// Whether a word may be a parameter's name: models also write names with `-` and `.`.
+/// Whether a word may be a parameter's name. Models also use `-` and `.`.
 fn is_name(word: &str) -> bool {
     let first = word.chars().next().is_some_and(|c| c.is_alphabetic() || matches!(c, '_' | '$'));
     first && word.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$'))

@@ -1,52 +1,51 @@
-//! Raw text and the types its schema allows -> JSON text.
+//! A raw value and the types its schema allows -> JSON text.
 //!
-//! Only types decide. The rest of the schema is the business of `validate`.
+//! Only types decide. `validate` checks the rest of the schema.
 
 use super::json_writer::quote;
-use super::literal::{Json, json};
+use super::literal::{JsonText, parse_json};
 use crate::json_schema::{JsonType, TypeSet};
 
-/// Whether a raw value is a string whatever its text, so that it can be given out before its end.
-/// `said_string` is what the value's own markup says.
-pub(super) fn is_text(types: Option<TypeSet>, said_string: Option<bool>) -> bool {
-    match said_string {
+/// Whether a raw value is certainly a string, so that it can be emitted before its end.
+/// `marked_string` is the type that the value's own markup states.
+pub(super) fn is_string(types: Option<TypeSet>, marked_string: Option<bool>) -> bool {
+    match marked_string {
         Some(true) => types.is_none_or(|types| types.has(TypeSet::STRING)),
         Some(false) => false,
         None => types == Some(TypeSet::STRING),
     }
 }
 
-/// A raw value as JSON text, and the code of what was wrong with it. There is room for so many
-/// levels of nesting.
-pub(super) fn typed(
+/// A raw value as JSON text, and the code of a fault. At most `max_depth` levels may be nested.
+pub(super) fn typed_value(
     raw: &str,
     types: Option<TypeSet>,
-    said_string: Option<bool>,
-    room: usize,
+    marked_string: Option<bool>,
+    max_depth: usize,
 ) -> (String, Option<&'static str>) {
-    let as_text = |note| {
+    let as_string = |note| {
         let mut text = String::with_capacity(raw.len() + 2);
         quote(raw, &mut text);
         (text, note)
     };
-    if is_text(types, said_string) {
-        return as_text(None);
+    if is_string(types, marked_string) {
+        return as_string(None);
     }
-    let takes_strings = types.is_some_and(|types| types.has(TypeSet::STRING));
-    let (text, json_type, python) = match json(raw, room) {
-        Json::Value { text, json_type, python } => (text, json_type, python),
-        Json::TooDeep => return as_text(Some("arguments_too_deep")),
-        Json::No if takes_strings || types.is_none() && said_string.is_none() => {
-            return as_text(None);
+    let may_be_string = types.is_some_and(|types| types.has(TypeSet::STRING));
+    let (text, json_type, python) = match parse_json(raw, max_depth) {
+        JsonText::Value { text, json_type, python } => (text, json_type, python),
+        JsonText::TooDeep => return as_string(Some("arguments_too_deep")),
+        JsonText::Invalid if may_be_string || types.is_none() && marked_string.is_none() => {
+            return as_string(None);
         }
-        Json::No => return as_text(Some("arg_type_mismatch")),
+        JsonText::Invalid => return as_string(Some("arg_type_mismatch")),
     };
     let fits = types.is_none_or(|types| types.accepts(json_type));
-    match (said_string, types) {
+    match (marked_string, types) {
         (Some(true), _) => (text, Some("arg_coerced")),
-        (None, None) if python => as_text(None),
-        (None, Some(_)) if takes_strings && (python || !fits || json_type == JsonType::String) => {
-            as_text(None)
+        (None, None) if python => as_string(None),
+        (None, Some(_)) if may_be_string && (python || !fits || json_type == JsonType::String) => {
+            as_string(None)
         }
         _ if fits => (text, None),
         _ => (text, Some("arg_type_mismatch")),
@@ -61,16 +60,22 @@ mod tests {
     use crate::json_schema::ArgumentsSchema;
 
     #[track_caller]
-    fn check(schema: Value, said_string: Option<bool>, raw: &str, want: &str, note: Option<&str>) {
+    fn check(
+        schema: Value,
+        marked_string: Option<bool>,
+        raw: &str,
+        want: &str,
+        note: Option<&str>,
+    ) {
         let whole = json!({"type": "object", "properties": {"a": schema}, "$defs": {"s": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}});
         let schema = ArgumentsSchema::new(Some(&whole));
         let types = schema.types(&schema.member(&schema.root(), "a").pointers);
-        let got = typed(raw, types, said_string, 100);
+        let got = typed_value(raw, types, marked_string, 100);
         assert_eq!((got.0.as_str(), got.1), (want, note));
     }
 
     #[test]
-    fn raw_text_takes_the_type_of_its_key() {
+    fn raw_text_gets_the_type_of_its_key() {
         let mismatch = Some("arg_type_mismatch");
         check(json!({"type": "string"}), None, " 1 ", "\" 1 \"", None);
         check(json!({"type": "integer"}), None, " 1\n", "1", None);
@@ -114,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_markup_says_wins() {
+    fn the_type_in_the_markup_wins() {
         check(json!({"type": "integer"}), Some(true), "1", "1", Some("arg_coerced"));
         check(json!({"type": "integer"}), Some(true), "one", "\"one\"", Some("arg_type_mismatch"));
         check(json!({}), Some(true), "1", "\"1\"", None);

@@ -1,0 +1,344 @@
+//! The markers of tagged arguments, and how held text matches them.
+
+use super::CDATA_END;
+use crate::output::format::{FormatText, KindForm, Tagged};
+
+/// The maximum number of whitespace characters between an end tag and what confirms it.
+const MAX_WHITESPACE: usize = 64;
+/// The maximum length of a key.
+const MAX_KEY: usize = 128;
+/// The maximum length of the type in an attribute.
+const MAX_TYPE: usize = 32;
+/// The maximum length of a marker, whitespace included.
+const MAX_SPREAD: usize = 1024;
+
+/// How a text matches a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MarkMatch {
+    No,
+    /// The text may become the marker.
+    Part,
+    /// The text starts with the marker, of this number of bytes.
+    Full(usize),
+}
+
+impl MarkMatch {
+    /// The better match. Of two full matches the first.
+    pub(super) fn or(self, other: MarkMatch) -> MarkMatch {
+        match (self, other) {
+            (MarkMatch::Full(_), _) | (_, MarkMatch::No) => self,
+            (_, MarkMatch::Full(_)) | (MarkMatch::No, _) => other,
+            (MarkMatch::Part, MarkMatch::Part) => self,
+        }
+    }
+
+    /// The match of a text that begins after `by` bytes.
+    pub(super) fn shifted(self, by: usize) -> MarkMatch {
+        if let MarkMatch::Full(at) = self { MarkMatch::Full(at + by) } else { self }
+    }
+}
+
+/// How a text matches the opening of a parameter, up to its value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ParameterHead {
+    No,
+    Part,
+    Full { key: String, marked_string: Option<bool>, used: usize },
+}
+
+/// The markers of a format, without surrounding whitespace. Each marker is a list of pieces.
+#[derive(Debug)]
+pub(super) struct ParameterMarks {
+    open: Vec<String>,
+    after_key: Vec<String>,
+    kind: Option<TypeMarks>,
+    /// The whitespace that the format writes before a value.
+    pub(super) before_value: String,
+    /// The whitespace that the format writes after a value.
+    pub(super) after_value: String,
+    pub(super) close: Vec<String>,
+    pub(super) separator: Vec<String>,
+    followers: Vec<String>,
+    /// The format writes each element on its own line.
+    lines: bool,
+}
+
+#[derive(Debug)]
+struct TypeMarks {
+    form: KindForm,
+    after: Vec<String>,
+    /// The text after the key if the attribute is missing.
+    without: Vec<String>,
+}
+
+impl ParameterMarks {
+    pub(super) fn new(tagged: &Tagged, followers: Vec<FormatText>) -> ParameterMarks {
+        let before = tagged.kind.as_ref().map_or(&tagged.after_key, |kind| &kind.after);
+        let kind = tagged.kind.as_ref().map(|kind| TypeMarks {
+            form: kind.form,
+            after: pieces(&kind.after),
+            without: pieces(kind.after.trim_start_matches(['"', '\''])),
+        });
+        ParameterMarks {
+            open: pieces(&tagged.open),
+            after_key: pieces(&tagged.after_key),
+            kind,
+            before_value: before[before.trim_end().len()..].to_owned(),
+            after_value: tagged.close[..tagged.close.len() - tagged.close.trim_start().len()]
+                .to_owned(),
+            close: pieces(&tagged.close),
+            separator: pieces(&tagged.separator),
+            followers: followers
+                .iter()
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty())
+                .collect(),
+            lines: [before, &tagged.close, &tagged.separator, &tagged.open]
+                .iter()
+                .any(|text| text.contains('\n')),
+        }
+    }
+
+    pub(super) fn follower(&self, text: &str) -> MarkMatch {
+        self.followers.iter().map(|mark| mark_at(text, mark)).fold(MarkMatch::No, MarkMatch::or)
+    }
+
+    fn parameter(&self, text: &str) -> MarkMatch {
+        if self.open.is_empty() { MarkMatch::No } else { pieces_at(text, &self.open) }
+    }
+
+    /// Matches what may follow a parameter.
+    fn after_parameter(&self, text: &str) -> MarkMatch {
+        let separator = if self.separator.is_empty() {
+            MarkMatch::No
+        } else {
+            pieces_at(text, &self.separator)
+        };
+        self.parameter(text).or(self.follower(text)).or(separator)
+    }
+
+    pub(super) fn head(&self, text: &str) -> ParameterHead {
+        let Some((before, rest_of)) = self.after_key.split_first() else {
+            return ParameterHead::No;
+        };
+        if text.len() > MAX_SPREAD {
+            return ParameterHead::No;
+        }
+        let start = match self.parameter(text) {
+            MarkMatch::No => return ParameterHead::No,
+            MarkMatch::Part => return ParameterHead::Part,
+            MarkMatch::Full(start) => start,
+        };
+        let rest = &text[start..];
+        let Some(length) = rest.find(before.as_str()) else {
+            let foreign =
+                rest.find('<').is_some_and(|at| mark_at(&rest[at..], before) == MarkMatch::No);
+            return if rest.len() > MAX_KEY || foreign || rest.trim().contains('\n') {
+                ParameterHead::No
+            } else {
+                ParameterHead::Part
+            };
+        };
+        let Some(key) = clean_key(&rest[..length], before.starts_with('"')) else {
+            return ParameterHead::No;
+        };
+        let at = start + length + before.len();
+        let Some(kind) = &self.kind else {
+            return match pieces_after(text, at, rest_of) {
+                MarkMatch::No => ParameterHead::No,
+                MarkMatch::Part => ParameterHead::Part,
+                MarkMatch::Full(used) => ParameterHead::Full { key, marked_string: None, used },
+            };
+        };
+        let without = match pieces_after(text, at, &kind.without) {
+            MarkMatch::Full(used) => return ParameterHead::Full { key, marked_string: None, used },
+            MarkMatch::Part => ParameterHead::Part,
+            MarkMatch::No => ParameterHead::No,
+        };
+        let at = match pieces_after(text, at, rest_of) {
+            MarkMatch::No => return without,
+            MarkMatch::Part => return ParameterHead::Part,
+            MarkMatch::Full(at) => at,
+        };
+        let Some((before, rest_of)) = kind.after.split_first() else { return ParameterHead::No };
+        let Some(length) = text[at..].find(before.as_str()) else {
+            return if text.len() - at > MAX_TYPE {
+                ParameterHead::No
+            } else {
+                ParameterHead::Part
+            };
+        };
+        match pieces_after(text, at + length + before.len(), rest_of) {
+            MarkMatch::No => ParameterHead::No,
+            MarkMatch::Part => ParameterHead::Part,
+            MarkMatch::Full(used) => ParameterHead::Full {
+                key,
+                marked_string: kind.is_string(text[at..at + length].trim()),
+                used,
+            },
+        }
+    }
+
+    /// Matches an end tag, including its whitespace, and what must follow it.
+    pub(super) fn end_tag(&self, text: &str, cdata: bool) -> MarkMatch {
+        if self.close.is_empty() || text.len() > MAX_SPREAD {
+            return MarkMatch::No;
+        }
+        let at = match if cdata { mark_at(text, CDATA_END) } else { MarkMatch::Full(0) } {
+            MarkMatch::Full(at) => at,
+            other => return other,
+        };
+        let whitespace = whitespace_at(text, &self.after_value);
+        let mut best = if cdata {
+            self.confirmed(text, pieces_after(text, at, &self.close))
+        } else {
+            self.confirmed(text, pieces_at(text, &self.close))
+        };
+        if let (false, MarkMatch::Full(at)) = (cdata, whitespace)
+            && at > 0
+        {
+            best = self.confirmed(text, pieces_at(&text[at..], &self.close).shifted(at)).or(best);
+        }
+        if whitespace == MarkMatch::Part && !cdata { best.or(MarkMatch::Part) } else { best }
+    }
+
+    /// Confirms an end tag: a parameter, a follower or a separator must come next.
+    fn confirmed(&self, text: &str, tag: MarkMatch) -> MarkMatch {
+        let MarkMatch::Full(at) = tag else { return tag };
+        let rest = text[at..].trim_start();
+        if text.len() - at - rest.len() > MAX_WHITESPACE {
+            return tag;
+        }
+        match self.after_parameter(rest) {
+            MarkMatch::Full(_) => tag,
+            other => other,
+        }
+    }
+
+    /// Matches the end of a value without an end tag. `at_start` says whether the value is empty so
+    /// far.
+    pub(super) fn cut(&self, text: &str, at_start: bool) -> MarkMatch {
+        if text.len() > MAX_SPREAD {
+            return MarkMatch::No;
+        }
+        let line = if self.lines { newline_at(text) } else { MarkMatch::No };
+        let mut best = match line {
+            MarkMatch::Full(at) => match self.parameter(&text[at..]).or(self.follower(&text[at..]))
+            {
+                MarkMatch::Full(_) => MarkMatch::Full(at),
+                other => other,
+            },
+            other => other,
+        };
+        if self.lines
+            && at_start
+            && matches!(self.parameter(text).or(self.follower(text)), MarkMatch::Full(_))
+        {
+            return MarkMatch::Full(0);
+        }
+        match self.follower(text) {
+            MarkMatch::Full(at) => {
+                let rest = text[at..].trim_start();
+                match self.follower(rest) {
+                    MarkMatch::Full(_) => best = best.or(MarkMatch::Full(0)),
+                    other => best = best.or(other),
+                }
+            }
+            other => best = best.or(other),
+        }
+        best.or(match self.head(text) {
+            ParameterHead::No => MarkMatch::No,
+            ParameterHead::Part => MarkMatch::Part,
+            ParameterHead::Full { .. } => MarkMatch::Full(0),
+        })
+    }
+}
+
+impl TypeMarks {
+    /// Whether the type in the attribute is a string.
+    fn is_string(&self, word: &str) -> Option<bool> {
+        match (self.form, word) {
+            (KindForm::IsString, "true") | (KindForm::TypeName, "string") => Some(true),
+            (KindForm::IsString, "false") => Some(false),
+            (
+                KindForm::TypeName,
+                "number" | "integer" | "boolean" | "object" | "array" | "null",
+            ) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// Splits a marker at whitespace and between tags. Any whitespace may separate the pieces.
+fn pieces(marker: &str) -> Vec<String> {
+    let words = marker.split_whitespace().flat_map(|word| word.split_inclusive("><"));
+    let mut pieces: Vec<String> = Vec::new();
+    let mut carried = "";
+    for word in words {
+        let (body, next) = match word.strip_suffix('<') {
+            Some(body) if body.ends_with('>') => (body, "<"),
+            _ => (word, ""),
+        };
+        pieces.push(format!("{carried}{body}"));
+        carried = next;
+    }
+    pieces
+}
+
+pub(super) fn mark_at(text: &str, mark: &str) -> MarkMatch {
+    if text.starts_with(mark) {
+        MarkMatch::Full(mark.len())
+    } else if mark.starts_with(text) {
+        MarkMatch::Part
+    } else {
+        MarkMatch::No
+    }
+}
+
+pub(super) fn pieces_at(text: &str, pieces: &[String]) -> MarkMatch {
+    let mut at = 0;
+    for (index, piece) in pieces.iter().enumerate() {
+        if index > 0 {
+            at = skip_whitespace(text, at);
+        }
+        match mark_at(&text[at..], piece) {
+            MarkMatch::Full(length) => at += length,
+            other => return other,
+        }
+    }
+    MarkMatch::Full(at)
+}
+
+/// Matches pieces after other text, with whitespace before the first piece.
+pub(super) fn pieces_after(text: &str, at: usize, pieces: &[String]) -> MarkMatch {
+    let at = if pieces.is_empty() { at } else { skip_whitespace(text, at) };
+    pieces_at(&text[at..], pieces).shifted(at)
+}
+
+fn skip_whitespace(text: &str, at: usize) -> usize {
+    text.len() - text[at..].trim_start().len()
+}
+
+/// Matches whitespace of the format. A line may also end in CRLF.
+pub(super) fn whitespace_at(text: &str, whitespace: &str) -> MarkMatch {
+    if whitespace == "\n" { newline_at(text) } else { mark_at(text, whitespace) }
+}
+
+fn newline_at(text: &str) -> MarkMatch {
+    mark_at(text, "\n").or(mark_at(text, "\r\n"))
+}
+
+/// A key without whitespace, quotes, and, in a quoted attribute, the attributes after it.
+fn clean_key(text: &str, is_quoted: bool) -> Option<String> {
+    let text = text.trim();
+    let text = match text.split_once('"') {
+        Some((key, _)) if is_quoted => key,
+        _ => text,
+    };
+    let bare = ['"', '\'']
+        .iter()
+        .find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote))
+        .unwrap_or(text);
+    let is_key = !bare.is_empty() && bare.len() <= MAX_KEY && !bare.contains(['\n', '<']);
+    is_key.then(|| bare.to_owned())
+}

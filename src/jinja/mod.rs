@@ -9,6 +9,7 @@ mod budget;
 mod builtins;
 mod error;
 mod syntax;
+mod unicode;
 mod value;
 mod vm;
 
@@ -23,9 +24,9 @@ pub(crate) use budget::{Bounds, Budget, thread_time};
 pub(crate) use error::Error;
 pub(crate) use syntax::inspect::Inspection;
 pub(crate) use value::Value;
+pub(crate) use value::access::{Log, Watch};
 pub(crate) use value::number::float as print_float;
-pub(crate) use value::text::{Mark, Text};
-pub(crate) use value::watch::{Log, Watch};
+pub(crate) use value::string::{Mark, Text};
 pub(crate) use vm::interpreter::Context;
 
 use syntax::parser::Parsed;

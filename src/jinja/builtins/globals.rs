@@ -6,12 +6,11 @@ use std::rc::Rc;
 use crate::jinja::error::{Error, Kind, Result};
 use crate::jinja::value::iterate;
 use crate::jinja::value::iterate::MAX_RANGE;
-use crate::jinja::value::object;
-use crate::jinja::value::object::{Builtin, Object};
 use crate::jinja::value::print;
-use crate::jinja::value::text::Text;
+use crate::jinja::value::runtime::{Builtin, Object};
+use crate::jinja::value::string::Text;
 use crate::jinja::value::{Namespace, Range, Value};
-use crate::jinja::vm::args::{Args, integer, string};
+use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::interpreter::Interpreter;
 
 const GLOBALS: [(&str, Builtin); 8] = [
@@ -146,11 +145,11 @@ fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     if args.positional.is_empty() {
         return Err(Error::value("at least one item has to be provided"));
     }
-    Ok(object::value(Object::Cycler { items: args.positional, at: Cell::new(0) }))
+    Ok(Value::object(Object::Cycler { items: args.positional, at: Cell::new(0) }))
 }
 
 fn joiner(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [separator] = args.bind("joiner", ["sep"], 0)?;
     let separator = separator.unwrap_or_else(|| Value::Text(Text::outer(", ", Vec::new())));
-    Ok(object::value(Object::Joiner { separator, used: Cell::new(false) }))
+    Ok(Value::object(Object::Joiner { separator, used: Cell::new(false) }))
 }

@@ -3,13 +3,13 @@
 use super::filters;
 use crate::jinja::error::Result;
 use crate::jinja::syntax::ast::Comparison;
+use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::number;
 use crate::jinja::value::number::Arithmetic;
-use crate::jinja::value::object::Object;
-use crate::jinja::value::unicode;
-use crate::jinja::vm::args::Args;
+use crate::jinja::value::runtime::Object;
+use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// A test.

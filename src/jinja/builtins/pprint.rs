@@ -5,11 +5,12 @@ use std::rc::Rc;
 use super::methods;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Kind, Result};
+use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{print, unicode};
+use crate::jinja::value::print;
+use crate::jinja::value::string::{Text, TextBuilder};
 
 const WIDTH: usize = 80;
 

@@ -9,10 +9,10 @@ use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
 use crate::jinja::value::number;
-use crate::jinja::value::object::Object;
 use crate::jinja::value::print::{Piece, push_piece};
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::vm::args::Args;
+use crate::jinja::value::runtime::Object;
+use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::vm::arguments::Args;
 
 /// How the text is laid out: `json.dumps`' keyword arguments of the same names.
 struct Layout {

@@ -3,7 +3,7 @@
 use num_bigint::BigInt;
 
 use crate::jinja::error::{Error, Result};
-use crate::jinja::value::unicode;
+use crate::jinja::unicode;
 
 /// A token and its line, from 1.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use num_traits::ToPrimitive;
 
 use super::number;
-use super::object::{Object, ViewKind};
+use super::runtime::{Object, ViewKind};
 use super::{List, Value};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};

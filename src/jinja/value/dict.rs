@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
+use super::access::Watch;
 use super::compare;
-use super::watch::Watch;
 use super::{ITEM, OVERHEAD, Value, nests, release};
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::Result;

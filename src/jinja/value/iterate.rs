@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Value;
-use super::object::{Object, Source};
+use super::runtime::{Object, Source};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};
 

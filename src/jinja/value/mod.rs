@@ -4,17 +4,16 @@
 //! nest, and what may refer to itself (lists that grow, namespaces) is emptied when the render
 //! ends.
 
+pub(crate) mod access;
 pub(crate) mod compare;
 pub(crate) mod dict;
+mod drop;
 pub(crate) mod iterate;
 pub(crate) mod markup;
 pub(crate) mod number;
-pub(crate) mod object;
 pub(crate) mod print;
-mod release;
-pub(crate) mod text;
-pub(crate) mod unicode;
-pub(crate) mod watch;
+pub(crate) mod runtime;
+pub(crate) mod string;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
@@ -25,12 +24,12 @@ use num_bigint::BigInt;
 
 use super::budget::{Budget, Charge};
 use super::error::{Error, Result};
+use access::Watch;
 use dict::Dict;
-use object::Object;
-use text::Text;
-use watch::Watch;
+use runtime::Object;
+use string::Text;
 
-pub(super) use release::{nests, release};
+pub(super) use drop::{nests, release};
 
 /// A Python value.
 #[derive(Clone)]
@@ -153,6 +152,10 @@ impl Value {
 
     pub(crate) fn text(budget: &Rc<Budget>, text: impl Into<String>) -> Result<Value> {
         Ok(Value::Text(Text::plain(budget, text)?))
+    }
+
+    pub(crate) fn object(object: Object) -> Value {
+        Value::Object(Rc::new(object))
     }
 
     pub(crate) fn undefined(why: Undefined) -> Value {

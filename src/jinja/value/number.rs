@@ -7,9 +7,9 @@ use num_integer::Integer;
 use num_traits::{FromPrimitive, One, Signed, ToPrimitive, Zero};
 
 use super::Value;
-use super::unicode;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};
+use crate::jinja::unicode;
 
 /// The longest integer that arithmetic makes, in bits: enough for anything but an attack.
 const MAX_BITS: u64 = 1 << 16;

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use super::Value;
 use super::compare::{MAX_DEPTH, too_deep};
 use super::number;
-use super::object::Object;
-use super::text::{Text, TextBuilder};
-use super::unicode;
+use super::runtime::Object;
+use super::string::{Text, TextBuilder};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
+use crate::jinja::unicode;
 
 /// `str(value)`: strings as they are, undefined as nothing.
 pub(crate) fn text(budget: &Rc<Budget>, value: &Value) -> Result<Text> {

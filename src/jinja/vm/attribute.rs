@@ -4,9 +4,8 @@ use super::interpreter::Interpreter;
 use super::operators;
 use crate::jinja::builtins::methods;
 use crate::jinja::error::{Kind, Result};
-use crate::jinja::value::object;
-use crate::jinja::value::object::{LoopObject, Object};
-use crate::jinja::value::text::Text;
+use crate::jinja::value::runtime::{LoopObject, Object};
+use crate::jinja::value::string::Text;
 use crate::jinja::value::{Undefined, Value};
 
 /// `of.name`: the attribute, else the element of this name. `text` is the name once more, for whom
@@ -51,7 +50,7 @@ pub(crate) fn own(
         return Ok(Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))));
     }
     if methods::has(of, name) {
-        return Ok(Some(object::value(Object::Method {
+        return Ok(Some(Value::object(Object::Method {
             receiver: of.clone(),
             name: name.clone(),
         })));
@@ -76,7 +75,7 @@ pub(crate) fn own(
         Value::Object(object) => match &**object {
             Object::Loop(of) => loop_attribute(interpreter, of, name)?,
             Object::Template => {
-                interpreter.block(name).map(|block| object::value(Object::Block(block)))
+                interpreter.block(name).map(|block| Value::object(Object::Block(block)))
             }
             Object::Macro(of) => match name.as_str() {
                 "name" => Some(of.name.clone().map_or(Value::None, Value::Text)),

@@ -3,16 +3,16 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::args::Args;
+use super::arguments::Args;
+use super::borrowed::Looked;
 use super::interpreter::Interpreter;
-use super::look::Looked;
 use super::{attribute, operators};
 use crate::jinja::builtins::methods;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::syntax::ast::{Arguments, Comparison, Expr, ExprKind};
 use crate::jinja::value::number::Arithmetic;
-use crate::jinja::value::object::Object;
-use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::runtime::Object;
+use crate::jinja::value::string::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{compare, iterate, print};
 

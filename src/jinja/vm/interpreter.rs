@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::args::Args;
-use super::look::Looked;
+use super::arguments::Args;
+use super::borrowed::Looked;
 use super::operators;
 use super::scope::{ScopeId, Scopes};
 use crate::jinja::budget::Budget;
@@ -15,11 +15,10 @@ use crate::jinja::error::{Error, Result};
 use crate::jinja::syntax::ast::{Block, Expr, ExprKind, Macro, Name, Stmt, StmtKind, Target};
 use crate::jinja::syntax::parser::{CALLER, KWARGS, Parsed, VARARGS};
 use crate::jinja::value;
+use crate::jinja::value::access::Log;
 use crate::jinja::value::number::Arithmetic;
-use crate::jinja::value::object;
-use crate::jinja::value::object::{MacroObject, Object};
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::watch::Log;
+use crate::jinja::value::runtime::{MacroObject, Object};
+use crate::jinja::value::string::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{iterate, print};
 
@@ -152,10 +151,10 @@ impl<'t> Interpreter<'t> {
         if let Some((name, function)) = globals::find(text)
             && (name != "strftime_now" || self.context.strftime_now.is_some())
         {
-            return object::value(Object::Builtin(name, function));
+            return Value::object(Object::Builtin(name, function));
         }
         if text == "self" {
-            return object::value(Object::Template);
+            return Value::object(Object::Template);
         }
         if let Some(log) = &self.context.log {
             log.note_missing(text);
@@ -476,7 +475,7 @@ impl<'t> Interpreter<'t> {
     fn define(&mut self, code: &Arc<Macro>) {
         let scope = self.scopes.keep();
         let name = code.name.map(|name| self.text(name));
-        let value = object::value(Object::Macro(MacroObject {
+        let value = Value::object(Object::Macro(MacroObject {
             code: Arc::clone(code),
             name,
             scope,
@@ -490,7 +489,7 @@ impl<'t> Interpreter<'t> {
     fn call_block(&mut self, caller: &Arc<Macro>, call: &Expr) -> Result<()> {
         let scope = self.scopes.keep();
         let autoescape = self.autoescape;
-        let caller = object::value(Object::Macro(MacroObject {
+        let caller = Value::object(Object::Macro(MacroObject {
             code: Arc::clone(caller),
             name: None,
             scope,

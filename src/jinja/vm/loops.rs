@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::args::Args;
+use super::arguments::Args;
 use super::interpreter::{Flow, Interpreter};
 use super::scope::ScopeId;
 use crate::jinja::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::jinja::syntax::ast::For;
 use crate::jinja::syntax::parser::LOOP;
 use crate::jinja::value::Value;
 use crate::jinja::value::iterate;
-use crate::jinja::value::object::{LoopObject, Object, Source};
+use crate::jinja::value::runtime::{LoopObject, Object, Source};
 
 impl Interpreter<'_> {
     /// Runs a loop over a value within a scope; `depth` counts the calls of a recursive loop.

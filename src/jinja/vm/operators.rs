@@ -9,8 +9,8 @@ use crate::jinja::error::{Error, Result};
 use crate::jinja::value::markup;
 use crate::jinja::value::number;
 use crate::jinja::value::number::Arithmetic;
-use crate::jinja::value::object::Object;
-use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::runtime::Object;
+use crate::jinja::value::string::{Text, TextBuilder};
 use crate::jinja::value::{Range, Value};
 
 /// `left op right`.

@@ -9,7 +9,7 @@ use super::tojson;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::Value;
 use crate::jinja::value::iterate;
-use crate::jinja::vm::args::Args;
+use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// A filter: what is left of the bar, and the arguments.

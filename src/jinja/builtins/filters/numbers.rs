@@ -9,7 +9,7 @@ use num_traits::Signed;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::Value;
 use crate::jinja::value::number;
-use crate::jinja::vm::args::{Args, integer};
+use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 pub(super) fn abs(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {

@@ -12,11 +12,10 @@ use crate::jinja::builtins::methods::pairs;
 use crate::jinja::builtins::{filters, is_tests};
 use crate::jinja::error::{Error, Kind, Result};
 use crate::jinja::value::number::Arithmetic;
-use crate::jinja::value::object;
-use crate::jinja::value::object::{Generator, Object};
+use crate::jinja::value::runtime::{Generator, Object};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{compare, iterate};
-use crate::jinja::vm::args::{Args, integer};
+use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 use crate::jinja::vm::{attribute, operators};
 
@@ -25,7 +24,7 @@ use crate::jinja::vm::{attribute, operators};
 fn generator(budget: &Rc<Budget>, items: Vec<Value>, failure: Option<Error>) -> Result<Value> {
     match failure {
         Some(error) if error.kind() == Kind::Limit => Err(error),
-        failure => Ok(object::value(Generator::object(budget, items, failure, "generator")?)),
+        failure => Ok(Value::object(Generator::object(budget, items, failure, "generator")?)),
     }
 }
 
@@ -403,7 +402,7 @@ pub(super) fn reverse(
     if is_generator || value.is_undefined() {
         return Value::list(&budget, items);
     }
-    Ok(object::value(Generator::object(&budget, items, None, type_name)?))
+    Ok(Value::object(Generator::object(&budget, items, None, type_name)?))
 }
 
 pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use super::sequences::Path;
 use crate::jinja::builtins::{format as formatting, methods, pprint as pretty};
 use crate::jinja::error::{Error, Result};
+use crate::jinja::unicode;
 use crate::jinja::value::Value;
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{iterate, markup, print, unicode};
-use crate::jinja::vm::args::{Args, integer};
+use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::{iterate, markup, print};
+use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `soft_str(value)`: a string, markup as it is.

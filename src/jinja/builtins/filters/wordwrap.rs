@@ -5,10 +5,11 @@ use std::rc::Rc;
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::methods;
 use crate::jinja::error::{Error, Result};
+use crate::jinja::unicode;
 use crate::jinja::value::Value;
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{print, unicode};
-use crate::jinja::vm::args::{Args, integer};
+use crate::jinja::value::print;
+use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// Where lines may be broken.

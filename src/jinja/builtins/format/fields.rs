@@ -6,7 +6,7 @@ use super::repr;
 use super::spec::write_value;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::Value;
-use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::string::{Text, TextBuilder};
 use crate::jinja::value::{markup, print};
 use crate::jinja::vm::attribute;
 use crate::jinja::vm::interpreter::Interpreter;

@@ -13,7 +13,7 @@ use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::Value;
 use crate::jinja::value::print;
-use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::string::{Text, TextBuilder};
 
 /// How one value is laid out: the flags of both styles.
 #[derive(Debug, Default, Clone)]

@@ -8,9 +8,9 @@ use super::{Spec, float_digits, pad_number, pad_text, repr};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::Value;
-use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::string::{Text, TextBuilder};
 use crate::jinja::value::{iterate, markup, number, print};
-use crate::jinja::vm::args::integer;
+use crate::jinja::vm::arguments::integer;
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `template % value`

@@ -11,7 +11,7 @@ use super::{Spec, float_digits, pad_number, pad_text};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::Value;
-use crate::jinja::value::text::{Text, TextBuilder};
+use crate::jinja::value::string::{Text, TextBuilder};
 use crate::jinja::value::{number, print};
 
 /// A format specification; `default_align` is that of the value's type.

@@ -5,12 +5,11 @@ use std::rc::Rc;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::dict::Dict;
-use crate::jinja::value::object;
-use crate::jinja::value::object::{Object, ViewKind};
-use crate::jinja::value::text::Text;
+use crate::jinja::value::runtime::{Object, ViewKind};
+use crate::jinja::value::string::Text;
 use crate::jinja::value::{List, Value};
 use crate::jinja::value::{compare, iterate};
-use crate::jinja::vm::args::{Args, integer};
+use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `count` and `index` of a list or tuple.
@@ -48,7 +47,7 @@ pub(super) fn find(
         }
     }
     if name.as_str() == "index" {
-        let mut shown = crate::jinja::value::text::TextBuilder::new(budget);
+        let mut shown = crate::jinja::value::string::TextBuilder::new(budget);
         crate::jinja::value::print::repr(&mut shown, budget, wanted, 0)?;
         return Err(Error::value(format!("{} is not in list", shown.as_str())));
     }
@@ -151,7 +150,7 @@ pub(super) fn dict(
                 ),
                 _ => (ViewKind::Items, pairs(budget, dict)?),
             };
-            Ok(object::value(Object::View { kind, items, _charge: charge }))
+            Ok(Value::object(Object::View { kind, items, _charge: charge }))
         }
     }
 }

@@ -19,9 +19,9 @@ use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::iterate;
 use crate::jinja::value::number;
-use crate::jinja::value::object::Object;
-use crate::jinja::value::text::Text;
-use crate::jinja::vm::args::Args;
+use crate::jinja::value::runtime::Object;
+use crate::jinja::value::string::Text;
+use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// Whether a value has a method of this name.

@@ -8,11 +8,12 @@ use num_bigint::Sign;
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::format;
 use crate::jinja::error::{Error, Result};
+use crate::jinja::unicode;
 use crate::jinja::value::Value;
+use crate::jinja::value::iterate;
 use crate::jinja::value::markup;
-use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{iterate, unicode};
-use crate::jinja::vm::args::{Args, integer, string};
+use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::interpreter::Interpreter;
 
 use super::case::{changed_case, is};

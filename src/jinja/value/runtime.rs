@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Value;
-use super::text::Text;
+use super::string::Text;
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::{Error, Result};
 use crate::jinja::syntax::ast::{Block, For, Macro};
-use crate::jinja::vm::args::Args;
+use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 use crate::jinja::vm::scope::ScopeId;
 
@@ -290,9 +290,4 @@ impl Drop for Object {
         self.take_values(&mut values);
         super::release(values);
     }
-}
-
-/// An object as a value.
-pub(crate) fn value(object: Object) -> Value {
-    Value::Object(Rc::new(object))
 }

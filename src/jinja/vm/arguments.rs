@@ -2,7 +2,7 @@
 
 use crate::jinja::error::{Error, Result};
 use crate::jinja::value::Value;
-use crate::jinja::value::text::Text;
+use crate::jinja::value::string::Text;
 
 /// Positional and keyword arguments, evaluated.
 #[derive(Default, Clone)]

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::error::{Error, Result};
+use super::error::{Result, TemplateError};
 use super::value::Value;
 
 /// Bounds of one render.
@@ -80,7 +80,7 @@ impl Budget {
         // What is accounted for without asking adds up.
         self.can_allocate(0)?;
         if thread_time().saturating_sub(self.started) > self.bounds.time {
-            return Err(Error::limit(format!(
+            return Err(TemplateError::limit(format!(
                 "the template runs longer than {} ms",
                 self.bounds.time.as_millis()
             )));
@@ -94,7 +94,7 @@ impl Budget {
                 self.until_clock.set(left);
                 Ok(())
             }
-            None => Err(Error::limit(format!(
+            None => Err(TemplateError::limit(format!(
                 "the template takes more than {} steps",
                 self.bounds.fuel
             ))),
@@ -103,7 +103,7 @@ impl Budget {
 
     /// Takes the steps that going through so much text costs.
     #[inline]
-    pub(crate) fn read(&self, bytes: usize) -> Result<()> {
+    pub(crate) fn step_bytes(&self, bytes: usize) -> Result<()> {
         self.step(1 + (bytes / BYTES_PER_STEP) as u64)
     }
 
@@ -115,7 +115,7 @@ impl Budget {
     /// Whether so many more bytes may be allocated.
     pub(crate) fn can_allocate(&self, bytes: usize) -> Result<()> {
         if bytes > self.memory_left() || self.live.get() > self.bounds.memory_bytes {
-            return Err(Error::limit(format!(
+            return Err(TemplateError::limit(format!(
                 "the template's values take more than {} bytes",
                 self.bounds.memory_bytes
             )));
@@ -132,7 +132,7 @@ impl Budget {
 
     /// As [`Budget::charge`] for the little that one small value takes: too much of it fails at a
     /// later step.
-    pub(crate) fn hold(self: &Rc<Budget>, bytes: usize) -> Charge {
+    pub(crate) fn charge_unchecked(self: &Rc<Budget>, bytes: usize) -> Charge {
         self.live.set(self.live.get().saturating_add(bytes));
         Charge { budget: Some(Rc::clone(self)), bytes }
     }
@@ -152,7 +152,7 @@ impl Budget {
     pub(crate) fn nested<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let nesting = self.nesting.get();
         if nesting >= MAX_NESTING {
-            return Err(Error::limit(format!(
+            return Err(TemplateError::limit(format!(
                 "the template nests deeper than {MAX_NESTING} levels while it runs"
             )));
         }
@@ -163,10 +163,10 @@ impl Budget {
     }
 
     /// Runs the call of a macro.
-    pub(crate) fn call<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn in_call<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let calls = self.calls.get();
         if calls >= self.bounds.recursion {
-            return Err(Error::limit(format!(
+            return Err(TemplateError::limit(format!(
                 "macros call each other more than {} deep",
                 self.bounds.recursion
             )));

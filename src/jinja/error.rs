@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What kind of failure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ErrorKind {
     /// The source is not a template.
     Syntax,
     /// The template refused, by `raise_exception`.
@@ -19,66 +19,66 @@ pub(crate) enum Kind {
     Limit,
 }
 
-impl Kind {
+impl ErrorKind {
     /// The word in error details.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Kind::Syntax => "syntax",
-            Kind::Raised => "raised",
-            Kind::Undefined => "undefined",
-            Kind::Type => "type",
-            Kind::Unsupported => "unsupported",
-            Kind::Limit => "limit",
+            ErrorKind::Syntax => "syntax",
+            ErrorKind::Raised => "raised",
+            ErrorKind::Undefined => "undefined",
+            ErrorKind::Type => "type",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Limit => "limit",
         }
     }
 }
 
 /// A failed parse or render.
 #[derive(Debug, Clone)]
-pub(crate) struct Error(Box<Inner>);
+pub(crate) struct TemplateError(Box<TemplateErrorInner>);
 
 #[derive(Debug, Clone)]
-struct Inner {
-    kind: Kind,
+struct TemplateErrorInner {
+    kind: ErrorKind,
     message: String,
     line: Option<u32>,
 }
 
-pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = TemplateError> = std::result::Result<T, E>;
 
-impl Error {
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, message: message.into(), line: None }))
+impl TemplateError {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> TemplateError {
+        TemplateError(Box::new(TemplateErrorInner { kind, message: message.into(), line: None }))
     }
 
-    pub(crate) fn syntax(message: impl Into<String>, line: u32) -> Error {
-        Error::new(Kind::Syntax, message).at(line)
+    pub(crate) fn syntax(message: impl Into<String>, line: u32) -> TemplateError {
+        TemplateError::new(ErrorKind::Syntax, message).at(line)
     }
 
-    pub(crate) fn undefined(message: impl Into<String>) -> Error {
-        Error::new(Kind::Undefined, message)
+    pub(crate) fn undefined(message: impl Into<String>) -> TemplateError {
+        TemplateError::new(ErrorKind::Undefined, message)
     }
 
     /// What is a TypeError, ValueError or the like in Python.
-    pub(crate) fn value(message: impl Into<String>) -> Error {
-        Error::new(Kind::Type, message)
+    pub(crate) fn value(message: impl Into<String>) -> TemplateError {
+        TemplateError::new(ErrorKind::Type, message)
     }
 
-    pub(crate) fn unsupported(message: impl Into<String>) -> Error {
-        Error::new(Kind::Unsupported, message)
+    pub(crate) fn unsupported(message: impl Into<String>) -> TemplateError {
+        TemplateError::new(ErrorKind::Unsupported, message)
     }
 
-    pub(crate) fn limit(message: impl Into<String>) -> Error {
-        Error::new(Kind::Limit, message)
+    pub(crate) fn limit(message: impl Into<String>) -> TemplateError {
+        TemplateError::new(ErrorKind::Limit, message)
     }
 
     /// Adds the line, unless an inner expression has said it already.
-    pub(crate) fn at(mut self, line: u32) -> Error {
+    pub(crate) fn at(mut self, line: u32) -> TemplateError {
         self.0.line.get_or_insert(line);
         self
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
@@ -91,10 +91,10 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for TemplateError {}

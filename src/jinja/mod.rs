@@ -21,21 +21,21 @@ use std::ops::Range;
 use syntax::parser;
 
 pub(crate) use budget::{Bounds, Budget, thread_time};
-pub(crate) use error::Error;
+pub(crate) use error::TemplateError;
 pub(crate) use syntax::inspect::Inspection;
 pub(crate) use value::Value;
-pub(crate) use value::access::{Log, Watch};
+pub(crate) use value::access::{AccessLog, Watch};
 pub(crate) use value::number::float as print_float;
-pub(crate) use value::string::{Mark, Text};
+pub(crate) use value::text::{Mark, Text};
 pub(crate) use vm::interpreter::Context;
 
-use syntax::parser::Parsed;
+use syntax::parser::ParsedTemplate;
 use vm::interpreter::Interpreter;
 
 /// A compiled template; may be shared between threads.
 #[derive(Debug)]
 pub(crate) struct Template {
-    parsed: Parsed,
+    parsed: ParsedTemplate,
 }
 
 /// A finished text.
@@ -50,12 +50,16 @@ pub(crate) struct Rendered {
 
 impl Template {
     /// Compiles a source.
-    pub(crate) fn compile(source: &str) -> Result<Template, Error> {
+    pub(crate) fn compile(source: &str) -> Result<Template, TemplateError> {
         parser::parse(source).map(|parsed| Template { parsed })
     }
 
     /// Renders within bounds.
-    pub(crate) fn render(&self, context: Context, bounds: Bounds) -> Result<Rendered, Error> {
+    pub(crate) fn render(
+        &self,
+        context: Context,
+        bounds: Bounds,
+    ) -> Result<Rendered, TemplateError> {
         let budget = Budget::new(bounds);
         let (text, generation) = Interpreter::new(&self.parsed, context, &budget).run()?;
         let (text, marks) = text.into_parts();

@@ -33,7 +33,7 @@ pub(crate) fn render(
 }
 
 /// A panic would be a mistake of the engine's; it must not be the host's end.
-fn guarded<T>(run: impl FnOnce() -> Result<T, crate::jinja::Error>) -> Result<T, Failure> {
+fn guarded<T>(run: impl FnOnce() -> Result<T, crate::jinja::TemplateError>) -> Result<T, Failure> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result.map_err(|error| Failure::of(&error)),
         Err(payload) => Err(Failure::panicked(&*payload)),

@@ -17,7 +17,7 @@ pub struct Failure {
 
 impl Failure {
     /// What the engine reported.
-    pub(crate) fn of(error: &crate::jinja::Error) -> Failure {
+    pub(crate) fn of(error: &crate::jinja::TemplateError) -> Failure {
         Failure {
             kind: error.kind().as_str(),
             message: error.message().to_owned(),

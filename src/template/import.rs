@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Number};
 
 use super::span::{PathList, Paths};
-use crate::jinja::{Log, Mark, Text, Value, Watch};
+use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 
 /// Which member of the request each marked byte of a prompt came from: what the `source` of a mark
 /// counts.
@@ -68,7 +68,7 @@ pub(crate) enum ImportMode<'a> {
     /// The source of every string.
     Sources(&'a mut Origins),
     /// A note of every read.
-    Reads(&'a Rc<Log>),
+    Reads(&'a Rc<AccessLog>),
 }
 
 /// A value at this path.
@@ -102,7 +102,7 @@ pub(crate) fn messages(
     import.items(messages, |import, message| match message {
         serde_json::Value::Object(members) if !raw => {
             let entries = with_reasoning(import.entries(members));
-            Value::outer_dict(entries, import.watch())
+            Value::caller_dict(entries, import.watch())
         }
         message => import.value(message),
     })
@@ -142,7 +142,7 @@ impl<'w, 'a> Import<'w, 'a> {
         }
         let mut from = String::with_capacity(path.len() + STEPS);
         from.push_str(path);
-        let buffer = Text::outer("", Vec::new());
+        let buffer = Text::uncharged("", Vec::new());
         Import {
             wanted,
             path: from,
@@ -155,8 +155,10 @@ impl<'w, 'a> Import<'w, 'a> {
 
     /// All strings are gathered.
     fn ready(&mut self) {
-        self.buffer =
-            Text::outer_string(std::mem::take(&mut self.gathered), std::mem::take(&mut self.marks));
+        self.buffer = Text::uncharged_string(
+            std::mem::take(&mut self.gathered),
+            std::mem::take(&mut self.marks),
+        );
     }
 
     fn collect(&mut self, json: &serde_json::Value) {
@@ -211,7 +213,7 @@ impl<'w, 'a> Import<'w, 'a> {
             serde_json::Value::Array(items) => self.list(items),
             serde_json::Value::Object(members) => {
                 let entries = self.entries(members);
-                Value::outer_dict(entries, self.watch())
+                Value::caller_dict(entries, self.watch())
             }
         }
     }
@@ -233,7 +235,7 @@ impl<'w, 'a> Import<'w, 'a> {
                 }),
             );
         }
-        Value::outer_list(values, self.watch())
+        Value::caller_list(values, self.watch())
     }
 
     fn entries(&mut self, members: &Map<String, serde_json::Value>) -> Vec<(Value, Value)> {
@@ -336,7 +338,7 @@ thread_local! {
         "role", "content", "tool_calls", "tool_call_id", "type", "function", "name", "arguments", "description", "parameters",
         "properties", "id",
     ]
-    .map(|name| (name, Text::outer(name, Vec::new())));
+    .map(|name| (name, Text::uncharged(name, Vec::new())));
 }
 
 fn known_key(name: &str) -> Option<Text> {
@@ -349,7 +351,7 @@ fn number(number: &Number) -> Value {
     }
     let text = number.to_string();
     match text.parse() {
-        Ok(integer) => Value::integer(integer),
+        Ok(integer) => Value::caller_integer(integer),
         Err(_) => Value::Float(number.as_f64().or_else(|| text.parse().ok()).unwrap_or(f64::NAN)),
     }
 }
@@ -363,7 +365,7 @@ fn with_reasoning(mut entries: Vec<(Value, Value)>) -> Vec<(Value, Value)> {
         (!value.is_none()).then(|| value.clone())
     });
     let Some(reasoning) = given else { return entries };
-    let name = |name: &str| Value::Text(Text::outer(name, Vec::new()));
+    let name = |name: &str| Value::Text(Text::uncharged(name, Vec::new()));
     match place(&entries, "reasoning_content") {
         Some(at) => entries[at].1 = reasoning.clone(),
         None => entries.push((name("reasoning_content"), reasoning.clone())),

@@ -179,7 +179,7 @@ impl Templates {
         };
         let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
         let token = |text: &str, used: bool| {
-            Value::Text(Text::outer(if used { text } else { "" }, Vec::new()))
+            Value::Text(Text::uncharged(if used { text } else { "" }, Vec::new()))
         };
         let mut variables = vec![
             ("messages".into(), import::messages(messages, input.raw, wanted)),

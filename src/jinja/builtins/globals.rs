@@ -3,19 +3,21 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::jinja::error::{Error, Kind, Result};
+use crate::jinja::error::{ErrorKind, Result, TemplateError};
 use crate::jinja::value::iterate;
 use crate::jinja::value::iterate::MAX_RANGE;
 use crate::jinja::value::print;
 use crate::jinja::value::runtime::{Builtin, Object};
-use crate::jinja::value::string::Text;
+use crate::jinja::value::text::Text;
 use crate::jinja::value::{Namespace, Range, Value};
 use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::interpreter::Interpreter;
 
 const GLOBALS: [(&str, Builtin); 8] = [
     ("lipsum", |_, _| {
-        Err(Error::unsupported("the function 'lipsum' is not supported: renders are reproducible"))
+        Err(TemplateError::unsupported(
+            "the function 'lipsum' is not supported: renders are reproducible",
+        ))
     }),
     ("range", range),
     ("dict", dict),
@@ -34,7 +36,7 @@ pub(crate) fn find(name: &str) -> Option<(&'static str, Builtin)> {
 fn raise_exception(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [message] = args.bind("raise_exception", ["message"], 1)?;
     let message = print::text(&interpreter.budget, &message.unwrap_or(Value::None))?;
-    Err(Error::new(Kind::Raised, message.as_str()))
+    Err(TemplateError::new(ErrorKind::Raised, message.as_str()))
 }
 
 fn strftime_now(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
@@ -49,23 +51,23 @@ fn strftime_now(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> 
 
 fn range(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     if !args.named.is_empty() {
-        return Err(Error::value("range() takes no keyword arguments"));
+        return Err(TemplateError::value("range() takes no keyword arguments"));
     }
     let numbers = args.positional.iter().map(integer).collect::<Result<Vec<i64>>>()?;
     let range = match numbers[..] {
         [stop] => Range { start: 0, stop, step: 1 },
         [start, stop] => Range { start, stop, step: 1 },
-        [_, _, 0] => return Err(Error::value("range() arg 3 must not be zero")),
+        [_, _, 0] => return Err(TemplateError::value("range() arg 3 must not be zero")),
         [start, stop, step] => Range { start, stop, step },
         _ => {
-            return Err(Error::value(format!(
+            return Err(TemplateError::value(format!(
                 "range expected 1 to 3 arguments, got {}",
                 numbers.len()
             )));
         }
     };
     if range.len() > MAX_RANGE {
-        return Err(Error::limit(format!(
+        return Err(TemplateError::limit(format!(
             "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({MAX_RANGE})."
         )));
     }
@@ -86,14 +88,14 @@ fn entries(
         [Value::Dict(dict)] => entries.extend(dict.entries().iter().cloned()),
         [pairs] => {
             let items = iterate::items(budget, pairs.defined()?)?;
-            let _room = budget.charge_values(3 * items.len())?;
+            let _working_memory = budget.charge_values(3 * items.len())?;
             for pair in items {
                 let pair = iterate::items(budget, &pair)?;
                 match pair.as_slice() {
                     [key, value] => entries.push((key.clone(), value.clone())),
                     other => {
                         let length = other.len();
-                        return Err(Error::value(format!(
+                        return Err(TemplateError::value(format!(
                             "dictionary update sequence element #{} has length {length}; 2 is required",
                             entries.len()
                         )));
@@ -102,7 +104,7 @@ fn entries(
             }
         }
         more => {
-            return Err(Error::value(format!(
+            return Err(TemplateError::value(format!(
                 "{function} expected at most 1 argument, got {}",
                 more.len()
             )));
@@ -135,7 +137,7 @@ pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
     if !name.starts_with('_') {
         return Ok(());
     }
-    Err(Error::unsupported(format!(
+    Err(TemplateError::unsupported(format!(
         "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
         print::quoted_string(name)
     )))
@@ -143,13 +145,13 @@ pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
 
 fn cycler(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     if args.positional.is_empty() {
-        return Err(Error::value("at least one item has to be provided"));
+        return Err(TemplateError::value("at least one item has to be provided"));
     }
     Ok(Value::object(Object::Cycler { items: args.positional, at: Cell::new(0) }))
 }
 
 fn joiner(_: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [separator] = args.bind("joiner", ["sep"], 0)?;
-    let separator = separator.unwrap_or_else(|| Value::Text(Text::outer(", ", Vec::new())));
+    let separator = separator.unwrap_or_else(|| Value::Text(Text::uncharged(", ", Vec::new())));
     Ok(Value::object(Object::Joiner { separator, used: Cell::new(false) }))
 }

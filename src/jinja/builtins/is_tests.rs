@@ -18,46 +18,54 @@ pub(crate) type Test = fn(&mut Interpreter<'_>, &Value, Args) -> Result<bool>;
 /// The test of this name.
 pub(crate) fn find(name: &str) -> Option<Test> {
     Some(match name {
-        "defined" => |_, value, args| args.none("defined").map(|()| !value.is_undefined()),
-        "undefined" => |_, value, args| args.none("undefined").map(|()| value.is_undefined()),
-        "none" => |_, value, args| args.none("none").map(|()| value.is_none()),
-        "boolean" => {
-            |_, value, args| args.none("boolean").map(|()| matches!(value, Value::Bool(_)))
+        "defined" => |_, value, args| args.expect_none("defined").map(|()| !value.is_undefined()),
+        "undefined" => {
+            |_, value, args| args.expect_none("undefined").map(|()| value.is_undefined())
         }
-        "true" => |_, value, args| args.none("true").map(|()| matches!(value, Value::Bool(true))),
+        "none" => |_, value, args| args.expect_none("none").map(|()| value.is_none()),
+        "boolean" => {
+            |_, value, args| args.expect_none("boolean").map(|()| matches!(value, Value::Bool(_)))
+        }
+        "true" => {
+            |_, value, args| args.expect_none("true").map(|()| matches!(value, Value::Bool(true)))
+        }
         "false" => {
-            |_, value, args| args.none("false").map(|()| matches!(value, Value::Bool(false)))
+            |_, value, args| args.expect_none("false").map(|()| matches!(value, Value::Bool(false)))
         }
         "integer" => |_, value, args| {
-            args.none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_)))
+            args.expect_none("integer").map(|()| matches!(value, Value::Int(_) | Value::Big(_)))
         },
-        "float" => |_, value, args| args.none("float").map(|()| matches!(value, Value::Float(_))),
-        "number" => |_, value, args| args.none("number").map(|()| number::is_number(value)),
-        "string" => |_, value, args| args.none("string").map(|()| matches!(value, Value::Text(_))),
-        "mapping" => {
-            |_, value, args| args.none("mapping").map(|()| matches!(value, Value::Dict(_)))
+        "float" => {
+            |_, value, args| args.expect_none("float").map(|()| matches!(value, Value::Float(_)))
         }
-        "sequence" => |_, value, args| args.none("sequence").map(|()| is_sequence(value)),
-        "iterable" => |_, value, args| args.none("iterable").map(|()| is_iterable(value)),
-        "callable" => |_, value, args| args.none("callable").map(|()| is_callable(value)),
+        "number" => |_, value, args| args.expect_none("number").map(|()| number::is_number(value)),
+        "string" => {
+            |_, value, args| args.expect_none("string").map(|()| matches!(value, Value::Text(_)))
+        }
+        "mapping" => {
+            |_, value, args| args.expect_none("mapping").map(|()| matches!(value, Value::Dict(_)))
+        }
+        "sequence" => |_, value, args| args.expect_none("sequence").map(|()| is_sequence(value)),
+        "iterable" => |_, value, args| args.expect_none("iterable").map(|()| is_iterable(value)),
+        "callable" => |_, value, args| args.expect_none("callable").map(|()| is_callable(value)),
         "escaped" => |_, value, args| {
-            args.none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe()))
+            args.expect_none("escaped").map(|()| value.as_text().is_some_and(|text| text.is_safe()))
         },
         "lower" => |interpreter, value, args| {
-            args.none("lower")?;
+            args.expect_none("lower")?;
             let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
             Ok(is_case(&text, char::is_lowercase))
         },
         "upper" => |interpreter, value, args| {
-            args.none("upper")?;
+            args.expect_none("upper")?;
             let text = crate::jinja::value::print::text(&interpreter.budget, value)?;
             Ok(is_case(&text, char::is_uppercase))
         },
         "even" => |interpreter, value, args| {
-            args.none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2)))
+            args.expect_none("even").and_then(|()| is_multiple(interpreter, value, &Value::Int(2)))
         },
         "odd" => |interpreter, value, args| {
-            args.none("odd")?;
+            args.expect_none("odd")?;
             let rest = remainder(interpreter, value, &Value::Int(2))?;
             compare::equal(&interpreter.budget, &rest, &Value::Int(1))
         },
@@ -70,12 +78,12 @@ pub(crate) fn find(name: &str) -> Option<Test> {
             is_same(interpreter, value, &other.unwrap_or(Value::None))
         },
         "filter" => |interpreter, value, args| {
-            args.none("test_filter")?;
+            args.expect_none("test_filter")?;
             compare::hash(&interpreter.budget, value)?;
             Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
         },
         "test" => |interpreter, value, args| {
-            args.none("test_test")?;
+            args.expect_none("test_test")?;
             compare::hash(&interpreter.budget, value)?;
             Ok(value.as_str().is_some_and(|name| find(name).is_some()))
         },

@@ -4,20 +4,21 @@ use std::rc::Rc;
 
 use super::methods;
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Kind, Result};
+use crate::jinja::error::{ErrorKind, Result};
 use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
 use crate::jinja::value::print;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 
 const WIDTH: usize = 80;
 
 /// The text of a value.
 pub(crate) fn pprint(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
     let mut printer = Printer { budget, out: TextBuilder::new(budget) };
-    printer.value(&in_order(budget, value, 0)?, Place { indent: 0, allowance: 0, level: 0 })?;
+    printer
+        .value(&in_order(budget, value, 0)?, PrintPosition { indent: 0, allowance: 0, level: 0 })?;
     printer.out.finish()
 }
 
@@ -47,14 +48,14 @@ fn in_order(budget: &Rc<Budget>, value: &Value, depth: usize) -> Result<Value> {
 /// Keys of types that have no order are in order of their types.
 fn before(budget: &Rc<Budget>, a: &Value, b: &Value) -> Result<bool> {
     match compare::less(budget, a, b) {
-        Err(error) if error.kind() != Kind::Limit => Ok(a.type_name() < b.type_name()),
+        Err(error) if error.kind() != ErrorKind::Limit => Ok(a.type_name() < b.type_name()),
         less => less,
     }
 }
 
 /// Where a value is printed.
 #[derive(Clone, Copy)]
-struct Place {
+struct PrintPosition {
     indent: usize,
     /// What follows on its last line.
     allowance: usize,
@@ -73,12 +74,12 @@ impl Printer<'_> {
         out.finish()
     }
 
-    fn value(&mut self, value: &Value, place: Place) -> Result<()> {
+    fn value(&mut self, value: &Value, position: PrintPosition) -> Result<()> {
         let repr = self.repr(value)?;
-        if repr.char_count() <= WIDTH.saturating_sub(place.indent + place.allowance) {
+        if repr.char_count() <= WIDTH.saturating_sub(position.indent + position.allowance) {
             return self.out.push_text(&repr);
         }
-        let inner = Place { level: place.level + 1, ..place };
+        let inner = PrintPosition { level: position.level + 1, ..position };
         match value {
             Value::Dict(dict) => self.members(dict.entries(), inner),
             Value::List(list) => self.items(&list.items(), "[", "]", inner),
@@ -94,9 +95,9 @@ impl Printer<'_> {
         self.out.push_fill(' ', indent)
     }
 
-    fn members(&mut self, entries: &[(Value, Value)], place: Place) -> Result<()> {
+    fn members(&mut self, entries: &[(Value, Value)], position: PrintPosition) -> Result<()> {
         self.out.push("{")?;
-        let indent = place.indent + 1;
+        let indent = position.indent + 1;
         for (index, (key, value)) in entries.iter().enumerate() {
             if index > 0 {
                 self.out.push(",")?;
@@ -105,32 +106,41 @@ impl Printer<'_> {
             let key = self.repr(key)?;
             self.out.push_text(&key)?;
             self.out.push(": ")?;
-            let allowance = if index + 1 == entries.len() { place.allowance + 1 } else { 1 };
-            self.value(value, Place { indent: indent + key.char_count() + 2, allowance, ..place })?;
+            let allowance = if index + 1 == entries.len() { position.allowance + 1 } else { 1 };
+            self.value(
+                value,
+                PrintPosition { indent: indent + key.char_count() + 2, allowance, ..position },
+            )?;
         }
         self.out.push("}")
     }
 
-    fn items(&mut self, items: &[Value], open: &str, close: &str, place: Place) -> Result<()> {
+    fn items(
+        &mut self,
+        items: &[Value],
+        open: &str,
+        close: &str,
+        position: PrintPosition,
+    ) -> Result<()> {
         self.out.push(open)?;
-        let indent = place.indent + 1;
+        let indent = position.indent + 1;
         for (index, item) in items.iter().enumerate() {
             if index > 0 {
                 self.out.push(",")?;
                 self.new_line(indent)?;
             }
             let allowance =
-                if index + 1 == items.len() { place.allowance + close.len() } else { 1 };
-            self.value(item, Place { indent, allowance, ..place })?;
+                if index + 1 == items.len() { position.allowance + close.len() } else { 1 };
+            self.value(item, PrintPosition { indent, allowance, ..position })?;
         }
         self.out.push(close)
     }
 
     /// A long string: its lines, and their words where they are too long, as literals below each
     /// other.
-    fn string(&mut self, text: &Text, place: Place) -> Result<()> {
-        let outermost = usize::from(place.level == 1);
-        let (indent, allowance) = (place.indent + outermost, place.allowance + outermost);
+    fn string(&mut self, text: &Text, position: PrintPosition) -> Result<()> {
+        let outermost = usize::from(position.level == 1);
+        let (indent, allowance) = (position.indent + outermost, position.allowance + outermost);
         let chunks = self.chunks(text, WIDTH.saturating_sub(indent), allowance)?;
         let bracketed = outermost == 1 && chunks.len() > 1;
         if bracketed {

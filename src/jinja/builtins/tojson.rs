@@ -4,14 +4,14 @@
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
 use crate::jinja::value::number;
-use crate::jinja::value::print::{Piece, push_piece};
+use crate::jinja::value::print::{QuotedPart, push_part};
 use crate::jinja::value::runtime::Object;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::vm::arguments::Args;
 
 /// How the text is laid out: `json.dumps`' keyword arguments of the same names.
@@ -34,7 +34,7 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
         Some(width) => {
             let width = width
                 .as_int()
-                .ok_or_else(|| Error::value("indent is neither a number nor a string"))?;
+                .ok_or_else(|| TemplateError::value("indent is neither a number nor a string"))?;
             let width = usize::try_from(width).unwrap_or(0);
             Some(Text::fill(budget, ' ', width)?)
         }
@@ -44,7 +44,7 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
             let pair = crate::jinja::value::iterate::items(budget, &pair)?;
             match pair.as_slice() {
                 [Value::Text(items), Value::Text(keys)] => (items.clone(), keys.clone()),
-                _ => return Err(Error::value("separators is not a pair of strings")),
+                _ => return Err(TemplateError::value("separators is not a pair of strings")),
             }
         }
         None => {
@@ -121,7 +121,7 @@ fn write(
             let items = Value::list(budget, generator.left())?;
             write(out, budget, &items, layout, depth)
         }
-        other => Err(Error::value(format!(
+        other => Err(TemplateError::value(format!(
             "Object of type {} is not JSON serializable",
             other.type_name()
         ))),
@@ -167,7 +167,7 @@ fn key_text(budget: &Rc<Budget>, key: &Value) -> Result<Text> {
         Value::Int(number) => Text::plain(budget, number.to_string()),
         Value::Big(number) => Text::plain(budget, number::digits(number)?),
         Value::Float(number) => Text::plain(budget, float(*number)),
-        other => Err(Error::value(format!(
+        other => Err(TemplateError::value(format!(
             "keys must be str, int, float, bool or None, not {}",
             other.type_name()
         ))),
@@ -189,14 +189,14 @@ fn string(out: &mut TextBuilder, text: &Text, ensure_ascii: bool) -> Result<()> 
             '\0'..='\u{1f}' => format!("\\u{:04x}", u32::from(c)),
             _ => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
         };
-        push_piece(out, text, Piece::Verbatim(done..at))?;
-        push_piece(out, text, Piece::Escaped(&escaped, at))?;
+        push_part(out, text, QuotedPart::Verbatim(done..at))?;
+        push_part(out, text, QuotedPart::Escaped(&escaped, at))?;
         done = at + c.len_utf8();
     }
     if done == 0 {
         out.push_text(text)?;
     } else {
-        push_piece(out, text, Piece::Verbatim(done..text.len()))?;
+        push_part(out, text, QuotedPart::Verbatim(done..text.len()))?;
     }
     out.push("\"")
 }

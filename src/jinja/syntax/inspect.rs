@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use super::ast::{Arguments, Comparison, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
-use super::parser::Parsed;
+use super::parser::ParsedTemplate;
 use crate::jinja::Template;
 use crate::jinja::builtins::globals;
 
@@ -60,8 +60,8 @@ const SPECIAL: [&str; 6] = ["loop", "caller", "varargs", "kwargs", "self", "supe
 impl Template {
     /// Reads the source.
     pub(crate) fn inspect(&self) -> Inspection {
-        let Parsed { body, names, .. } = &self.parsed;
-        let mut walk = Walk {
+        let ParsedTemplate { body, names, .. } = &self.parsed;
+        let mut inspector = Inspector {
             names,
             scopes: vec![HashSet::new()],
             at_top: HashSet::new(),
@@ -69,14 +69,14 @@ impl Template {
             seen: HashSet::new(),
             found: Inspection::default(),
         };
-        assigned(body, &mut walk.at_top);
-        walk.statements(body);
-        walk.found
+        collect_assigned(body, &mut inspector.at_top);
+        inspector.statements(body);
+        inspector.found
     }
 }
 
 /// Names that statements set in their own scope.
-fn assigned(body: &[Stmt], names: &mut HashSet<u32>) {
+fn collect_assigned(body: &[Stmt], names: &mut HashSet<u32>) {
     for stmt in body {
         match &stmt.kind {
             StmtKind::Set { target, .. } | StmtKind::SetBlock { target, .. } => {
@@ -85,9 +85,9 @@ fn assigned(body: &[Stmt], names: &mut HashSet<u32>) {
             StmtKind::Macro(defined) => names.extend(defined.name.map(|name| name.0)),
             StmtKind::If { branches, otherwise } => {
                 for (_, body) in branches {
-                    assigned(body, names);
+                    collect_assigned(body, names);
                 }
-                assigned(otherwise, names);
+                collect_assigned(otherwise, names);
             }
             _ => {}
         }
@@ -104,7 +104,7 @@ fn target_names(target: &Target, names: &mut HashSet<u32>) {
     }
 }
 
-struct Walk<'a> {
+struct Inspector<'a> {
     names: &'a [Box<str>],
     scopes: Vec<HashSet<u32>>,
     /// What the outermost scope sets anywhere: a macro may be called when all of it is set.
@@ -116,7 +116,7 @@ struct Walk<'a> {
     found: Inspection,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Inspector<'a> {
     fn text(&self, name: Name) -> &'a str {
         self.names.get(name.0 as usize).map_or("", |text| text)
     }
@@ -133,9 +133,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn within(&mut self, names: HashSet<u32>, walk: impl FnOnce(&mut Self)) {
+    fn within(&mut self, names: HashSet<u32>, inspector: impl FnOnce(&mut Self)) {
         self.scopes.push(names);
-        walk(self);
+        inspector(self);
         self.scopes.pop();
     }
 
@@ -157,7 +157,7 @@ impl<'a> Walk<'a> {
                 }
                 self.statements(otherwise);
             }
-            StmtKind::For(one) => self.loop_(one),
+            StmtKind::For(one) => self.walk_loop(one),
             StmtKind::Set { target, value } => {
                 self.cut(value);
                 self.expression(value);
@@ -165,22 +165,22 @@ impl<'a> Walk<'a> {
             }
             StmtKind::SetBlock { target, filter, body } => {
                 filter.iter().for_each(|filter| self.expression(filter));
-                self.within(HashSet::new(), |walk| walk.statements(body));
+                self.within(HashSet::new(), |inspector| inspector.statements(body));
                 self.define(target);
             }
             StmtKind::Macro(one) => {
                 if let (Some(name), Some(scope)) = (one.name, self.scopes.last_mut()) {
                     scope.insert(name.0);
                 }
-                self.macro_(one);
+                self.walk_macro(one);
             }
             StmtKind::Call { caller, call } => {
                 self.expression(call);
-                self.macro_(caller);
+                self.walk_macro(caller);
             }
             StmtKind::Filter { filter, body } => {
                 self.expression(filter);
-                self.within(HashSet::new(), |walk| walk.statements(body));
+                self.within(HashSet::new(), |inspector| inspector.statements(body));
             }
             StmtKind::With { bindings, body } => {
                 let mut names = HashSet::new();
@@ -188,15 +188,17 @@ impl<'a> Walk<'a> {
                     self.expression(value);
                     target_names(target, &mut names);
                 }
-                self.within(names, |walk| walk.statements(body));
+                self.within(names, |inspector| inspector.statements(body));
             }
             StmtKind::Autoescape { enabled, body } => {
                 self.expression(enabled);
-                self.within(HashSet::new(), |walk| walk.statements(body));
+                self.within(HashSet::new(), |inspector| inspector.statements(body));
             }
-            StmtKind::Generation(body) => self.within(HashSet::new(), |walk| walk.statements(body)),
+            StmtKind::Generation(body) => {
+                self.within(HashSet::new(), |inspector| inspector.statements(body))
+            }
             StmtKind::Block(block) => {
-                self.within(HashSet::new(), |walk| walk.statements(&block.body))
+                self.within(HashSet::new(), |inspector| inspector.statements(&block.body))
             }
             StmtKind::Loader(of) => {
                 of.iter().for_each(|of| self.expression(of));
@@ -206,18 +208,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn loop_(&mut self, one: &For) {
+    fn walk_loop(&mut self, one: &For) {
         self.expression(&one.iterable);
         let mut names = HashSet::new();
         target_names(&one.target, &mut names);
-        self.within(names, |walk| {
-            one.test.iter().for_each(|test| walk.expression(test));
-            walk.statements(&one.body);
+        self.within(names, |inspector| {
+            one.test.iter().for_each(|test| inspector.expression(test));
+            inspector.statements(&one.body);
         });
-        self.within(HashSet::new(), |walk| walk.statements(&one.otherwise));
+        self.within(HashSet::new(), |inspector| inspector.statements(&one.otherwise));
     }
 
-    fn macro_(&mut self, one: &Macro) {
+    fn walk_macro(&mut self, one: &Macro) {
         one.parameters
             .iter()
             .filter_map(|(_, default)| default.as_ref())
@@ -225,7 +227,7 @@ impl<'a> Walk<'a> {
         let names = one.parameters.iter().map(|(name, _)| name.0).collect();
         let is_named = usize::from(one.name.is_some());
         self.macros += is_named;
-        self.within(names, |walk| walk.statements(&one.body));
+        self.within(names, |inspector| inspector.statements(&one.body));
         self.macros -= is_named;
     }
 

@@ -2,12 +2,12 @@
 
 use num_bigint::BigInt;
 
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::unicode;
 
 /// A token and its line, from 1.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Token {
+pub(crate) struct LexerToken {
     pub(crate) line: u32,
     pub(crate) kind: TokenKind,
 }
@@ -58,7 +58,7 @@ const OPERATORS: [&str; 25] = [
 ];
 
 /// All tokens of a source, ending with [`TokenKind::End`].
-pub(crate) fn tokens(source: &str) -> Result<Vec<Token>> {
+pub(crate) fn tokens(source: &str) -> Result<Vec<LexerToken>> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
     let mut lexer = Lexer { source, at: 0, line: 1, tokens: Vec::new() };
@@ -71,7 +71,7 @@ struct Lexer<'s> {
     source: &'s str,
     at: usize,
     line: u32,
-    tokens: Vec<Token>,
+    tokens: Vec<LexerToken>,
 }
 
 /// What a `-` or `+` beside a tag says about the text before it.
@@ -88,7 +88,7 @@ impl<'s> Lexer<'s> {
     }
 
     fn push(&mut self, kind: TokenKind) {
-        self.tokens.push(Token { line: self.line, kind });
+        self.tokens.push(LexerToken { line: self.line, kind });
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -99,7 +99,7 @@ impl<'s> Lexer<'s> {
     }
 
     fn fail<T>(&self, message: impl Into<String>) -> Result<T> {
-        Err(Error::syntax(message, self.line))
+        Err(TemplateError::syntax(message, self.line))
     }
 
     fn root(&mut self) -> Result<()> {
@@ -254,8 +254,10 @@ impl<'s> Lexer<'s> {
                 return Ok(());
             };
             if self.tokens.len() > MAX_TOKENS {
-                return Err(Error::limit(format!("the source has more than {MAX_TOKENS} tokens"))
-                    .at(self.line));
+                return Err(TemplateError::limit(format!(
+                    "the source has more than {MAX_TOKENS} tokens"
+                ))
+                .at(self.line));
             }
             if unicode::is_space(first) {
                 self.skip_blanks();

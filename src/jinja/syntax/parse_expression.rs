@@ -7,22 +7,22 @@ use num_traits::ToPrimitive;
 
 use super::ast::{Arguments, Comparison, Expr, ExprKind};
 use super::lexer::TokenKind;
-use super::parser::{Parser, deepest, deepest_argument};
+use super::parser::{TemplateParser, deepest, deepest_argument};
 use crate::jinja::builtins::{filters, is_tests};
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::number::Arithmetic;
 
-impl Parser {
-    pub(crate) fn expression(&mut self) -> Result<Expr> {
-        self.deeper(Self::condition)
+impl TemplateParser {
+    pub(crate) fn parse_expression(&mut self) -> Result<Expr> {
+        self.nested(Self::parse_condition)
     }
 
     /// An expression, or several with commas between them, which make a tuple.
-    pub(crate) fn tuple(&mut self, conditions: bool) -> Result<Expr> {
-        self.deeper(|parser| parser.tuple_items(conditions, false))
+    pub(crate) fn parse_tuple(&mut self, conditions: bool) -> Result<Expr> {
+        self.nested(|parser| parser.parse_tuple_items(conditions, false))
     }
 
-    fn tuple_items(&mut self, conditions: bool, parenthesised: bool) -> Result<Expr> {
+    fn parse_tuple_items(&mut self, conditions: bool, parenthesised: bool) -> Result<Expr> {
         let line = self.line();
         let mut items = Vec::new();
         let mut is_tuple = false;
@@ -36,7 +36,7 @@ impl Parser {
             ) {
                 break;
             }
-            items.push(if conditions { self.condition()? } else { self.or()? });
+            items.push(if conditions { self.parse_condition()? } else { self.parse_or()? });
             if self.is_op(",") {
                 is_tuple = true;
             } else {
@@ -57,16 +57,16 @@ impl Parser {
     }
 
     /// `a if b else c`
-    fn condition(&mut self) -> Result<Expr> {
+    fn parse_condition(&mut self) -> Result<Expr> {
         let line = self.line();
         let around = self.unknown.take();
-        let mut then = self.or()?;
+        let mut then = self.parse_or()?;
         while self.skip_word("if") {
             // All of a condition is soft, what came before the `if` as well.
             self.unknown = None;
-            let test = self.soft(Self::or)?;
+            let test = self.lenient(Self::parse_or)?;
             let otherwise = if self.skip_word("else") {
-                Some(Box::new(self.soft(|parser| parser.deeper(Self::condition))?))
+                Some(Box::new(self.lenient(|parser| parser.nested(Self::parse_condition))?))
             } else {
                 None
             };
@@ -82,11 +82,11 @@ impl Parser {
         Ok(then)
     }
 
-    fn or(&mut self) -> Result<Expr> {
+    fn parse_or(&mut self) -> Result<Expr> {
         let line = self.line();
-        let mut left = self.and()?;
+        let mut left = self.parse_and()?;
         while self.skip_word("or") {
-            let right = self.and()?;
+            let right = self.parse_and()?;
             left = self.node(
                 line,
                 left.depth.max(right.depth),
@@ -96,11 +96,11 @@ impl Parser {
         Ok(left)
     }
 
-    fn and(&mut self) -> Result<Expr> {
+    fn parse_and(&mut self) -> Result<Expr> {
         let line = self.line();
-        let mut left = self.not()?;
+        let mut left = self.parse_not()?;
         while self.skip_word("and") {
-            let right = self.not()?;
+            let right = self.parse_not()?;
             left = self.node(
                 line,
                 left.depth.max(right.depth),
@@ -110,18 +110,18 @@ impl Parser {
         Ok(left)
     }
 
-    fn not(&mut self) -> Result<Expr> {
+    fn parse_not(&mut self) -> Result<Expr> {
         let line = self.line();
         if self.skip_word("not") {
-            let operand = self.deeper(Self::not)?;
+            let operand = self.nested(Self::parse_not)?;
             return self.node(line, operand.depth, ExprKind::Not(Box::new(operand)));
         }
-        self.comparison()
+        self.parse_comparison()
     }
 
-    fn comparison(&mut self) -> Result<Expr> {
+    fn parse_comparison(&mut self) -> Result<Expr> {
         let line = self.line();
-        let first = self.sum()?;
+        let first = self.parse_sum()?;
         let mut rest = Vec::new();
         loop {
             let op = match self.peek() {
@@ -142,7 +142,7 @@ impl Parser {
                 _ => break,
             };
             self.next();
-            rest.push((op, self.sum()?));
+            rest.push((op, self.parse_sum()?));
         }
         if rest.is_empty() {
             return Ok(first);
@@ -151,15 +151,15 @@ impl Parser {
         self.node(line, depth, ExprKind::Compare(Box::new(first), rest))
     }
 
-    fn sum(&mut self) -> Result<Expr> {
-        self.binary(Self::concat, &[("+", Arithmetic::Add), ("-", Arithmetic::Sub)])
+    fn parse_sum(&mut self) -> Result<Expr> {
+        self.parse_binary(Self::parse_concat, &[("+", Arithmetic::Add), ("-", Arithmetic::Sub)])
     }
 
-    fn concat(&mut self) -> Result<Expr> {
+    fn parse_concat(&mut self) -> Result<Expr> {
         let line = self.line();
-        let mut parts = vec![self.product()?];
+        let mut parts = vec![self.parse_product()?];
         while self.skip_op("~") {
-            parts.push(self.product()?);
+            parts.push(self.parse_product()?);
         }
         if parts.len() == 1
             && let Some(only) = parts.pop()
@@ -170,21 +170,21 @@ impl Parser {
         self.node(line, depth, ExprKind::Concat(parts))
     }
 
-    fn product(&mut self) -> Result<Expr> {
+    fn parse_product(&mut self) -> Result<Expr> {
         let operators = [
             ("*", Arithmetic::Mul),
             ("/", Arithmetic::Div),
             ("//", Arithmetic::FloorDiv),
             ("%", Arithmetic::Mod),
         ];
-        self.binary(Self::power, &operators)
+        self.parse_binary(Self::parse_power, &operators)
     }
 
-    fn power(&mut self) -> Result<Expr> {
-        self.binary(|parser| parser.unary(true), &[("**", Arithmetic::Pow)])
+    fn parse_power(&mut self) -> Result<Expr> {
+        self.parse_binary(|parser| parser.parse_unary(true), &[("**", Arithmetic::Pow)])
     }
 
-    fn binary(
+    fn parse_binary(
         &mut self,
         operand: fn(&mut Self) -> Result<Expr>,
         operators: &[(&str, Arithmetic)],
@@ -223,22 +223,22 @@ impl Parser {
         }
     }
 
-    fn unary(&mut self, filters: bool) -> Result<Expr> {
+    fn parse_unary(&mut self, filters: bool) -> Result<Expr> {
         let line = self.line();
         let operand = if self.skip_op("-") {
-            let operand = self.deeper(|parser| parser.unary(false))?;
+            let operand = self.nested(|parser| parser.parse_unary(false))?;
             self.node(line, operand.depth, ExprKind::Negative(Box::new(operand)))?
         } else if self.skip_op("+") {
-            let operand = self.deeper(|parser| parser.unary(false))?;
+            let operand = self.nested(|parser| parser.parse_unary(false))?;
             self.node(line, operand.depth, ExprKind::Positive(Box::new(operand)))?
         } else {
-            self.primary()?
+            self.parse_primary()?
         };
-        let operand = self.postfix(operand)?;
-        if filters { self.filters_and_tests(operand) } else { Ok(operand) }
+        let operand = self.parse_postfix(operand)?;
+        if filters { self.parse_filters_and_tests(operand) } else { Ok(operand) }
     }
 
-    fn primary(&mut self) -> Result<Expr> {
+    fn parse_primary(&mut self) -> Result<Expr> {
         let line = self.line();
         let kind = match self.next() {
             TokenKind::Name(word) => match word.as_str() {
@@ -269,7 +269,7 @@ impl Parser {
             },
             TokenKind::Float(number) => ExprKind::Float(number),
             TokenKind::Op("(") => {
-                let inner = self.deeper(|parser| parser.tuple_items(true, true))?;
+                let inner = self.nested(|parser| parser.parse_tuple_items(true, true))?;
                 self.expect_op(")")?;
                 return Ok(inner);
             }
@@ -282,7 +282,7 @@ impl Parser {
                     if self.is_op("]") {
                         break;
                     }
-                    items.push(self.expression()?);
+                    items.push(self.parse_expression()?);
                 }
                 self.expect_op("]")?;
                 let depth = deepest(&items);
@@ -297,9 +297,9 @@ impl Parser {
                     if self.is_op("}") {
                         break;
                     }
-                    let key = self.expression()?;
+                    let key = self.parse_expression()?;
                     self.expect_op(":")?;
-                    entries.push((key, self.expression()?));
+                    entries.push((key, self.parse_expression()?));
                 }
                 self.expect_op("}")?;
                 let depth = deepest(entries.iter().flat_map(|(key, value)| [key, value]));
@@ -307,34 +307,37 @@ impl Parser {
             }
             TokenKind::End => return self.fail("unexpected 'end of template'"),
             other => {
-                return Err(Error::syntax(format!("unexpected '{}'", other.describe()), line));
+                return Err(TemplateError::syntax(
+                    format!("unexpected '{}'", other.describe()),
+                    line,
+                ));
             }
         };
         self.node(line, 0, kind)
     }
 
-    fn postfix(&mut self, mut operand: Expr) -> Result<Expr> {
+    fn parse_postfix(&mut self, mut operand: Expr) -> Result<Expr> {
         loop {
             operand = match self.peek() {
-                TokenKind::Op("." | "[") => self.subscript(operand)?,
-                TokenKind::Op("(") => self.call(operand)?,
+                TokenKind::Op("." | "[") => self.parse_subscript(operand)?,
+                TokenKind::Op("(") => self.parse_call(operand)?,
                 _ => return Ok(operand),
             };
         }
     }
 
-    fn filters_and_tests(&mut self, mut operand: Expr) -> Result<Expr> {
+    fn parse_filters_and_tests(&mut self, mut operand: Expr) -> Result<Expr> {
         loop {
             operand = match self.peek() {
-                TokenKind::Op("|") => self.filter_chain(operand, false)?,
-                TokenKind::Name(word) if word == "is" => self.test(operand)?,
-                TokenKind::Op("(") => self.call(operand)?,
+                TokenKind::Op("|") => self.parse_filter_chain(operand, false)?,
+                TokenKind::Name(word) if word == "is" => self.parse_test(operand)?,
+                TokenKind::Op("(") => self.parse_call(operand)?,
                 _ => return Ok(operand),
             };
         }
     }
 
-    fn subscript(&mut self, operand: Expr) -> Result<Expr> {
+    fn parse_subscript(&mut self, operand: Expr) -> Result<Expr> {
         let line = self.line();
         if self.skip_op(".") {
             let depth = operand.depth;
@@ -358,10 +361,14 @@ impl Parser {
             if !parts.is_empty() || slice.is_some() {
                 self.expect_op(",")?;
             }
-            match self.deeper(Self::subscript_part)? {
-                Part::Index(index) => parts.push(index),
-                Part::Slice(bounds) if parts.is_empty() && slice.is_none() => slice = Some(bounds),
-                Part::Slice(_) => return self.fail("a slice among other indices is not supported"),
+            match self.nested(Self::parse_subscript_part)? {
+                SubscriptPart::Index(index) => parts.push(index),
+                SubscriptPart::Slice(bounds) if parts.is_empty() && slice.is_none() => {
+                    slice = Some(bounds)
+                }
+                SubscriptPart::Slice(_) => {
+                    return self.fail("a slice among other indices is not supported");
+                }
             }
         }
         self.expect_op("]")?;
@@ -384,31 +391,32 @@ impl Parser {
         self.node(line, depth.max(index.depth), ExprKind::Item(Box::new(operand), Box::new(index)))
     }
 
-    fn subscript_part(&mut self) -> Result<Part> {
+    fn parse_subscript_part(&mut self) -> Result<SubscriptPart> {
         let start = if self.is_op(":") {
             None
         } else {
-            let index = self.condition()?;
+            let index = self.parse_condition()?;
             if !self.is_op(":") {
-                return Ok(Part::Index(index));
+                return Ok(SubscriptPart::Index(index));
             }
             Some(index)
         };
         self.expect_op(":")?;
         let ended = |parser: &Self| parser.is_op(":") || parser.is_op("]") || parser.is_op(",");
-        let stop = if ended(self) { None } else { Some(self.condition()?) };
-        let step = if self.skip_op(":") && !ended(self) { Some(self.condition()?) } else { None };
-        Ok(Part::Slice(Box::new([start, stop, step])))
+        let stop = if ended(self) { None } else { Some(self.parse_condition()?) };
+        let step =
+            if self.skip_op(":") && !ended(self) { Some(self.parse_condition()?) } else { None };
+        Ok(SubscriptPart::Slice(Box::new([start, stop, step])))
     }
 
-    fn call(&mut self, operand: Expr) -> Result<Expr> {
+    fn parse_call(&mut self, operand: Expr) -> Result<Expr> {
         let line = self.line();
-        let arguments = self.arguments()?;
+        let arguments = self.parse_arguments()?;
         let depth = operand.depth.max(deepest_argument(&arguments));
         self.node(line, depth, ExprKind::Call(Box::new(operand), arguments))
     }
 
-    fn arguments(&mut self) -> Result<Arguments> {
+    fn parse_arguments(&mut self) -> Result<Arguments> {
         self.expect_op("(")?;
         let mut arguments = Arguments::default();
         let mut known = HashSet::new();
@@ -428,10 +436,10 @@ impl Parser {
                 (TokenKind::Name(_), TokenKind::Op("="))
             );
             let valid = if self.skip_op("*") {
-                arguments.spread = Some(Box::new(self.expression()?));
+                arguments.spread = Some(Box::new(self.parse_expression()?));
                 !spread && !spread_named
             } else if self.skip_op("**") {
-                arguments.spread_named = Some(Box::new(self.expression()?));
+                arguments.spread_named = Some(Box::new(self.parse_expression()?));
                 !spread_named
             } else if named {
                 let name = self.expect_name()?;
@@ -439,10 +447,10 @@ impl Parser {
                 if !known.insert(name) {
                     return self.fail(format!("keyword argument repeated: {}", self.text(name)));
                 }
-                arguments.named.push((name, self.expression()?));
+                arguments.named.push((name, self.parse_expression()?));
                 !spread_named
             } else {
-                arguments.positional.push(self.expression()?);
+                arguments.positional.push(self.parse_expression()?);
                 !spread && !spread_named && arguments.named.is_empty()
             };
             if !valid {
@@ -454,19 +462,24 @@ impl Parser {
     }
 
     /// `|filter` as often as it comes; at the start of a filter tag the first has no bar.
-    pub(crate) fn filter_chain(&mut self, mut operand: Expr, mut inline: bool) -> Result<Expr> {
+    pub(crate) fn parse_filter_chain(
+        &mut self,
+        mut operand: Expr,
+        mut inline: bool,
+    ) -> Result<Expr> {
         while inline || self.is_op("|") {
             if !inline {
                 self.next();
             }
             inline = false;
             let line = self.line();
-            let name = self.dotted_name()?;
-            let arguments = if self.is_op("(") { self.arguments()? } else { Arguments::default() };
+            let name = self.parse_dotted_name()?;
+            let arguments =
+                if self.is_op("(") { self.parse_arguments()? } else { Arguments::default() };
             let filter = filters::find(&name);
             if filter.is_none() {
                 self.unknown.get_or_insert(
-                    Error::unsupported(format!("No filter named '{name}'.")).at(line),
+                    TemplateError::unsupported(format!("No filter named '{name}'.")).at(line),
                 );
             }
             let depth = operand.depth.max(deepest_argument(&arguments));
@@ -480,7 +493,7 @@ impl Parser {
         Ok(operand)
     }
 
-    fn dotted_name(&mut self) -> Result<String> {
+    fn parse_dotted_name(&mut self) -> Result<String> {
         let name = self.expect_name()?;
         let mut name = self.text(name).to_owned();
         while self.skip_op(".") {
@@ -491,13 +504,13 @@ impl Parser {
         Ok(name)
     }
 
-    fn test(&mut self, operand: Expr) -> Result<Expr> {
+    fn parse_test(&mut self, operand: Expr) -> Result<Expr> {
         let line = self.line();
         self.next();
         let negated = self.skip_word("not");
-        let name = self.dotted_name()?;
+        let name = self.parse_dotted_name()?;
         let arguments = match self.peek() {
-            TokenKind::Op("(") => self.arguments()?,
+            TokenKind::Op("(") => self.parse_arguments()?,
             TokenKind::Name(word) if matches!(word.as_str(), "else" | "or" | "and") => {
                 Arguments::default()
             }
@@ -509,9 +522,9 @@ impl Parser {
             | TokenKind::Int(_)
             | TokenKind::Float(_)
             | TokenKind::Op("[" | "{") => {
-                let argument = self.deeper(|parser| {
-                    let argument = parser.primary()?;
-                    parser.postfix(argument)
+                let argument = self.nested(|parser| {
+                    let argument = parser.parse_primary()?;
+                    parser.parse_postfix(argument)
                 })?;
                 Arguments { positional: vec![argument], ..Arguments::default() }
             }
@@ -519,8 +532,9 @@ impl Parser {
         };
         let test = is_tests::find(&name);
         if test.is_none() {
-            self.unknown
-                .get_or_insert(Error::unsupported(format!("No test named '{name}'.")).at(line));
+            self.unknown.get_or_insert(
+                TemplateError::unsupported(format!("No test named '{name}'.")).at(line),
+            );
         }
         let depth = operand.depth.max(deepest_argument(&arguments));
         let name = self.name(&name);
@@ -535,7 +549,7 @@ impl Parser {
 }
 
 /// A part of a subscript.
-enum Part {
+enum SubscriptPart {
     Index(Expr),
     Slice(Box<[Option<Expr>; 3]>),
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::ast::{Block, Expr, ExprKind, For, Macro, Name, Stmt, StmtKind, Target};
 use super::lexer::TokenKind;
-use super::parser::{CALLER, KWARGS, LOOP, Parser, Uses, VARARGS, deepest};
-use crate::jinja::error::{Error, Result};
+use super::parser::{CALLER, KWARGS, LOOP, TemplateParser, Uses, VARARGS, deepest};
+use crate::jinja::error::{Result, TemplateError};
 
-impl Parser {
+impl TemplateParser {
     /// Statements up to a tag of one of these names, which is next then; without names up to the
     /// end.
-    pub(crate) fn statements(&mut self, ends: &[&str]) -> Result<Vec<Stmt>> {
+    pub(crate) fn parse_statements(&mut self, ends: &[&str]) -> Result<Vec<Stmt>> {
         let mut body = Vec::new();
         loop {
             let line = self.line();
@@ -22,7 +22,7 @@ impl Parser {
                 },
                 TokenKind::VariableBegin => {
                     self.at += 1;
-                    let printed = self.tuple(true)?;
+                    let printed = self.parse_tuple(true)?;
                     if *self.peek() != TokenKind::VariableEnd {
                         return self.unexpected("end of print statement");
                     }
@@ -35,7 +35,7 @@ impl Parser {
                     {
                         return Ok(body);
                     }
-                    let kind = self.deeper(Self::statement)?;
+                    let kind = self.nested(Self::parse_statement)?;
                     self.end_of_block()?;
                     kind
                 }
@@ -69,54 +69,54 @@ impl Parser {
         Ok(())
     }
 
-    fn statement(&mut self) -> Result<StmtKind> {
+    fn parse_statement(&mut self) -> Result<StmtKind> {
         let TokenKind::Name(tag) = self.peek().clone() else {
             return self.fail("tag name expected");
         };
         let line = self.line();
         self.at += 1;
         match tag.as_str() {
-            "if" => self.if_(),
-            "for" => self.for_(),
-            "set" => self.set(),
-            "macro" => self.macro_(),
-            "call" => self.call_block(line),
+            "if" => self.parse_if(),
+            "for" => self.parse_for(),
+            "set" => self.parse_set(),
+            "macro" => self.parse_macro(),
+            "call" => self.parse_call_block(line),
             "filter" => {
                 let start = self.node(line, 0, ExprKind::Captured)?;
-                let filter = self.filter_chain(start, true)?;
-                let body = self.block("filter", "endfilter")?;
+                let filter = self.parse_filter_chain(start, true)?;
+                let body = self.parse_block("filter", "endfilter")?;
                 Ok(StmtKind::Filter { filter, body })
             }
-            "with" => self.with(),
+            "with" => self.parse_with(),
             "autoescape" => {
-                let enabled = self.expression()?;
-                let body = self.block("autoescape", "endautoescape")?;
+                let enabled = self.parse_expression()?;
+                let body = self.parse_block("autoescape", "endautoescape")?;
                 Ok(StmtKind::Autoescape { enabled, body })
             }
             "generation" => {
                 let body =
-                    self.function_body(|parser| parser.block("generation", "endgeneration"))?;
+                    self.function_body(|parser| parser.parse_block("generation", "endgeneration"))?;
                 Ok(StmtKind::Generation(body))
             }
-            "block" => self.block_tag(),
+            "block" => self.parse_block_tag(),
             "print" => {
                 let mut printed = Vec::new();
                 while *self.peek() != TokenKind::BlockEnd {
                     if !printed.is_empty() {
                         self.expect_op(",")?;
                     }
-                    printed.push(self.expression()?);
+                    printed.push(self.parse_expression()?);
                 }
                 let deepest = deepest(&printed);
                 Ok(StmtKind::Print(self.node(line, deepest, ExprKind::Concat(printed))?))
             }
             "break" | "continue" => {
                 if self.loops == 0 {
-                    return Err(Error::syntax(format!("'{tag}' outside loop"), line));
+                    return Err(TemplateError::syntax(format!("'{tag}' outside loop"), line));
                 }
                 Ok(if tag == "break" { StmtKind::Break } else { StmtKind::Continue })
             }
-            "include" => self.include(),
+            "include" => self.parse_include(),
             "import" | "from" | "extends" => {
                 while *self.peek() != TokenKind::BlockEnd {
                     if *self.peek() == TokenKind::End {
@@ -133,7 +133,7 @@ impl Parser {
                         " The innermost block that needs to be closed is '{open}'."
                     ));
                 }
-                Err(Error::syntax(message, line))
+                Err(TemplateError::syntax(message, line))
             }
         }
     }
@@ -145,29 +145,30 @@ impl Parser {
     }
 
     /// The body of a tag and its end tag.
-    fn block(&mut self, tag: &'static str, end: &str) -> Result<Vec<Stmt>> {
+    fn parse_block(&mut self, tag: &'static str, end: &str) -> Result<Vec<Stmt>> {
         self.start_of_body()?;
         self.open.push(tag);
-        let body = self.hard(|parser| parser.statements(&[end]))?;
+        let body = self.strict(|parser| parser.parse_statements(&[end]))?;
         self.open.pop();
         self.at += 1;
         Ok(body)
     }
 
-    fn if_(&mut self) -> Result<StmtKind> {
+    fn parse_if(&mut self) -> Result<StmtKind> {
         let mut branches = Vec::new();
         let mut otherwise = Vec::new();
         self.open.push("if");
         loop {
-            let test = self.soft(|parser| parser.tuple(false))?;
+            let test = self.lenient(|parser| parser.parse_tuple(false))?;
             self.start_of_body()?;
-            let body = self.soft(|parser| parser.statements(&["elif", "else", "endif"]))?;
+            let body =
+                self.lenient(|parser| parser.parse_statements(&["elif", "else", "endif"]))?;
             branches.push((test, body));
             match self.next() {
                 TokenKind::Name(tag) if tag == "elif" => {}
                 TokenKind::Name(tag) if tag == "else" => {
                     self.start_of_body()?;
-                    otherwise = self.soft(|parser| parser.statements(&["endif"]))?;
+                    otherwise = self.lenient(|parser| parser.parse_statements(&["endif"]))?;
                     self.at += 1;
                     break;
                 }
@@ -178,27 +179,28 @@ impl Parser {
         Ok(StmtKind::If { branches, otherwise })
     }
 
-    fn for_(&mut self) -> Result<StmtKind> {
+    fn parse_for(&mut self) -> Result<StmtKind> {
         let stores = self.loop_stores;
-        let target = self.target()?;
+        let target = self.parse_target()?;
         if !self.skip_word("in") {
             return self.unexpected("in");
         }
-        let iterable = self.tuple(false)?;
+        let iterable = self.parse_tuple(false)?;
         let around = std::mem::take(&mut self.uses);
-        let test = if self.skip_word("if") { Some(self.hard(Self::expression)?) } else { None };
+        let test =
+            if self.skip_word("if") { Some(self.strict(Self::parse_expression)?) } else { None };
         let recursive = self.skip_word("recursive");
         self.start_of_body()?;
         self.open.push("for");
         self.loops += 1;
-        let body = self.hard(|parser| parser.statements(&["endfor", "else"]))?;
+        let body = self.strict(|parser| parser.parse_statements(&["endfor", "else"]))?;
         self.loops -= 1;
         let uses_loop = self.uses.loop_ || recursive;
         let mut otherwise = Vec::new();
         let ended = matches!(self.next(), TokenKind::Name(tag) if tag == "endfor");
         if !ended {
             self.start_of_body()?;
-            otherwise = self.hard(|parser| parser.statements(&["endfor"]))?;
+            otherwise = self.strict(|parser| parser.parse_statements(&["endfor"]))?;
             self.at += 1;
         }
         if self.loop_stores > stores {
@@ -217,26 +219,27 @@ impl Parser {
         })))
     }
 
-    fn set(&mut self) -> Result<StmtKind> {
+    fn parse_set(&mut self) -> Result<StmtKind> {
         let line = self.line();
-        let target = self.namespace_target()?;
+        let target = self.parse_namespace_target()?;
         if self.skip_op("=") {
-            return Ok(StmtKind::Set { target, value: self.tuple(true)? });
+            return Ok(StmtKind::Set { target, value: self.parse_tuple(true)? });
         }
         let captured = self.node(line, 0, ExprKind::Captured)?;
-        let filter = if self.is_op("|") { Some(self.filter_chain(captured, false)?) } else { None };
-        let body = self.block("set", "endset")?;
+        let filter =
+            if self.is_op("|") { Some(self.parse_filter_chain(captured, false)?) } else { None };
+        let body = self.parse_block("set", "endset")?;
         Ok(StmtKind::SetBlock { target, filter, body })
     }
 
-    fn macro_(&mut self) -> Result<StmtKind> {
-        let name = self.target_name()?;
-        let parameters = self.signature()?;
-        Ok(StmtKind::Macro(self.macro_body("macro", "endmacro", Some(name), parameters)?))
+    fn parse_macro(&mut self) -> Result<StmtKind> {
+        let name = self.parse_target_name()?;
+        let parameters = self.parse_signature()?;
+        Ok(StmtKind::Macro(self.parse_macro_body("macro", "endmacro", Some(name), parameters)?))
     }
 
     /// The rest of a macro. That it mentions `loop` goes on to the loop around it.
-    fn macro_body(
+    fn parse_macro_body(
         &mut self,
         tag: &'static str,
         end: &str,
@@ -244,7 +247,7 @@ impl Parser {
         parameters: Vec<(Name, Option<Expr>)>,
     ) -> Result<Arc<Macro>> {
         let around = std::mem::take(&mut self.uses);
-        let body = self.function_body(|parser| parser.block(tag, end))?;
+        let body = self.function_body(|parser| parser.parse_block(tag, end))?;
         let inside = self.uses;
         // A call block may hand on its own caller.
         let caller = name.is_none() && inside.caller;
@@ -260,17 +263,17 @@ impl Parser {
         }))
     }
 
-    fn call_block(&mut self, line: u32) -> Result<StmtKind> {
-        let parameters = if self.is_op("(") { self.signature()? } else { Vec::new() };
-        let call = self.expression()?;
+    fn parse_call_block(&mut self, line: u32) -> Result<StmtKind> {
+        let parameters = if self.is_op("(") { self.parse_signature()? } else { Vec::new() };
+        let call = self.parse_expression()?;
         if !matches!(call.kind, ExprKind::Call(..)) {
-            return Err(Error::syntax("expected call", line));
+            return Err(TemplateError::syntax("expected call", line));
         }
-        let caller = self.macro_body("call", "endcall", None, parameters)?;
+        let caller = self.parse_macro_body("call", "endcall", None, parameters)?;
         Ok(StmtKind::Call { caller, call })
     }
 
-    fn signature(&mut self) -> Result<Vec<(Name, Option<Expr>)>> {
+    fn parse_signature(&mut self) -> Result<Vec<(Name, Option<Expr>)>> {
         self.expect_op("(")?;
         let mut parameters: Vec<(Name, Option<Expr>)> = Vec::new();
         let mut known = HashSet::new();
@@ -279,7 +282,7 @@ impl Parser {
             if !parameters.is_empty() {
                 self.expect_op(",")?;
             }
-            let name = self.target_name()?;
+            let name = self.parse_target_name()?;
             if !known.insert(name) {
                 return self.fail(format!(
                     "duplicate argument '{}' in function definition",
@@ -287,7 +290,7 @@ impl Parser {
                 ));
             }
             if self.skip_op("=") {
-                let default = self.expression()?;
+                let default = self.parse_expression()?;
                 defaults = true;
                 parameters.push((name, Some(default)));
             } else if name == CALLER {
@@ -304,24 +307,24 @@ impl Parser {
         Ok(parameters)
     }
 
-    fn with(&mut self) -> Result<StmtKind> {
+    fn parse_with(&mut self) -> Result<StmtKind> {
         let mut bindings = Vec::new();
         while *self.peek() != TokenKind::BlockEnd {
             if !bindings.is_empty() {
                 self.expect_op(",")?;
             }
             let stores = self.loop_stores;
-            let target = self.target()?;
+            let target = self.parse_target()?;
             // Only loops and `set` may not use the name.
             self.loop_stores = stores;
             self.expect_op("=")?;
-            bindings.push((target, self.expression()?));
+            bindings.push((target, self.parse_expression()?));
         }
-        let body = self.block("with", "endwith")?;
+        let body = self.parse_block("with", "endwith")?;
         Ok(StmtKind::With { bindings, body })
     }
 
-    fn block_tag(&mut self) -> Result<StmtKind> {
+    fn parse_block_tag(&mut self) -> Result<StmtKind> {
         let name = self.expect_name()?;
         if self.blocks.iter().any(|(known, _)| *known == name) {
             return self.fail(format!("block '{}' defined twice", self.text(name)));
@@ -332,7 +335,7 @@ impl Parser {
         // Its name is taken while its body is parsed.
         let place = self.blocks.len();
         self.blocks.push((name, Arc::new(Block { body: Vec::new(), scoped, required })));
-        let body = self.function_body(|parser| parser.block("block", "endblock"))?;
+        let body = self.function_body(|parser| parser.parse_block("block", "endblock"))?;
         self.uses = self.uses.or(around);
         let blank = |statement: &Stmt| matches!(&statement.kind, StmtKind::Text(text) if text.trim().is_empty());
         if required.is_some() && !body.iter().all(blank) {
@@ -345,8 +348,8 @@ impl Parser {
         Ok(StmtKind::Block(block))
     }
 
-    fn include(&mut self) -> Result<StmtKind> {
-        let of = self.expression()?;
+    fn parse_include(&mut self) -> Result<StmtKind> {
+        let of = self.parse_expression()?;
         let ignoring = self.skip_word("ignore");
         if ignoring && !self.skip_word("missing") {
             return self.unexpected("missing");
@@ -357,7 +360,7 @@ impl Parser {
         Ok(StmtKind::Loader(ignoring.then_some(of)))
     }
 
-    fn target_name(&mut self) -> Result<Name> {
+    fn parse_target_name(&mut self) -> Result<Name> {
         let name = self.expect_name()?;
         match self.text(name) {
             "true" | "false" | "none" | "True" | "False" | "None" => {
@@ -369,16 +372,16 @@ impl Parser {
     }
 
     /// `x`, `x, y` or `(x, y)`.
-    fn target(&mut self) -> Result<Target> {
-        self.deeper(|parser| parser.targets(false))
+    fn parse_target(&mut self) -> Result<Target> {
+        self.nested(|parser| parser.parse_targets(false))
     }
 
-    /// As [`Parser::target`], also `ns.x`.
-    fn namespace_target(&mut self) -> Result<Target> {
-        self.deeper(|parser| parser.targets(true))
+    /// As [`TemplateParser::target`], also `ns.x`.
+    fn parse_namespace_target(&mut self) -> Result<Target> {
+        self.nested(|parser| parser.parse_targets(true))
     }
 
-    fn targets(&mut self, namespace: bool) -> Result<Target> {
+    fn parse_targets(&mut self, namespace: bool) -> Result<Target> {
         let mut targets = Vec::new();
         let mut is_tuple = false;
         loop {
@@ -392,11 +395,11 @@ impl Parser {
                 break;
             }
             if self.skip_op("(") {
-                let inner = self.deeper(|parser| parser.targets(namespace))?;
+                let inner = self.nested(|parser| parser.parse_targets(namespace))?;
                 self.expect_op(")")?;
                 targets.push(inner);
             } else {
-                let name = self.target_name()?;
+                let name = self.parse_target_name()?;
                 if namespace && self.skip_op(".") {
                     targets.push(Target::Attribute(name, self.expect_name()?));
                 } else {

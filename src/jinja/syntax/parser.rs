@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::ast::{Arguments, Block, Expr, ExprKind, Name, Stmt};
-use super::lexer::{Token, TokenKind, tokens};
+use super::lexer::{LexerToken, TokenKind, tokens};
 use crate::jinja::builtins::methods;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 
 /// How deep statements, and how deep expressions may nest.
 pub(crate) const MAX_DEPTH: u16 = 150;
@@ -25,7 +25,7 @@ pub(crate) const KWARGS: Name = Name(3);
 
 /// What the source says.
 #[derive(Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedTemplate {
     pub(crate) body: Vec<Stmt>,
     pub(crate) blocks: Vec<(Name, Arc<Block>)>,
     /// What [`Name`] counts.
@@ -35,8 +35,8 @@ pub(crate) struct Parsed {
 }
 
 /// Parses a source.
-pub(crate) fn parse(source: &str) -> Result<Parsed> {
-    let mut parser = Parser {
+pub(crate) fn parse(source: &str) -> Result<ParsedTemplate> {
+    let mut parser = TemplateParser {
         tokens: tokens(source)?,
         at: 0,
         names: Vec::new(),
@@ -53,12 +53,12 @@ pub(crate) fn parse(source: &str) -> Result<Parsed> {
     for special in ["loop", "caller", "varargs", "kwargs"] {
         parser.name(special);
     }
-    let body = parser.statements(&[])?;
+    let body = parser.parse_statements(&[])?;
     match parser.missing.or(parser.unknown) {
         Some(error) => Err(error),
         None => {
             let members = parser.names.iter().map(|name| methods::is_member(name)).collect();
-            Ok(Parsed { body, blocks: parser.blocks, names: parser.names, members })
+            Ok(ParsedTemplate { body, blocks: parser.blocks, names: parser.names, members })
         }
     }
 }
@@ -83,18 +83,18 @@ impl Uses {
     }
 }
 
-pub(crate) struct Parser {
-    tokens: Vec<Token>,
+pub(crate) struct TemplateParser {
+    tokens: Vec<LexerToken>,
     pub(crate) at: usize,
     names: Vec<Box<str>>,
     places: HashMap<Box<str>, Name>,
     pub(crate) depth: u16,
     /// The first unknown filter or test outside of conditions. Within them it fails only when it is
     /// reached.
-    pub(crate) unknown: Option<Error>,
+    pub(crate) unknown: Option<TemplateError>,
     /// The first one that no condition around can excuse: Jinja2 compiles scopes within conditions
     /// strictly.
-    missing: Option<Error>,
+    missing: Option<TemplateError>,
     /// Loops that `break` could leave.
     pub(crate) loops: usize,
     /// How many targets so far are called `loop`.
@@ -105,7 +105,7 @@ pub(crate) struct Parser {
     pub(crate) open: Vec<&'static str>,
 }
 
-impl Parser {
+impl TemplateParser {
     pub(crate) fn peek(&self) -> &TokenKind {
         &self.tokens[self.at].kind
     }
@@ -125,7 +125,7 @@ impl Parser {
     }
 
     pub(crate) fn fail<T>(&self, message: impl Into<String>) -> Result<T> {
-        Err(Error::syntax(message, self.line()))
+        Err(TemplateError::syntax(message, self.line()))
     }
 
     pub(crate) fn is_op(&self, op: &str) -> bool {
@@ -195,7 +195,7 @@ impl Parser {
     /// otherwise.
     pub(crate) fn node(&self, line: u32, deepest: u16, kind: ExprKind) -> Result<Expr> {
         if deepest >= MAX_CHAIN {
-            return Err(Error::limit(format!(
+            return Err(TemplateError::limit(format!(
                 "an expression has more than {MAX_CHAIN} operations within each other"
             ))
             .at(line));
@@ -204,10 +204,12 @@ impl Parser {
     }
 
     /// Parses something one level deeper.
-    pub(crate) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
-            return Err(Error::limit(format!("the source nests deeper than {MAX_DEPTH} levels"))
-                .at(self.line()));
+            return Err(TemplateError::limit(format!(
+                "the source nests deeper than {MAX_DEPTH} levels"
+            ))
+            .at(self.line()));
         }
         self.depth += 1;
         let parsed = stacker::maybe_grow(RED_ZONE, MORE_STACK, || parse(self));
@@ -216,7 +218,7 @@ impl Parser {
     }
 
     /// Parses what may mention unknown filters and tests, as long as they are not reached.
-    pub(crate) fn soft<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn lenient<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let unknown = self.unknown.take();
         let parsed = parse(self);
         self.unknown = unknown;
@@ -224,7 +226,7 @@ impl Parser {
     }
 
     /// Parses a scope: no condition around excuses what is unknown in it.
-    pub(crate) fn hard<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn strict<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let around = self.unknown.take();
         let parsed = parse(self);
         let unknown = std::mem::replace(&mut self.unknown, around);

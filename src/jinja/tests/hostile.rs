@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::jinja::budget::thread_time;
-use crate::jinja::error::Kind;
+use crate::jinja::error::ErrorKind;
 use crate::jinja::{Bounds, Context, Template};
 
 /// What chat templates are given: `Limits::default()` of the layer above.
@@ -20,7 +20,7 @@ fn bounds() -> Bounds {
     }
 }
 
-fn run(source: &str) -> Result<String, crate::jinja::Error> {
+fn run(source: &str) -> Result<String, crate::jinja::TemplateError> {
     let context = Context { variables: Vec::new(), strftime_now: None, log: None };
     Template::compile(source)?.render(context, bounds()).map(|rendered| rendered.text)
 }
@@ -52,7 +52,7 @@ fn check(source: &str) {
 /// Ends in a limit.
 #[track_caller]
 fn check_limit(source: &str) {
-    assert_eq!(run(source).unwrap_err().kind(), Kind::Limit, "{source}");
+    assert_eq!(run(source).unwrap_err().kind(), ErrorKind::Limit, "{source}");
     check(source);
 }
 
@@ -264,5 +264,5 @@ fn lists_may_be_changed_while_they_are_gone_through() {
         assert_eq!(run(source).unwrap(), expected, "{source}");
     }
     let late = "{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}{{ ns.l([1]) }}";
-    assert_eq!(run(late).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(run(late).unwrap_err().kind(), ErrorKind::Unsupported);
 }

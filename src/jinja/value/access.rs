@@ -11,12 +11,12 @@ use super::Value;
 
 /// The notes of one render.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct AccessLog {
     read: RefCell<BTreeSet<String>>,
     missing: RefCell<Vec<String>>,
 }
 
-impl Log {
+impl AccessLog {
     /// Whether this path was read.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.read.borrow().contains(path)
@@ -27,14 +27,14 @@ impl Log {
         self.missing.borrow().clone()
     }
 
-    pub(crate) fn note(&self, path: &str) {
+    pub(crate) fn record(&self, path: &str) {
         let mut read = self.read.borrow_mut();
         if !read.contains(path) {
             read.insert(path.to_owned());
         }
     }
 
-    pub(crate) fn note_missing(&self, name: &str) {
+    pub(crate) fn record_missing(&self, name: &str) {
         let mut missing = self.missing.borrow_mut();
         if !missing.iter().any(|known| known == name) {
             missing.push(name.to_owned());
@@ -45,33 +45,33 @@ impl Log {
 /// Where a watched container is.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
-    log: Rc<Log>,
+    log: Rc<AccessLog>,
     path: Rc<str>,
 }
 
 impl Watch {
-    pub(crate) fn new(log: &Rc<Log>, path: &str) -> Watch {
+    pub(crate) fn new(log: &Rc<AccessLog>, path: &str) -> Watch {
         Watch { log: Rc::clone(log), path: path.into() }
     }
 
-    pub(crate) fn note_member(&self, key: &Value) {
+    pub(crate) fn record_member(&self, key: &Value) {
         if let Some(name) = key.as_str() {
-            self.log.note(&format!("{}.{name}", self.path));
+            self.log.record(&format!("{}.{name}", self.path));
         }
     }
 
-    pub(crate) fn note_item(&self, index: usize) {
-        self.log.note(&format!("{}[{index}]", self.path));
+    pub(crate) fn record_item(&self, index: usize) {
+        self.log.record(&format!("{}[{index}]", self.path));
     }
 
-    pub(crate) fn note_iteration(&self) {
-        self.log.note(&format!("{}#iter", self.path));
+    pub(crate) fn record_iteration(&self) {
+        self.log.record(&format!("{}#iter", self.path));
     }
 
-    pub(crate) fn note_items(&self, count: usize) {
-        self.note_iteration();
+    pub(crate) fn record_items(&self, count: usize) {
+        self.record_iteration();
         for index in 0..count {
-            self.note_item(index);
+            self.record_item(index);
         }
     }
 }

@@ -9,16 +9,16 @@ use num_traits::ToPrimitive;
 
 use super::number;
 use super::runtime::{Object, ViewKind};
-use super::{List, Value};
+use super::{Value, ValueList};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 
 /// How deep containers are compared, printed and hashed.
 pub(crate) const MAX_DEPTH: usize = 200;
 
 /// Containers that nest deeper than [`MAX_DEPTH`].
-pub(crate) fn too_deep() -> Error {
-    Error::limit(format!("values nest deeper than {MAX_DEPTH}"))
+pub(crate) fn too_deep() -> TemplateError {
+    TemplateError::limit(format!("values nest deeper than {MAX_DEPTH}"))
 }
 
 /// `left == right`.
@@ -36,7 +36,7 @@ fn equal_at(budget: &Rc<Budget>, left: &Value, right: &Value, depth: usize) -> R
             if a.len() != b.len() || a.is_same(b) {
                 return Ok(a.len() == b.len());
             }
-            budget.read(a.len())?;
+            budget.step_bytes(a.len())?;
             a.as_str() == b.as_str()
         }
         (Value::None, Value::None) | (Value::Undefined(_), Value::Undefined(_)) => true,
@@ -166,7 +166,7 @@ fn order_at(
     }
     match (left, right) {
         (Value::Text(a), Value::Text(b)) => {
-            budget.read(a.len().min(b.len()))?;
+            budget.step_bytes(a.len().min(b.len()))?;
             Ok(Some(a.as_str().cmp(b.as_str())))
         }
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => {
@@ -180,7 +180,7 @@ fn order_at(
         _ => {
             left.defined()?;
             right.defined()?;
-            Err(Error::value(format!(
+            Err(TemplateError::value(format!(
                 "'{symbol}' not supported between instances of '{}' and '{}'",
                 left.type_name(),
                 right.type_name()
@@ -194,10 +194,10 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
     match haystack {
         Value::Text(text) => match needle {
             Value::Text(part) => {
-                budget.read(text.len())?;
+                budget.step_bytes(text.len())?;
                 Ok(text.contains(part.as_str()))
             }
-            other => Err(Error::value(format!(
+            other => Err(TemplateError::value(format!(
                 "'in <string>' requires string as left operand, not {}",
                 other.type_name()
             ))),
@@ -237,7 +237,7 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
                 }
                 Ok(false)
             }
-            Err(_) => Err(Error::value(format!(
+            Err(_) => Err(TemplateError::value(format!(
                 "argument of type '{}' is not iterable",
                 other.type_name()
             ))),
@@ -302,7 +302,7 @@ fn hash_at(budget: Option<&Rc<Budget>>, value: &Value, depth: usize) -> Result<u
         return Err(too_deep());
     }
     if let Some(budget) = budget {
-        budget.read(value.as_text().map_or(0, |text| text.len()))?;
+        budget.step_bytes(value.as_text().map_or(0, |text| text.len()))?;
     }
     Ok(match value {
         Value::Text(text) => hash_str(text),
@@ -327,12 +327,12 @@ fn hash_at(budget: Option<&Rc<Budget>>, value: &Value, depth: usize) -> Result<u
         Value::Namespace(namespace) => hasher().hash_one(Rc::as_ptr(namespace) as usize),
         Value::Object(object) => hasher().hash_one(object.type_name()),
         Value::List(_) | Value::Dict(_) => {
-            return Err(Error::value(format!("unhashable type: '{}'", value.type_name())));
+            return Err(TemplateError::value(format!("unhashable type: '{}'", value.type_name())));
         }
     })
 }
 
-fn hash_items(budget: Option<&Rc<Budget>>, items: &List, depth: usize) -> Result<u64> {
+fn hash_items(budget: Option<&Rc<Budget>>, items: &ValueList, depth: usize) -> Result<u64> {
     let mut hashes = Vec::with_capacity(items.len());
     for item in items.items().iter() {
         hashes.push(hash_at(budget, item, depth + 1)?);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::access::Watch;
 use super::compare;
-use super::{ITEM, OVERHEAD, Value, nests, release};
+use super::{ITEM, OVERHEAD, Value, drop_iteratively, may_nest};
 use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::error::Result;
 
@@ -64,7 +64,7 @@ impl Dict {
     }
 
     /// The caller's; keys are distinct strings.
-    pub(crate) fn outer(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Dict {
+    pub(crate) fn from_caller(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Dict {
         Dict { entries, index: OnceCell::new(), watch, _charge: Charge::none() }
     }
 
@@ -74,8 +74,8 @@ impl Dict {
     }
 
     /// Whether dropping it can lead to dropping other containers.
-    pub(crate) fn nests(&self) -> bool {
-        self.entries.iter().any(|(key, value)| nests(key) || nests(value))
+    pub(crate) fn may_nest(&self) -> bool {
+        self.entries.iter().any(|(key, value)| may_nest(key) || may_nest(value))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -90,23 +90,23 @@ impl Dict {
     /// All entries, noted as read.
     pub(crate) fn entries(&self) -> &[(Value, Value)] {
         if let Some(watch) = &self.watch {
-            watch.note_iteration();
+            watch.record_iteration();
             for (key, _) in &self.entries {
-                watch.note_member(key);
+                watch.record_member(key);
             }
         }
         &self.entries
     }
 
     /// All entries, without a note.
-    pub(crate) fn unnoted(&self) -> &[(Value, Value)] {
+    pub(crate) fn unlogged(&self) -> &[(Value, Value)] {
         &self.entries
     }
 
     /// The keys, noted as an iteration.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &Value> {
         if let Some(watch) = &self.watch {
-            watch.note_iteration();
+            watch.record_iteration();
         }
         self.entries.iter().map(|(key, _)| key)
     }
@@ -114,7 +114,7 @@ impl Dict {
     /// The value of a key.
     pub(crate) fn get(&self, budget: &Rc<Budget>, key: &Value) -> Result<Option<&Value>> {
         if let Value::Text(name) = key {
-            budget.read(name.len())?;
+            budget.step_bytes(name.len())?;
             return Ok(self.get_name(name));
         }
         let hash = compare::hash(budget, key)?;
@@ -137,7 +137,7 @@ impl Dict {
         };
         let (key, value) = found?;
         if let Some(watch) = &self.watch {
-            watch.note_member(key);
+            watch.record_member(key);
         }
         Some(value)
     }
@@ -174,8 +174,8 @@ fn ordered(hashes: impl Iterator<Item = u64>) -> Vec<(u64, u32)> {
 
 impl Drop for Dict {
     fn drop(&mut self) {
-        if self.nests() {
-            release(self.take_values().collect());
+        if self.may_nest() {
+            drop_iteratively(self.take_values().collect());
         }
     }
 }

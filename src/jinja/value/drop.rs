@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use super::{List, Namespace, Undefined, Value};
+use super::{Namespace, Undefined, Value, ValueList};
 
 /// Drops values one after another: nesting a million deep must not use a million frames of the
 /// stack.
-pub(in crate::jinja) fn release(mut values: Vec<Value>) {
+pub(in crate::jinja) fn drop_iteratively(mut values: Vec<Value>) {
     while let Some(value) = values.pop() {
         match value {
             Value::List(list) | Value::Tuple(list) => {
@@ -17,7 +17,7 @@ pub(in crate::jinja) fn release(mut values: Vec<Value>) {
             Value::Dict(dict) => {
                 // One without others in it is dropped as it is.
                 if let Some(mut dict) = Rc::into_inner(dict)
-                    && dict.nests()
+                    && dict.may_nest()
                 {
                     values.extend(dict.take_values());
                 }
@@ -47,7 +47,7 @@ pub(in crate::jinja) fn release(mut values: Vec<Value>) {
 }
 
 /// Whether dropping a value can lead to dropping others.
-pub(in crate::jinja) fn nests(value: &Value) -> bool {
+pub(in crate::jinja) fn may_nest(value: &Value) -> bool {
     match value {
         Value::List(_)
         | Value::Tuple(_)
@@ -63,7 +63,9 @@ impl Undefined {
     /// The key that found nothing, if it nests.
     fn take_key(&mut self) -> Option<Value> {
         match self {
-            Undefined::Element(_, key) if nests(key) => Some(std::mem::replace(key, Value::None)),
+            Undefined::Element(_, key) if may_nest(key) => {
+                Some(std::mem::replace(key, Value::None))
+            }
             _ => None,
         }
     }
@@ -72,16 +74,16 @@ impl Undefined {
 impl Drop for Undefined {
     fn drop(&mut self) {
         if let Some(key) = self.take_key() {
-            release(vec![key]);
+            drop_iteratively(vec![key]);
         }
     }
 }
 
-impl Drop for List {
+impl Drop for ValueList {
     fn drop(&mut self) {
         let items = self.items.get_mut();
-        if items.iter().any(nests) {
-            release(std::mem::take(items));
+        if items.iter().any(may_nest) {
+            drop_iteratively(std::mem::take(items));
         }
     }
 }

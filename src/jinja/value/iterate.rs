@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use super::Value;
-use super::runtime::{Object, Source};
+use super::runtime::{LoopSource, Object};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 
 /// The most numbers a range may have: the sandbox's bound.
 pub(crate) const MAX_RANGE: usize = 100_000;
@@ -27,7 +27,7 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
             dict.keys().cloned().collect()
         }
         Value::Text(text) => {
-            budget.read(text.len())?;
+            budget.step_bytes(text.len())?;
             let count = text.char_count();
             ask(count)?;
             let mut items = Vec::with_capacity(count);
@@ -52,7 +52,7 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
                 generator.drain()?
             }
             Object::Loop(_) => {
-                return Err(Error::unsupported("only a loop goes over another loop"));
+                return Err(TemplateError::unsupported("only a loop goes over another loop"));
             }
             other => return Err(not_iterable(other.type_name())),
         },
@@ -62,26 +62,26 @@ pub(crate) fn items(budget: &Rc<Budget>, value: &Value) -> Result<Vec<Value>> {
 
 /// What a loop goes over, item by item. None is taken for nothing, which Jinja2 refuses: templates
 /// that loop over `tools` without asking whether there are any then work without tools.
-pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<Source> {
+pub(crate) fn source(budget: &Rc<Budget>, value: &Value) -> Result<LoopSource> {
     if let Value::Object(object) = value
         && matches!(**object, Object::Generator(_) | Object::Loop(_))
     {
-        return Ok(Source::Shared(Rc::clone(object)));
+        return Ok(LoopSource::Shared(Rc::clone(object)));
     }
     let items = if value.is_none() { Vec::new() } else { items(budget, value)? };
     let charge = budget.charge_values(items.len())?;
-    Ok(Source::Items { rest: items.into_iter(), _charge: charge })
+    Ok(LoopSource::Items { rest: items.into_iter(), _charge: charge })
 }
 
-fn not_iterable(type_name: &str) -> Error {
-    Error::value(format!("'{type_name}' object is not iterable"))
+fn not_iterable(type_name: &str) -> TemplateError {
+    TemplateError::value(format!("'{type_name}' object is not iterable"))
 }
 
 /// `len(value)`.
 pub(crate) fn length(budget: &Rc<Budget>, value: &Value) -> Result<usize> {
     Ok(match value {
         Value::Text(text) => {
-            budget.read(text.len())?;
+            budget.step_bytes(text.len())?;
             text.char_count()
         }
         Value::List(list) | Value::Tuple(list) => list.len(),
@@ -99,6 +99,6 @@ pub(crate) fn length(budget: &Rc<Budget>, value: &Value) -> Result<usize> {
     })
 }
 
-fn no_length(type_name: &str) -> Error {
-    Error::value(format!("object of type '{type_name}' has no len()"))
+fn no_length(type_name: &str) -> TemplateError {
+    TemplateError::value(format!("object of type '{type_name}' has no len()"))
 }

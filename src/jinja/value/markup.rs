@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::Value;
 use super::print;
-use super::string::Text;
+use super::text::Text;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
 

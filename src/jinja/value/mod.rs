@@ -13,7 +13,7 @@ pub(crate) mod markup;
 pub(crate) mod number;
 pub(crate) mod print;
 pub(crate) mod runtime;
-pub(crate) mod string;
+pub(crate) mod text;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::fmt;
@@ -23,13 +23,13 @@ use std::rc::Rc;
 use num_bigint::BigInt;
 
 use super::budget::{Budget, Charge};
-use super::error::{Error, Result};
+use super::error::{Result, TemplateError};
 use access::Watch;
 use dict::Dict;
 use runtime::Object;
-use string::Text;
+use text::Text;
 
-pub(super) use drop::{nests, release};
+pub(super) use drop::{drop_iteratively, may_nest};
 
 /// A Python value.
 #[derive(Clone)]
@@ -42,8 +42,8 @@ pub(crate) enum Value {
     Big(Rc<Big>),
     Float(f64),
     Text(Text),
-    List(Rc<List>),
-    Tuple(Rc<List>),
+    List(Rc<ValueList>),
+    Tuple(Rc<ValueList>),
     Dict(Rc<Dict>),
     Range(Rc<Range>),
     Namespace(Rc<Namespace>),
@@ -68,15 +68,15 @@ pub(crate) enum Undefined {
 }
 
 /// The items of a list or tuple.
-pub(crate) struct List {
+pub(crate) struct ValueList {
     items: RefCell<Vec<Value>>,
     /// Lists that the template made may grow; the caller's data may not.
-    own: bool,
+    growable: bool,
     watch: Option<Watch>,
     /// Whether it is a group of `groupby`, whose items have names.
     group: bool,
     /// Whether the render remembers it, as something that may hold itself.
-    remembered: Cell<bool>,
+    tracked: Cell<bool>,
     charge: Cell<Option<Charge>>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Range {
 /// `namespace(...)`: attributes that can be set.
 pub(crate) struct Namespace {
     attributes: RefCell<Vec<(Text, Value)>>,
-    remembered: Cell<bool>,
+    tracked: Cell<bool>,
     _charge: Charge,
 }
 
@@ -119,18 +119,18 @@ pub(super) const OVERHEAD: usize = 128;
 impl Value {
     /// A list of the template's.
     pub(crate) fn list(budget: &Rc<Budget>, items: Vec<Value>) -> Result<Value> {
-        Ok(Value::List(Rc::new(List::charged(budget, items)?)))
+        Ok(Value::List(Rc::new(ValueList::charged(budget, items)?)))
     }
 
     /// A group of `groupby`: what it is grouped by, and its items.
     pub(crate) fn group(budget: &Rc<Budget>, grouper: Value, items: Value) -> Result<Value> {
-        let mut list = List::charged(budget, vec![grouper, items])?;
+        let mut list = ValueList::charged(budget, vec![grouper, items])?;
         list.group = true;
         Ok(Value::Tuple(Rc::new(list)))
     }
 
     pub(crate) fn tuple(budget: &Rc<Budget>, items: Vec<Value>) -> Result<Value> {
-        Ok(Value::Tuple(Rc::new(List::charged(budget, items)?)))
+        Ok(Value::Tuple(Rc::new(ValueList::charged(budget, items)?)))
     }
 
     /// A dict of the template's; later entries replace earlier ones of the same key.
@@ -139,15 +139,15 @@ impl Value {
     }
 
     /// A list of the caller's data.
-    pub(crate) fn outer_list(items: Vec<Value>, watch: Option<Watch>) -> Value {
-        let mut list = List::new(items, None);
-        (list.own, list.watch) = (false, watch);
+    pub(crate) fn caller_list(items: Vec<Value>, watch: Option<Watch>) -> Value {
+        let mut list = ValueList::new(items, None);
+        (list.growable, list.watch) = (false, watch);
         Value::List(Rc::new(list))
     }
 
     /// A dict of the caller's data; keys are distinct strings.
-    pub(crate) fn outer_dict(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Value {
-        Value::Dict(Rc::new(Dict::outer(entries, watch)))
+    pub(crate) fn caller_dict(entries: Vec<(Value, Value)>, watch: Option<Watch>) -> Value {
+        Value::Dict(Rc::new(Dict::from_caller(entries, watch)))
     }
 
     pub(crate) fn text(budget: &Rc<Budget>, text: impl Into<String>) -> Result<Value> {
@@ -163,7 +163,7 @@ impl Value {
     }
 
     /// An integer of the caller's, small where it fits.
-    pub(crate) fn integer(number: BigInt) -> Value {
+    pub(crate) fn caller_integer(number: BigInt) -> Value {
         match i64::try_from(&number) {
             Ok(small) => Value::Int(small),
             Err(_) => Value::Big(Rc::new(Big { number, _charge: Charge::none() })),
@@ -171,14 +171,14 @@ impl Value {
     }
 
     /// An integer of the template's.
-    pub(crate) fn own_integer(budget: &Rc<Budget>, number: BigInt) -> Value {
+    pub(crate) fn charged_integer(budget: &Rc<Budget>, number: BigInt) -> Value {
         match i64::try_from(&number) {
             Ok(small) => Value::Int(small),
             Err(_) => {
                 let bytes = usize::try_from(number.bits() / 8).unwrap_or(usize::MAX);
                 Value::Big(Rc::new(Big {
                     number,
-                    _charge: budget.hold(bytes.saturating_add(OVERHEAD)),
+                    _charge: budget.charge_unchecked(bytes.saturating_add(OVERHEAD)),
                 }))
             }
         }
@@ -201,7 +201,7 @@ impl Value {
 
     /// Whether it is a string of these characters.
     pub(crate) fn is_text(&self, text: &str) -> bool {
-        matches!(self, Value::Text(own) if own.is(text))
+        matches!(self, Value::Text(own) if own.eq_str(text))
     }
 
     pub(crate) fn is_undefined(&self) -> bool {
@@ -291,43 +291,50 @@ impl Value {
 
 impl Undefined {
     /// What using it raises.
-    pub(crate) fn error(&self) -> Error {
+    pub(crate) fn error(&self) -> TemplateError {
         match self {
             Undefined::Variable(name) => {
-                Error::undefined(format!("'{}' is undefined", name.as_str()))
+                TemplateError::undefined(format!("'{}' is undefined", name.as_str()))
             }
             Undefined::Attribute(owner, name) => {
-                Error::undefined(format!("'{owner}' has no attribute '{}'", name.as_str()))
+                TemplateError::undefined(format!("'{owner}' has no attribute '{}'", name.as_str()))
             }
             Undefined::Element(owner, key) => {
-                Error::undefined(format!("{owner} has no element {key:?}"))
+                TemplateError::undefined(format!("{owner} has no element {key:?}"))
             }
-            Undefined::Unsafe(owner, name) => Error::unsupported(format!(
+            Undefined::Unsafe(owner, name) => TemplateError::unsupported(format!(
                 "access to attribute '{}' of '{owner}' object is unsafe.",
                 name.as_str()
             )),
-            Undefined::Other(what) => Error::undefined(*what),
+            Undefined::Other(what) => TemplateError::undefined(*what),
             Undefined::Parameter(name) => {
-                Error::undefined(format!("parameter '{}' was not provided", name.as_str()))
+                TemplateError::undefined(format!("parameter '{}' was not provided", name.as_str()))
             }
         }
     }
 }
 
-impl List {
-    fn charged(budget: &Rc<Budget>, items: Vec<Value>) -> Result<List> {
+impl ValueList {
+    fn charged(budget: &Rc<Budget>, items: Vec<Value>) -> Result<ValueList> {
         let charge = budget.charge(items.capacity() * ITEM + OVERHEAD)?;
-        Ok(List::new(items, Some(charge)))
+        Ok(ValueList::new(items, Some(charge)))
     }
 
-    fn new(items: Vec<Value>, charge: Option<Charge>) -> List {
+    fn new(items: Vec<Value>, charge: Option<Charge>) -> ValueList {
         let (items, charge) = (RefCell::new(items), Cell::new(charge));
-        List { items, own: true, watch: None, group: false, remembered: Cell::new(false), charge }
+        ValueList {
+            items,
+            growable: true,
+            watch: None,
+            group: false,
+            tracked: Cell::new(false),
+            charge,
+        }
     }
 
     pub(crate) fn items(&self) -> Ref<'_, Vec<Value>> {
         if let Some(watch) = &self.watch {
-            watch.note_items(self.items.borrow().len());
+            watch.record_items(self.items.borrow().len());
         }
         self.items.borrow()
     }
@@ -338,7 +345,7 @@ impl List {
     }
 
     /// The items, without a note that they were read.
-    pub(crate) fn unnoted(&self) -> Ref<'_, Vec<Value>> {
+    pub(crate) fn unlogged(&self) -> Ref<'_, Vec<Value>> {
         self.items.borrow()
     }
 
@@ -350,7 +357,7 @@ impl List {
     pub(crate) fn get(&self, index: usize) -> Option<Value> {
         let item = self.items.borrow().get(index).cloned()?;
         if let Some(watch) = &self.watch {
-            watch.note_item(index);
+            watch.record_item(index);
         }
         Some(item)
     }
@@ -361,13 +368,13 @@ impl List {
     }
 
     /// Notes that the render remembers it; whether it did before.
-    pub(crate) fn remember(&self) -> bool {
-        self.remembered.replace(true)
+    pub(crate) fn mark_tracked(&self) -> bool {
+        self.tracked.replace(true)
     }
 
     /// Whether it may grow.
-    pub(crate) fn is_own(&self) -> bool {
-        self.own
+    pub(crate) fn is_growable(&self) -> bool {
+        self.growable
     }
 
     /// Changes the items of a list that may grow.
@@ -390,7 +397,7 @@ impl List {
     /// Forgets the items; ends whatever circles there were.
     pub(crate) fn clear(&self) {
         let items = std::mem::take(&mut *self.items.borrow_mut());
-        release(items);
+        drop_iteratively(items);
     }
 }
 
@@ -425,13 +432,13 @@ impl Namespace {
     /// With these attributes, which have different names.
     pub(crate) fn new(budget: &Rc<Budget>, attributes: Vec<(Text, Value)>) -> Result<Namespace> {
         let charge = budget.charge(attributes.len() * 2 * ITEM + OVERHEAD)?;
-        let remembered = Cell::new(false);
-        Ok(Namespace { attributes: RefCell::new(attributes), remembered, _charge: charge })
+        let tracked = Cell::new(false);
+        Ok(Namespace { attributes: RefCell::new(attributes), tracked, _charge: charge })
     }
 
     /// Notes that the render remembers it; whether it did before.
-    pub(crate) fn remember(&self) -> bool {
-        self.remembered.replace(true)
+    pub(crate) fn mark_tracked(&self) -> bool {
+        self.tracked.replace(true)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -456,7 +463,7 @@ impl Namespace {
             }
         };
         drop(attributes);
-        release(vec![old]);
+        drop_iteratively(vec![old]);
     }
 
     pub(crate) fn attributes(&self) -> Ref<'_, Vec<(Text, Value)>> {
@@ -465,7 +472,7 @@ impl Namespace {
 
     pub(crate) fn clear(&self) {
         let attributes = std::mem::take(&mut *self.attributes.borrow_mut());
-        release(attributes.into_iter().map(|(_, value)| value).collect());
+        drop_iteratively(attributes.into_iter().map(|(_, value)| value).collect());
     }
 }
 

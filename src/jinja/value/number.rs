@@ -8,7 +8,7 @@ use num_traits::{FromPrimitive, One, Signed, ToPrimitive, Zero};
 
 use super::Value;
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::unicode;
 
 /// The longest integer that arithmetic makes, in bits: enough for anything but an attack.
@@ -41,7 +41,7 @@ pub(crate) fn digits(number: &BigInt) -> Result<String> {
     let text =
         if number.bits() < 4 * MAX_DIGITS as u64 { number.to_string() } else { String::new() };
     if text.is_empty() || text.trim_start_matches('-').len() > MAX_DIGITS {
-        return Err(Error::value(format!(
+        return Err(TemplateError::value(format!(
             "Exceeds the limit ({MAX_DIGITS} digits) for integer string conversion"
         )));
     }
@@ -143,7 +143,7 @@ pub(crate) fn as_float(value: &Value) -> Result<Option<f64>> {
         Value::Int(number) => *number as f64,
         Value::Bool(flag) => f64::from(u8::from(*flag)),
         Value::Big(number) => quotient(number, &BigInt::one())
-            .ok_or_else(|| Error::value("int too large to convert to float"))?,
+            .ok_or_else(|| TemplateError::value("int too large to convert to float"))?,
         _ => return Ok(None),
     }))
 }
@@ -151,15 +151,15 @@ pub(crate) fn as_float(value: &Value) -> Result<Option<f64>> {
 /// `int(float)`.
 pub(crate) fn whole_part(number: f64) -> Result<BigInt> {
     if number.is_nan() {
-        return Err(Error::value("cannot convert float NaN to integer"));
+        return Err(TemplateError::value("cannot convert float NaN to integer"));
     }
     BigInt::from_f64(number.trunc())
-        .ok_or_else(|| Error::value("cannot convert float infinity to integer"))
+        .ok_or_else(|| TemplateError::value("cannot convert float infinity to integer"))
 }
 
 /// `int(float)` as a value.
 pub(crate) fn truncate(budget: &Rc<Budget>, number: f64) -> Result<Value> {
-    Ok(Value::own_integer(budget, whole_part(number)?))
+    Ok(Value::charged_integer(budget, whole_part(number)?))
 }
 
 /// `a / b`, rounded once; None where it is too large for a float.
@@ -257,19 +257,20 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
         Arithmetic::Mul => a * b,
         Arithmetic::Div => {
             if b.is_zero() {
-                return Err(Error::value("division by zero"));
+                return Err(TemplateError::value("division by zero"));
             }
-            let quotient = quotient(a, b)
-                .ok_or_else(|| Error::value("integer division result too large for a float"))?;
+            let quotient = quotient(a, b).ok_or_else(|| {
+                TemplateError::value("integer division result too large for a float")
+            })?;
             return Ok(Value::Float(quotient));
         }
         Arithmetic::FloorDiv | Arithmetic::Mod if b.is_zero() => {
-            return Err(Error::value("integer division or modulo by zero"));
+            return Err(TemplateError::value("integer division or modulo by zero"));
         }
         Arithmetic::FloorDiv => a.div_floor(b),
         Arithmetic::Mod => a.mod_floor(b),
         Arithmetic::Pow if b.is_negative() => {
-            let float = |number: &BigInt| as_float(&Value::own_integer(budget, number.clone()));
+            let float = |number: &BigInt| as_float(&Value::charged_integer(budget, number.clone()));
             return floats(op, float(a)?.unwrap_or_default(), float(b)?.unwrap_or_default());
         }
         Arithmetic::Pow => match b.to_u32() {
@@ -283,11 +284,11 @@ fn integers(budget: &Rc<Budget>, op: Arithmetic, a: &BigInt, b: &BigInt) -> Resu
         },
     };
     budget.can_allocate(usize::try_from(number.bits() / 8).unwrap_or(usize::MAX))?;
-    Ok(Value::own_integer(budget, number))
+    Ok(Value::charged_integer(budget, number))
 }
 
-fn too_long() -> Error {
-    Error::limit(format!("an integer has more than {MAX_BITS} bits"))
+fn too_long() -> TemplateError {
+    TemplateError::limit(format!("an integer has more than {MAX_BITS} bits"))
 }
 
 fn floats(op: Arithmetic, a: f64, b: f64) -> Result<Value> {
@@ -295,24 +296,24 @@ fn floats(op: Arithmetic, a: f64, b: f64) -> Result<Value> {
         Arithmetic::Add => a + b,
         Arithmetic::Sub => a - b,
         Arithmetic::Mul => a * b,
-        Arithmetic::Div if b == 0.0 => return Err(Error::value("float division by zero")),
+        Arithmetic::Div if b == 0.0 => return Err(TemplateError::value("float division by zero")),
         Arithmetic::Div => a / b,
         Arithmetic::FloorDiv if b == 0.0 => {
-            return Err(Error::value("float floor division by zero"));
+            return Err(TemplateError::value("float floor division by zero"));
         }
-        Arithmetic::Mod if b == 0.0 => return Err(Error::value("float modulo")),
+        Arithmetic::Mod if b == 0.0 => return Err(TemplateError::value("float modulo")),
         Arithmetic::FloorDiv => floor_divmod(a, b).0,
         Arithmetic::Mod => floor_divmod(a, b).1,
         Arithmetic::Pow => {
             if a == 0.0 && b < 0.0 {
-                return Err(Error::value("0.0 cannot be raised to a negative power"));
+                return Err(TemplateError::value("0.0 cannot be raised to a negative power"));
             }
             if a < 0.0 && b.fract() != 0.0 && b.is_finite() {
-                return Err(Error::unsupported("complex numbers are not supported"));
+                return Err(TemplateError::unsupported("complex numbers are not supported"));
             }
             let power = a.powf(b);
             if power.is_infinite() && a.is_finite() && b.is_finite() {
-                return Err(Error::value("(34, 'Numerical result out of range')"));
+                return Err(TemplateError::value("(34, 'Numerical result out of range')"));
             }
             power
         }

@@ -7,7 +7,7 @@ use super::Value;
 use super::compare::{MAX_DEPTH, too_deep};
 use super::number;
 use super::runtime::Object;
-use super::string::{Text, TextBuilder};
+use super::text::{Text, TextBuilder};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
 use crate::jinja::unicode;
@@ -60,16 +60,16 @@ pub(crate) fn repr(
         Value::Text(text) => quoted(out, text),
         Value::List(list) => {
             out.push("[")?;
-            items(out, budget, &list.unnoted(), depth)?;
+            items(out, budget, &list.unlogged(), depth)?;
             out.push("]")
         }
         Value::Tuple(list) => {
             out.push("(")?;
-            items(out, budget, &list.unnoted(), depth)?;
+            items(out, budget, &list.unlogged(), depth)?;
             out.push(if list.len() == 1 { ",)" } else { ")" })
         }
         Value::Dict(dict) => {
-            let entries = dict.unnoted().iter().map(|(key, value)| (key, value));
+            let entries = dict.unlogged().iter().map(|(key, value)| (key, value));
             members(out, budget, entries, depth)
         }
         Value::Range(range) => {
@@ -129,7 +129,7 @@ fn members<'a>(
 }
 
 /// A piece of an escaped string.
-pub(crate) enum Piece<'a> {
+pub(crate) enum QuotedPart<'a> {
     /// What the escaping adds.
     Added(&'a str),
     /// Bytes of the string, unchanged.
@@ -139,23 +139,23 @@ pub(crate) enum Piece<'a> {
 }
 
 /// Appends a piece, so that each byte keeps its source.
-pub(crate) fn push_piece(out: &mut TextBuilder, text: &Text, piece: Piece<'_>) -> Result<()> {
+pub(crate) fn push_part(out: &mut TextBuilder, text: &Text, piece: QuotedPart<'_>) -> Result<()> {
     match piece {
-        Piece::Added(added) => out.push(added),
-        Piece::Verbatim(range) => out.push_text(&text.slice(range)),
-        Piece::Escaped(escaped, at) => out.push_from(escaped, text.source_at(at)),
+        QuotedPart::Added(added) => out.push(added),
+        QuotedPart::Verbatim(range) => out.push_text(&text.slice(range)),
+        QuotedPart::Escaped(escaped, at) => out.push_from(escaped, text.source_at(at)),
     }
 }
 
 fn quoted(out: &mut TextBuilder, text: &Text) -> Result<()> {
-    quote(text, &mut |piece| push_piece(out, text, piece))
+    quote(text, &mut |piece| push_part(out, text, piece))
 }
 
 /// A string as Python's `repr` quotes it.
-pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<()> {
+pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(QuotedPart<'_>) -> Result<()>) -> Result<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mark = if quote == '"' { "\"" } else { "'" };
-    emit(Piece::Added(mark))?;
+    emit(QuotedPart::Added(mark))?;
     let mut done = 0;
     for (at, c) in text.char_indices() {
         let escaped = match c {
@@ -171,12 +171,12 @@ pub(crate) fn quote(text: &str, emit: &mut dyn FnMut(Piece<'_>) -> Result<()>) -
                 code => format!("\\U{code:08x}"),
             },
         };
-        emit(Piece::Verbatim(done..at))?;
-        emit(Piece::Escaped(&escaped, at))?;
+        emit(QuotedPart::Verbatim(done..at))?;
+        emit(QuotedPart::Escaped(&escaped, at))?;
         done = at + c.len_utf8();
     }
-    emit(Piece::Verbatim(done..text.len()))?;
-    emit(Piece::Added(mark))
+    emit(QuotedPart::Verbatim(done..text.len()))?;
+    emit(QuotedPart::Added(mark))
 }
 
 /// A string as Python's `repr` quotes it, for messages.
@@ -184,8 +184,8 @@ pub(crate) fn quoted_string(text: &str) -> String {
     let mut out = String::new();
     let written = quote(text, &mut |piece| {
         match piece {
-            Piece::Added(part) | Piece::Escaped(part, _) => out.push_str(part),
-            Piece::Verbatim(range) => out.push_str(&text[range]),
+            QuotedPart::Added(part) | QuotedPart::Escaped(part, _) => out.push_str(part),
+            QuotedPart::Verbatim(range) => out.push_str(&text[range]),
         }
         Ok(())
     });

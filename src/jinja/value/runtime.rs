@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Value;
-use super::string::Text;
+use super::text::Text;
 use crate::jinja::budget::{Budget, Charge};
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::syntax::ast::{Block, For, Macro};
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
@@ -81,9 +81,9 @@ pub(crate) struct LoopObject {
     pub(crate) code: Arc<For>,
     /// The scope around the loop.
     pub(crate) scope: ScopeId,
-    pub(crate) source: RefCell<Source>,
+    pub(crate) source: RefCell<LoopSource>,
     /// Items that were looked at before their turn.
-    pub(crate) ahead: RefCell<VecDeque<Value>>,
+    pub(crate) lookahead: RefCell<VecDeque<Value>>,
     pub(crate) previous: RefCell<Option<Value>>,
     pub(crate) current: RefCell<Option<Value>>,
     /// How many items had their turn, the current one among them.
@@ -95,7 +95,7 @@ pub(crate) struct LoopObject {
 }
 
 /// Where a loop has its items from.
-pub(crate) enum Source {
+pub(crate) enum LoopSource {
     Items {
         rest: std::vec::IntoIter<Value>,
         _charge: Charge,
@@ -116,14 +116,14 @@ impl LoopObject {
     pub(crate) fn known_length(&self) -> Option<usize> {
         let rest = match &*self.source.borrow() {
             _ if self.code.test.is_some() => return None,
-            Source::Items { rest, .. } => rest.len(),
-            Source::Shared(object) => match &**object {
+            LoopSource::Items { rest, .. } => rest.len(),
+            LoopSource::Shared(object) => match &**object {
                 Object::Generator(generator) => generator.len(),
                 _ => return None,
             },
-            Source::Ended => 0,
+            LoopSource::Ended => 0,
         };
-        Some(self.count.get() + self.ahead.borrow().len() + rest)
+        Some(self.count.get() + self.lookahead.borrow().len() + rest)
     }
 }
 
@@ -131,7 +131,7 @@ impl LoopObject {
 pub(crate) struct Generator {
     /// Last first.
     rest: RefCell<Vec<Value>>,
-    failure: RefCell<Option<Error>>,
+    failure: RefCell<Option<TemplateError>>,
     type_name: &'static str,
     _charge: Charge,
 }
@@ -141,7 +141,7 @@ impl Generator {
     pub(crate) fn object(
         budget: &Rc<Budget>,
         mut items: Vec<Value>,
-        failure: Option<Error>,
+        failure: Option<TemplateError>,
         type_name: &'static str,
     ) -> Result<Object> {
         let charge =
@@ -262,10 +262,10 @@ impl Object {
                 values.push(std::mem::replace(receiver, Value::None))
             }
             Object::Loop(of) => {
-                if let Source::Items { rest, .. } = of.source.get_mut() {
+                if let LoopSource::Items { rest, .. } = of.source.get_mut() {
                     values.extend(rest);
                 }
-                values.extend(of.ahead.get_mut().drain(..));
+                values.extend(of.lookahead.get_mut().drain(..));
                 values.extend(
                     of.previous
                         .take()
@@ -288,6 +288,6 @@ impl Drop for Object {
     fn drop(&mut self) {
         let mut values = Vec::new();
         self.take_values(&mut values);
-        super::release(values);
+        super::drop_iteratively(values);
     }
 }

@@ -1,8 +1,8 @@
 //! Arguments of a call.
 
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
-use crate::jinja::value::string::Text;
+use crate::jinja::value::text::Text;
 
 /// Positional and keyword arguments, evaluated.
 #[derive(Default, Clone)]
@@ -22,7 +22,7 @@ impl Args {
     ) -> Result<[Option<Value>; N]> {
         if self.positional.len() > N {
             let given = self.positional.len();
-            return Err(Error::value(format!(
+            return Err(TemplateError::value(format!(
                 "{function}() takes at most {N} arguments ({given} given)"
             )));
         }
@@ -34,13 +34,13 @@ impl Args {
             match names.iter().position(|known| *known == name.as_str()) {
                 Some(place) if bound[place].is_none() => bound[place] = Some(value),
                 Some(_) => {
-                    return Err(Error::value(format!(
+                    return Err(TemplateError::value(format!(
                         "{function}() got multiple values for argument '{}'",
                         name.as_str()
                     )));
                 }
                 None => {
-                    return Err(Error::value(format!(
+                    return Err(TemplateError::value(format!(
                         "{function}() got an unexpected keyword argument '{}'",
                         name.as_str()
                     )));
@@ -48,7 +48,7 @@ impl Args {
             }
         }
         match bound.iter().take(required).position(Option::is_none) {
-            Some(missing) => Err(Error::value(format!(
+            Some(missing) => Err(TemplateError::value(format!(
                 "{function}() missing 1 required positional argument: '{}'",
                 names[missing]
             ))),
@@ -57,7 +57,7 @@ impl Args {
     }
 
     /// Refuses arguments.
-    pub(crate) fn none(self, function: &str) -> Result<()> {
+    pub(crate) fn expect_none(self, function: &str) -> Result<()> {
         self.bind::<0>(function, [], 0).map(|_| ())
     }
 }
@@ -65,9 +65,9 @@ impl Args {
 /// A whole number where one is due.
 pub(crate) fn integer(value: &Value) -> Result<i64> {
     match value {
-        Value::Big(_) => Err(Error::value("Python int too large to convert to C ssize_t")),
+        Value::Big(_) => Err(TemplateError::value("Python int too large to convert to C ssize_t")),
         other => other.defined()?.as_int().ok_or_else(|| {
-            Error::value(format!(
+            TemplateError::value(format!(
                 "'{}' object cannot be interpreted as an integer",
                 other.type_name()
             ))
@@ -79,6 +79,8 @@ pub(crate) fn integer(value: &Value) -> Result<i64> {
 pub(crate) fn string<'a>(value: &'a Value, what: &str) -> Result<&'a Text> {
     match value.defined()? {
         Value::Text(text) => Ok(text),
-        other => Err(Error::value(format!("{what} must be str, not {}", other.type_name()))),
+        other => {
+            Err(TemplateError::value(format!("{what} must be str, not {}", other.type_name())))
+        }
     }
 }

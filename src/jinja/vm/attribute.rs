@@ -3,9 +3,9 @@
 use super::interpreter::Interpreter;
 use super::operators;
 use crate::jinja::builtins::methods;
-use crate::jinja::error::{Kind, Result};
+use crate::jinja::error::{ErrorKind, Result};
 use crate::jinja::value::runtime::{LoopObject, Object};
-use crate::jinja::value::string::Text;
+use crate::jinja::value::text::Text;
 use crate::jinja::value::{Undefined, Value};
 
 /// `of.name`: the attribute, else the element of this name. `text` is the name once more, for whom
@@ -29,7 +29,7 @@ pub(crate) fn attribute<'t>(
         _ => {}
     }
     let name = text(interpreter);
-    match own(interpreter, of, &name)? {
+    match own_attribute(interpreter, of, &name)? {
         Some(value) => Ok(value),
         None => Ok(missing(of, &name)),
     }
@@ -40,7 +40,7 @@ fn missing(of: &Value, name: &Text) -> Value {
 }
 
 /// The attribute itself; None if there is none.
-pub(crate) fn own(
+pub(crate) fn own_attribute(
     interpreter: &mut Interpreter<'_>,
     of: &Value,
     name: &Text,
@@ -158,7 +158,7 @@ pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value)
             // A key that has no hash finds nothing.
             match dict.get(budget, index) {
                 Ok(Some(value)) => return Ok(value.clone()),
-                Err(error) if error.kind() == Kind::Limit => return Err(error),
+                Err(error) if error.kind() == ErrorKind::Limit => return Err(error),
                 _ => {}
             }
         }
@@ -171,7 +171,7 @@ pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value)
         }
     }
     if let Value::Text(name) = index {
-        return Ok(own(interpreter, of, name)?.unwrap_or_else(|| missing(of, name)));
+        return Ok(own_attribute(interpreter, of, name)?.unwrap_or_else(|| missing(of, name)));
     }
     Ok(Value::undefined(Undefined::Element(of.owner_name(), index.clone())))
 }

@@ -8,28 +8,28 @@ use crate::jinja::syntax::ast::{Comparison, Expr, ExprKind};
 use crate::jinja::value::Value;
 
 /// What an expression names.
-pub(crate) enum Looked<'v> {
+pub(crate) enum Borrowed<'v> {
     Value(&'v Value),
     /// The dict has no such member.
     Missing,
 }
 
-impl Looked<'_> {
+impl Borrowed<'_> {
     fn is_true(&self) -> bool {
         match self {
-            Looked::Value(value) => value.is_true(),
-            Looked::Missing => false,
+            Borrowed::Value(value) => value.is_true(),
+            Borrowed::Missing => false,
         }
     }
 }
 
 impl Interpreter<'_> {
     /// The variable or member that an expression names; None for whatever must be evaluated.
-    pub(crate) fn look(&self, expr: &Expr) -> Result<Option<Looked<'_>>> {
+    pub(crate) fn eval_borrowed(&self, expr: &Expr) -> Result<Option<Borrowed<'_>>> {
         if expr.depth >= SHALLOW {
             return Ok(None);
         }
-        let found = self.find(expr);
+        let found = self.find_borrowed(expr);
         if found.is_some() {
             // One for each step of the way.
             self.budget.step(u64::from(expr.depth))?;
@@ -37,18 +37,22 @@ impl Interpreter<'_> {
         Ok(found)
     }
 
-    fn find(&self, expr: &Expr) -> Option<Looked<'_>> {
+    fn find_borrowed(&self, expr: &Expr) -> Option<Borrowed<'_>> {
         match &expr.kind {
-            ExprKind::Name(name) => self.known(*name).map(Looked::Value),
+            ExprKind::Name(name) => self.lookup(*name).map(Borrowed::Value),
             ExprKind::Attr(of, name) if self.is_member(*name) => {
-                let Looked::Value(Value::Dict(dict)) = self.find(of)? else { return None };
-                Some(dict.get_name(self.name(*name)).map_or(Looked::Missing, Looked::Value))
+                let Borrowed::Value(Value::Dict(dict)) = self.find_borrowed(of)? else {
+                    return None;
+                };
+                Some(dict.get_name(self.name(*name)).map_or(Borrowed::Missing, Borrowed::Value))
             }
             // Where there is no such member, it may be an attribute.
             ExprKind::Item(of, index) => {
                 let ExprKind::Str(name) = index.kind else { return None };
-                let Looked::Value(Value::Dict(dict)) = self.find(of)? else { return None };
-                dict.get_name(self.name(name)).map(Looked::Value)
+                let Borrowed::Value(Value::Dict(dict)) = self.find_borrowed(of)? else {
+                    return None;
+                };
+                dict.get_name(self.name(name)).map(Borrowed::Value)
             }
             _ => None,
         }
@@ -65,8 +69,8 @@ impl Interpreter<'_> {
                 return self.comparison(first, rest).map_err(|error| error.at(expr.line));
             }
             _ => {
-                if let Some(looked) = self.look(expr)? {
-                    return Ok(looked.is_true());
+                if let Some(value) = self.eval_borrowed(expr)? {
+                    return Ok(value.is_true());
                 }
             }
         }
@@ -83,8 +87,10 @@ impl Interpreter<'_> {
             return Ok(None);
         };
         let Some(right) = self.constant(right)? else { return Ok(None) };
-        let Some(Looked::Value(Value::Text(left))) = self.look(first)? else { return Ok(None) };
-        Ok(Some(left.is(right) == (*op == Comparison::Equal)))
+        let Some(Borrowed::Value(Value::Text(left))) = self.eval_borrowed(first)? else {
+            return Ok(None);
+        };
+        Ok(Some(left.eq_str(right) == (*op == Comparison::Equal)))
     }
 }
 

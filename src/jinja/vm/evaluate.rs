@@ -4,15 +4,15 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 
 use super::arguments::Args;
-use super::borrowed::Looked;
+use super::borrowed::Borrowed;
 use super::interpreter::Interpreter;
 use super::{attribute, operators};
 use crate::jinja::builtins::methods;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::syntax::ast::{Arguments, Comparison, Expr, ExprKind};
 use crate::jinja::value::number::Arithmetic;
 use crate::jinja::value::runtime::Object;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{compare, iterate, print};
 
@@ -27,7 +27,7 @@ impl<'t> Interpreter<'t> {
             ExprKind::Bool(flag) => Ok(Value::Bool(*flag)),
             ExprKind::Int(number) => Ok(Value::Int(*number)),
             ExprKind::Float(number) => Ok(Value::Float(*number)),
-            ExprKind::Big(number) => Ok(Value::own_integer(&self.budget, number.clone())),
+            ExprKind::Big(number) => Ok(Value::charged_integer(&self.budget, number.clone())),
             ExprKind::Str(name) => Ok(Value::Text(self.text(*name))),
             ExprKind::Name(name) => Ok(self.variable(*name)),
             ExprKind::Captured => Ok(self.captured.last().cloned().unwrap_or(Value::None)),
@@ -69,10 +69,10 @@ impl<'t> Interpreter<'t> {
                 if left.is_true() { self.eval(&sides.1) } else { Ok(left) }
             }
             ExprKind::Or(sides) => {
-                let left = match self.look(&sides.0)? {
+                let left = match self.eval_borrowed(&sides.0)? {
                     // `message.tool_calls or []`
-                    Some(Looked::Missing) => return self.eval(&sides.1),
-                    Some(Looked::Value(value)) => value.clone(),
+                    Some(Borrowed::Missing) => return self.eval(&sides.1),
+                    Some(Borrowed::Value(value)) => value.clone(),
                     None => self.eval(&sides.0)?,
                 };
                 if left.is_true() { Ok(left) } else { self.eval(&sides.1) }
@@ -95,7 +95,7 @@ impl<'t> Interpreter<'t> {
                 let args = self.arguments(arguments)?;
                 match filter {
                     Some(filter) => filter(self, operand, args),
-                    None => Err(Error::unsupported(format!(
+                    None => Err(TemplateError::unsupported(format!(
                         "No filter named '{}' found.",
                         self.name(*name)
                     ))),
@@ -106,7 +106,7 @@ impl<'t> Interpreter<'t> {
                 let args = self.arguments(arguments)?;
                 match test {
                     Some(test) => Ok(Value::Bool(test(self, &operand, args)?)),
-                    None => Err(Error::unsupported(format!(
+                    None => Err(TemplateError::unsupported(format!(
                         "No test named '{}' found.",
                         self.name(*name)
                     ))),
@@ -160,7 +160,7 @@ impl<'t> Interpreter<'t> {
     pub(crate) fn constant(&self, expr: &Expr) -> Result<Option<&'t str>> {
         let ExprKind::Str(name) = expr.kind else { return Ok(None) };
         let text = self.name(name);
-        self.budget.read(text.len())?;
+        self.budget.step_bytes(text.len())?;
         Ok(Some(text))
     }
 
@@ -281,10 +281,10 @@ impl<'t> Interpreter<'t> {
         }
         if let Some(spread) = &arguments.spread_named {
             let Value::Dict(dict) = self.eval(spread)? else {
-                return Err(Error::value("argument after ** must be a mapping"));
+                return Err(TemplateError::value("argument after ** must be a mapping"));
             };
             if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
-                return Err(Error::value(format!(
+                return Err(TemplateError::value(format!(
                     "got multiple values for keyword argument '{}'",
                     name.as_str()
                 )));
@@ -293,7 +293,7 @@ impl<'t> Interpreter<'t> {
             self.budget.can_allocate(dict.len() * 2 * size_of::<(Text, Value)>())?;
             for (key, value) in dict.entries() {
                 let Value::Text(key) = key else {
-                    return Err(Error::value("keywords must be strings"));
+                    return Err(TemplateError::value("keywords must be strings"));
                 };
                 named.push((key.clone(), value.clone()));
             }
@@ -304,7 +304,7 @@ impl<'t> Interpreter<'t> {
     /// A call, with one more keyword argument for call blocks.
     pub(crate) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
         let ExprKind::Call(called, arguments) = &call.kind else {
-            return Err(Error::value("expected a call"));
+            return Err(TemplateError::value("expected a call"));
         };
         // Methods are called without making an object of them first.
         if let ExprKind::Attr(of, name) = &called.kind {
@@ -330,7 +330,10 @@ impl<'t> Interpreter<'t> {
     /// Calls a value.
     pub(crate) fn call(&mut self, called: &Value, args: Args) -> Result<Value> {
         let Value::Object(object) = called.defined()? else {
-            return Err(Error::value(format!("'{}' object is not callable", called.type_name())));
+            return Err(TemplateError::value(format!(
+                "'{}' object is not callable",
+                called.type_name()
+            )));
         };
         match &**object {
             Object::Builtin(_, function) => function(self, args),
@@ -338,11 +341,11 @@ impl<'t> Interpreter<'t> {
             Object::Macro(called) => self.call_macro(called, args),
             Object::Loop(of) => self.call_loop(of, args),
             Object::Block(block) => {
-                args.none("block")?;
+                args.expect_none("block")?;
                 self.call_block_of_self(block)
             }
             Object::Joiner { separator, used } => {
-                args.none("joiner")?;
+                args.expect_none("joiner")?;
                 if used.replace(true) {
                     Ok(separator.clone())
                 } else {
@@ -352,9 +355,10 @@ impl<'t> Interpreter<'t> {
             Object::View { .. }
             | Object::Generator(_)
             | Object::Cycler { .. }
-            | Object::Template => {
-                Err(Error::value(format!("'{}' object is not callable", object.type_name())))
-            }
+            | Object::Template => Err(TemplateError::value(format!(
+                "'{}' object is not callable",
+                object.type_name()
+            ))),
         }
     }
 }

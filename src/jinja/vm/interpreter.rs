@@ -6,19 +6,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::arguments::Args;
-use super::borrowed::Looked;
+use super::borrowed::Borrowed;
 use super::operators;
 use super::scope::{ScopeId, Scopes};
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::globals;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::syntax::ast::{Block, Expr, ExprKind, Macro, Name, Stmt, StmtKind, Target};
-use crate::jinja::syntax::parser::{CALLER, KWARGS, Parsed, VARARGS};
+use crate::jinja::syntax::parser::{CALLER, KWARGS, ParsedTemplate, VARARGS};
 use crate::jinja::value;
-use crate::jinja::value::access::Log;
+use crate::jinja::value::access::AccessLog;
 use crate::jinja::value::number::Arithmetic;
 use crate::jinja::value::runtime::{MacroObject, Object};
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Undefined, Value};
 use crate::jinja::value::{iterate, print};
 
@@ -32,7 +32,7 @@ pub(crate) struct Context {
     /// `strftime_now(format)`; None where a template may not know the time.
     pub(crate) strftime_now: Option<Box<Strftime>>,
     /// Where look-ups of variables are noted.
-    pub(crate) log: Option<Rc<Log>>,
+    pub(crate) log: Option<Rc<AccessLog>>,
 }
 
 /// How a statement ends.
@@ -45,7 +45,7 @@ pub(crate) enum Flow {
 
 /// A render in progress.
 pub(crate) struct Interpreter<'t> {
-    parsed: &'t Parsed,
+    parsed: &'t ParsedTemplate,
     /// The texts of names and strings, made when first used.
     texts: Vec<Option<Text>>,
     pub(crate) budget: Rc<Budget>,
@@ -64,7 +64,7 @@ pub(crate) struct Interpreter<'t> {
 
 impl<'t> Interpreter<'t> {
     pub(crate) fn new(
-        parsed: &'t Parsed,
+        parsed: &'t ParsedTemplate,
         context: Context,
         budget: &Rc<Budget>,
     ) -> Interpreter<'t> {
@@ -93,7 +93,7 @@ impl<'t> Interpreter<'t> {
             }
         }
         ended?;
-        let text = self.out.pop().ok_or_else(|| Error::value("the result is missing"))?;
+        let text = self.out.pop().ok_or_else(|| TemplateError::value("the result is missing"))?;
         Ok((text, self.generation))
     }
 
@@ -103,7 +103,7 @@ impl<'t> Interpreter<'t> {
         match &self.texts[place] {
             Some(text) => text.clone(),
             None => {
-                let text = Text::outer(&self.parsed.names[place], Vec::new());
+                let text = Text::uncharged(&self.parsed.names[place], Vec::new());
                 self.texts[place] = Some(text.clone());
                 text
             }
@@ -111,7 +111,7 @@ impl<'t> Interpreter<'t> {
     }
 
     pub(crate) fn name(&self, name: Name) -> &'t str {
-        let parsed: &'t Parsed = self.parsed;
+        let parsed: &'t ParsedTemplate = self.parsed;
         &parsed.names[name.0 as usize]
     }
 
@@ -130,21 +130,21 @@ impl<'t> Interpreter<'t> {
     }
 
     /// A variable of a scope or of the context.
-    pub(crate) fn known(&self, name: Name) -> Option<&Value> {
+    pub(crate) fn lookup(&self, name: Name) -> Option<&Value> {
         if let Some(value) = self.scopes.get(name) {
             return Some(value);
         }
         let text = self.name(name);
         let (_, value) = self.context.variables.iter().find(|(known, _)| known == text)?;
         if let Some(log) = &self.context.log {
-            log.note(text);
+            log.record(text);
         }
         Some(value)
     }
 
     /// The value of a variable: of a scope, of the context, of the environment.
     pub(crate) fn variable(&mut self, name: Name) -> Value {
-        if let Some(value) = self.known(name) {
+        if let Some(value) = self.lookup(name) {
             return value.clone();
         }
         let text = self.name(name);
@@ -157,7 +157,7 @@ impl<'t> Interpreter<'t> {
             return Value::object(Object::Template);
         }
         if let Some(log) = &self.context.log {
-            log.note_missing(text);
+            log.record_missing(text);
         }
         let text = self.text(name);
         Value::undefined(Undefined::Variable(text))
@@ -167,16 +167,16 @@ impl<'t> Interpreter<'t> {
     pub(crate) fn strftime_now(&self, format: &str) -> Result<String> {
         match &self.context.strftime_now {
             Some(strftime) => Ok(strftime(format)),
-            None => Err(Error::undefined("'strftime_now' is undefined")),
+            None => Err(TemplateError::undefined("'strftime_now' is undefined")),
         }
     }
 
     /// Remembers a list or namespace that gets a value: it may come to hold itself.
-    pub(crate) fn remember(&mut self, holder: &Value, held: &Value) -> Result<()> {
+    pub(crate) fn track_cycle(&mut self, holder: &Value, held: &Value) -> Result<()> {
         let known = match holder {
-            _ if !value::nests(held) => true,
-            Value::List(list) => list.remember(),
-            Value::Namespace(namespace) => namespace.remember(),
+            _ if !value::may_nest(held) => true,
+            Value::List(list) => list.mark_tracked(),
+            Value::Namespace(namespace) => namespace.mark_tracked(),
             _ => true,
         };
         if !known {
@@ -207,19 +207,22 @@ impl<'t> Interpreter<'t> {
     ) -> Result<(Text, Flow)> {
         self.out.push(TextBuilder::new(&self.budget));
         let flow = run(self)?;
-        let text =
-            self.out.pop().ok_or_else(|| Error::value("the captured text is missing"))?.finish()?;
+        let text = self
+            .out
+            .pop()
+            .ok_or_else(|| TemplateError::value("the captured text is missing"))?
+            .finish()?;
         Ok((text.with_safe(self.autoescape), flow))
     }
 
     /// Runs something in a scope of its own.
-    pub(crate) fn scoped<T>(
+    pub(crate) fn in_scope<T>(
         &mut self,
         around: ScopeId,
         run: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
         if self.scopes.len() > 100_000 {
-            return Err(Error::limit("macros keep more than 100000 scopes"));
+            return Err(TemplateError::limit("macros keep more than 100000 scopes"));
         }
         let back = self.scopes.enter(around);
         let result = run(self);
@@ -227,9 +230,9 @@ impl<'t> Interpreter<'t> {
         result
     }
 
-    fn inner<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn in_new_scope<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let around = self.scopes.current();
-        self.scoped(around, run)
+        self.in_scope(around, run)
     }
 
     pub(crate) fn statements(&mut self, body: &[Stmt]) -> Result<Flow> {
@@ -292,7 +295,7 @@ impl<'t> Interpreter<'t> {
                 let value = self.filtered(filter, text)?;
                 if value.as_text().is_none() {
                     let found = value.type_name();
-                    return Err(Error::value(format!(
+                    return Err(TemplateError::value(format!(
                         "sequence item 0: expected str instance, {found} found"
                     )));
                 }
@@ -303,7 +306,7 @@ impl<'t> Interpreter<'t> {
                 for (_, value) in bindings {
                     values.push(self.eval(value)?);
                 }
-                return self.inner(|inner| {
+                return self.in_new_scope(|inner| {
                     for ((target, _), value) in bindings.iter().zip(values) {
                         inner.assign(target, value)?;
                     }
@@ -313,7 +316,7 @@ impl<'t> Interpreter<'t> {
             StmtKind::Autoescape { enabled, body } => {
                 let enabled = self.eval(enabled)?.is_true();
                 let before = std::mem::replace(&mut self.autoescape, enabled);
-                let ended = self.inner(|inner| inner.statements(body));
+                let ended = self.in_new_scope(|inner| inner.statements(body));
                 self.autoescape = before;
                 return ended;
             }
@@ -329,16 +332,20 @@ impl<'t> Interpreter<'t> {
     /// A block sees the outermost variables alone, unless it is scoped.
     fn run_block(&mut self, block: &Block) -> Result<Flow> {
         if let Some(name) = block.required {
-            return Err(Error::value(format!("Required block '{}' not found", self.name(name))));
+            return Err(TemplateError::value(format!(
+                "Required block '{}' not found",
+                self.name(name)
+            )));
         }
         let around = if block.scoped { self.scopes.current() } else { self.scopes.outermost() };
-        self.scoped(around, |inner| inner.statements(&block.body))
+        self.in_scope(around, |inner| inner.statements(&block.body))
     }
 
     /// `self.name()`
     pub(crate) fn call_block_of_self(&mut self, block: &Block) -> Result<Value> {
         let budget = Rc::clone(&self.budget);
-        let (text, _) = budget.call(|| self.capture(|interpreter| interpreter.run_block(block)))?;
+        let (text, _) =
+            budget.in_call(|| self.capture(|interpreter| interpreter.run_block(block)))?;
         Ok(Value::Text(text))
     }
 
@@ -350,7 +357,7 @@ impl<'t> Interpreter<'t> {
                 return Ok(());
             }
         }
-        Err(Error::unsupported("no loader for this environment specified"))
+        Err(TemplateError::unsupported("no loader for this environment specified"))
     }
 
     /// Prints a value. A sum of strings goes into the text piece by piece, without being joined
@@ -373,8 +380,8 @@ impl<'t> Interpreter<'t> {
             } else {
                 // What was printed so far is an operand after all.
                 let printed = self.out.last_mut().map(|out| out.split_off(start));
-                let printed =
-                    printed.ok_or_else(|| Error::value("the printed text is missing"))??;
+                let printed = printed
+                    .ok_or_else(|| TemplateError::value("the printed text is missing"))??;
                 operators::arithmetic(self, Arithmetic::Add, &Value::Text(printed), &value)?
             };
             let total = self.add(total, rest.map(|(_, operand)| operand))?;
@@ -388,7 +395,7 @@ impl<'t> Interpreter<'t> {
         if let Some(text) = self.constant(expr)? {
             return self.out.last_mut().map_or(Ok(()), |out| out.push(text)).map(|()| None);
         }
-        if let Some(Looked::Value(Value::Text(text))) = self.look(expr)?
+        if let Some(Borrowed::Value(Value::Text(text))) = self.eval_borrowed(expr)?
             && !text.is_safe()
         {
             let text = text.clone();
@@ -405,7 +412,7 @@ impl<'t> Interpreter<'t> {
     fn generation(&mut self, body: &[Stmt]) -> Result<Flow> {
         let length = |interpreter: &Self| interpreter.out.last().map_or(0, TextBuilder::len);
         let start = length(self);
-        let flow = self.inner(|inner| inner.statements(body))?;
+        let flow = self.in_new_scope(|inner| inner.statements(body))?;
         if self.out.len() == 1 {
             let end = length(self);
             self.generation.push(start..end);
@@ -414,7 +421,7 @@ impl<'t> Interpreter<'t> {
     }
 
     fn capture_inner(&mut self, body: &[Stmt]) -> Result<(Text, Flow)> {
-        self.capture(|interpreter| interpreter.inner(|inner| inner.statements(body)))
+        self.capture(|interpreter| interpreter.in_new_scope(|inner| inner.statements(body)))
     }
 
     /// The value of a filter whose innermost operand is a captured text.
@@ -431,19 +438,21 @@ impl<'t> Interpreter<'t> {
             Target::Attribute(name, attribute) => {
                 let holder = self.variable(*name);
                 let Value::Namespace(namespace) = &holder else {
-                    return Err(Error::value("cannot assign attribute on non-namespace object"));
+                    return Err(TemplateError::value(
+                        "cannot assign attribute on non-namespace object",
+                    ));
                 };
                 let attribute = self.text(*attribute);
                 globals::refuse_underscore(&attribute)?;
                 self.budget.step(namespace.len() as u64 / 16)?;
-                self.remember(&holder, &value)?;
+                self.track_cycle(&holder, &value)?;
                 namespace.set(&attribute, value);
             }
             Target::Tuple(targets) => {
                 let items = match &value {
                     Value::Undefined(_) => Vec::new(),
                     Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-                        return Err(Error::value(format!(
+                        return Err(TemplateError::value(format!(
                             "cannot unpack non-iterable {} object",
                             value.type_name()
                         )));
@@ -451,7 +460,7 @@ impl<'t> Interpreter<'t> {
                     value => iterate::items(&self.budget, value)?,
                 };
                 if items.len() > targets.len() {
-                    return Err(Error::value(format!(
+                    return Err(TemplateError::value(format!(
                         "too many values to unpack (expected {})",
                         targets.len()
                     )));
@@ -462,7 +471,7 @@ impl<'t> Interpreter<'t> {
                         targets.len(),
                         items.len()
                     );
-                    return Err(Error::value(message));
+                    return Err(TemplateError::value(message));
                 }
                 for (target, item) in targets.iter().zip(items) {
                     self.assign(target, item)?;
@@ -495,7 +504,7 @@ impl<'t> Interpreter<'t> {
             scope,
             autoescape,
         }));
-        let caller_name = Text::outer("caller", Vec::new());
+        let caller_name = Text::uncharged("caller", Vec::new());
         let value = self.eval_call(call, Some((caller_name, caller)))?;
         self.write(&value)
     }
@@ -505,9 +514,9 @@ impl<'t> Interpreter<'t> {
         let budget = Rc::clone(&self.budget);
         // The body escapes where the macro was defined, its text is markup where it is called.
         let around = std::mem::replace(&mut self.autoescape, called.autoescape);
-        let captured = budget.call(|| {
+        let captured = budget.in_call(|| {
             self.capture(|interpreter| {
-                interpreter.scoped(called.scope, |inner| {
+                interpreter.in_scope(called.scope, |inner| {
                     inner.bind(called, args)?;
                     inner.statements(&called.code.body)
                 })
@@ -534,7 +543,7 @@ impl<'t> Interpreter<'t> {
             let given = named.iter().position(|(known, _)| known.as_str() == name.as_str());
             let value = match (rest.next(), given) {
                 (Some(_), Some(_)) => {
-                    return Err(Error::value(format!(
+                    return Err(TemplateError::value(format!(
                         "macro {title} got multiple values for argument '{}'",
                         name.as_str()
                     )));
@@ -571,13 +580,13 @@ impl<'t> Interpreter<'t> {
                     crate::jinja::value::print::quoted_string(name)
                 ),
             };
-            return Err(Error::value(message));
+            return Err(TemplateError::value(message));
         }
         if code.uses_varargs {
             let varargs = Value::tuple(&self.budget, rest)?;
             self.set(VARARGS, varargs);
         } else if !rest.is_empty() {
-            return Err(Error::value(format!(
+            return Err(TemplateError::value(format!(
                 "macro {title} takes not more than {count} argument(s)"
             )));
         }

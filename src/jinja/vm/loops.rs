@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::arguments::Args;
 use super::interpreter::{Flow, Interpreter};
 use super::scope::ScopeId;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::syntax::ast::For;
 use crate::jinja::syntax::parser::LOOP;
 use crate::jinja::value::Value;
 use crate::jinja::value::iterate;
-use crate::jinja::value::runtime::{LoopObject, Object, Source};
+use crate::jinja::value::runtime::{LoopObject, LoopSource, Object};
 
 impl Interpreter<'_> {
     /// Runs a loop over a value within a scope; `depth` counts the calls of a recursive loop.
@@ -26,13 +26,13 @@ impl Interpreter<'_> {
     ) -> Result<Flow> {
         // Most messages have no calls to go over.
         if matches!(iterable, Value::List(list) if list.items().is_empty()) {
-            return self.scoped(around, |inner| inner.statements(&code.otherwise));
+            return self.in_scope(around, |inner| inner.statements(&code.otherwise));
         }
         let state = Rc::new(Object::Loop(LoopObject {
             code: Arc::clone(code),
             scope: around,
             source: RefCell::new(iterate::source(&self.budget, iterable)?),
-            ahead: RefCell::new(VecDeque::new()),
+            lookahead: RefCell::new(VecDeque::new()),
             previous: RefCell::new(None),
             current: RefCell::new(None),
             count: Cell::new(0),
@@ -40,22 +40,27 @@ impl Interpreter<'_> {
             last_changed: RefCell::new(None),
         }));
         let Object::Loop(of) = &*state else { return Ok(Flow::Next) };
-        let turns = self.turns(code, &state, of);
+        let completed = self.run_iterations(code, &state, of);
         // Its scope is gone soon, and what it has not handed out stays with the generator.
-        of.source.replace(Source::Ended);
-        if turns? {
+        of.source.replace(LoopSource::Ended);
+        if completed? {
             Ok(Flow::Next)
         } else {
-            self.scoped(around, |inner| inner.statements(&code.otherwise))
+            self.in_scope(around, |inner| inner.statements(&code.otherwise))
         }
     }
 
     /// Runs the body for each item. Whether it came to its end at least once: what breaks and
     /// continues does not count.
-    fn turns(&mut self, code: &Arc<For>, state: &Rc<Object>, of: &LoopObject) -> Result<bool> {
+    fn run_iterations(
+        &mut self,
+        code: &Arc<For>,
+        state: &Rc<Object>,
+        of: &LoopObject,
+    ) -> Result<bool> {
         let mut completed = false;
         while let Some(item) = self.advance(of)? {
-            let flow = self.scoped(of.scope, |inner| {
+            let flow = self.in_scope(of.scope, |inner| {
                 if code.uses_loop {
                     inner.set(LOOP, Value::Object(Rc::clone(state)));
                 }
@@ -75,16 +80,16 @@ impl Interpreter<'_> {
     pub(crate) fn call_loop(&mut self, of: &LoopObject, args: Args) -> Result<Value> {
         let [iterable] = args.bind("loop", ["iterable"], 1)?;
         if !of.code.recursive {
-            return Err(Error::value(
+            return Err(TemplateError::value(
                 "The loop must have the 'recursive' marker to be called recursively.",
             ));
         }
-        if matches!(*of.source.borrow(), Source::Ended) {
-            return Err(Error::unsupported("a loop is called after its end"));
+        if matches!(*of.source.borrow(), LoopSource::Ended) {
+            return Err(TemplateError::unsupported("a loop is called after its end"));
         }
         let iterable = iterable.unwrap_or(Value::None);
         let budget = Rc::clone(&self.budget);
-        let (text, _) = budget.call(|| {
+        let (text, _) = budget.in_call(|| {
             self.capture(|interpreter| {
                 interpreter.run_loop(&of.code, &iterable, of.scope, of.depth + 1)
             })
@@ -94,8 +99,8 @@ impl Interpreter<'_> {
 
     /// The next item, which is the current one then.
     fn advance(&mut self, of: &LoopObject) -> Result<Option<Value>> {
-        let ahead = of.ahead.borrow_mut().pop_front();
-        let next = match ahead {
+        let lookahead = of.lookahead.borrow_mut().pop_front();
+        let next = match lookahead {
             Some(item) => Some(item),
             None => self.pull(of)?,
         };
@@ -112,7 +117,7 @@ impl Interpreter<'_> {
             self.budget.step(1)?;
             let Some(item) = self.pull_any(of)? else { return Ok(None) };
             let Some(test) = &of.code.test else { return Ok(Some(item)) };
-            let kept = self.scoped(of.scope, |inner| {
+            let kept = self.in_scope(of.scope, |inner| {
                 inner.assign(&of.code.target, item.clone())?;
                 inner.truth(test)
             })?;
@@ -124,9 +129,9 @@ impl Interpreter<'_> {
 
     fn pull_any(&mut self, of: &LoopObject) -> Result<Option<Value>> {
         let shared = match &mut *of.source.borrow_mut() {
-            Source::Items { rest, .. } => return Ok(rest.next()),
-            Source::Shared(object) => Rc::clone(object),
-            Source::Ended => return Ok(None),
+            LoopSource::Items { rest, .. } => return Ok(rest.next()),
+            LoopSource::Shared(object) => Rc::clone(object),
+            LoopSource::Ended => return Ok(None),
         };
         match &*shared {
             Object::Generator(generator) => generator.next(),
@@ -144,11 +149,11 @@ impl Interpreter<'_> {
 
     /// The item after the current one.
     pub(crate) fn peek(&mut self, of: &LoopObject) -> Result<Option<Value>> {
-        if of.ahead.borrow().is_empty() {
+        if of.lookahead.borrow().is_empty() {
             let next = self.pull(of)?;
-            of.ahead.borrow_mut().extend(next);
+            of.lookahead.borrow_mut().extend(next);
         }
-        Ok(of.ahead.borrow().front().cloned())
+        Ok(of.lookahead.borrow().front().cloned())
     }
 
     /// How many items there are; goes through all of them where that is not known.
@@ -157,9 +162,9 @@ impl Interpreter<'_> {
             return Ok(length);
         }
         while let Some(item) = self.pull(of)? {
-            self.budget.can_allocate(of.ahead.borrow().len() * 2 * size_of::<Value>())?;
-            of.ahead.borrow_mut().push_back(item);
+            self.budget.can_allocate(of.lookahead.borrow().len() * 2 * size_of::<Value>())?;
+            of.lookahead.borrow_mut().push_back(item);
         }
-        Ok(of.count.get() + of.ahead.borrow().len())
+        Ok(of.count.get() + of.lookahead.borrow().len())
     }
 }

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use super::interpreter::Interpreter;
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::format;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::markup;
 use crate::jinja::value::number;
 use crate::jinja::value::number::Arithmetic;
 use crate::jinja::value::runtime::Object;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{Range, Value};
 
 /// `left op right`.
@@ -66,41 +66,41 @@ pub(crate) fn arithmetic(
         }
         (Arithmetic::Add, Value::Text(_), other) => {
             other.defined()?;
-            Err(Error::value(format!(
+            Err(TemplateError::value(format!(
                 "can only concatenate str (not \"{}\") to str",
                 other.type_name()
             )))
         }
         (Arithmetic::Add, Value::List(_), other) => {
             other.defined()?;
-            Err(Error::value(format!(
+            Err(TemplateError::value(format!(
                 "can only concatenate list (not \"{}\") to list",
                 other.type_name()
             )))
         }
         (Arithmetic::Add, Value::Tuple(_), other) => {
             other.defined()?;
-            Err(Error::value(format!(
+            Err(TemplateError::value(format!(
                 "can only concatenate tuple (not \"{}\") to tuple",
                 other.type_name()
             )))
         }
         (Arithmetic::Mul, Value::Text(_) | Value::List(_) | Value::Tuple(_), other) => {
             other.defined()?;
-            Err(Error::value(format!(
+            Err(TemplateError::value(format!(
                 "can't multiply sequence by non-int of type '{}'",
                 other.type_name()
             )))
         }
         (Arithmetic::Mul, other, Value::Text(_) | Value::List(_) | Value::Tuple(_)) => {
-            Err(Error::value(format!(
+            Err(TemplateError::value(format!(
                 "can't multiply sequence by non-int of type '{}'",
                 other.type_name()
             )))
         }
         (Arithmetic::Add, Value::Dict(_), _) | (_, _, _) => {
             right.defined()?;
-            Err(Error::value(format!(
+            Err(TemplateError::value(format!(
                 "unsupported operand type(s) for {}: '{}' and '{}'",
                 op.symbol(),
                 left.type_name(),
@@ -159,10 +159,11 @@ pub(crate) fn negative(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
     match value.defined()? {
         Value::Float(number) => Ok(Value::Float(-number)),
         other => match number::big(other) {
-            Some(number) => Ok(Value::own_integer(budget, -number)),
-            None => {
-                Err(Error::value(format!("bad operand type for unary -: '{}'", other.type_name())))
-            }
+            Some(number) => Ok(Value::charged_integer(budget, -number)),
+            None => Err(TemplateError::value(format!(
+                "bad operand type for unary -: '{}'",
+                other.type_name()
+            ))),
         },
     }
 }
@@ -172,10 +173,11 @@ pub(crate) fn positive(budget: &Rc<Budget>, value: &Value) -> Result<Value> {
     match value.defined()? {
         Value::Float(number) => Ok(Value::Float(*number)),
         other => match number::big(other) {
-            Some(number) => Ok(Value::own_integer(budget, number)),
-            None => {
-                Err(Error::value(format!("bad operand type for unary +: '{}'", other.type_name())))
-            }
+            Some(number) => Ok(Value::charged_integer(budget, number)),
+            None => Err(TemplateError::value(format!(
+                "bad operand type for unary +: '{}'",
+                other.type_name()
+            ))),
         },
     }
 }
@@ -191,7 +193,7 @@ fn place(index: i64, length: usize) -> Option<usize> {
 /// The element at an index; None if there is none, or if the value has none at all.
 pub(crate) fn element(budget: &Rc<Budget>, of: &Value, index: i64) -> Result<Option<Value>> {
     if let Value::Text(text) = of {
-        budget.read(text.len())?;
+        budget.step_bytes(text.len())?;
     }
     Ok(element_at(of, index))
 }
@@ -213,24 +215,24 @@ fn element_at(of: &Value, index: i64) -> Option<Value> {
 pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Result<Value> {
     let length = match of.defined()? {
         Value::Text(text) => {
-            budget.read(text.len())?;
+            budget.step_bytes(text.len())?;
             text.char_count()
         }
         Value::List(list) | Value::Tuple(list) => list.len(),
         Value::Range(range) => range.len(),
         Value::Object(object) if matches!(**object, Object::Generator(_)) => {
-            return Err(Error::value(format!(
+            return Err(TemplateError::value(format!(
                 "'{}' object is not subscriptable",
                 object.type_name()
             )));
         }
-        Value::Dict(_) => return Err(Error::value("unhashable type: 'slice'")),
+        Value::Dict(_) => return Err(TemplateError::value("unhashable type: 'slice'")),
         other => {
             // Jinja2 looks for an attribute of this name, and finds none.
             let slice = Value::text(budget, "slice")?;
             return match other {
                 Value::None | Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) => {
-                    Err(Error::value(format!(
+                    Err(TemplateError::value(format!(
                         "'{}' object is not subscriptable",
                         other.type_name()
                     )))
@@ -242,56 +244,56 @@ pub(crate) fn slice(budget: &Rc<Budget>, of: &Value, bounds: &[Value; 3]) -> Res
             };
         }
     };
-    let places = Places::new(bounds, length)?;
-    budget.step(places.count as u64 / 8)?;
+    let indices = SliceIndices::new(bounds, length)?;
+    budget.step(indices.count as u64 / 8)?;
     match of {
-        Value::Text(text) => slice_text(budget, text, &places),
+        Value::Text(text) => slice_text(budget, text, &indices),
         Value::List(list) | Value::Tuple(list) => {
-            budget.can_allocate(places.count * size_of::<Value>())?;
-            let items = places.iter().filter_map(|at| list.get(at)).collect();
+            budget.can_allocate(indices.count * size_of::<Value>())?;
+            let items = indices.iter().filter_map(|at| list.get(at)).collect();
             if matches!(of, Value::List(_)) {
                 Value::list(budget, items)
             } else {
                 Value::tuple(budget, items)
             }
         }
-        Value::Range(range) => slice_range(range, &places),
+        Value::Range(range) => slice_range(range, &indices),
         _ => Ok(Value::None),
     }
 }
 
-fn slice_text(budget: &Rc<Budget>, text: &Text, places: &Places) -> Result<Value> {
-    if places.step == 1 {
-        let start = text.byte_of_char(usize::try_from(places.start).unwrap_or(0));
+fn slice_text(budget: &Rc<Budget>, text: &Text, indices: &SliceIndices) -> Result<Value> {
+    if indices.step == 1 {
+        let start = text.byte_of_char(usize::try_from(indices.start).unwrap_or(0));
         let rest = text.slice(start..text.len());
-        let length = rest.byte_of_char(places.count);
+        let length = rest.byte_of_char(indices.count);
         return Ok(Value::Text(rest.slice(0..length)));
     }
     budget.can_allocate(text.char_count().saturating_mul(size_of::<usize>()))?;
     let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
     let mut out = TextBuilder::new(budget);
-    for at in places.iter() {
+    for at in indices.iter() {
         let end = bytes.get(at + 1).copied().unwrap_or(text.len());
         out.push_text(&text.slice(bytes[at]..end))?;
     }
     Ok(Value::Text(out.finish()?.with_safe(text.is_safe())))
 }
 
-fn slice_range(range: &Range, places: &Places) -> Result<Value> {
+fn slice_range(range: &Range, indices: &SliceIndices) -> Result<Value> {
     let at = |place: i64| {
         range.step.checked_mul(place).and_then(|offset| range.start.checked_add(offset))
     };
-    let step = if places.exact_step { range.step.checked_mul(places.step) } else { None };
-    match (at(places.start), at(places.stop), step) {
+    let step = if indices.exact_step { range.step.checked_mul(indices.step) } else { None };
+    match (at(indices.start), at(indices.stop), step) {
         (Some(start), Some(stop), Some(step)) => {
             Ok(Value::Range(Rc::new(Range { start, stop, step })))
         }
-        _ => Err(Error::unsupported("a range of numbers that do not fit 64 bits")),
+        _ => Err(TemplateError::unsupported("a range of numbers that do not fit 64 bits")),
     }
 }
 
-/// The places that a slice selects: from `start` on, `count` of them, before `stop`.
-struct Places {
+/// The indices that a slice selects: from `start` on, `count` of them, before `stop`.
+struct SliceIndices {
     start: i64,
     stop: i64,
     step: i64,
@@ -300,11 +302,11 @@ struct Places {
     count: usize,
 }
 
-impl Places {
-    fn new(bounds: &[Value; 3], length: usize) -> Result<Places> {
+impl SliceIndices {
+    fn new(bounds: &[Value; 3], length: usize) -> Result<SliceIndices> {
         let step = bound(&bounds[2])?.unwrap_or(1);
         if step == 0 {
-            return Err(Error::value("slice step cannot be zero"));
+            return Err(TemplateError::value("slice step cannot be zero"));
         }
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
@@ -319,7 +321,13 @@ impl Places {
         let stride = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
         let count =
             if span <= 0 { 0 } else { usize::try_from((span - 1) / stride + 1).unwrap_or(0) };
-        Ok(Places { start, stop, step, exact_step: !matches!(bounds[2], Value::Big(_)), count })
+        Ok(SliceIndices {
+            start,
+            stop,
+            step,
+            exact_step: !matches!(bounds[2], Value::Big(_)),
+            count,
+        })
     }
 
     fn iter(&self) -> impl Iterator<Item = usize> {
@@ -340,7 +348,7 @@ fn bound(value: &Value) -> Result<Option<i64>> {
         }
         other => match other.defined()?.as_int() {
             Some(number) => Ok(Some(number)),
-            None => Err(Error::value(
+            None => Err(TemplateError::value(
                 "slice indices must be integers or None or have an __index__ method",
             )),
         },

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Map, Value, json};
 
-use crate::jinja::{Context, Log, Template};
+use crate::jinja::{AccessLog, Context, Template};
 use crate::probing::{PROBE_TIME, Probe, RenderCache};
 use crate::template::clock::LocalTime;
 use crate::template::environment;
@@ -36,7 +36,7 @@ const MAX_EXCEEDED: u32 = 2;
 pub(crate) struct RecordedRender {
     /// The prompt.
     pub(crate) text: Result<String, Failure>,
-    log: Rc<Log>,
+    log: Rc<AccessLog>,
     /// The variable that holds the tools as text.
     tools_text: Option<&'static str>,
 }
@@ -131,7 +131,7 @@ impl Prober {
 
     /// Renders and records the paths that the template reads. Not cached.
     pub(crate) fn run(&self, probe: Probe) -> RecordedRender {
-        let log = Rc::<Log>::default();
+        let log = Rc::<AccessLog>::default();
         let text = self.guarded(probe, Some(&log));
         RecordedRender { text, log, tools_text: self.host.names().first().copied() }
     }
@@ -210,7 +210,7 @@ impl Prober {
         members
     }
 
-    fn guarded(&self, probe: Probe, log: Option<&Rc<Log>>) -> Result<String, Failure> {
+    fn guarded(&self, probe: Probe, log: Option<&Rc<AccessLog>>) -> Result<String, Failure> {
         check_allowed(&self.exceeded)?;
         self.renders.set(self.renders.get() + 1);
         let mut wanted = log.map_or(ImportMode::Values, ImportMode::Reads);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::jinja::{Bounds, Context, Error, Template};
+use crate::jinja::{Bounds, Context, Template, TemplateError};
 use crate::template::LocalTime;
 use crate::template::import::plain;
 use crate::test_support::conformance::{folder, say, shows};
@@ -33,7 +33,7 @@ fn lines(text: &str) -> impl Iterator<Item = Json> {
     text.split('\n').filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap())
 }
 
-fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, Error> {
+fn run(source: &str, fixed: &Json, given: &Json) -> Result<String, TemplateError> {
     let template = Template::compile(source)?;
     let variables = fixed.as_object().into_iter().chain(given.as_object()).flatten();
     let now = LocalTime::parse("2026-01-31T09:30:00").unwrap();

@@ -6,7 +6,7 @@ mod text;
 mod wordwrap;
 
 use super::tojson;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
 use crate::jinja::value::iterate;
 use crate::jinja::vm::arguments::Args;
@@ -45,7 +45,7 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "min" => sequences::min,
         "pprint" => text::pprint,
         "random" => |_, _, _| {
-            Err(Error::unsupported(
+            Err(TemplateError::unsupported(
                 "the filter 'random' is not supported: renders are reproducible",
             ))
         },
@@ -70,7 +70,9 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "upper" => text::upper,
         "urlencode" => text::urlencode,
         "urlize" => |_, _, _| {
-            Err(Error::unsupported("the filter 'urlize' is not supported: prompts have no links"))
+            Err(TemplateError::unsupported(
+                "the filter 'urlize' is not supported: prompts have no links",
+            ))
         },
         "wordcount" => text::wordcount,
         "wordwrap" => wordwrap::wordwrap,
@@ -80,7 +82,7 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
 }
 
 fn length(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("len")?;
+    args.expect_none("len")?;
     Ok(Value::count(iterate::length(&interpreter.budget, &value)?))
 }
 

@@ -6,21 +6,22 @@ use num_bigint::BigInt;
 use num_integer::Integer;
 use num_traits::Signed;
 
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
 use crate::jinja::value::number;
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 pub(super) fn abs(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("abs")?;
+    args.expect_none("abs")?;
     match value.defined()? {
         Value::Float(number) => Ok(Value::Float(number.abs())),
         other => match number::big(other) {
-            Some(number) => Ok(Value::own_integer(&interpreter.budget, number.abs())),
-            None => {
-                Err(Error::value(format!("bad operand type for abs(): '{}'", other.type_name())))
-            }
+            Some(number) => Ok(Value::charged_integer(&interpreter.budget, number.abs())),
+            None => Err(TemplateError::value(format!(
+                "bad operand type for abs(): '{}'",
+                other.type_name()
+            ))),
         },
     }
 }
@@ -29,7 +30,7 @@ pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
     let [default, base] = args.bind("int", ["default", "base"], 0)?;
     let whole = match value.defined()? {
         Value::Text(text) => {
-            interpreter.budget.read(text.len())?;
+            interpreter.budget.step_bytes(text.len())?;
             // A base that is none leaves the number to float().
             let base = base.map_or(Some(10), |base| base.as_int());
             let base = base.and_then(|base| u32::try_from(base).ok()).unwrap_or(1);
@@ -44,7 +45,7 @@ pub(super) fn int(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
         },
         other => number::big(other),
     };
-    let whole = whole.map(|whole| Value::own_integer(&interpreter.budget, whole));
+    let whole = whole.map(|whole| Value::charged_integer(&interpreter.budget, whole));
     Ok(whole.or(default).unwrap_or(Value::Int(0)))
 }
 
@@ -52,7 +53,7 @@ pub(super) fn float(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     let [default] = args.bind("float", ["default"], 0)?;
     let number = match value.defined()? {
         Value::Text(text) => {
-            interpreter.budget.read(text.len())?;
+            interpreter.budget.step_bytes(text.len())?;
             number::parse_float(text)
         }
         other => number::as_float(other)?,
@@ -65,14 +66,15 @@ pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     let budget = Rc::clone(&interpreter.budget);
     let method = method.as_ref().map_or(Some("common"), Value::as_str);
     let Some(method @ ("common" | "ceil" | "floor")) = method else {
-        return Err(Error::value("method must be common, ceil or floor"));
+        return Err(TemplateError::value("method must be common, ceil or floor"));
     };
     let value = value.defined()?;
     let to_whole = matches!(precision, Some(Value::None)) && method == "common";
     let precision =
         precision.filter(|_| !to_whole).map_or(Ok(0), |precision| integer(&precision))?;
-    let wrong =
-        || Error::value(format!("type {} doesn't define __round__ method", value.type_name()));
+    let wrong = || {
+        TemplateError::value(format!("type {} doesn't define __round__ method", value.type_name()))
+    };
     match (method, value) {
         ("common", Value::Float(number)) if to_whole => {
             number::truncate(&budget, number.round_ties_even())
@@ -83,7 +85,7 @@ pub(super) fn round(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
         ("common", Value::Float(number)) => Ok(Value::Float(number::round(*number, precision))),
         ("common", _) => {
             let number = number::big(value).ok_or_else(wrong)?;
-            Ok(Value::own_integer(
+            Ok(Value::charged_integer(
                 &budget,
                 if precision < 0 { to_tens(&number, precision.unsigned_abs()) } else { number },
             ))
@@ -125,10 +127,11 @@ pub(super) fn filesizeformat(
     let [binary] = args.bind("filesizeformat", ["binary"], 0)?;
     let binary = binary.is_some_and(|binary| binary.is_true());
     let number = match value.defined()? {
-        Value::Text(text) => number::parse_float(text)
-            .ok_or_else(|| Error::value(format!("could not convert string to float: {value:?}")))?,
+        Value::Text(text) => number::parse_float(text).ok_or_else(|| {
+            TemplateError::value(format!("could not convert string to float: {value:?}"))
+        })?,
         other => number::as_float(other)?.ok_or_else(|| {
-            Error::value(format!(
+            TemplateError::value(format!(
                 "float() argument must be a string or a real number, not '{}'",
                 other.type_name()
             ))

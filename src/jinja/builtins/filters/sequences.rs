@@ -10,7 +10,7 @@ use crate::jinja::budget::{Budget, Charge};
 use crate::jinja::builtins::methods;
 use crate::jinja::builtins::methods::pairs;
 use crate::jinja::builtins::{filters, is_tests};
-use crate::jinja::error::{Error, Kind, Result};
+use crate::jinja::error::{ErrorKind, Result, TemplateError};
 use crate::jinja::value::number::Arithmetic;
 use crate::jinja::value::runtime::{Generator, Object};
 use crate::jinja::value::{Undefined, Value};
@@ -21,33 +21,41 @@ use crate::jinja::vm::{attribute, operators};
 
 /// What a filter returns that Python makes a generator of. A failure is kept for the one who goes
 /// through it; a limit is not.
-fn generator(budget: &Rc<Budget>, items: Vec<Value>, failure: Option<Error>) -> Result<Value> {
+fn generator(
+    budget: &Rc<Budget>,
+    items: Vec<Value>,
+    failure: Option<TemplateError>,
+) -> Result<Value> {
     match failure {
-        Some(error) if error.kind() == Kind::Limit => Err(error),
+        Some(error) if error.kind() == ErrorKind::Limit => Err(error),
         failure => Ok(Value::object(Generator::object(budget, items, failure, "generator")?)),
     }
 }
 
 /// The steps from an item to what a filter looks at: `a.b.0`.
-pub(super) struct Path {
+pub(super) struct AttributePath {
     parts: Vec<Value>,
     default: Option<Value>,
     /// Compare strings without their case.
     fold: bool,
 }
 
-impl Path {
-    pub(super) fn new(budget: &Rc<Budget>, attribute: Option<&Value>, fold: bool) -> Result<Path> {
+impl AttributePath {
+    pub(super) fn new(
+        budget: &Rc<Budget>,
+        attribute: Option<&Value>,
+        fold: bool,
+    ) -> Result<AttributePath> {
         let parts = match attribute {
             None | Some(Value::None) => Vec::new(),
-            Some(Value::Text(text)) => Path::parts(budget, text)?,
+            Some(Value::Text(text)) => AttributePath::parts(budget, text)?,
             Some(other) => vec![other.clone()],
         };
-        Ok(Path { parts, default: None, fold })
+        Ok(AttributePath { parts, default: None, fold })
     }
 
     fn parts(budget: &Rc<Budget>, path: &str) -> Result<Vec<Value>> {
-        budget.read(path.len())?;
+        budget.step_bytes(path.len())?;
         path.split('.')
             .map(|part| match part.parse() {
                 Ok(index) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -110,14 +118,14 @@ fn sort_by_keys(
 }
 
 /// Room for what stands beside so many items while they are sorted or told apart.
-fn working_room(budget: &Rc<Budget>, count: usize) -> Result<Charge> {
+fn charge_working_memory(budget: &Rc<Budget>, count: usize) -> Result<Charge> {
     budget.charge_values(count.saturating_mul(4))
 }
 
 fn keyed(
     interpreter: &mut Interpreter<'_>,
     items: Vec<Value>,
-    path: &Path,
+    path: &AttributePath,
 ) -> Result<Vec<(Value, Value)>> {
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
@@ -133,12 +141,16 @@ pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     let budget = Rc::clone(&interpreter.budget);
     let fold = !is_set(case_sensitive);
     let items = iterate::items(&budget, &value)?;
-    let _room = working_room(&budget, items.len())?;
+    let _working_memory = charge_working_memory(&budget, items.len())?;
     let sorted = match &attribute {
         Some(Value::Text(names)) if names.contains(',') => {
             let mut paths = Vec::new();
             for name in names.split(',') {
-                paths.push(Path { parts: Path::parts(&budget, name)?, default: None, fold });
+                paths.push(AttributePath {
+                    parts: AttributePath::parts(&budget, name)?,
+                    default: None,
+                    fold,
+                });
             }
             let mut sorted = Vec::with_capacity(items.len());
             for item in items {
@@ -151,7 +163,7 @@ pub(super) fn sort(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
             sorted
         }
         attribute => {
-            let path = Path::new(&budget, attribute.as_ref(), fold)?;
+            let path = AttributePath::new(&budget, attribute.as_ref(), fold)?;
             keyed(interpreter, items, &path)?
         }
     };
@@ -170,13 +182,16 @@ pub(super) fn dictsort(
     let by_value = match by.as_ref().map_or(Some("key"), Value::as_str) {
         Some("key") => false,
         Some("value") => true,
-        _ => return Err(Error::value("You can only sort by either \"key\" or \"value\"")),
+        _ => return Err(TemplateError::value("You can only sort by either \"key\" or \"value\"")),
     };
     let Value::Dict(dict) = value.defined()? else {
-        return Err(Error::undefined(format!("'{}' has no attribute 'items'", value.owner_name())));
+        return Err(TemplateError::undefined(format!(
+            "'{}' has no attribute 'items'",
+            value.owner_name()
+        )));
     };
     let fold = !is_set(case_sensitive);
-    let _room = working_room(&budget, dict.len())?;
+    let _working_memory = charge_working_memory(&budget, dict.len())?;
     let mut sorted = Vec::with_capacity(dict.len());
     for ((key, member), pair) in dict.entries().iter().zip(pairs(&budget, dict)?) {
         let by = if by_value { member.clone() } else { key.clone() };
@@ -195,13 +210,14 @@ pub(super) fn groupby(
         args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
     let budget = Rc::clone(&interpreter.budget);
     let default = default.filter(|default| !default.is_none());
-    let path = Path {
+    let path = AttributePath {
         default: default.clone(),
-        ..Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?
+        ..AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?
     };
-    let plain = Path { default, ..Path::new(&budget, attribute.as_ref(), false)? };
+    let plain =
+        AttributePath { default, ..AttributePath::new(&budget, attribute.as_ref(), false)? };
     let items = iterate::items(&budget, &value)?;
-    let _room = working_room(&budget, items.len())?;
+    let _working_memory = charge_working_memory(&budget, items.len())?;
     let sorted = sort_by_keys(&budget, keyed(interpreter, items, &path)?, false, false)?;
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
     for (key, item) in sorted {
@@ -222,12 +238,12 @@ pub(super) fn groupby(
 pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
-    let path = Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
+    let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let items = match iterate::items(&budget, &value) {
         Ok(items) => items,
         Err(error) => return generator(&budget, Vec::new(), Some(error)),
     };
-    let _room = working_room(&budget, items.len())?;
+    let _working_memory = charge_working_memory(&budget, items.len())?;
     let mut seen: HashMap<u64, Vec<Value>> = HashMap::new();
     let mut kept = Vec::new();
     for item in items {
@@ -243,7 +259,7 @@ pub(super) fn unique(interpreter: &mut Interpreter<'_>, value: Value, args: Args
 fn is_new(
     interpreter: &mut Interpreter<'_>,
     seen: &mut HashMap<u64, Vec<Value>>,
-    path: &Path,
+    path: &AttributePath,
     item: &Value,
 ) -> Result<bool> {
     let key = path.of(interpreter, item)?;
@@ -275,7 +291,7 @@ fn extreme(
 ) -> Result<Value> {
     let [case_sensitive, attribute] = args.bind(name, ["case_sensitive", "attribute"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
-    let path = Path::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
+    let path = AttributePath::new(&budget, attribute.as_ref(), !is_set(case_sensitive))?;
     let mut best: Option<(Value, Value)> = None;
     for item in iterate::items(&budget, &value)? {
         let key = path.of(interpreter, &item)?;
@@ -299,10 +315,10 @@ fn extreme(
 pub(super) fn sum(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [attribute, start] = args.bind("sum", ["attribute", "start"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
-    let path = Path::new(&budget, attribute.as_ref(), false)?;
+    let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
     let mut total = start.unwrap_or(Value::Int(0));
     if total.as_text().is_some() {
-        return Err(Error::value("sum() can't sum strings [use ''.join(seq) instead]"));
+        return Err(TemplateError::value("sum() can't sum strings [use ''.join(seq) instead]"));
     }
     for item in iterate::items(&budget, &value)? {
         let item = path.of(interpreter, &item)?;
@@ -312,7 +328,7 @@ pub(super) fn sum(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -
 }
 
 pub(super) fn first(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("first")?;
+    args.expect_none("first")?;
     let first = match &value {
         Value::Object(object) => match &**object {
             Object::Generator(generator) => generator.next()?,
@@ -330,7 +346,7 @@ pub(super) fn first(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
 }
 
 pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("last")?;
+    args.expect_none("last")?;
     let last = match &value {
         Value::List(list) | Value::Tuple(list) => {
             list.len().checked_sub(1).and_then(|at| list.get(at))
@@ -348,20 +364,20 @@ pub(super) fn last(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
 fn reversible(value: &Value) -> Result<&Value> {
     match value {
         Value::Object(object) if matches!(**object, Object::Loop(_) | Object::Generator(_)) => {
-            Err(Error::value(format!("'{}' object is not reversible", value.type_name())))
+            Err(TemplateError::value(format!("'{}' object is not reversible", value.type_name())))
         }
         other => Ok(other),
     }
 }
 
 pub(super) fn list(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("list")?;
+    args.expect_none("list")?;
     let items = iterate::items(&interpreter.budget, &value)?;
     Value::list(&interpreter.budget, items)
 }
 
 pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("items")?;
+    args.expect_none("items")?;
     let budget = &interpreter.budget;
     match &value {
         Value::Undefined(_) => generator(budget, Vec::new(), None),
@@ -369,7 +385,7 @@ pub(super) fn items(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
         _ => generator(
             budget,
             Vec::new(),
-            Some(Error::value("Can only get item pairs from a mapping.")),
+            Some(TemplateError::value("Can only get item pairs from a mapping.")),
         ),
     }
 }
@@ -379,7 +395,7 @@ pub(super) fn reverse(
     value: Value,
     args: Args,
 ) -> Result<Value> {
-    args.none("reverse")?;
+    args.expect_none("reverse")?;
     let budget = Rc::clone(&interpreter.budget);
     let type_name = match &value {
         Value::Text(_) => {
@@ -392,8 +408,10 @@ pub(super) fn reverse(
     };
     let mut items = match iterate::items(&budget, &value) {
         Ok(items) => items,
-        Err(error) if matches!(error.kind(), Kind::Limit | Kind::Unsupported) => return Err(error),
-        Err(_) => return Err(Error::value("argument must be iterable")),
+        Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Unsupported) => {
+            return Err(error);
+        }
+        Err(_) => return Err(TemplateError::value("argument must be iterable")),
     };
     items.reverse();
     // What has no end to start from becomes a list.
@@ -427,7 +445,8 @@ pub(super) fn batch(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
     }
     if !batch.is_empty() {
         if let Some(fill) = fill.filter(|fill| !fill.is_none()) {
-            let count = count.ok_or_else(|| Error::value("can't multiply sequence by non-int"))?;
+            let count =
+                count.ok_or_else(|| TemplateError::value("can't multiply sequence by non-int"))?;
             let count = usize::try_from(count).unwrap_or(0).max(batch.len());
             budget.step(count as u64)?;
             budget.can_allocate(count.saturating_mul(4 * size_of::<Value>()))?;
@@ -451,7 +470,7 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
         return generator(
             &budget,
             Vec::new(),
-            Some(Error::value("integer division or modulo by zero")),
+            Some(TemplateError::value("integer division or modulo by zero")),
         );
     }
     let count = usize::try_from(count).unwrap_or(0);
@@ -475,18 +494,18 @@ pub(super) fn slice(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
 pub(super) fn attr(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [name] = args.bind("attr", ["name"], 1)?;
     let Some(Value::Text(name)) = name else {
-        return Err(Error::value("attribute name must be string"));
+        return Err(TemplateError::value("attribute name must be string"));
     };
     if !methods::is_unsafe(&value, &name) {
         value.defined()?;
     }
-    let found = attribute::own(interpreter, &value, &name)?;
+    let found = attribute::own_attribute(interpreter, &value, &name)?;
     Ok(found.unwrap_or_else(|| Value::undefined(Undefined::Attribute(value.owner_name(), name))))
 }
 
 /// Applies to each item, with copies of so many arguments; stops at the first failure. Filters that
 /// apply filters nest.
-fn each(
+fn apply_to_each(
     interpreter: &mut Interpreter<'_>,
     value: &Value,
     arguments: usize,
@@ -500,7 +519,7 @@ fn each(
         Ok(items) => items,
         Err(error) => return generator(&budget, Vec::new(), Some(error)),
     };
-    let _room = budget.charge_values(items.len().saturating_add(2 * arguments))?;
+    let _working_memory = budget.charge_values(items.len().saturating_add(2 * arguments))?;
     budget.nested(|| {
         let mut out = Vec::new();
         for item in items {
@@ -529,10 +548,14 @@ pub(super) fn map(
     {
         let default = take(&mut args, "default").filter(|default| !default.is_none());
         if let Some((name, _)) = args.named.first() {
-            return Err(Error::value(format!("Unexpected keyword argument '{}'", name.as_str())));
+            return Err(TemplateError::value(format!(
+                "Unexpected keyword argument '{}'",
+                name.as_str()
+            )));
         }
-        let path = Path { default, ..Path::new(&budget, Some(&attribute), false)? };
-        return each(interpreter, &value, 0, |interpreter, item| {
+        let path =
+            AttributePath { default, ..AttributePath::new(&budget, Some(&attribute), false)? };
+        return apply_to_each(interpreter, &value, 0, |interpreter, item| {
             path.of(interpreter, &item).map(Some)
         });
     }
@@ -540,26 +563,26 @@ pub(super) fn map(
         return generator(
             &budget,
             Vec::new(),
-            Some(Error::value("map requires a filter argument")),
+            Some(TemplateError::value("map requires a filter argument")),
         );
     }
     let name = args.positional.remove(0);
     let arguments = args.positional.len() + args.named.len();
-    each(interpreter, &value, arguments, |interpreter, item| {
+    apply_to_each(interpreter, &value, arguments, |interpreter, item| {
         let filter = name
             .as_str()
             .and_then(filters::find)
-            .ok_or_else(|| Error::unsupported(format!("No filter named {name:?}.")))?;
+            .ok_or_else(|| TemplateError::unsupported(format!("No filter named {name:?}.")))?;
         filter(interpreter, item, args.clone()).map(Some)
     })
 }
 
 pub(super) fn select(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    selected(interpreter, &value, args, false, true)
+    select_items(interpreter, &value, args, false, true)
 }
 
 pub(super) fn reject(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    selected(interpreter, &value, args, false, false)
+    select_items(interpreter, &value, args, false, false)
 }
 
 pub(super) fn selectattr(
@@ -567,7 +590,7 @@ pub(super) fn selectattr(
     value: Value,
     args: Args,
 ) -> Result<Value> {
-    selected(interpreter, &value, args, true, true)
+    select_items(interpreter, &value, args, true, true)
 }
 
 pub(super) fn rejectattr(
@@ -575,10 +598,10 @@ pub(super) fn rejectattr(
     value: Value,
     args: Args,
 ) -> Result<Value> {
-    selected(interpreter, &value, args, true, false)
+    select_items(interpreter, &value, args, true, false)
 }
 
-fn selected(
+fn select_items(
     interpreter: &mut Interpreter<'_>,
     value: &Value,
     mut args: Args,
@@ -591,23 +614,24 @@ fn selected(
             return generator(
                 &budget,
                 Vec::new(),
-                Some(Error::value("Missing parameter for attribute name")),
+                Some(TemplateError::value("Missing parameter for attribute name")),
             );
         }
-        Path::new(&budget, Some(&args.positional.remove(0)), false)?
+        AttributePath::new(&budget, Some(&args.positional.remove(0)), false)?
     } else {
-        Path::new(&budget, None, false)?
+        AttributePath::new(&budget, None, false)?
     };
     let test: Option<Value> = (!args.positional.is_empty()).then(|| args.positional.remove(0));
     let arguments = args.positional.len() + args.named.len();
-    each(interpreter, value, arguments, |interpreter, item| {
+    apply_to_each(interpreter, value, arguments, |interpreter, item| {
         let subject = path.of(interpreter, &item)?;
         let holds = match &test {
             None => subject.is_true(),
             Some(name) => {
                 let test = name.as_str().and_then(is_tests::find);
-                let test =
-                    test.ok_or_else(|| Error::unsupported(format!("No test named {name:?}.")))?;
+                let test = test.ok_or_else(|| {
+                    TemplateError::unsupported(format!("No test named {name:?}."))
+                })?;
                 test(interpreter, &subject, args.clone())?
             }
         };

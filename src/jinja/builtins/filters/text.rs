@@ -2,18 +2,18 @@
 
 use std::rc::Rc;
 
-use super::sequences::Path;
+use super::sequences::AttributePath;
 use crate::jinja::builtins::{format as formatting, methods, pprint as pretty};
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::unicode;
 use crate::jinja::value::Value;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{iterate, markup, print};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `soft_str(value)`: a string, markup as it is.
-fn soft(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
+fn soft_str(interpreter: &Interpreter<'_>, value: &Value) -> Result<Text> {
     print::text(&interpreter.budget, value)
 }
 
@@ -23,8 +23,8 @@ fn cased(
     args: Args,
     name: &str,
 ) -> Result<Value> {
-    args.none(name)?;
-    let text = soft(interpreter, value)?;
+    args.expect_none(name)?;
+    let text = soft_str(interpreter, value)?;
     let changed = methods::changed_case(&interpreter.budget, &text, name)?;
     Ok(Value::Text(changed.unwrap_or(text)))
 }
@@ -47,8 +47,8 @@ pub(super) fn capitalize(
 
 /// Jinja2's own title case: words begin after blanks, hyphens and opening brackets.
 pub(super) fn title(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("title")?;
-    let text = soft(interpreter, &value)?;
+    args.expect_none("title")?;
+    let text = soft_str(interpreter, &value)?;
     let mut starts = true;
     let titled = text.map_chars(&interpreter.budget, |_, c, out| {
         let separates = unicode::is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
@@ -65,10 +65,10 @@ pub(super) fn title(interpreter: &mut Interpreter<'_>, value: Value, args: Args)
 }
 
 pub(super) fn string(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("string")?;
+    args.expect_none("string")?;
     // All of a container becomes text: a probe counts all of it as read.
     note_all(&value, 0);
-    Ok(Value::Text(soft(interpreter, &value)?))
+    Ok(Value::Text(soft_str(interpreter, &value)?))
 }
 
 fn note_all(value: &Value, depth: usize) {
@@ -87,12 +87,12 @@ fn note_all(value: &Value, depth: usize) {
 }
 
 pub(super) fn safe(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("safe")?;
-    Ok(Value::Text(soft(interpreter, &value)?.with_safe(true)))
+    args.expect_none("safe")?;
+    Ok(Value::Text(soft_str(interpreter, &value)?.with_safe(true)))
 }
 
 pub(super) fn escape(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("escape")?;
+    args.expect_none("escape")?;
     Ok(Value::Text(markup::escape(&interpreter.budget, &value)?))
 }
 
@@ -101,8 +101,8 @@ pub(super) fn forceescape(
     value: Value,
     args: Args,
 ) -> Result<Value> {
-    args.none("forceescape")?;
-    let text = soft(interpreter, &value)?;
+    args.expect_none("forceescape")?;
+    let text = soft_str(interpreter, &value)?;
     Ok(Value::Text(markup::force_escape(&interpreter.budget, &text)?))
 }
 
@@ -111,15 +111,15 @@ pub(super) fn striptags(
     value: Value,
     args: Args,
 ) -> Result<Value> {
-    args.none("striptags")?;
-    let text = soft(interpreter, &value)?;
+    args.expect_none("striptags")?;
+    let text = soft_str(interpreter, &value)?;
     Ok(Value::Text(methods::strip_tags(&interpreter.budget, &text)?))
 }
 
 pub(super) fn trim(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [chars] = args.bind("trim", ["chars"], 0)?;
-    let text = soft(interpreter, &value)?;
-    interpreter.budget.read(text.len())?;
+    let text = soft_str(interpreter, &value)?;
+    interpreter.budget.step_bytes(text.len())?;
     methods::trim(&interpreter.budget, &text, chars)
 }
 
@@ -134,10 +134,10 @@ pub(super) fn replace(
         Some(count) => usize::try_from(integer(&count)?).ok(),
         None => None,
     };
-    let text = soft(interpreter, &value)?;
+    let text = soft_str(interpreter, &value)?;
     let old = print::text(&budget, &old.unwrap_or(Value::None))?;
     let new = print::text(&budget, &new.unwrap_or(Value::None))?;
-    budget.read(text.len())?;
+    budget.step_bytes(text.len())?;
     if !interpreter.autoescape {
         return Ok(Value::Text(
             methods::replace(&budget, &text, &old, &new, count)?.with_safe(false),
@@ -157,8 +157,8 @@ pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
     let [separator, attribute] = args.bind("join", ["d", "attribute"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let items = iterate::items(&budget, &value)?;
-    let _room = budget.charge_values(items.len().saturating_mul(2))?;
-    let path = Path::new(&budget, attribute.as_ref(), false)?;
+    let _working_memory = budget.charge_values(items.len().saturating_mul(2))?;
+    let path = AttributePath::new(&budget, attribute.as_ref(), false)?;
     let separator = match separator {
         Some(separator) => print::text(&budget, &separator)?,
         None => Text::plain(&budget, "")?,
@@ -189,10 +189,10 @@ pub(super) fn join(interpreter: &mut Interpreter<'_>, value: Value, args: Args) 
 
 pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
-    let template = soft(interpreter, &value)?;
+    let template = soft_str(interpreter, &value)?;
     let value = match (args.positional.is_empty(), args.named.is_empty()) {
         (false, false) => {
-            return Err(Error::value(
+            return Err(TemplateError::value(
                 "can't handle positional and keyword arguments at the same time",
             ));
         }
@@ -209,7 +209,7 @@ pub(super) fn format(interpreter: &mut Interpreter<'_>, value: Value, args: Args
 pub(super) fn center(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
     let [width] = args.bind("center", ["width"], 0)?;
     let width = width.map_or(Ok(80), |width| integer(&width))?;
-    let text = soft(interpreter, &value)?;
+    let text = soft_str(interpreter, &value)?;
     let width = usize::try_from(width).unwrap_or(0);
     Ok(Value::Text(methods::pad(&interpreter.budget, &text, "center", width, ' ')?))
 }
@@ -230,7 +230,7 @@ pub(super) fn indent(interpreter: &mut Interpreter<'_>, value: Value, args: Args
     let text = match value.defined()? {
         Value::Text(text) => text.clone(),
         other => {
-            return Err(Error::value(format!(
+            return Err(TemplateError::value(format!(
                 "unsupported operand type(s) for +=: '{}' and 'str'",
                 other.type_name()
             )));
@@ -271,7 +271,7 @@ pub(super) fn truncate(
     let end = match end {
         Some(Value::Text(end)) => end,
         Some(other) => {
-            return Err(Error::value(format!(
+            return Err(TemplateError::value(format!(
                 "object of type '{}' has no len()",
                 other.type_name()
             )));
@@ -280,16 +280,16 @@ pub(super) fn truncate(
     };
     let end_length = i64::try_from(end.char_count()).unwrap_or(i64::MAX);
     if length < end_length {
-        return Err(Error::value(format!("expected length >= {end_length}, got {length}")));
+        return Err(TemplateError::value(format!("expected length >= {end_length}, got {length}")));
     }
     if leeway < 0 {
-        return Err(Error::value(format!("expected leeway >= 0, got {leeway}")));
+        return Err(TemplateError::value(format!("expected leeway >= 0, got {leeway}")));
     }
     if count <= length.saturating_add(leeway) {
         return Ok(value);
     }
     let Value::Text(text) = value else {
-        return Err(Error::value(format!(
+        return Err(TemplateError::value(format!(
             "can only concatenate {0} (not \"str\") to {0}",
             value.type_name()
         )));
@@ -312,9 +312,9 @@ pub(super) fn wordcount(
     value: Value,
     args: Args,
 ) -> Result<Value> {
-    args.none("wordcount")?;
-    let text = soft(interpreter, &value)?;
-    interpreter.budget.read(text.len())?;
+    args.expect_none("wordcount")?;
+    let text = soft_str(interpreter, &value)?;
+    interpreter.budget.step_bytes(text.len())?;
     let words = text
         .split(|c: char| !(c.is_alphanumeric() || c == '_'))
         .filter(|word| !word.is_empty())
@@ -327,7 +327,7 @@ pub(super) fn urlencode(
     value: Value,
     args: Args,
 ) -> Result<Value> {
-    args.none("urlencode")?;
+    args.expect_none("urlencode")?;
     let budget = Rc::clone(&interpreter.budget);
     let pairs = match &value {
         Value::Dict(dict) => {
@@ -341,7 +341,7 @@ pub(super) fn urlencode(
         | Value::Big(_)
         | Value::Float(_)
         | Value::Bool(_) => {
-            let text = soft(interpreter, &value)?;
+            let text = soft_str(interpreter, &value)?;
             return Ok(Value::Text(quoted(&text, &budget, false)?));
         }
         other => {
@@ -350,7 +350,7 @@ pub(super) fn urlencode(
                 match iterate::items(&budget, &pair)?.as_slice() {
                     [key, value] => pairs.push((key.clone(), value.clone())),
                     items => {
-                        return Err(Error::value(format!(
+                        return Err(TemplateError::value(format!(
                             "not enough values to unpack (expected 2, got {})",
                             items.len()
                         )));
@@ -366,9 +366,9 @@ pub(super) fn urlencode(
         if index > 0 {
             out.push("&")?;
         }
-        out.push_text(&quoted(&soft(interpreter, key)?, &budget, true)?)?;
+        out.push_text(&quoted(&soft_str(interpreter, key)?, &budget, true)?)?;
         out.push("=")?;
-        out.push_text(&quoted(&soft(interpreter, value)?, &budget, true)?)?;
+        out.push_text(&quoted(&soft_str(interpreter, value)?, &budget, true)?)?;
     }
     Ok(Value::Text(out.finish()?))
 }
@@ -395,7 +395,10 @@ pub(super) fn xmlattr(
     let [autospace] = args.bind("xmlattr", ["autospace"], 0)?;
     let budget = Rc::clone(&interpreter.budget);
     let Value::Dict(dict) = value.defined()? else {
-        return Err(Error::undefined(format!("'{}' has no attribute 'items'", value.owner_name())));
+        return Err(TemplateError::undefined(format!(
+            "'{}' has no attribute 'items'",
+            value.owner_name()
+        )));
     };
     let mut out = TextBuilder::new(&budget);
     let autospace = autospace.is_none_or(|autospace| autospace.is_true());
@@ -404,10 +407,12 @@ pub(super) fn xmlattr(
             continue;
         }
         let Value::Text(name) = key else {
-            return Err(Error::value("expected string or bytes-like object"));
+            return Err(TemplateError::value("expected string or bytes-like object"));
         };
         if name.contains([' ', '\t', '\n', '\r', '\u{b}', '\u{c}', '/', '>', '=']) {
-            return Err(Error::value(format!("Invalid character in attribute name: {key:?}")));
+            return Err(TemplateError::value(format!(
+                "Invalid character in attribute name: {key:?}"
+            )));
         }
         if autospace || out.len() > 0 {
             out.push(" ")?;
@@ -421,6 +426,6 @@ pub(super) fn xmlattr(
 }
 
 pub(super) fn pprint(interpreter: &mut Interpreter<'_>, value: Value, args: Args) -> Result<Value> {
-    args.none("pprint")?;
+    args.expect_none("pprint")?;
     Ok(Value::Text(pretty::pprint(&interpreter.budget, &value)?))
 }

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::methods;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::print;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -29,7 +29,7 @@ pub(super) fn wordwrap(
     let budget = Rc::clone(&interpreter.budget);
     let width = width.map_or(Ok(79), |width| integer(&width))?;
     let Ok(width @ 1..) = usize::try_from(width) else {
-        return Err(Error::value(format!("invalid width {width} (must be > 0)")));
+        return Err(TemplateError::value(format!("invalid width {width} (must be > 0)")));
     };
     let breaks = Breaks {
         width,
@@ -41,7 +41,7 @@ pub(super) fn wordwrap(
         None => Text::plain(&budget, "\n")?,
     };
     let Value::Text(text) = value.defined()? else {
-        return Err(Error::undefined(format!(
+        return Err(TemplateError::undefined(format!(
             "'{}' has no attribute 'splitlines'",
             value.owner_name()
         )));
@@ -52,8 +52,8 @@ pub(super) fn wordwrap(
             out.push_text(&separator)?;
         }
         // Its characters, its chunks and its parts.
-        budget.read(line.len())?;
-        let _room = budget.charge(line.len().saturating_mul(48))?;
+        budget.step_bytes(line.len())?;
+        let _working_memory = budget.charge(line.len().saturating_mul(48))?;
         for (number, wrapped) in wrap(&budget, line, &breaks)?.into_iter().enumerate() {
             if number > 0 {
                 out.push_text(&separator)?;

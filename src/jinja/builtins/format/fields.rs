@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use super::repr;
 use super::spec::write_value;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{markup, print};
 use crate::jinja::vm::attribute;
 use crate::jinja::vm::interpreter::Interpreter;
@@ -20,13 +20,14 @@ pub(crate) fn format(
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let mut out = TextBuilder::new(&budget);
-    let mut fields = Fields { positional, named, next: Some(0), safe: template.is_safe() };
-    write_format(interpreter, &mut out, template, &mut fields, 2)?;
+    let mut arguments =
+        FormatArguments { positional, named, next: Some(0), safe: template.is_safe() };
+    write_format(interpreter, &mut out, template, &mut arguments, 2)?;
     Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
 }
 
 /// The arguments of a format, and how they were asked for so far.
-struct Fields {
+struct FormatArguments {
     positional: Vec<Value>,
     /// A dict.
     named: Value,
@@ -39,11 +40,11 @@ fn write_format(
     interpreter: &mut Interpreter<'_>,
     out: &mut TextBuilder,
     template: &Text,
-    fields: &mut Fields,
+    arguments: &mut FormatArguments,
     depth: usize,
 ) -> Result<()> {
     if depth == 0 {
-        return Err(Error::value("Max string recursion exceeded"));
+        return Err(TemplateError::value("Max string recursion exceeded"));
     }
     let source = template.as_str();
     let mut at = 0;
@@ -57,7 +58,7 @@ fn write_format(
             continue;
         }
         if brace == "}" {
-            return Err(Error::value("Single '}' encountered in format string"));
+            return Err(TemplateError::value("Single '}' encountered in format string"));
         }
         let field_start = at + 1;
         let mut open = 1usize;
@@ -75,11 +76,11 @@ fn write_format(
             } else {
                 "expected '}' before end of string"
             };
-            return Err(Error::value(message));
+            return Err(TemplateError::value(message));
         };
         let field = template.slice(field_start..field_start + length);
         at = field_start + length + 1;
-        write_field(interpreter, out, &field, fields, depth)?;
+        write_field(interpreter, out, &field, arguments, depth)?;
     }
     out.push_text(&template.slice(at..source.len()))
 }
@@ -88,7 +89,7 @@ fn write_field(
     interpreter: &mut Interpreter<'_>,
     out: &mut TextBuilder,
     field: &Text,
-    fields: &mut Fields,
+    arguments: &mut FormatArguments,
     depth: usize,
 ) -> Result<()> {
     let budget = Rc::clone(&interpreter.budget);
@@ -99,32 +100,38 @@ fn write_field(
         Some(rest) => {
             let mut chars = rest.chars();
             let Some(conversion) = chars.next() else {
-                return Err(Error::value("end of string while looking for conversion specifier"));
+                return Err(TemplateError::value(
+                    "end of string while looking for conversion specifier",
+                ));
             };
             let spec = chars.as_str();
             match spec.strip_prefix(':') {
                 Some(spec) => (Some(conversion), spec),
                 None if spec.is_empty() => (Some(conversion), spec),
-                None => return Err(Error::value("expected ':' after conversion specifier")),
+                None => {
+                    return Err(TemplateError::value("expected ':' after conversion specifier"));
+                }
             }
         }
         None => (None, rest.strip_prefix(':').unwrap_or(rest)),
     };
-    let value = lookup(interpreter, name, fields)?;
+    let value = lookup(interpreter, name, arguments)?;
     let value = match conversion {
         None => value,
         Some('s') => Value::Text(print::text(&budget, &value)?),
         Some(kind @ ('r' | 'a')) => Value::Text(repr(&budget, &value, kind == 'a')?),
-        Some(other) => return Err(Error::value(format!("Unknown conversion specifier '{other}'"))),
+        Some(other) => {
+            return Err(TemplateError::value(format!("Unknown conversion specifier '{other}'")));
+        }
     };
     let spec_text = if spec.contains(['{', '}']) {
         let mut expanded = TextBuilder::new(&budget);
-        write_format(interpreter, &mut expanded, &field.part(spec), fields, depth - 1)?;
+        write_format(interpreter, &mut expanded, &field.part(spec), arguments, depth - 1)?;
         expanded.finish()?
     } else {
         field.part(spec)
     };
-    if fields.safe {
+    if arguments.safe {
         let mut plain = TextBuilder::new(&budget);
         write_value(&mut plain, &budget, &value, &spec_text)?;
         let plain = plain.finish()?.with_safe(value.as_text().is_some_and(Text::is_safe));
@@ -134,29 +141,37 @@ fn write_field(
 }
 
 /// The value that a field names: `0`, `name`, `name.attribute`, `name[element]`.
-fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) -> Result<Value> {
+fn lookup(
+    interpreter: &mut Interpreter<'_>,
+    name: &str,
+    arguments: &mut FormatArguments,
+) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let first_end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, mut rest) = name.split_at(first_end);
     // Only a whole name counts as automatic or manual numbering.
     let index = if name.is_empty() {
-        let Some(next) = fields.next else {
-            return Err(Error::value(
+        let Some(next) = arguments.next else {
+            return Err(TemplateError::value(
                 "cannot switch from manual field specification to automatic field numbering",
             ));
         };
-        fields.next = Some(next + 1);
+        arguments.next = Some(next + 1);
         Some(next)
     } else if !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit()) {
         if rest.is_empty() {
-            if fields.next.is_some_and(|next| next > 0) {
-                return Err(Error::value(
+            if arguments.next.is_some_and(|next| next > 0) {
+                return Err(TemplateError::value(
                     "cannot switch from automatic field numbering to manual field specification",
                 ));
             }
-            fields.next = None;
+            arguments.next = None;
         }
-        Some(first.parse().map_err(|_| Error::value("Too many decimal digits in format string"))?)
+        Some(
+            first
+                .parse()
+                .map_err(|_| TemplateError::value("Too many decimal digits in format string"))?,
+        )
     } else {
         None
     };
@@ -164,15 +179,19 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
         Some(index) => {
             let message =
                 || format!("Replacement index {index} out of range for positional args tuple");
-            fields.positional.get(index).cloned().ok_or_else(|| Error::value(message()))?
+            arguments
+                .positional
+                .get(index)
+                .cloned()
+                .ok_or_else(|| TemplateError::value(message()))?
         }
         None => {
-            budget.read(first.len())?;
-            let found = match &fields.named {
+            budget.step_bytes(first.len())?;
+            let found = match &arguments.named {
                 Value::Dict(dict) => dict.get_name(first).cloned(),
                 _ => None,
             };
-            found.ok_or_else(|| Error::value(print::quoted_string(first)))?
+            found.ok_or_else(|| TemplateError::value(print::quoted_string(first)))?
         }
     };
     while !rest.is_empty() {
@@ -180,17 +199,17 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
             let end = after.find(['.', '[']).unwrap_or(after.len());
             let (name, after) = after.split_at(end);
             if name.is_empty() {
-                return Err(Error::value("Empty attribute in format string"));
+                return Err(TemplateError::value("Empty attribute in format string"));
             }
             let name = Text::plain(&budget, name)?;
             value = attribute::attribute(interpreter, &value, &name, |_| name.clone())?;
             rest = after;
         } else if let Some(after) = rest.strip_prefix('[') {
             let Some((key, after)) = after.split_once(']') else {
-                return Err(Error::value("Missing ']' in format string"));
+                return Err(TemplateError::value("Missing ']' in format string"));
             };
             if key.is_empty() {
-                return Err(Error::value("Empty attribute in format string"));
+                return Err(TemplateError::value("Empty attribute in format string"));
             }
             let key = match key.parse::<i64>() {
                 Ok(index) if key.bytes().all(|byte| byte.is_ascii_digit()) => Value::Int(index),
@@ -198,13 +217,15 @@ fn lookup(interpreter: &mut Interpreter<'_>, name: &str, fields: &mut Fields) ->
             };
             value = attribute::item(interpreter, &value, &key)?;
             if !after.is_empty() && !after.starts_with(['.', '[']) {
-                return Err(Error::value(
+                return Err(TemplateError::value(
                     "Only '.' or '[' may follow ']' in format field specifier",
                 ));
             }
             rest = after;
         } else {
-            return Err(Error::value("Only '.' or '[' may follow ']' in format field specifier"));
+            return Err(TemplateError::value(
+                "Only '.' or '[' may follow ']' in format field specifier",
+            ));
         }
     }
     Ok(value)

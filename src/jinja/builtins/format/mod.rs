@@ -10,14 +10,14 @@ pub(crate) use percent::percent;
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
 use crate::jinja::value::print;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 
 /// How one value is laid out: the flags of both styles.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Spec {
+pub(crate) struct FormatSpec {
     pub(crate) fill: Option<char>,
     pub(crate) align: Option<char>,
     pub(crate) sign: Option<char>,
@@ -56,7 +56,7 @@ pub(crate) fn float_digits(
 ) -> Result<String> {
     budget.can_allocate(precision)?;
     if precision > 10_000 {
-        return Err(Error::limit("a float is printed with more than 10000 digits"));
+        return Err(TemplateError::limit("a float is printed with more than 10000 digits"));
     }
     let upper = kind.is_ascii_uppercase();
     let text = if number.is_nan() {
@@ -111,7 +111,7 @@ fn general(number: f64, precision: usize, alternate: bool) -> String {
 }
 
 /// Appends a text, cut and padded.
-pub(crate) fn pad_text(out: &mut TextBuilder, text: &Text, spec: &Spec) -> Result<()> {
+pub(crate) fn pad_text(out: &mut TextBuilder, text: &Text, spec: &FormatSpec) -> Result<()> {
     let mut text = text.clone();
     let mut count = text.char_count();
     if let Some(precision) = spec.precision
@@ -138,7 +138,7 @@ pub(crate) fn pad_number(
     negative: bool,
     prefix: &str,
     digits: &str,
-    spec: &Spec,
+    spec: &FormatSpec,
 ) -> Result<()> {
     let negative = negative
         && !(spec.plain_zero && digits.bytes().all(|byte| matches!(byte, b'0' | b'.' | b'%')));

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use num_traits::Signed;
 
-use super::{Spec, float_digits, pad_number, pad_text, repr};
+use super::{FormatSpec, float_digits, pad_number, pad_text, repr};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{iterate, markup, number, print};
 use crate::jinja::vm::arguments::integer;
 use crate::jinja::vm::interpreter::Interpreter;
@@ -48,14 +48,16 @@ pub(crate) fn percent(
                 }
                 depth == 0
             });
-            let Some((end, _)) = end else { return Err(Error::value("incomplete format key")) };
+            let Some((end, _)) = end else {
+                return Err(TemplateError::value("incomplete format key"));
+            };
             let Some(mapping) = &mapping else {
-                return Err(Error::value("format requires a mapping"));
+                return Err(TemplateError::value("format requires a mapping"));
             };
             let key = &rest[1..end];
-            budget.read(key.len())?;
+            budget.step_bytes(key.len())?;
             let Some(value) = mapping.get_name(key) else {
-                return Err(Error::value(print::quoted_string(key)));
+                return Err(TemplateError::value(print::quoted_string(key)));
             };
             given = Some(value.clone());
             rest = &rest[end + 1..];
@@ -65,11 +67,11 @@ pub(crate) fn percent(
             let value = arguments
                 .get(used)
                 .cloned()
-                .ok_or_else(|| Error::value("not enough arguments for format string"))?;
+                .ok_or_else(|| TemplateError::value("not enough arguments for format string"))?;
             used += 1;
             Ok(value)
         };
-        let mut spec = Spec::default();
+        let mut spec = FormatSpec::default();
         let mut zero = false;
         let mut length = 0;
         while let Some(flag) = chars.peek() {
@@ -87,7 +89,7 @@ pub(crate) fn percent(
         if chars.peek() == Some(&'*') {
             chars.next();
             length += 1;
-            let width = integer(&next()?).map_err(|_| Error::value("* wants int"))?;
+            let width = integer(&next()?).map_err(|_| TemplateError::value("* wants int"))?;
             if width < 0 {
                 spec.align = Some('<');
             }
@@ -106,7 +108,7 @@ pub(crate) fn percent(
             if chars.peek() == Some(&'*') {
                 chars.next();
                 length += 1;
-                let given = integer(&next()?).map_err(|_| Error::value("* wants int"))?;
+                let given = integer(&next()?).map_err(|_| TemplateError::value("* wants int"))?;
                 precision = usize::try_from(given).unwrap_or(0);
             }
             while let Some(digit) = chars.peek().and_then(|c| c.to_digit(10)) {
@@ -120,7 +122,9 @@ pub(crate) fn percent(
             length += 1;
             chars.next();
         }
-        let Some(kind) = chars.next() else { return Err(Error::value("incomplete format")) };
+        let Some(kind) = chars.next() else {
+            return Err(TemplateError::value("incomplete format"));
+        };
         at = source.len() - rest.len() + length + kind.len_utf8();
         if kind == '%' {
             out.push("%")?;
@@ -140,7 +144,7 @@ pub(crate) fn percent(
     let keyed =
         matches!(value, Value::Dict(_) | Value::List(_) | Value::Range(_) | Value::Undefined(_));
     if used < arguments.len() && !keyed {
-        return Err(Error::value("not all arguments converted during string formatting"));
+        return Err(TemplateError::value("not all arguments converted during string formatting"));
     }
     Ok(Value::Text(out.finish()?.with_safe(template.is_safe())))
 }
@@ -151,7 +155,7 @@ fn one_percent(
     template: &Text,
     value: &Value,
     kind: char,
-    mut spec: Spec,
+    mut spec: FormatSpec,
 ) -> Result<()> {
     budget.can_allocate(spec.width)?;
     spec.align = spec.align.or(Some('>'));
@@ -169,12 +173,13 @@ fn one_percent(
         'c' => {
             let text = match value {
                 Value::Text(text) if text.char_count() == 1 => text.clone(),
-                Value::Text(_) => return Err(Error::value("%c requires int or char")),
+                Value::Text(_) => return Err(TemplateError::value("%c requires int or char")),
                 other => {
-                    let code =
-                        integer(other).map_err(|_| Error::value("%c requires int or char"))?;
+                    let code = integer(other)
+                        .map_err(|_| TemplateError::value("%c requires int or char"))?;
                     let c = u32::try_from(code).ok().and_then(char::from_u32);
-                    let c = c.ok_or_else(|| Error::value("%c arg not in range(0x110000)"))?;
+                    let c =
+                        c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
                     Text::plain(budget, c.to_string())?
                 }
             };
@@ -186,7 +191,7 @@ fn one_percent(
                 other => number::big(other),
             };
             let Some(number) = number else {
-                return Err(Error::value(format!(
+                return Err(TemplateError::value(format!(
                     "%{kind} format: a real number is required, not {}",
                     value.type_name()
                 )));
@@ -197,7 +202,7 @@ fn one_percent(
         }
         'x' | 'X' | 'o' => {
             let Some(number) = number::big(value) else {
-                return Err(Error::value(format!(
+                return Err(TemplateError::value(format!(
                     "%{kind} format: an integer is required, not {}",
                     value.type_name()
                 )));
@@ -218,7 +223,7 @@ fn one_percent(
         }
         'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
             let number = number::as_float(value.defined()?)?.ok_or_else(|| {
-                Error::value(format!("must be real number, not {}", value.type_name()))
+                TemplateError::value(format!("must be real number, not {}", value.type_name()))
             })?;
             let digits = float_digits(
                 budget,
@@ -229,7 +234,7 @@ fn one_percent(
             )?;
             pad_number(out, number.is_sign_negative() && !number.is_nan(), "", &digits, &spec)
         }
-        other => Err(Error::value(format!(
+        other => Err(TemplateError::value(format!(
             "unsupported format character '{other}' (0x{:x}) at index {}",
             u32::from(other),
             template.len().saturating_sub(1)
@@ -240,7 +245,7 @@ fn one_percent(
 /// The digits with zeros before them.
 fn at_least(budget: &Rc<Budget>, digits: String, count: Option<usize>) -> Result<String> {
     let zeros = count.unwrap_or(0).saturating_sub(digits.len());
-    budget.read(zeros)?;
+    budget.step_bytes(zeros)?;
     budget.can_allocate(zeros.saturating_mul(4))?;
     Ok("0".repeat(zeros) + &digits)
 }

@@ -7,16 +7,16 @@ use std::str::Chars;
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive};
 
-use super::{Spec, float_digits, pad_number, pad_text};
+use super::{FormatSpec, float_digits, pad_number, pad_text};
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::value::{number, print};
 
 /// A format specification; `default_align` is that of the value's type.
-fn parse_spec(text: &str, default_align: char) -> Result<Spec> {
-    let mut spec = Spec::default();
+fn parse_spec(text: &str, default_align: char) -> Result<FormatSpec> {
+    let mut spec = FormatSpec::default();
     let mut chars = text.chars().peekable();
     let is_align = |c: &char| matches!(c, '<' | '>' | '=' | '^');
     let mut ahead = chars.clone();
@@ -39,12 +39,12 @@ fn parse_spec(text: &str, default_align: char) -> Result<Spec> {
     spec.grouping = chars.next_if(|c| matches!(c, ',' | '_'));
     if chars.next_if_eq(&'.').is_some() {
         let precision = decimal(&mut chars)
-            .ok_or_else(|| Error::value("Format specifier missing precision"))?;
+            .ok_or_else(|| TemplateError::value("Format specifier missing precision"))?;
         spec.precision = Some(precision);
     }
     spec.kind = chars.next();
     if chars.next().is_some() {
-        return Err(Error::value("Invalid format specifier"));
+        return Err(TemplateError::value("Invalid format specifier"));
     }
     spec.align = spec.align.or(Some(default_align));
     Ok(spec)
@@ -70,11 +70,11 @@ pub(super) fn write_value(
     if spec.is_empty() {
         return print::write(out, budget, value);
     }
-    budget.read(spec.len())?;
+    budget.step_bytes(spec.len())?;
     let spec = parse_spec(spec, if number::is_number(value) { '>' } else { '<' })?;
     budget.can_allocate(spec.width)?;
     let unknown = |kind: char| {
-        Error::value(format!(
+        TemplateError::value(format!(
             "Unknown format code '{kind}' for object of type '{}'",
             value.type_name()
         ))
@@ -85,23 +85,27 @@ pub(super) fn write_value(
                 return Err(unknown(kind));
             }
             if let Some(separator) = spec.grouping {
-                return Err(Error::value(format!("Cannot specify '{separator}' with 's'.")));
+                return Err(TemplateError::value(format!(
+                    "Cannot specify '{separator}' with 's'."
+                )));
             }
             if spec.alternate {
-                return Err(Error::value(
+                return Err(TemplateError::value(
                     "Alternate form (#) not allowed in string format specifier",
                 ));
             }
             if spec.plain_zero {
-                return Err(Error::value(
+                return Err(TemplateError::value(
                     "Negative zero coercion (z) not allowed in format specifier with string",
                 ));
             }
             if spec.sign.is_some() {
-                return Err(Error::value("Sign not allowed in string format specifier"));
+                return Err(TemplateError::value("Sign not allowed in string format specifier"));
             }
             if spec.align == Some('=') {
-                return Err(Error::value("'=' alignment not allowed in string format specifier"));
+                return Err(TemplateError::value(
+                    "'=' alignment not allowed in string format specifier",
+                ));
             }
             pad_text(out, text, &spec)
         }
@@ -110,12 +114,14 @@ pub(super) fn write_value(
             let number = number::big(value).unwrap_or_default();
             match (kind, spec.grouping) {
                 ('b' | 'o' | 'x' | 'X' | 'c', Some(',')) | ('c' | 'n', Some(_)) => {
-                    return Err(Error::value(format!("Cannot specify a separator with '{kind}'.")));
+                    return Err(TemplateError::value(format!(
+                        "Cannot specify a separator with '{kind}'."
+                    )));
                 }
                 _ => {}
             }
             match kind {
-                'c' if spec.sign.is_some() || spec.alternate => Err(Error::value(
+                'c' if spec.sign.is_some() || spec.alternate => Err(TemplateError::value(
                     "Sign or alternate form not allowed with integer format specifier 'c'",
                 )),
                 'd' | 'n' => integer(out, &number, 10, "", spec),
@@ -125,7 +131,8 @@ pub(super) fn write_value(
                 'X' => integer(out, &number, 16, "0X", spec),
                 'c' => {
                     let c = number.to_u32().and_then(char::from_u32);
-                    let c = c.ok_or_else(|| Error::value("%c arg not in range(0x110000)"))?;
+                    let c =
+                        c.ok_or_else(|| TemplateError::value("%c arg not in range(0x110000)"))?;
                     pad_text(out, &Text::plain(budget, c.to_string())?, &spec)
                 }
                 'e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%' => {
@@ -140,7 +147,7 @@ pub(super) fn write_value(
             }
             Some(other) => Err(unknown(other)),
         },
-        other => Err(Error::value(format!(
+        other => Err(TemplateError::value(format!(
             "unsupported format string passed to {}.__format__",
             other.type_name()
         ))),
@@ -152,13 +159,13 @@ fn integer(
     number: &BigInt,
     radix: u32,
     prefix: &str,
-    spec: Spec,
+    spec: FormatSpec,
 ) -> Result<()> {
     if spec.precision.is_some() {
-        return Err(Error::value("Precision not allowed in integer format specifier"));
+        return Err(TemplateError::value("Precision not allowed in integer format specifier"));
     }
     if spec.plain_zero {
-        return Err(Error::value(
+        return Err(TemplateError::value(
             "Negative zero coercion (z) not allowed in format specifier with integer",
         ));
     }
@@ -171,7 +178,12 @@ fn integer(
     pad_number(out, number.is_negative(), prefix, &digits, &spec)
 }
 
-fn float(out: &mut TextBuilder, budget: &Rc<Budget>, number: f64, mut spec: Spec) -> Result<()> {
+fn float(
+    out: &mut TextBuilder,
+    budget: &Rc<Budget>,
+    number: f64,
+    mut spec: FormatSpec,
+) -> Result<()> {
     let negative = number.is_sign_negative() && !number.is_nan();
     let positive = number.abs();
     let digits = match (spec.kind, spec.precision) {

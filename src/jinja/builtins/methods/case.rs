@@ -6,7 +6,7 @@ use crate::jinja::budget::Budget;
 use crate::jinja::builtins::is_tests::is_case;
 use crate::jinja::error::Result;
 use crate::jinja::unicode;
-use crate::jinja::value::string::Text;
+use crate::jinja::value::text::Text;
 
 /// `upper`, `lower` and their like.
 pub(crate) fn changed_case(budget: &Rc<Budget>, text: &Text, name: &str) -> Result<Option<Text>> {

@@ -3,17 +3,22 @@
 use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::dict::Dict;
 use crate::jinja::value::runtime::{Object, ViewKind};
-use crate::jinja::value::string::Text;
-use crate::jinja::value::{List, Value};
+use crate::jinja::value::text::Text;
+use crate::jinja::value::{Value, ValueList};
 use crate::jinja::value::{compare, iterate};
 use crate::jinja::vm::arguments::{Args, integer};
 use crate::jinja::vm::interpreter::Interpreter;
 
 /// `count` and `index` of a list or tuple.
-pub(super) fn sequence(budget: &Rc<Budget>, list: &List, name: &Text, args: Args) -> Result<Value> {
+pub(super) fn sequence(
+    budget: &Rc<Budget>,
+    list: &ValueList,
+    name: &Text,
+    args: Args,
+) -> Result<Value> {
     let [wanted, start, stop] = args.bind(name, ["value", "start", "stop"], 1)?;
     let wanted = wanted.unwrap_or(Value::None);
     let items = list.items();
@@ -47,9 +52,9 @@ pub(super) fn find(
         }
     }
     if name.as_str() == "index" {
-        let mut shown = crate::jinja::value::string::TextBuilder::new(budget);
+        let mut shown = crate::jinja::value::text::TextBuilder::new(budget);
         crate::jinja::value::print::repr(&mut shown, budget, wanted, 0)?;
-        return Err(Error::value(format!("{} is not in list", shown.as_str())));
+        return Err(TemplateError::value(format!("{} is not in list", shown.as_str())));
     }
     Ok(Value::count(count))
 }
@@ -57,20 +62,20 @@ pub(super) fn find(
 pub(super) fn list(
     interpreter: &mut Interpreter<'_>,
     value: &Value,
-    list: &Rc<List>,
+    list: &Rc<ValueList>,
     name: &Text,
     args: Args,
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     match name.as_str() {
         "copy" => {
-            args.none("copy")?;
+            args.expect_none("copy")?;
             Value::list(&budget, iterate::items(&budget, value)?)
         }
         "append" => {
             let [item] = args.bind("append", ["object"], 1)?;
             let item = item.unwrap_or(Value::None);
-            interpreter.remember(value, &item)?;
+            interpreter.track_cycle(value, &item)?;
             list.change(&budget, |items| items.push(item))?;
             Ok(Value::None)
         }
@@ -78,7 +83,7 @@ pub(super) fn list(
             let [items] = args.bind("extend", ["iterable"], 1)?;
             let more = iterate::items(&budget, &items.unwrap_or(Value::None))?;
             for item in more {
-                interpreter.remember(value, &item)?;
+                interpreter.track_cycle(value, &item)?;
                 list.change(&budget, |items| items.push(item))?;
             }
             Ok(Value::None)
@@ -87,9 +92,9 @@ pub(super) fn list(
             let [index, item] = args.bind("insert", ["index", "object"], 2)?;
             let index = integer(&index.unwrap_or(Value::None))?;
             let item = item.unwrap_or(Value::None);
-            interpreter.remember(value, &item)?;
+            interpreter.track_cycle(value, &item)?;
             // All items behind it move.
-            budget.read(list.len() * size_of::<Value>())?;
+            budget.step_bytes(list.len() * size_of::<Value>())?;
             list.change(&budget, |items| {
                 let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
                 let at =
@@ -104,14 +109,14 @@ pub(super) fn list(
             let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
             let at = if index < 0 { index.saturating_add(length) } else { index };
             if length == 0 {
-                return Err(Error::value("pop from empty list"));
+                return Err(TemplateError::value("pop from empty list"));
             }
             match usize::try_from(at) {
                 Ok(at) if at < list.len() => {
-                    budget.read((list.len() - at) * size_of::<Value>())?;
+                    budget.step_bytes((list.len() - at) * size_of::<Value>())?;
                     list.change(&budget, |items| items.remove(at))
                 }
-                _ => Err(Error::value("pop index out of range")),
+                _ => Err(TemplateError::value("pop index out of range")),
             }
         }
         _ => sequence(&budget, list, name, args),
@@ -132,13 +137,13 @@ pub(super) fn dict(
             Ok(found.cloned().or(default).unwrap_or(Value::None))
         }
         "copy" => {
-            args.none("copy")?;
+            args.expect_none("copy")?;
             budget.can_allocate(dict.len() * 4 * size_of::<(Value, Value)>())?;
             Value::dict(budget, dict.entries().to_vec())
         }
         "fromkeys" => from_keys(budget, args),
         view => {
-            args.none(view)?;
+            args.expect_none(view)?;
             budget.step(dict.len() as u64)?;
             // The view itself as well.
             let charge = budget.charge_values(dict.len() + 8)?;

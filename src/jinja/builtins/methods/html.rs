@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
 use crate::jinja::unicode;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 
 /// `Markup(text).striptags()`: without comments and tags, blanks joined, entities resolved.
 pub(crate) fn strip_tags(budget: &Rc<Budget>, text: &Text) -> Result<Text> {

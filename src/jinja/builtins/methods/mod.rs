@@ -14,13 +14,13 @@ use std::rc::Rc;
 
 use num_traits::Signed;
 
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::value::Value;
 use crate::jinja::value::compare;
 use crate::jinja::value::iterate;
 use crate::jinja::value::number;
 use crate::jinja::value::runtime::Object;
-use crate::jinja::value::string::Text;
+use crate::jinja::value::text::Text;
 use crate::jinja::vm::arguments::Args;
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -33,7 +33,7 @@ pub(crate) fn has(of: &Value, name: &str) -> bool {
         }
         Value::List(list) => {
             matches!(name, "count" | "index" | "copy")
-                || list.is_own() && matches!(name, "append" | "extend" | "insert" | "pop")
+                || list.is_growable() && matches!(name, "append" | "extend" | "insert" | "pop")
         }
         Value::Tuple(_) | Value::Range(_) => matches!(name, "count" | "index"),
         Value::Dict(_) => dict_has(name),
@@ -56,7 +56,7 @@ pub(crate) fn is_unsafe(of: &Value, name: &str) -> bool {
     let mutates = match of {
         Value::List(list) => {
             matches!(name, "clear" | "remove" | "reverse" | "sort")
-                || !list.is_own() && matches!(name, "append" | "extend" | "insert" | "pop")
+                || !list.is_growable() && matches!(name, "append" | "extend" | "insert" | "pop")
         }
         Value::Dict(_) => dict_hides(name),
         _ => false,
@@ -97,7 +97,7 @@ pub(crate) fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
         _ => false,
     };
     if lacks {
-        return Err(Error::unsupported(format!(
+        return Err(TemplateError::unsupported(format!(
             "the attribute '{name}' of '{}' is not supported",
             of.type_name()
         )));
@@ -150,7 +150,7 @@ pub(crate) fn call(
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     if !args.named.is_empty() && !takes_names(of, name) {
-        return Err(Error::value(format!(
+        return Err(TemplateError::value(format!(
             "{}.{}() takes no keyword arguments",
             of.type_name(),
             name.as_str()
@@ -168,7 +168,7 @@ pub(crate) fn call(
             containers::find(&budget, &items, name, &wanted, 0, items.len())
         }
         Value::Int(_) | Value::Big(_) | Value::Bool(_) => {
-            args.none(name)?;
+            args.expect_none(name)?;
             let number = number::big(of).unwrap_or_default();
             match name.as_str() {
                 "bit_length" => {
@@ -178,14 +178,15 @@ pub(crate) fn call(
                     let digits = number.abs().to_str_radix(2);
                     Ok(Value::count(digits.bytes().filter(|digit| *digit == b'1').count()))
                 }
-                "as_integer_ratio" => {
-                    Value::tuple(&budget, vec![Value::own_integer(&budget, number), Value::Int(1)])
-                }
-                _ => Ok(Value::own_integer(&budget, number)),
+                "as_integer_ratio" => Value::tuple(
+                    &budget,
+                    vec![Value::charged_integer(&budget, number), Value::Int(1)],
+                ),
+                _ => Ok(Value::charged_integer(&budget, number)),
             }
         }
         Value::Float(number) => {
-            args.none(name)?;
+            args.expect_none(name)?;
             match name.as_str() {
                 "is_integer" => Ok(Value::Bool(number.is_finite() && number.fract() == 0.0)),
                 "as_integer_ratio" => ratio(interpreter, *number),
@@ -195,7 +196,7 @@ pub(crate) fn call(
         Value::Object(object) => match (&**object, name.as_str()) {
             (Object::Loop(of), "cycle") => {
                 if args.positional.is_empty() {
-                    return Err(Error::value("no items for cycling given"));
+                    return Err(TemplateError::value("no items for cycling given"));
                 }
                 let at = of.index() % args.positional.len();
                 Ok(args.positional[at].clone())
@@ -213,20 +214,22 @@ pub(crate) fn call(
                 Ok(Value::Bool(changed))
             }
             (Object::Cycler { items, at }, "next") => {
-                args.none("next")?;
+                args.expect_none("next")?;
                 let item = items[at.get()].clone();
                 at.set((at.get() + 1) % items.len());
                 Ok(item)
             }
             (Object::Cycler { at, .. }, _) => {
-                args.none("reset")?;
+                args.expect_none("reset")?;
                 at.set(0);
                 Ok(Value::None)
             }
             (Object::Builtin(..), _) => containers::from_keys(&budget, args),
-            _ => Err(Error::value(format!("'{}' object is not callable", of.type_name()))),
+            _ => Err(TemplateError::value(format!("'{}' object is not callable", of.type_name()))),
         },
-        other => Err(Error::value(format!("'{}' object is not callable", other.type_name()))),
+        other => {
+            Err(TemplateError::value(format!("'{}' object is not callable", other.type_name())))
+        }
     }
 }
 
@@ -239,10 +242,10 @@ fn takes_names(of: &Value, name: &str) -> bool {
 /// A float as the exact fraction it is.
 fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
     if number.is_nan() {
-        return Err(Error::value("cannot convert NaN to integer ratio"));
+        return Err(TemplateError::value("cannot convert NaN to integer ratio"));
     }
     if number.is_infinite() {
-        return Err(Error::value("cannot convert Infinity to integer ratio"));
+        return Err(TemplateError::value("cannot convert Infinity to integer ratio"));
     }
     let mut numerator = number;
     let mut power = 0u32;
@@ -251,7 +254,7 @@ fn ratio(interpreter: &mut Interpreter<'_>, number: f64) -> Result<Value> {
         power += 1;
     }
     let budget = &interpreter.budget;
-    let denominator = Value::own_integer(budget, num_bigint::BigInt::from(1) << power);
+    let denominator = Value::charged_integer(budget, num_bigint::BigInt::from(1) << power);
     let numerator = number::truncate(budget, numerator)?;
     Value::tuple(budget, vec![numerator, denominator])
 }

@@ -7,12 +7,12 @@ use num_bigint::Sign;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::builtins::format;
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 use crate::jinja::unicode;
 use crate::jinja::value::Value;
 use crate::jinja::value::iterate;
 use crate::jinja::value::markup;
-use crate::jinja::value::string::{Text, TextBuilder};
+use crate::jinja::value::text::{Text, TextBuilder};
 use crate::jinja::vm::arguments::{Args, integer, string};
 use crate::jinja::vm::interpreter::Interpreter;
 
@@ -77,7 +77,7 @@ pub(super) fn call(
 ) -> Result<Value> {
     let budget = Rc::clone(&interpreter.budget);
     let budget = &budget;
-    budget.read(text.len())?;
+    budget.step_bytes(text.len())?;
     match name.as_str() {
         "format" => {
             let named =
@@ -88,7 +88,7 @@ pub(super) fn call(
         "format_map" => {
             let [mapping] = args.bind("format_map", ["mapping"], 1)?;
             let Some(Value::Dict(dict)) = mapping else {
-                return Err(Error::value("format_map() takes a mapping"));
+                return Err(TemplateError::value("format_map() takes a mapping"));
             };
             format::format(interpreter, text, Vec::new(), Value::Dict(dict))
         }
@@ -120,7 +120,7 @@ pub(super) fn call(
                 affix @ Value::Text(_) => matches(&affix)?,
                 other => {
                     other.defined()?;
-                    return Err(Error::value(format!(
+                    return Err(TemplateError::value(format!(
                         "{} first arg must be str or a tuple of str, not {}",
                         name.as_str(),
                         other.type_name()
@@ -160,7 +160,7 @@ pub(super) fn call(
             let items = items.unwrap_or(Value::None);
             let items = match &items {
                 Value::None | Value::Int(_) | Value::Bool(_) | Value::Float(_) => {
-                    return Err(Error::value("can only join an iterable"));
+                    return Err(TemplateError::value("can only join an iterable"));
                 }
                 items => iterate::items(budget, items)?,
             };
@@ -173,7 +173,7 @@ pub(super) fn call(
                     item if text.is_safe() => out.push_text(&markup::escape(budget, item)?)?,
                     Value::Text(item) => out.push_text(&markup::argument(budget, text, item)?)?,
                     other => {
-                        return Err(Error::value(format!(
+                        return Err(TemplateError::value(format!(
                             "sequence item {index}: expected str instance, {} found",
                             other.type_name()
                         )));
@@ -193,7 +193,7 @@ pub(super) fn call(
             let separator = separator.unwrap_or(Value::None);
             let separator = string(&separator, "separator")?;
             if separator.is_empty() {
-                return Err(Error::value("empty separator"));
+                return Err(TemplateError::value("empty separator"));
             }
             let from_end = name.as_str() == "rpartition";
             let at = if from_end {
@@ -234,7 +234,7 @@ pub(super) fn call(
                     match (chars.next(), chars.next()) {
                         (Some(fill), None) => fill,
                         _ => {
-                            return Err(Error::value(
+                            return Err(TemplateError::value(
                                 "The fill character must be exactly one character long",
                             ));
                         }
@@ -265,11 +265,13 @@ pub(super) fn call(
             Ok(Value::Text(markup::escape(budget, &value.unwrap_or(Value::None))?))
         }
         "striptags" => {
-            args.none("striptags").and_then(|()| Ok(Value::Text(strip_tags(budget, text)?)))
+            args.expect_none("striptags").and_then(|()| Ok(Value::Text(strip_tags(budget, text)?)))
         }
-        "unescape" => args.none("unescape").and_then(|()| Ok(Value::Text(unescape(budget, text)?))),
+        "unescape" => {
+            args.expect_none("unescape").and_then(|()| Ok(Value::Text(unescape(budget, text)?)))
+        }
         other => {
-            args.none(other)?;
+            args.expect_none(other)?;
             match changed_case(budget, text, other)? {
                 Some(text) => Ok(Value::Text(text)),
                 None => Ok(Value::Bool(is(text, other))),
@@ -282,7 +284,7 @@ fn strip(budget: &Rc<Budget>, text: &Text, name: &str, chars: Option<Value>) -> 
     let set: Option<HashSet<char>> = match chars.filter(|chars| !chars.is_none()) {
         Some(chars) => {
             let chars = string(&chars, &format!("{name} arg"))?.clone();
-            budget.read(chars.len())?;
+            budget.step_bytes(chars.len())?;
             budget.can_allocate(chars.len().saturating_mul(4 * size_of::<char>()))?;
             Some(chars.chars().collect())
         }
@@ -346,7 +348,7 @@ fn locate(
         return match name {
             "count" => Ok(Value::Int(0)),
             "find" | "rfind" => Ok(Value::Int(-1)),
-            _ => Err(Error::value("substring not found")),
+            _ => Err(TemplateError::value("substring not found")),
         };
     };
     let searched = &text.as_str()[range.clone()];
@@ -366,7 +368,7 @@ fn locate(
     match found {
         Some(at) => Ok(Value::count(text.as_str()[..range.start + at].chars().count())),
         None if name.ends_with("find") => Ok(Value::Int(-1)),
-        None => Err(Error::value("substring not found")),
+        None => Err(TemplateError::value("substring not found")),
     }
 }
 
@@ -389,7 +391,9 @@ fn split(
         Ok(())
     };
     match separator {
-        Some(separator) if separator.is_empty() => return Err(Error::value("empty separator")),
+        Some(separator) if separator.is_empty() => {
+            return Err(TemplateError::value("empty separator"));
+        }
         Some(separator) if from_end => {
             for part in source.rsplitn(limit.saturating_add(1), separator.as_str()) {
                 push(&mut parts, part)?;
@@ -533,7 +537,7 @@ fn expand_tabs(budget: &Rc<Budget>, text: &Text, size: usize) -> Result<Value> {
         match c {
             '\t' => {
                 let spaces = if size == 0 { 0 } else { size - column % size };
-                budget.read(spaces)?;
+                budget.step_bytes(spaces)?;
                 budget.can_allocate(spaces)?;
                 out.push_from(&" ".repeat(spaces), text.source_at(at))?;
                 column += spaces;

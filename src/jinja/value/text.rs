@@ -9,7 +9,7 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use crate::jinja::budget::{Budget, Charge};
-use crate::jinja::error::{Error, Result};
+use crate::jinja::error::{Result, TemplateError};
 
 /// What a text takes beside its bytes: the buffer, its counters, what the allocator adds.
 const OVERHEAD: usize = size_of::<Buffer>() + 48;
@@ -46,7 +46,7 @@ pub(crate) struct Text {
 impl Text {
     /// A text of the caller's or of the template's source, not accounted for. Longer than 4 GiB it
     /// is cut.
-    pub(crate) fn outer(text: &str, marks: Vec<Mark>) -> Text {
+    pub(crate) fn uncharged(text: &str, marks: Vec<Mark>) -> Text {
         let mut end = text.len().min(u32::MAX as usize);
         while !text.is_char_boundary(end) {
             end -= 1;
@@ -54,10 +54,10 @@ impl Text {
         Text::whole(text[..end].to_owned(), marks, Charge::none())
     }
 
-    /// As [`outer`](Self::outer), of a string that is given away.
-    pub(crate) fn outer_string(text: String, marks: Vec<Mark>) -> Text {
+    /// As [`outer`](Self::uncharged), of a string that is given away.
+    pub(crate) fn uncharged_string(text: String, marks: Vec<Mark>) -> Text {
         if text.len() > u32::MAX as usize {
-            Text::outer(&text, marks)
+            Text::uncharged(&text, marks)
         } else {
             Text::whole(text, marks, Charge::none())
         }
@@ -77,7 +77,7 @@ impl Text {
     pub(crate) fn plain(budget: &Rc<Budget>, text: impl Into<String>) -> Result<Text> {
         let text: String = text.into();
         let charge = budget.charge(text.len() + OVERHEAD)?;
-        budget.read(text.len())?;
+        budget.step_bytes(text.len())?;
         Ok(Text::whole(text, Vec::new(), charge))
     }
 
@@ -94,7 +94,7 @@ impl Text {
 
     /// Whether it has these characters; cheaper than comparing [`as_str`](Self::as_str), which
     /// looks for their boundaries.
-    pub(crate) fn is(&self, other: &str) -> bool {
+    pub(crate) fn eq_str(&self, other: &str) -> bool {
         (self.end - self.start) as usize == other.len()
             && self.buffer.text.as_bytes()[self.start as usize..self.end as usize]
                 == *other.as_bytes()
@@ -266,9 +266,12 @@ impl TextBuilder {
     fn grow(&mut self, bytes: usize) -> Result<()> {
         let needed = self.text.len().saturating_add(bytes);
         if needed > self.limit {
-            return Err(Error::limit(format!("the text is longer than {} bytes", self.limit)));
+            return Err(TemplateError::limit(format!(
+                "the text is longer than {} bytes",
+                self.limit
+            )));
         }
-        self.budget.read(bytes)?;
+        self.budget.step_bytes(bytes)?;
         if needed > self.text.capacity() {
             // Twice the need, unless that is more than there is.
             let left = self.budget.memory_left();
